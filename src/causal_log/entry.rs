@@ -1,0 +1,161 @@
+//! What datacenters tell each other: entries of their logs, each a list of operations.
+//!
+//! Wire and disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::crdt::VersionVector;
+use crate::names::{ClusterId, DcId, LockName, Mode, RequestId};
+use crate::time::Timestamp;
+
+/// One record of a datacenter's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub cluster: ClusterId,
+    /// Membership epoch; 0 for now.
+    pub epoch: u32,
+    pub dc: DcId,
+    /// 1 for a datacenter's first entry, without gaps.
+    pub seq: u64,
+    /// Reading of the maker's hybrid clock, strictly increasing along a log.
+    pub at: Timestamp,
+    /// What the maker had applied when it made this; `deps[dc] == seq - 1`.
+    pub deps: VersionVector,
+    pub ops: Vec<Op>,
+}
+
+/// An operation, see protocol section 4.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Op {
+    /// Joins the request table of every datacenter.
+    Request { id: RequestId, at: Timestamp, wants: Wants },
+    /// Leaves the table; an unknown id is no error.
+    Withdraw { id: RequestId },
+    /// The owner of these parts moves them.
+    Transfer { to: DcId, parts: Vec<LockParts> },
+}
+
+/// Parts of one lock that move, each with the version that its register has after the move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockParts {
+    pub lock: LockName,
+    pub parts: Vec<(DcId, u64)>,
+}
+
+/// What a request wants. One case for now; others (any of these, up to a sum) can join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wants {
+    /// All of these locks, atomically. Sorted by name, each lock once.
+    All(Vec<(LockName, Mode)>),
+}
+
+/// Most locks in one request.
+pub const MAX_LOCKS_PER_REQUEST: usize = 10_000;
+/// Most bytes of names in one request.
+pub const MAX_NAME_BYTES_PER_REQUEST: usize = 1 << 20;
+
+/// Why a list of locks cannot be wanted. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WantsError {
+    #[error("a request names at least 1 lock; this one names none")]
+    Empty,
+    #[error("a request names at most {MAX_LOCKS_PER_REQUEST} locks; this one names {0}")]
+    TooManyLocks(usize),
+    #[error(
+        "the lock names of a request have at most {MAX_NAME_BYTES_PER_REQUEST} bytes together; these have {0}"
+    )]
+    NamesTooLong(usize),
+    #[error("the locks of a request are sorted and distinct on the wire; these are not")]
+    Unsorted,
+}
+
+impl Wants {
+    /// All of these locks; the same lock twice means the stronger mode.
+    pub fn all(mut locks: Vec<(LockName, Mode)>) -> Result<Wants, WantsError> {
+        locks.sort_unstable();
+        // Sorted by (name, mode), the stronger mode of a lock comes last: keep that one.
+        locks.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                kept.1 = later.1;
+            }
+            same
+        });
+        let wants = Wants::All(locks);
+        wants.validate()?;
+        Ok(wants)
+    }
+
+    /// What [`Wants::all`] guarantees, checked again for wants that came from a peer.
+    pub fn validate(&self) -> Result<(), WantsError> {
+        let locks = self.locks();
+        let bytes: usize = locks.iter().map(|(name, _)| name.as_bytes().len()).sum();
+        match locks.len() {
+            0 => Err(WantsError::Empty),
+            len if len > MAX_LOCKS_PER_REQUEST => Err(WantsError::TooManyLocks(len)),
+            _ if bytes > MAX_NAME_BYTES_PER_REQUEST => Err(WantsError::NamesTooLong(bytes)),
+            _ if !locks.is_sorted_by(|a, b| a.0 < b.0) => Err(WantsError::Unsorted),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn locks(&self) -> &[(LockName, Mode)] {
+        let Wants::All(locks) = self;
+        locks
+    }
+}
+
+impl Entry {
+    /// About how many bytes this takes on the wire: for batching, not for limits.
+    pub fn weight(&self) -> usize {
+        64 + self.ops.iter().map(Op::weight).sum::<usize>()
+    }
+}
+
+impl Op {
+    /// About how many bytes this takes on the wire.
+    pub fn weight(&self) -> usize {
+        match self {
+            Op::Request { wants, .. } => {
+                24 + wants.locks().iter().map(|(name, _)| 3 + name.as_bytes().len()).sum::<usize>()
+            }
+            Op::Withdraw { .. } => 12,
+            Op::Transfer { parts, .. } => {
+                4 + parts.iter().map(|p| 4 + p.lock.as_bytes().len() + 10 * p.parts.len()).sum::<usize>()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(n: &str) -> LockName {
+        LockName::try_from(n).expect("a test name is valid")
+    }
+
+    #[test]
+    fn the_same_lock_twice_means_the_stronger_mode() {
+        let wants = Wants::all(vec![
+            (name("b"), Mode::Exclusive),
+            (name("a"), Mode::Shared),
+            (name("b"), Mode::Shared),
+        ]);
+        assert_eq!(
+            wants.expect("two locks are fine").locks(),
+            [(name("a"), Mode::Shared), (name("b"), Mode::Exclusive)]
+        );
+    }
+
+    #[test]
+    fn bounds_on_the_number_of_locks_and_on_their_names() {
+        let many = |count: usize, width: usize| {
+            Wants::all((0..count).map(|i| (name(&format!("{i:0width$}")), Mode::Shared)).collect())
+        };
+        assert_eq!(many(0, 1), Err(WantsError::Empty));
+        assert!(many(MAX_LOCKS_PER_REQUEST, 1).is_ok());
+        assert_eq!(many(10_001, 1), Err(WantsError::TooManyLocks(10_001)));
+        assert_eq!(many(1025, 1024), Err(WantsError::NamesTooLong(1025 * 1024)));
+    }
+}

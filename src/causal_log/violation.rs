@@ -1,0 +1,55 @@
+//! What breaks the rules of the log: never applied, the link that brought it is closed.
+
+use crate::causal_log::entry::WantsError;
+use crate::names::{ClusterId, DcId, LockName, RequestId};
+use crate::time::Timestamp;
+
+/// A peer broke the protocol. Nothing of the message was applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    #[error("entry {dc}:{seq} {fault}")]
+    Entry { dc: DcId, seq: u64, fault: EntryFault },
+    #[error("more than {limit} entries wait for others that do not come")]
+    TooManyHeldBack { limit: usize },
+    #[error("a message names {dc}, which is no member of this cluster")]
+    UnknownDc { dc: DcId },
+    #[error("two owners of part {part} of lock {lock} at version {version}: {ours} here, {theirs} there")]
+    DoubleOwner { lock: LockName, part: DcId, version: u64, ours: DcId, theirs: DcId },
+    #[error("a message asks for {count} locks, at most {limit} are answered")]
+    QueryTooLarge { count: usize, limit: usize },
+}
+
+/// What is wrong with an entry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryFault {
+    #[error("belongs to cluster {0}")]
+    Cluster(ClusterId),
+    #[error("is of membership epoch {0}")]
+    Epoch(u32),
+    #[error("is of a datacenter that is no member")]
+    UnknownDc,
+    #[error("does not follow its predecessor: it says that it was made at {deps_on_self}")]
+    Gap { deps_on_self: u64 },
+    #[error("depends on {dc}, which is no member")]
+    UnknownDependency { dc: DcId },
+    #[error("is stamped {at}, its predecessor {before}")]
+    StampNotIncreasing { at: Timestamp, before: Timestamp },
+    #[error("publishes request {id} of another datacenter")]
+    ForeignRequest { id: RequestId },
+    #[error("publishes request {id} a second time")]
+    DuplicateRequest { id: RequestId },
+    #[error("publishes request {id} for {at}, more than 500 ms after its own stamp")]
+    RequestFromTheFuture { id: RequestId, at: Timestamp },
+    #[error("publishes request {id}: {error}")]
+    Wants { id: RequestId, error: WantsError },
+    #[error("withdraws request {id} of another datacenter")]
+    ForeignWithdraw { id: RequestId },
+    #[error("transfers part {part} of lock {lock} to {to}, which is no member")]
+    TransferToStranger { lock: LockName, part: DcId, to: DcId },
+    #[error("transfers part {part} of lock {lock}, which {owner} owns")]
+    NotTheOwner { lock: LockName, part: DcId, owner: DcId },
+    #[error("transfers part {part} of lock {lock} as version {version} after version {current}")]
+    WrongVersion { lock: LockName, part: DcId, version: u64, current: u64 },
+    #[error("transfers part {part} of lock {lock}: there is no such part")]
+    UnknownPart { lock: LockName, part: DcId },
+}

@@ -1,0 +1,10 @@
+//! Pure. What merges: the version vector and the map of who owns which part of which lock.
+//!
+//! Both are [`crdts::CvRDT`]s; their laws (commutative, associative, idempotent, monotone) are property-tested
+//! beside them, against the `crdts` crate's own types.
+
+mod ownership;
+mod version_vector;
+
+pub use ownership::{DoubleOwner, Ownership, PartMove, Register};
+pub use version_vector::VersionVector;

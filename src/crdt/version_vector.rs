@@ -1,0 +1,148 @@
+//! Which entries of every datacenter's log are applied: a vector clock, dense over the small ids of members.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use crdts::CvRDT;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+
+use crate::names::{DcId, MAX_DCS};
+
+/// `DcId -> seq`: the entries `1..=seq` of that datacenter. Absent means 0. Trailing zeros are never stored,
+/// so equal vectors are equal bytes.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct VersionVector(Vec<u64>);
+
+impl VersionVector {
+    pub fn get(&self, dc: DcId) -> u64 {
+        self.0.get(dc.index()).copied().unwrap_or(0)
+    }
+
+    /// Raises `dc` to `seq`; a lower `seq` changes nothing.
+    pub fn raise(&mut self, dc: DcId, seq: u64) {
+        if seq == 0 {
+            return;
+        }
+        if self.0.len() <= dc.index() {
+            self.0.resize(dc.index() + 1, 0);
+        }
+        let slot = &mut self.0[dc.index()];
+        *slot = (*slot).max(seq);
+    }
+
+    /// Whether everything in `other` is in this too.
+    pub fn covers(&self, other: &VersionVector) -> bool {
+        other.0.len() <= self.0.len() && other.0.iter().zip(&self.0).all(|(theirs, ours)| theirs <= ours)
+    }
+
+    /// The datacenters with any entry, in increasing order, with their `seq`.
+    pub fn iter(&self) -> impl Iterator<Item = (DcId, u64)> {
+        (0_u8..)
+            .zip(&self.0)
+            .filter(|(_, seq)| **seq > 0)
+            .filter_map(|(id, seq)| DcId::new(id).map(|dc| (dc, *seq)))
+    }
+}
+
+impl FromIterator<(DcId, u64)> for VersionVector {
+    fn from_iter<I: IntoIterator<Item = (DcId, u64)>>(iter: I) -> VersionVector {
+        let mut vector = VersionVector::default();
+        iter.into_iter().for_each(|(dc, seq)| vector.raise(dc, seq));
+        vector
+    }
+}
+
+impl PartialOrd for VersionVector {
+    fn partial_cmp(&self, other: &VersionVector) -> Option<Ordering> {
+        match (self.covers(other), other.covers(self)) {
+            (true, true) => Some(Ordering::Equal),
+            (true, false) => Some(Ordering::Greater),
+            (false, true) => Some(Ordering::Less),
+            (false, false) => None,
+        }
+    }
+}
+
+impl CvRDT for VersionVector {
+    type Validation = std::convert::Infallible;
+
+    fn validate_merge(&self, _: &VersionVector) -> Result<(), Self::Validation> {
+        Ok(())
+    }
+
+    fn merge(&mut self, other: VersionVector) {
+        other.iter().for_each(|(dc, seq)| self.raise(dc, seq));
+    }
+}
+
+impl<'de> Deserialize<'de> for VersionVector {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<VersionVector, D::Error> {
+        let seqs = Vec::<u64>::deserialize(deserializer)?;
+        if seqs.len() > MAX_DCS {
+            return Err(D::Error::custom(format_args!(
+                "version vector of {} members, at most {MAX_DCS}",
+                seqs.len()
+            )));
+        }
+        if seqs.last() == Some(&0) {
+            return Err(D::Error::custom("version vector with a trailing zero"));
+        }
+        Ok(VersionVector(seqs))
+    }
+}
+
+impl fmt::Display for VersionVector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (i, (dc, seq)) in self.iter().enumerate() {
+            write!(f, "{}{dc}:{seq}", if i == 0 { "" } else { " " })?;
+        }
+        f.write_str("}")
+    }
+}
+
+impl fmt::Debug for VersionVector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn vectors() -> impl Strategy<Value = VersionVector> {
+        proptest::collection::vec((0_u8..5, 0_u64..6), 0..8)
+            .prop_map(|pairs| pairs.into_iter().filter_map(|(dc, seq)| Some((DcId::new(dc)?, seq))).collect())
+    }
+
+    fn merged(a: &VersionVector, b: &VersionVector) -> VersionVector {
+        let mut result = a.clone();
+        result.merge(b.clone());
+        result
+    }
+
+    fn as_vclock(v: &VersionVector) -> crdts::VClock<u8> {
+        v.iter().map(|(dc, seq)| crdts::Dot::new(dc.get(), seq)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn merge_is_commutative_associative_idempotent_and_monotone(a in vectors(), b in vectors(), c in vectors()) {
+            prop_assert_eq!(merged(&a, &b), merged(&b, &a));
+            prop_assert_eq!(merged(&merged(&a, &b), &c), merged(&a, &merged(&b, &c)));
+            prop_assert_eq!(merged(&a, &a), a.clone());
+            prop_assert!(merged(&a, &b).covers(&a));
+        }
+
+        #[test]
+        fn it_is_the_crdts_vector_clock(a in vectors(), b in vectors()) {
+            prop_assert_eq!(a.partial_cmp(&b), as_vclock(&a).partial_cmp(&as_vclock(&b)));
+            let mut merged_clock = as_vclock(&a);
+            merged_clock.merge(as_vclock(&b));
+            prop_assert_eq!(as_vclock(&merged(&a, &b)), merged_clock);
+        }
+    }
+}

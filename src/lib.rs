@@ -1,0 +1,11 @@
+//! geolock: a geo-replicated lock server.
+#![forbid(unsafe_code)]
+
+pub mod causal_log;
+pub mod crdt;
+pub mod lock_state;
+pub mod names;
+pub mod replica;
+pub mod sim;
+pub mod time;
+pub mod wire;

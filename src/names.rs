@@ -1,0 +1,368 @@
+//! Names of things, as types: parsed at the border, trusted inside.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Longest lock name, in bytes.
+pub const MAX_LOCK_NAME: usize = 1024;
+/// Most members of a cluster: a set of datacenters fits one machine word.
+pub const MAX_DCS: usize = 64;
+/// Longest client label, in bytes.
+pub const MAX_LABEL: usize = 256;
+
+/// A datacenter (DC): a member of the cluster. A small integer, below [`MAX_DCS`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct DcId(u8);
+
+impl DcId {
+    /// `None` when `id` is not below [`MAX_DCS`].
+    pub const fn new(id: u8) -> Option<DcId> {
+        if (id as usize) < MAX_DCS { Some(DcId(id)) } else { None }
+    }
+
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for DcId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dc{}", self.0)
+    }
+}
+
+impl fmt::Debug for DcId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<'de> Deserialize<'de> for DcId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DcId, D::Error> {
+        let id = u8::deserialize(deserializer)?;
+        DcId::new(id)
+            .ok_or_else(|| D::Error::custom(format_args!("datacenter {id}: ids are below {MAX_DCS}")))
+    }
+}
+
+/// A set of datacenters, or of the parts of one lock: bit `i` is [`DcId`] `i`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+pub struct DcSet(u64);
+
+impl DcSet {
+    pub const EMPTY: DcSet = DcSet(0);
+
+    pub const fn only(dc: DcId) -> DcSet {
+        DcSet(1 << dc.0)
+    }
+
+    pub const fn contains(self, dc: DcId) -> bool {
+        self.0 & (1 << dc.0) != 0
+    }
+
+    pub const fn insert(&mut self, dc: DcId) {
+        self.0 |= 1 << dc.0;
+    }
+
+    pub const fn remove(&mut self, dc: DcId) {
+        self.0 &= !(1 << dc.0);
+    }
+
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    pub const fn union(self, other: DcSet) -> DcSet {
+        DcSet(self.0 | other.0)
+    }
+
+    pub const fn intersection(self, other: DcSet) -> DcSet {
+        DcSet(self.0 & other.0)
+    }
+
+    pub const fn difference(self, other: DcSet) -> DcSet {
+        DcSet(self.0 & !other.0)
+    }
+
+    pub const fn is_superset(self, other: DcSet) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The members in increasing order.
+    pub fn iter(self) -> impl Iterator<Item = DcId> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            (rest != 0).then(|| {
+                let lowest = rest.trailing_zeros() as u8;
+                rest &= rest - 1;
+                DcId(lowest)
+            })
+        })
+    }
+}
+
+impl FromIterator<DcId> for DcSet {
+    fn from_iter<I: IntoIterator<Item = DcId>>(dcs: I) -> DcSet {
+        let mut set = DcSet::EMPTY;
+        dcs.into_iter().for_each(|dc| set.insert(dc));
+        set
+    }
+}
+
+impl fmt::Debug for DcSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// What tells one cluster's messages and files from another's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ClusterId(u64);
+
+impl ClusterId {
+    /// The id of the cluster called `name`: its FNV-1a hash, so that the name in the configuration is all
+    /// that operators have to keep in step.
+    pub fn of(name: &str) -> ClusterId {
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        ClusterId(hash)
+    }
+
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    pub const fn from_raw(raw: u64) -> ClusterId {
+        ClusterId(raw)
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why some bytes are no lock name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LockNameError {
+    #[error("a lock name has at least 1 byte; this one is empty")]
+    Empty,
+    #[error("a lock name has at most {MAX_LOCK_NAME} bytes; this one has {0}")]
+    TooLong(usize),
+}
+
+/// The name of a lock: 1 to [`MAX_LOCK_NAME`] arbitrary bytes. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(Arc<[u8]>);
+
+impl LockName {
+    pub fn new(bytes: &[u8]) -> Result<LockName, LockNameError> {
+        match bytes.len() {
+            0 => Err(LockNameError::Empty),
+            1..=MAX_LOCK_NAME => Ok(LockName(bytes.into())),
+            len => Err(LockNameError::TooLong(len)),
+        }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for LockName {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl TryFrom<&str> for LockName {
+    type Error = LockNameError;
+
+    fn try_from(name: &str) -> Result<LockName, LockNameError> {
+        LockName::new(name.as_bytes())
+    }
+}
+
+/// Readable: bytes that are no printable ASCII are escaped as in Rust's byte strings.
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) if !text.chars().any(char::is_control) => f.write_str(text),
+            _ => fmt::Display::fmt(&self.0.escape_ascii(), f),
+        }
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for LockName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for LockName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LockName, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = LockName;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a lock name of 1 to {MAX_LOCK_NAME} bytes")
+            }
+
+            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<LockName, E> {
+                LockName::new(bytes).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_bytes(Visitor)
+    }
+}
+
+/// A request for locks: made by `dc`, its `n`-th. Unique for ever, also across restarts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RequestId {
+    pub dc: DcId,
+    pub n: u64,
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.dc, self.n)
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What ties a client to its datacenter. Positive; the low byte names the datacenter that gave it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LeaseId(u64);
+
+impl LeaseId {
+    /// The lease that `dc` gave as its `n`-th numbered thing; `n` is positive and below 2^55.
+    pub fn new(dc: DcId, n: u64) -> LeaseId {
+        assert!((1..1 << 55).contains(&n), "lease numbers are positive and below 2^55, this is {n}");
+        LeaseId(n << 8 | u64::from(dc.0))
+    }
+
+    pub const fn from_raw(raw: u64) -> LeaseId {
+        LeaseId(raw)
+    }
+
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number it was made from.
+    pub const fn n(self) -> u64 {
+        self.0 >> 8
+    }
+
+    /// The datacenter that gave it, if this can be the id of a lease at all.
+    pub const fn dc(self) -> Option<DcId> {
+        DcId::new(self.0 as u8)
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lease {self}")
+    }
+}
+
+/// Proves that a client owns a lease. Made by the edge from a secure source; never logged.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret([u8; 16]);
+
+impl Secret {
+    pub const fn new(bytes: [u8; 16]) -> Secret {
+        Secret(bytes)
+    }
+
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// Compares in a time that does not tell how much of it was right.
+    pub fn matches(&self, other: &Secret) -> bool {
+        self.0.iter().zip(other.0).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("secret")
+    }
+}
+
+/// Strictly increasing along the conflicting grants of a lock, across datacenters and restarts: a resource
+/// that refuses writes with a smaller token than it has seen cannot be written by a late former holder.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FencingToken(pub u64);
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token {}", self.0)
+    }
+}
+
+/// A mode of a lock. Two requests conflict on a lock unless both are shared.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Mode {
+    Shared,
+    Exclusive,
+}
+
+impl Mode {
+    pub const fn conflicts_with(self, other: Mode) -> bool {
+        matches!((self, other), (Mode::Exclusive, _) | (_, Mode::Exclusive))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Shared => "shared",
+            Mode::Exclusive => "exclusive",
+        })
+    }
+}

@@ -1,0 +1,352 @@
+//! What clients ask of a datacenter and what they are told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::causal_log::Wants;
+use crate::crdt::VersionVector;
+use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
+use crate::time::Timestamp;
+
+/// One conversation of a client with this datacenter, such as a stream. Numbered by the edge, never reused
+/// within a process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionId(pub u64);
+
+/// Where a reply goes: the client's own number `tag` within a session. A call gets exactly one reply, except
+/// an acquire that is retried under the same client key: only its last call is answered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CallId {
+    pub session: SessionId,
+    pub tag: u64,
+}
+
+/// A client's number for a request, increasing within its lease: what makes a retry the same request.
+pub type ClientKey = u64;
+
+/// What happens to a lease when the session it is attached to closes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum OnDisconnect {
+    /// It lives on until its time to live is over; the client may come back on another session.
+    Keep,
+    /// It ends at once.
+    Release,
+}
+
+/// How a client shows that a lease is its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// It opened or attached the lease on the session that this call came by.
+    Attached,
+    /// It knows the secret.
+    Secret(Secret),
+}
+
+/// How long an acquire waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Answered at once from this datacenter's own parts; never sends anything to another datacenter.
+    Try,
+    AtMost(Duration),
+    Forever,
+}
+
+/// Names a request of a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    Id(RequestId),
+    Key(ClientKey),
+}
+
+/// A client call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// Answer: [`Reply::LeaseOpened`]. The lease is attached to the session.
+    OpenLease { secret: Secret, ttl: Duration, on_disconnect: OnDisconnect },
+    /// Goes on with a lease on this session. Also renews it. Answer: [`Reply::LeaseAttached`].
+    AttachLease { lease: LeaseId, secret: Secret },
+    /// Answer: [`Reply::Renewed`].
+    KeepAlive { lease: LeaseId, proof: Proof },
+    /// Releases and cancels all that the lease has. Answer: [`Reply::LeaseClosed`].
+    CloseLease { lease: LeaseId, proof: Proof },
+    /// Answer: [`Reply::Granted`] or a refusal, perhaps much later.
+    Acquire(Acquire),
+    /// Releases a held request. Answer: [`Reply::Released`].
+    Release { lease: LeaseId, proof: Proof, target: Target },
+    /// Cancels a waiting request (its acquire is answered [`Refusal::Cancelled`]), releases a held one.
+    /// Answer: [`Reply::Released`].
+    Cancel { lease: LeaseId, proof: Proof, target: Target },
+    /// After a restart of the server: all that the client still holds under a lease, which also ends the
+    /// lease's part of the grace period. Answer: [`Reply::Reclaimed`].
+    Reclaim { lease: LeaseId, proof: Proof, held: Vec<Reclaim> },
+    /// Answer: [`Reply::Described`], within a second.
+    Describe { lock: LockName },
+    /// Locks that are held, waited for, or have parts away from home; in no order. Answer: [`Reply::Listed`].
+    List { prefix: Vec<u8>, cursor: ListCursor, limit: usize },
+    /// Answer: [`Reply::Status`].
+    Status,
+}
+
+/// See [`Call::Acquire`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Acquire {
+    pub lease: LeaseId,
+    pub proof: Proof,
+    pub key: Option<ClientKey>,
+    pub wants: Wants,
+    pub wait: Wait,
+    /// Free text for people: who. At most [`crate::names::MAX_LABEL`] bytes.
+    pub label: Arc<str>,
+}
+
+/// A grant that a client says it holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reclaim {
+    pub request: RequestId,
+    pub key: Option<ClientKey>,
+    pub wants: Wants,
+    pub token: FencingToken,
+    pub label: Arc<str>,
+}
+
+/// Where a listing goes on; the default is its start. Opaque to clients.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ListCursor(pub u64);
+
+/// The answer to a [`Call`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    LeaseOpened {
+        lease: LeaseId,
+        ttl: Duration,
+    },
+    /// `reclaim`: the server restarted since; it waits for a [`Call::Reclaim`].
+    LeaseAttached {
+        ttl: Duration,
+        reclaim: bool,
+    },
+    Renewed {
+        ttl: Duration,
+    },
+    LeaseClosed,
+    Granted(Grant),
+    Released,
+    /// Those in `lost` are no longer held: somebody else may hold them.
+    Reclaimed {
+        kept: Vec<RequestId>,
+        lost: Vec<RequestId>,
+    },
+    Described(LockDescription),
+    /// `next`: where to go on, `None` at the end.
+    Listed {
+        locks: Vec<LockSummary>,
+        next: Option<ListCursor>,
+    },
+    Status(Box<Status>),
+    /// Nothing was changed, or the request is over.
+    Refused(Refusal),
+}
+
+/// A request that holds all its locks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    pub request: RequestId,
+    pub token: FencingToken,
+    /// Everything that was committed under these locks so far is in it.
+    pub snapshot: Arc<VersionVector>,
+}
+
+/// Why a call was refused. Each has one number in the client API.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("lease {0} is not known here: it ended, or never was")]
+    UnknownLease(LeaseId),
+    #[error("lease {lease} was given by {dc}, not by this datacenter")]
+    ForeignLease { lease: LeaseId, dc: DcId },
+    #[error("the secret is not that of lease {0}")]
+    WrongSecret(LeaseId),
+    #[error("lease {0} is not attached to this stream: attach it with its secret first")]
+    NotAttached(LeaseId),
+    #[error("a lease lives {min:?} to {max:?}, {asked:?} was asked for")]
+    TtlOutOfRange { asked: Duration, min: Duration, max: Duration },
+    #[error("a label has at most {max} bytes, this one has {len}")]
+    LabelTooLong { len: usize, max: usize },
+    #[error("this lease never held that request")]
+    NotHeld,
+    #[error("client key {0} was used for another request: use increasing keys")]
+    KeyReused(ClientKey),
+    #[error("the request with client key {0} is over: released, cancelled, timed out or refused")]
+    KeyFinished(ClientKey),
+    #[error("not free in this datacenter at this moment (try)")]
+    NotFree,
+    #[error("not granted in time")]
+    TimedOut(Vec<LockDescription>),
+    #[error("cancelled by its client")]
+    Cancelled,
+    #[error("its lease ended while it waited")]
+    LeaseEnded,
+    #[error("this server shuts down: acquire in another one")]
+    Draining,
+    #[error("{limit} reached, retry in {retry_after:?}")]
+    ResourceExhausted { limit: Limit, retry_after: Duration },
+    #[error("lease {0} waits for no reclaim: the server did not restart since it was attached")]
+    NoReclaimExpected(LeaseId),
+}
+
+/// A limit of protocol section 10 that a client can run into by load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    WaitingPerLease,
+    WaitingPerServer,
+    HeldPerServer,
+    Leases,
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Limit::WaitingPerLease => "the limit of waiting requests of a lease is",
+            Limit::WaitingPerServer => "the limit of waiting requests of a server is",
+            Limit::HeldPerServer => "the limit of held requests of a server is",
+            Limit::Leases => "the limit of leases of a server is",
+        })
+    }
+}
+
+/// Why a wait waits: one lock as this datacenter sees it, with what others said of their holders.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockDescription {
+    pub lock: LockName,
+    /// The owner of every part, by the part's number.
+    pub owners: Vec<(DcId, DcId)>,
+    /// Holders here and elsewhere, by datacenter.
+    pub holders: Vec<HolderInfo>,
+    /// Datacenters that own parts and did not say in time who holds the lock there.
+    pub unknown: DcSet,
+    /// In the order in which they are served; at most [`MAX_DESCRIBED`] of them.
+    pub waiters: Vec<WaiterInfo>,
+    /// How many wait in all.
+    pub waiting: usize,
+    /// Owners of parts that cannot be reached from here.
+    pub unreachable: DcSet,
+}
+
+/// Most holders and waiters that a description lists for a lock.
+pub const MAX_DESCRIBED: usize = 100;
+
+/// Who holds a lock.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HolderInfo {
+    pub dc: DcId,
+    pub request: RequestId,
+    pub mode: Mode,
+    pub token: FencingToken,
+    pub label: Arc<str>,
+    /// For how long, as measured where it is held.
+    pub held_for: Duration,
+}
+
+/// Who waits for a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WaiterInfo {
+    pub request: RequestId,
+    pub at: Timestamp,
+    pub mode: Mode,
+    /// Known for requests of this datacenter only.
+    pub label: Option<Arc<str>>,
+    /// It waits for a datacenter that cannot be reached and stops nobody meanwhile.
+    pub parked: bool,
+}
+
+/// A line of a listing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockSummary {
+    pub lock: LockName,
+    /// The parts owned here.
+    pub parts_here: DcSet,
+    /// Holders in this datacenter.
+    pub holders: usize,
+    pub held: Option<Mode>,
+    /// Requests of all datacenters that wait, as far as known here.
+    pub waiting: usize,
+}
+
+/// The state of a datacenter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    pub dc: DcId,
+    pub phase: Phase,
+    pub draining: bool,
+    /// This datacenter's clock is too far ahead of most others: it makes no entries.
+    pub clock_skew: bool,
+    pub applied: VersionVector,
+    pub durable: VersionVector,
+    pub peers: Vec<PeerStatus>,
+    pub counts: Counts,
+}
+
+/// What a datacenter does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Just restarted: waits out the clock readings it may have handed out before.
+    Starting,
+    /// Peers know more of this datacenter's log than it does: it fetches that before it writes.
+    ReadOnly,
+    /// Waits for the clients of before the restart to reclaim their locks; that many leases are missing.
+    Grace {
+        leases: usize,
+    },
+    Serving,
+}
+
+/// A peer as seen from here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerStatus {
+    pub dc: DcId,
+    /// There is a link.
+    pub linked: bool,
+    /// It is known to live, by whatever path.
+    pub reachable: bool,
+    /// What it said to have, durably.
+    pub acknowledged: VersionVector,
+    /// Entries here that it has not acknowledged.
+    pub lag: u64,
+    /// Its clock less ours when last heard, in ms.
+    pub clock_ahead_ms: i64,
+    /// An entry stamped too far ahead waits before the link.
+    pub paused_by_skew: bool,
+}
+
+/// Plain counters and gauges since the start of the process; published by the edge.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    // gauges
+    pub leases: u64,
+    pub held: u64,
+    pub waiting: u64,
+    pub published: u64,
+    pub remote_requests: u64,
+    pub parked: u64,
+    pub locks_active: u64,
+    pub locks_moved: u64,
+    pub log_entries: u64,
+    pub held_back: u64,
+    // counters
+    pub grants: u64,
+    pub grants_local: u64,
+    pub releases: u64,
+    pub refusals: u64,
+    pub timeouts: u64,
+    pub cancels: u64,
+    pub leases_expired: u64,
+    pub transfers_sent: u64,
+    pub transfers_received: u64,
+    pub entries_made: u64,
+    pub entries_applied: u64,
+    pub entries_relayed: u64,
+    pub duplicates: u64,
+    pub violations: u64,
+    pub skew_pauses: u64,
+}

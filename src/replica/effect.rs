@@ -1,0 +1,72 @@
+//! All that a datacenter can want done.
+
+use crate::causal_log::Violation;
+use crate::names::{DcId, LeaseId};
+use crate::replica::call::{CallId, Reply, SessionId};
+use crate::replica::message::Message;
+use crate::replica::record::{Position, Record};
+
+/// An output of [`super::Replica::poll_effect`], to be performed in this order. Everything that leaves the
+/// datacenter has already waited for the journal: no effect has to wait for another.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Append this record; positions come without gaps. Answered by [`super::Event::Durable`], one for many.
+    Persist { position: Position, record: Record },
+    /// Queue this on the link to `peer`, which is up. Answered by [`super::Event::Flushed`].
+    Send { peer: DcId, message: Message },
+    /// Answer this call. The session may be gone.
+    Reply { call: CallId, reply: Reply },
+    /// Tell this session something it did not ask for. The session may be gone.
+    Notify { session: SessionId, notice: Notice },
+    /// `peer` broke the protocol: close its link with this error. It may connect again.
+    CloseLink { peer: DcId, violation: Violation },
+    /// Tell the operator.
+    Report(Report),
+}
+
+/// What a session is told unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The lease ended, with all that it held.
+    LeaseEnded { lease: LeaseId },
+}
+
+/// What an operator is told: one line in the log each.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    PhaseChanged(crate::replica::call::Phase),
+    PeerReachable {
+        peer: DcId,
+        reachable: bool,
+    },
+    /// `peer`'s clock is ahead of ours by more than half of `max_clock_skew`.
+    ClockDrifts {
+        peer: DcId,
+        ahead_ms: i64,
+    },
+    /// An entry of `dc` stamped that far ahead waits before the link from `peer`.
+    EntryTooFarAhead {
+        peer: DcId,
+        dc: DcId,
+        seq: u64,
+        ahead_ms: u64,
+    },
+    /// Our clock is ahead of most peers by more than `max_clock_skew` (or no longer is): no entries are made.
+    ClockSkew {
+        active: bool,
+    },
+    /// Our wall clock jumped; the hybrid clock follows slowly.
+    WallClockJumped {
+        ahead_ms: i64,
+    },
+    LeaseExpired {
+        lease: LeaseId,
+        held: usize,
+        waiting: usize,
+    },
+    /// Peers know our log up to `theirs`, we only up to `ours`.
+    OwnLogBehind {
+        ours: u64,
+        theirs: u64,
+    },
+}

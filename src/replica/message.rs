@@ -1,0 +1,49 @@
+//! What datacenters say to each other on a link, after the link's own hello.
+//!
+//! Wire types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::causal_log::Entry;
+use crate::crdt::VersionVector;
+use crate::names::{DcId, DcSet, LockName};
+use crate::replica::call::HolderInfo;
+use crate::time::Timestamp;
+
+/// A message between two datacenters. On one link, entries arrive in the order sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// The first message on a link, and one every `heartbeat`.
+    Heartbeat(Heartbeat),
+    /// In causal order.
+    Entries(Vec<Arc<Entry>>),
+    /// "I hold entries back for want of others; this is what I have."
+    HeldBack { durable: VersionVector },
+    /// Who holds these locks at your place?
+    AskHolders { query: u64, locks: Vec<LockName> },
+    /// By lock, in the order asked.
+    Holders { query: u64, holders: Vec<Vec<HolderInfo>> },
+}
+
+/// What a datacenter says of itself and of others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The sender's hybrid clock; strictly increasing, so it also numbers its heartbeats.
+    pub clock: Timestamp,
+    /// What the sender has, durably.
+    pub durable: VersionVector,
+    /// The peers that the sender has a link to.
+    pub linked: DcSet,
+    /// What the sender last heard of others, directly or not: the clock of that heartbeat, and how many
+    /// milliseconds ago.
+    pub heard: Vec<(DcId, Timestamp, u32)>,
+}
+
+impl Message {
+    /// Whether this may overtake entries on the way: small, and what failure detection rests on.
+    pub fn is_urgent(&self) -> bool {
+        !matches!(self, Message::Entries(_))
+    }
+}

@@ -1,0 +1,71 @@
+//! What a datacenter keeps on disk: records in its journal, now and then a checkpoint.
+//!
+//! Disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::causal_log::{Entry, Wants};
+use crate::crdt::{Ownership, VersionVector};
+use crate::names::{DcSet, LeaseId, RequestId, Secret};
+use crate::replica::call::OnDisconnect;
+use crate::time::Timestamp;
+
+/// The number of a record in the journal: 1 for the first one ever, without gaps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+pub struct Position(pub u64);
+
+/// One record of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// An entry, own or foreign, in the order of application.
+    Entry(Arc<Entry>),
+    /// No clock reading above `clock`, no request number from `n` on, was handed out before the next bound.
+    Bound {
+        clock: Timestamp,
+        n: u64,
+    },
+    LeaseOpened(LeaseRecord),
+    LeaseEnded {
+        lease: LeaseId,
+    },
+}
+
+/// A lease as it is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRecord {
+    pub lease: LeaseId,
+    pub secret: Secret,
+    pub ttl: Duration,
+    pub on_disconnect: OnDisconnect,
+}
+
+/// State on disk: all that the records up to `position` amount to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    pub position: Position,
+    pub members: DcSet,
+    pub clock: Timestamp,
+    pub n: u64,
+    pub applied: VersionVector,
+    pub last_stamps: Vec<(crate::names::DcId, Timestamp)>,
+    pub ownership: Ownership,
+    /// The request table, by id.
+    pub requests: Vec<RequestRow>,
+    /// By id.
+    pub leases: Vec<LeaseRecord>,
+    /// Entries that some member may lack still, in the order of application.
+    pub log: Vec<Arc<Entry>>,
+}
+
+/// A published request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestRow {
+    pub id: RequestId,
+    pub at: Timestamp,
+    pub wants: Wants,
+    /// The entry of `id.dc` that published it.
+    pub seq: u64,
+}

@@ -1,0 +1,31 @@
+//! Pure. A world in a for-loop: replicas, network, disks, clients, faults, an oracle. Seed in, verdict out.
+
+/// A deliberate bug in the core, to prove that the oracle catches it. Compiled into tests only.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// (a) Parts leave while the lock is held.
+    TransferWhileHeld,
+    /// (b) Entries and answers leave before the journal is durable.
+    SendBeforeDurable,
+    /// (c) A later local reader overtakes a due writer.
+    ReaderOvertakesDueWriter,
+    /// (d) A request lost with a link reset is not sent again.
+    LostRequestNotResent,
+    /// (e) No grace period after a restart.
+    NoGrace,
+    /// (f) Clock readings, and so tokens, are handed out again after a restart.
+    TokensReused,
+    /// (g) A lock is granted again before the end of the lease that held it is durable.
+    LeaseEndNotDurable,
+    /// (h) Only the first local waiter is ever published.
+    PublishFirstOnly,
+    /// (i) Shared requests are served past an earlier exclusive one.
+    SharedPastExclusive,
+    /// (j) Peers are told the vector in memory.
+    VectorFromMemory,
+    /// (k) A due request of a datacenter that died still stops local grants.
+    DeadDueBlocks,
+    /// (l) Entries are relayed on connect only.
+    RelayOnConnectOnly,
+}

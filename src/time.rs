@@ -1,0 +1,113 @@
+//! Time as the core sees it: values that enter with every event. There is no way to read a clock here.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A point on one process's monotonic clock, in nanoseconds since an origin of the edge's choosing. The
+/// clock runs on during suspend. Means nothing to any other process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Instant(u64);
+
+impl Instant {
+    pub const ZERO: Instant = Instant(0);
+    pub const FAR_FUTURE: Instant = Instant(u64::MAX);
+
+    pub const fn from_nanos(nanos: u64) -> Instant {
+        Instant(nanos)
+    }
+
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Zero when `earlier` is later.
+    pub fn saturating_since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    /// Saturates: a deadline centuries away is as good as none.
+    fn add(self, duration: Duration) -> Instant {
+        Instant(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, duration: Duration) {
+        *self = *self + duration;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+
+    /// Saturates at the origin.
+    fn sub(self, duration: Duration) -> Instant {
+        Instant(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The wall clock: milliseconds since the Unix epoch. It may jump; only the hybrid clock reads it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
+pub struct Wall(pub u64);
+
+/// What the edge's clocks showed when an event was handed in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Now {
+    pub mono: Instant,
+    pub wall: Wall,
+}
+
+/// A reading of a hybrid logical clock: 48 bits of milliseconds since the Unix epoch, 16 bits of counter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    pub const ZERO: Timestamp = Timestamp(0);
+
+    /// The first reading of that millisecond.
+    pub const fn from_millis(millis: u64) -> Timestamp {
+        Timestamp(millis << 16)
+    }
+
+    pub const fn from_raw(raw: u64) -> Timestamp {
+        Timestamp(raw)
+    }
+
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    pub const fn millis(self) -> u64 {
+        self.0 >> 16
+    }
+
+    /// The next reading. Running out of counter borrows from the next millisecond.
+    pub const fn next(self) -> Timestamp {
+        Timestamp(self.0.saturating_add(1))
+    }
+
+    /// Saturates.
+    pub fn plus(self, duration: Duration) -> Timestamp {
+        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX >> 16);
+        Timestamp(self.0.saturating_add(millis.min(u64::MAX >> 16) << 16))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.millis(), self.0 & 0xffff)
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
