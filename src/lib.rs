@@ -5,6 +5,7 @@ pub mod causal_log;
 pub mod crdt;
 pub mod lock_state;
 pub mod names;
+pub mod proto;
 pub mod replica;
 pub mod sim;
 pub mod time;

@@ -1,0 +1,6 @@
+//! The client API as generated from `proto/geolock/v1/geolock.proto`; what it means is written there.
+
+// Not ours to lint.
+#![allow(clippy::all, clippy::pedantic, rustdoc::all, missing_docs)]
+
+tonic::include_proto!("geolock.v1");
