@@ -3,6 +3,8 @@
 
 pub mod causal_log;
 pub mod crdt;
+pub mod deadlines;
+pub mod hybrid_clock;
 pub mod lock_state;
 pub mod names;
 pub mod proto;

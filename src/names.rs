@@ -345,6 +345,12 @@ impl fmt::Debug for FencingToken {
     }
 }
 
+/// The number of a record in the journal: 1 for the first one ever, without gaps; 0 before it.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize,
+)]
+pub struct Position(pub u64);
+
 /// A mode of a lock. Two requests conflict on a lock unless both are shared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Mode {

@@ -50,6 +50,8 @@ pub enum EntryFault {
     NotTheOwner { lock: LockName, part: DcId, owner: DcId },
     #[error("transfers part {part} of lock {lock} as version {version} after version {current}")]
     WrongVersion { lock: LockName, part: DcId, version: u64, current: u64 },
+    #[error("transfers part {part} of lock {lock} twice")]
+    MovedTwice { lock: LockName, part: DcId },
     #[error("transfers part {part} of lock {lock}: there is no such part")]
     UnknownPart { lock: LockName, part: DcId },
 }

@@ -1,5 +1,22 @@
 //! Pure. Every decision about locks: one lock, the order of requests, hold policy, grants.
+//!
+//! Who gets a lock next: `queue.rs` and the rules in `local.rs` (local grants) and `settle.rs` (what goes to
+//! other datacenters, what is published). When a lock leaves: `hold_policy.rs`.
 
+mod check;
+mod describe;
 mod hold_policy;
+mod local;
+mod lock;
+mod locks;
+mod parking;
+mod queue;
+mod remote;
+mod request;
+mod settle;
 
 pub use hold_policy::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
+pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
+pub(crate) use locks::{Locks, Permissions};
+pub(crate) use remote::Published;
+pub(crate) use request::{Local, Request, RequestIndex, State};

@@ -1,10 +1,10 @@
 //! All that a datacenter can want done.
 
 use crate::causal_log::Violation;
-use crate::names::{DcId, LeaseId};
+use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::message::Message;
-use crate::replica::record::{Position, Record};
+use crate::replica::record::Record;
 
 /// An output of [`super::Replica::poll_effect`], to be performed in this order. Everything that leaves the
 /// datacenter has already waited for the journal: no effect has to wait for another.
@@ -29,6 +29,8 @@ pub enum Effect {
 pub enum Notice {
     /// The lease ended, with all that it held.
     LeaseEnded { lease: LeaseId },
+    /// A reclaimed lock turned out to be somebody else's: this request holds nothing any more.
+    LockLost { lease: LeaseId, request: RequestId },
 }
 
 /// What an operator is told: one line in the log each.
@@ -64,6 +66,8 @@ pub enum Report {
         held: usize,
         waiting: usize,
     },
+    /// `peer` lacks entries that are no longer kept here: it needs a state transfer.
+    PeerTooFarBehind { peer: DcId },
     /// Peers know our log up to `theirs`, we only up to `ours`.
     OwnLogBehind {
         ours: u64,

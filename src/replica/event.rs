@@ -1,9 +1,8 @@
 //! All that can happen to a datacenter.
 
-use crate::names::DcId;
+use crate::names::{DcId, Position};
 use crate::replica::call::{Call, CallId, SessionId};
 use crate::replica::message::Message;
-use crate::replica::record::Position;
 
 /// An input of [`super::Replica::handle`]. Passing time is none: every event brings the time with it, and
 /// [`Event::Tick`] brings nothing else.

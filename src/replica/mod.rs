@@ -11,7 +11,8 @@ pub use config::{AgreedConfig, CLOCK_BOUND, LocalConfig, MIN_LEASE_TTL, ReplicaC
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
 pub use message::{Heartbeat, Message};
-pub use record::{Checkpoint, LeaseRecord, Position, Record, RequestRow};
+pub use crate::names::Position;
+pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 
 use crate::time::{Instant, Now};
 

@@ -9,13 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal_log::{Entry, Wants};
 use crate::crdt::{Ownership, VersionVector};
-use crate::names::{DcSet, LeaseId, RequestId, Secret};
+use crate::names::{DcId, DcSet, LeaseId, Position, RequestId, Secret};
 use crate::replica::call::OnDisconnect;
 use crate::time::Timestamp;
-
-/// The number of a record in the journal: 1 for the first one ever, without gaps.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
-pub struct Position(pub u64);
 
 /// One record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,10 +43,12 @@ pub struct LeaseRecord {
 pub struct Checkpoint {
     pub position: Position,
     pub members: DcSet,
+    /// Every member was heard once.
+    pub joined: bool,
     pub clock: Timestamp,
     pub n: u64,
     pub applied: VersionVector,
-    pub last_stamps: Vec<(crate::names::DcId, Timestamp)>,
+    pub last_stamps: Vec<(DcId, Timestamp)>,
     pub ownership: Ownership,
     /// The request table, by id.
     pub requests: Vec<RequestRow>,

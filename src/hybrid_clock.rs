@@ -1,0 +1,111 @@
+//! The hybrid logical clock of a datacenter (Kulkarni et al., "Logical Physical Clocks", 2014).
+//!
+//! Its physical part is the wall clock at start plus the monotonic clock, slewed slowly towards the wall
+//! clock: a jump of the wall clock does not move it. Up to 1 s of difference is followed at 1 %, a forward
+//! step beyond that at 10 % (and reported), a backward one at 1 % always, so that it never stands still.
+//! Its readings are strictly increasing and never behind what was received.
+
+use std::time::Duration;
+
+use crate::time::{Instant, Now, Timestamp};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct HybridClock {
+    /// The physical part, in nanoseconds since the Unix epoch, as it was at `at`.
+    physical: u64,
+    at: Instant,
+    last: Timestamp,
+    far_off: bool,
+}
+
+const JUMP: i64 = 1_000_000_000;
+
+impl HybridClock {
+    /// A clock that starts above `floor`.
+    pub fn new(now: Now, floor: Timestamp) -> HybridClock {
+        HybridClock {
+            physical: now.wall.0.saturating_mul(1_000_000),
+            at: now.mono,
+            last: floor,
+            far_off: false,
+        }
+    }
+
+    /// Lets time pass. Answers by how many milliseconds the wall clock is ahead, once when it has jumped.
+    pub fn advance(&mut self, now: Now) -> Option<i64> {
+        let elapsed = now.mono.saturating_since(self.at).as_nanos() as u64;
+        self.at = now.mono.max(self.at);
+        self.physical = self.physical.saturating_add(elapsed);
+        let error = now.wall.0.saturating_mul(1_000_000).wrapping_sub(self.physical) as i64;
+        let most = (elapsed / if error > JUMP { 10 } else { 100 }) as i64;
+        self.physical = self.physical.saturating_add_signed(error.clamp(-most, most));
+
+        let far_off = error.unsigned_abs() > JUMP as u64;
+        let jumped = far_off && !self.far_off;
+        self.far_off = far_off;
+        jumped.then_some(error / 1_000_000)
+    }
+
+    /// A new reading, above all before.
+    pub fn tick(&mut self) -> Timestamp {
+        self.last = self.last.next().max(Timestamp::from_millis(self.physical_millis()));
+        self.last
+    }
+
+    /// From now on readings are above `seen`.
+    pub fn observe(&mut self, seen: Timestamp) {
+        self.last = self.last.max(seen);
+    }
+
+    /// The latest reading, or what was observed.
+    pub fn latest(&self) -> Timestamp {
+        self.last
+    }
+
+    /// The physical part, in milliseconds since the Unix epoch.
+    pub fn physical_millis(&self) -> u64 {
+        self.physical / 1_000_000
+    }
+
+    /// No reading in the next `ahead` is above this, unless something above it is observed.
+    pub fn bound(&self, ahead: Duration) -> Timestamp {
+        self.last.max(Timestamp::from_millis(self.physical_millis())).plus(ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Wall;
+
+    fn now(mono_ms: u64, wall_ms: u64) -> Now {
+        Now { mono: Instant::ZERO + Duration::from_millis(mono_ms), wall: Wall(wall_ms) }
+    }
+
+    #[test]
+    fn readings_strictly_increase_and_stay_above_what_was_observed() {
+        let mut clock = HybridClock::new(now(0, 1_000), Timestamp::ZERO);
+        let first = clock.tick();
+        assert_eq!(first, Timestamp::from_millis(1_000));
+        assert_eq!(clock.tick(), first.next());
+        clock.observe(Timestamp::from_millis(5_000));
+        assert_eq!(clock.tick(), Timestamp::from_millis(5_000).next());
+    }
+
+    #[test]
+    fn a_jump_of_the_wall_clock_is_followed_slowly_and_reported_once() {
+        let mut clock = HybridClock::new(now(0, 1_000_000), Timestamp::ZERO);
+        assert_eq!(clock.advance(now(1_000, 1_061_000)), Some(60_000));
+        assert_eq!(clock.physical_millis(), 1_001_100);
+        assert_eq!(clock.advance(now(2_000, 1_062_000)), None);
+        assert_eq!(clock.physical_millis(), 1_002_200);
+    }
+
+    #[test]
+    fn a_wall_clock_set_back_slows_it_by_one_percent() {
+        let mut clock = HybridClock::new(now(0, 1_000_000), Timestamp::ZERO);
+        assert_eq!(clock.advance(now(1_000, 0)), Some(-1_001_000));
+        assert_eq!(clock.physical_millis(), 1_000_990);
+    }
+}

@@ -1,0 +1,81 @@
+//! The invariants of the locks of one datacenter.
+
+use super::locks::Locks;
+use super::queue::Class;
+use super::request::{Origin, RequestIndex, State};
+use crate::names::Mode;
+
+impl Locks {
+    /// Asserts what must hold after every step. Walks everything: for tests and the simulator.
+    pub fn check(&self) {
+        assert!(self.dirty.is_empty(), "every step settles what it touched");
+        for (i, lock) in &self.locks {
+            let index = super::lock::LockIndex(i as u32);
+            assert_eq!(self.names.get(&lock.name), Some(&index), "lock {} is found by its name", lock.name);
+            let parts = self.ownership.parts_of(&lock.name, self.me, self.members);
+            assert_eq!(lock.parts, parts, "the copy of who owns lock {}", lock.name);
+            let exclusive = lock.holders.mode == Some(Mode::Exclusive);
+            assert!(!exclusive || lock.holders.requests.len() == 1, "lock {} has one exclusive holder", lock.name);
+            for (request, place) in &lock.holders.requests {
+                let want = self.get(*request).wants[*place as usize];
+                assert_eq!(want.lock, index, "a holder of lock {} wants it", lock.name);
+                assert!(lock.has_parts(want.mode, self.me, self.members), "lock {} is held with its parts", lock.name);
+            }
+            for (class, order, request) in lock.queue.iter() {
+                let row = self.get(request);
+                assert_eq!(row.order(), order, "the place of {} in the queue of lock {}", row.id, lock.name);
+                assert_eq!(class.is_parked(), row.parked, "{} is parked in the queue of lock {}", row.id, lock.name);
+                assert!(!row.is_held(), "{} holds and waits", row.id);
+            }
+            if lock.is_idle() {
+                assert!(lock.in_idle_list, "idle lock {} will be forgotten", lock.name);
+            }
+        }
+        self.check_requests();
+    }
+
+    fn check_requests(&self) {
+        let (mut held, mut waiting, mut published, mut remote, mut parked) = (0, 0, 0, 0, 0);
+        for (i, row) in &self.requests {
+            assert_eq!(self.find(row.id), Some(RequestIndex(i as u32)), "request {} is found by its id", row.id);
+            parked += u64::from(row.parked);
+            match &row.origin {
+                Origin::Remote { .. } => remote += 1,
+                Origin::Local(local) => {
+                    held += u64::from(local.state != State::Waiting);
+                    waiting += u64::from(local.state == State::Waiting);
+                    published += u64::from(local.published.is_some());
+                    assert!(local.state == State::Waiting || local.published.is_none(), "{} is held and asked for", row.id);
+                    self.check_published(RequestIndex(i as u32));
+                }
+            }
+        }
+        let counts = (held, waiting, published, remote, parked);
+        let counted = &self.counts;
+        let expected = (counted.held, counted.waiting, counted.published, counted.remote, counted.parked);
+        assert_eq!(counts, expected, "the counts of held, waiting, published, remote and parked requests");
+    }
+
+    /// The rule of publishing of protocol section 6.
+    fn check_published(&self, request: RequestIndex) {
+        let row = self.get(request);
+        let Some(local) = row.local() else { return };
+        if local.state != State::Waiting || row.parked || !self.permissions.append || local.published.is_some() {
+            return;
+        }
+        #[cfg(test)]
+        if self.mutation.is_some() {
+            return;
+        }
+        for want in &row.wants {
+            let lock = self.lock(want.lock);
+            if lock.has_parts(want.mode, self.me, self.members) {
+                continue;
+            }
+            let exclusive = lock.queue.first(Class::LocalExclusive);
+            let shared = lock.queue.first(Class::LocalShared).filter(|_| want.mode == Mode::Shared);
+            let earlier = exclusive.into_iter().chain(shared).any(|(order, _)| order < row.order());
+            assert!(earlier, "{} is first for a part of lock {} and not published", row.id, lock.name);
+        }
+    }
+}

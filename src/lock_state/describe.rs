@@ -1,0 +1,114 @@
+//! What people are shown of locks. Off the hot path; bounded in what it looks at.
+
+use super::locks::Locks;
+use super::queue::Class;
+use super::request::{RequestIndex, State};
+use crate::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
+use crate::time::{Instant, Timestamp};
+
+/// A holder of a lock in this datacenter.
+pub(crate) struct Holder {
+    pub request: RequestIndex,
+    pub mode: Mode,
+    pub token: FencingToken,
+    pub since: Instant,
+}
+
+/// A waiter for a lock.
+pub(crate) struct WaiterRow {
+    pub id: RequestId,
+    pub request: RequestIndex,
+    pub at: Timestamp,
+    pub mode: Mode,
+    pub parked: bool,
+}
+
+/// A lock in a listing.
+pub(crate) struct LockRow {
+    pub name: LockName,
+    pub parts: DcSet,
+    pub holders: usize,
+    pub held: Option<Mode>,
+    pub waiting: usize,
+}
+
+/// Rows that one page of a listing looks at, at most.
+const ROWS_PER_PAGE: usize = 4096;
+/// Set in a cursor that has passed the active locks.
+const MOVED: u64 = 1 << 63;
+
+impl Locks {
+    /// The owner of every part.
+    pub fn owners(&self, name: &LockName) -> impl Iterator<Item = (DcId, DcId)> {
+        self.members.iter().map(|part| (part, self.ownership.owner(name, part)))
+    }
+
+    /// The first `most` holders in this datacenter.
+    pub fn holders(&self, name: &LockName, most: usize) -> Vec<Holder> {
+        let Some(index) = self.names.get(name) else { return Vec::new() };
+        let requests = self.lock(*index).holders.requests.iter().take(most);
+        requests.filter_map(|(request, place)| self.holder(*request, *place)).collect()
+    }
+
+    fn holder(&self, request: RequestIndex, place: u32) -> Option<Holder> {
+        let State::Held { token, since, .. } = self.state(request)? else { return None };
+        let mode = self.get(request).wants[place as usize].mode;
+        Some(Holder { request, mode, token, since })
+    }
+
+    /// The first `most` waiters in order, and how many there are.
+    pub fn waiters(&self, name: &LockName, most: usize) -> (Vec<WaiterRow>, usize) {
+        let Some(index) = self.names.get(name) else { return (Vec::new(), 0) };
+        let lock = self.lock(*index);
+        let mut waiters: Vec<_> = lock.queue.iter().collect();
+        if waiters.len() > most {
+            waiters.select_nth_unstable_by_key(most, |(_, order, _)| *order);
+            waiters.truncate(most);
+        }
+        waiters.sort_unstable_by_key(|(_, order, _)| *order);
+        let row = |(class, order, request): &(Class, super::queue::Order, RequestIndex)| {
+            let want = self.get(*request).wants.iter().find(|want| want.lock == *index);
+            let mode = want.expect("a waiter wants the lock that it waits for").mode;
+            WaiterRow { id: order.id, request: *request, at: order.at, mode, parked: class.is_parked() }
+        };
+        (waiters.iter().map(row).collect(), lock.queue.len())
+    }
+
+    /// A page of the locks with this prefix that are held, waited for, or have parts away from home: at most
+    /// `limit`, perhaps none, and where to go on. Locks that come and go meanwhile may be missed.
+    pub fn list(&self, prefix: &[u8], cursor: u64, limit: usize) -> (Vec<LockRow>, Option<u64>) {
+        let mut rows = Vec::new();
+        let matches = |name: &LockName| name.as_bytes().starts_with(prefix);
+        if cursor & MOVED == 0 {
+            let from = cursor as usize;
+            for (index, lock) in self.lock_rows(from, ROWS_PER_PAGE) {
+                if matches(&lock.name) && !(lock.is_idle() && self.ownership.is_home(&lock.name)) {
+                    rows.push(LockRow {
+                        name: lock.name.clone(),
+                        parts: lock.parts,
+                        holders: lock.holders.requests.len(),
+                        held: lock.holders.mode,
+                        waiting: lock.queue.len(),
+                    });
+                }
+                if rows.len() >= limit {
+                    return (rows, Some(u64::from(index.0) + 1));
+                }
+            }
+            let end = from.saturating_add(ROWS_PER_PAGE);
+            return (rows, Some(if end >= self.locks.capacity() { MOVED } else { end as u64 }));
+        }
+        let from = (cursor & !MOVED) as usize;
+        for i in from..from.saturating_add(ROWS_PER_PAGE) {
+            let Some(name) = self.ownership.lock_at(i) else { return (rows, None) };
+            if matches(name) && !self.names.contains_key(name) && !self.ownership.is_home(name) {
+                let parts = self.ownership.parts_of(name, self.me, self.members);
+                rows.push(LockRow { name: name.clone(), parts, holders: 0, held: None, waiting: 0 });
+            }
+            if rows.len() >= limit {
+                return (rows, Some(MOVED | (i as u64 + 1)));
+            }
+        }
+        (rows, Some(MOVED | (from + ROWS_PER_PAGE) as u64))
+    }
+}

@@ -1,0 +1,253 @@
+//! Requests of this datacenter's clients: from acquire to release.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::lock::{Lock, LockIndex};
+use super::locks::Locks;
+use super::queue::Order;
+use super::request::{Local, Origin, Request, RequestIndex, State, Want};
+use crate::causal_log::Wants;
+use crate::names::{FencingToken, LeaseId, Mode, Position, RequestId};
+use crate::time::{Instant, Timestamp};
+
+/// A request of a client.
+pub(crate) struct NewRequest<'a> {
+    pub id: RequestId,
+    /// The clock's reading: what it is ordered by if it needs no other datacenter.
+    pub at: Timestamp,
+    pub wants: &'a Wants,
+    pub lease: LeaseId,
+    pub label: Arc<str>,
+}
+
+/// A grant of before a restart, as its client says.
+pub(crate) struct HeldRequest<'a> {
+    pub request: NewRequest<'a>,
+    pub token: FencingToken,
+}
+
+/// Whether a request that is not granted at once stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IfNotFree {
+    Wait,
+    GiveUp,
+}
+
+/// What became of an acquire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Acquired {
+    /// It is in [`super::locks::LockOutput::granted`].
+    Granted(RequestIndex),
+    Waiting(RequestIndex),
+    /// It left no trace.
+    NotFree,
+}
+
+impl Locks {
+    /// Grants at once or joins the queues.
+    pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
+        let row = self.new_row(new);
+        let free = self.permissions.grant && self.is_free(&row, now);
+        if !free && if_not_free == IfNotFree::GiveUp {
+            row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
+            return Acquired::NotFree;
+        }
+        let delay = if free { Duration::ZERO } else { self.request_delay(&row) };
+        let mut row = Request { at: row.at.plus(delay), ..row };
+        row.parked = !free && self.should_park(&row);
+        let index = self.insert_row(row);
+        self.counts.waiting += 1;
+        if free {
+            self.hold(index, now);
+            return Acquired::Granted(index);
+        }
+        self.enqueue(index);
+        for i in 0..self.get(index).wants.len() {
+            let lock = self.get(index).wants[i].lock;
+            self.publish(lock);
+            self.note_idle(lock, now);
+        }
+        Acquired::Waiting(index)
+    }
+
+    /// Holds again what was held before a restart, if its parts are here. The conflicting holders with smaller
+    /// tokens are answered: they hold nothing any more.
+    ///
+    /// # Errors
+    /// `None` when the parts are not here or a conflicting holder has the higher token. Nothing was changed.
+    pub fn reclaim(&mut self, held: &HeldRequest<'_>, now: Instant) -> Option<Vec<(LeaseId, RequestId)>> {
+        let row = self.new_row(&held.request);
+        let here = row.wants.iter().all(|w| self.lock(w.lock).has_parts(w.mode, self.me, self.members));
+        let rivals = self.rivals(&row);
+        let stands = rivals.iter().all(|rival| self.token(*rival).is_none_or(|token| token < held.token));
+        if !here || !stands {
+            row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
+            return None;
+        }
+        let name = |rival: &RequestIndex| {
+            let request = self.get(*rival);
+            (request.local().expect("holders are local").lease, request.id)
+        };
+        let lost = rivals.iter().map(name).collect();
+        rivals.into_iter().for_each(|rival| self.release(rival, Position::default(), now));
+        let index = self.insert_row(row);
+        self.counts.waiting += 1;
+        self.hold(index, now);
+        self.output.granted.retain(|granted| *granted != index);
+        self.set_token(index, held.token);
+        Some(lost)
+    }
+
+    /// The holders that conflict with a request.
+    fn rivals(&self, row: &Request) -> Vec<RequestIndex> {
+        let mut rivals: Vec<RequestIndex> = Vec::new();
+        for want in &row.wants {
+            let lock = self.lock(want.lock);
+            if lock.is_held_against(want.mode) {
+                rivals.extend(lock.holders.requests.iter().map(|(holder, _)| *holder));
+            }
+        }
+        rivals.sort_unstable();
+        rivals.dedup();
+        rivals
+    }
+
+    /// The token of a holder.
+    pub fn token(&self, request: RequestIndex) -> Option<FencingToken> {
+        match self.state(request) {
+            Some(State::Held { token, .. }) => Some(token),
+            _ => None,
+        }
+    }
+
+    /// Gives a fresh grant its token.
+    pub fn set_token(&mut self, request: RequestIndex, fresh: FencingToken) {
+        match &mut self.local_mut(request).state {
+            State::Held { token, .. } => *token = fresh,
+            State::Waiting => unreachable!("only granted requests get tokens"),
+        }
+    }
+
+    /// Ends a held request. `position`: where the journal says so, if it does; nobody is told of a later grant
+    /// before the journal is durable up to there.
+    pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
+        assert!(self.get(request).is_held(), "only held requests are released");
+        for i in 0..self.get(request).wants.len() {
+            let want = self.get(request).wants[i];
+            self.leave_holders(want, position, now);
+        }
+        self.counts.held -= 1;
+        self.forget(request);
+    }
+
+    /// Ends a waiting request.
+    pub fn cancel(&mut self, request: RequestIndex, now: Instant) {
+        assert_eq!(self.state(request), Some(State::Waiting), "only waiting requests are cancelled");
+        self.withdraw(request);
+        self.dequeue(request);
+        for i in 0..self.get(request).wants.len() {
+            let lock = self.get(request).wants[i].lock;
+            self.note_idle(lock, now);
+        }
+        self.counts.waiting -= 1;
+        self.forget(request);
+    }
+
+    /// Whether all that a request wants is free for it now.
+    pub(super) fn is_free(&mut self, row: &Request, now: Instant) -> bool {
+        let order = row.order();
+        row.wants.iter().all(|want| self.is_lock_free(*want, order, now))
+    }
+
+    /// The rule of local grants of protocol section 6, for one lock.
+    pub(super) fn is_lock_free(&mut self, want: Want, order: Order, now: Instant) -> bool {
+        let lock = &mut self.locks[want.lock.0 as usize];
+        if !lock.has_parts(want.mode, self.me, self.members) || lock.is_held_against(want.mode) {
+            return false;
+        }
+        if lock.queue.is_empty() {
+            return true;
+        }
+        lock.refresh_due(&self.rules.get(lock.rule).policy, now);
+        let first_local = lock.queue.first_local_conflict(want.mode);
+        if first_local.is_some_and(|first| first < order) {
+            return false;
+        }
+        #[cfg(test)]
+        if want.mode == Mode::Shared && self.mutation == Some(crate::sim::Mutation::ReaderOvertakesDueWriter) {
+            return true;
+        }
+        let lock = &self.locks[want.lock.0 as usize];
+        lock.queue.first_due_conflict(want.mode, lock.parts).is_none_or(|first| order < first)
+    }
+
+    /// Grants a request, which is in no queue any more.
+    pub(super) fn hold(&mut self, request: RequestIndex, now: Instant) {
+        self.withdraw(request);
+        let mut ready = Position::default();
+        for i in 0..self.requests[request.0 as usize].wants.len() {
+            let want = &mut self.requests[request.0 as usize].wants[i];
+            let lock = &mut self.locks[want.lock.0 as usize];
+            assert!(!lock.is_held_against(want.mode), "lock {} is granted in conflict", lock.name);
+            assert!(lock.has_parts(want.mode, self.me, self.members), "lock {} is granted without its parts", lock.name);
+            want.holder = lock.holders.requests.len() as u32;
+            lock.holders.requests.push((request, i as u32));
+            lock.holders.mode = Some(want.mode);
+            lock.acquired_at.get_or_insert(now);
+            ready = ready.max(lock.position);
+        }
+        self.local_mut(request).state = State::Held { token: FencingToken(0), since: now, ready };
+        self.counts.waiting -= 1;
+        self.counts.held += 1;
+        self.output.granted.push(request);
+    }
+
+    fn leave_holders(&mut self, want: Want, position: Position, now: Instant) {
+        let lock: &mut Lock = &mut self.locks[want.lock.0 as usize];
+        lock.holders.requests.swap_remove(want.holder as usize);
+        if let Some((moved, place)) = lock.holders.requests.get(want.holder as usize).copied() {
+            self.requests[moved.0 as usize].wants[place as usize].holder = want.holder;
+        }
+        let lock = &mut self.locks[want.lock.0 as usize];
+        if lock.holders.requests.is_empty() {
+            lock.holders.mode = None;
+        }
+        lock.position = lock.position.max(position);
+        lock.last_release = Some(now);
+        if want.mode == Mode::Exclusive {
+            lock.last_exclusive_release = Some(now);
+            lock.recheck_shared = true;
+        }
+        if lock.queue.is_empty() {
+            self.note_idle(want.lock, now);
+        } else {
+            self.mark(want.lock);
+        }
+    }
+
+    fn new_row(&mut self, new: &NewRequest<'_>) -> Request {
+        let want = |(name, mode): &(_, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
+        let wants: SmallVec<[Want; 1]> = new.wants.locks().iter().map(want).collect();
+        let local = Local { lease: new.lease, label: new.label.clone(), state: State::Waiting, published: None };
+        Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
+    }
+
+    /// How much later than now a request is ordered that has to ask other datacenters.
+    fn request_delay(&self, row: &Request) -> Duration {
+        let delay = |want: &Want| {
+            let lock = self.lock(want.lock);
+            let lacks = !lock.has_parts(want.mode, self.me, self.members);
+            if lacks { self.rules.get(lock.rule).request_delay } else { Duration::ZERO }
+        };
+        row.wants.iter().map(delay).max().unwrap_or_default()
+    }
+
+    /// Rows of locks, for listings: those from `from` on, at most `most` rows looked at.
+    pub(super) fn lock_rows(&self, from: usize, most: usize) -> impl Iterator<Item = (LockIndex, &Lock)> {
+        let end = self.locks.capacity().min(from.saturating_add(most));
+        (from..end).filter_map(|i| self.locks.get(i).map(|lock| (LockIndex(i as u32), lock)))
+    }
+}

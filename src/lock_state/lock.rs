@@ -1,0 +1,137 @@
+//! One lock, while anything goes on with it here.
+
+use super::hold_policy::{HoldPolicy, Usage};
+use super::queue::{Class, Queue};
+use super::request::RequestIndex;
+use crate::names::Position;
+use crate::names::{DcId, DcSet, LockName, Mode};
+use crate::time::Instant;
+
+/// The row of a lock. Reused after the lock was idle for a while.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct LockIndex(pub u32);
+
+/// A lock that is held, waited for, or was so a moment ago.
+#[derive(Debug)]
+pub(super) struct Lock {
+    pub name: LockName,
+    /// The hold rule that applies to it.
+    pub rule: u32,
+    /// The parts owned here; a copy of what the ownership map says.
+    pub parts: DcSet,
+    pub holders: Holders,
+    pub queue: Queue,
+    /// What last gave it meaning here: nobody is told of a grant before the journal is durable up to here.
+    pub position: Position,
+    /// The first grant since a part last came.
+    pub acquired_at: Option<Instant>,
+    pub last_release: Option<Instant>,
+    pub last_exclusive_release: Option<Instant>,
+    /// When it will be looked at again for requests that become due.
+    pub timer: Option<Instant>,
+    /// It stands in the list of locks to settle.
+    pub dirty: bool,
+    /// Something went away that may have stopped any number of shared waiters.
+    pub recheck_shared: bool,
+    /// It stands in the list of locks to forget once idle.
+    pub in_idle_list: bool,
+}
+
+/// Who holds a lock here: any number of shared holders or one exclusive one.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    pub mode: Option<Mode>,
+    /// Each with the place of the lock among its wants.
+    pub requests: Vec<(RequestIndex, u32)>,
+}
+
+impl Lock {
+    pub fn new(name: LockName, rule: u32, parts: DcSet) -> Lock {
+        Lock {
+            name,
+            rule,
+            parts,
+            holders: Holders::default(),
+            queue: Queue::default(),
+            position: Position::default(),
+            acquired_at: None,
+            last_release: None,
+            last_exclusive_release: None,
+            timer: None,
+            dirty: false,
+            recheck_shared: false,
+            in_idle_list: false,
+        }
+    }
+
+    /// Whether the parts that a grant in `mode` needs are here.
+    pub fn has_parts(&self, mode: Mode, me: DcId, members: DcSet) -> bool {
+        match mode {
+            Mode::Exclusive => self.parts == members,
+            Mode::Shared => self.parts.contains(me),
+        }
+    }
+
+    pub fn is_held_against(&self, mode: Mode) -> bool {
+        self.holders.mode.is_some_and(|held| held.conflicts_with(mode))
+    }
+
+    /// How it was used, as a request of another datacenter for `mode` sees it.
+    pub fn usage(&self, mode: Mode) -> Usage {
+        Usage {
+            acquired_at: self.acquired_at,
+            last_release: match mode {
+                Mode::Exclusive => self.last_release,
+                Mode::Shared => self.last_exclusive_release,
+            },
+            held: self.is_held_against(mode),
+        }
+    }
+
+    /// Makes requests of others due whose time has come.
+    pub fn refresh_due(&mut self, policy: &HoldPolicy, now: Instant) {
+        if self.queue.is_empty() || self.parts.is_empty() {
+            return;
+        }
+        if self.queue.first(Class::RemoteExclusive).is_some()
+            && policy.keep_until(self.usage(Mode::Exclusive), now) <= now
+        {
+            self.queue.make_due(Class::RemoteExclusive);
+        }
+        let shared_due = policy.keep_until(self.usage(Mode::Shared), now) <= now;
+        for dc in self.parts.iter() {
+            if shared_due && self.queue.first(Class::RemoteShared(dc)).is_some() {
+                self.queue.make_due(Class::RemoteShared(dc));
+            }
+        }
+    }
+
+    /// When the next request of another datacenter becomes due, if one waits for that.
+    pub fn next_due(&self, policy: &HoldPolicy, now: Instant) -> Option<Instant> {
+        if self.queue.is_empty() || self.parts.is_empty() {
+            return None;
+        }
+        let exclusive = self
+            .queue
+            .first(Class::RemoteExclusive)
+            .map(|_| policy.recheck_at(self.usage(Mode::Exclusive), now));
+        let shared = self
+            .parts
+            .iter()
+            .any(|dc| self.queue.first(Class::RemoteShared(dc)).is_some())
+            .then(|| policy.recheck_at(self.usage(Mode::Shared), now));
+        exclusive.into_iter().chain(shared).min()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.holders.requests.is_empty() && self.queue.is_empty()
+    }
+
+    /// A part came: what counts for keeping starts anew.
+    pub fn gain_part(&mut self, part: DcId, position: Position) {
+        self.parts.insert(part);
+        self.acquired_at = None;
+        self.position = self.position.max(position);
+        self.recheck_shared = true;
+    }
+}

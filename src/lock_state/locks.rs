@@ -1,0 +1,332 @@
+//! All locks of a datacenter: who owns their parts, who holds them here, who waits for them anywhere.
+//!
+//! A change marks the locks it touches; [`Locks::settle`] then restores the rules of protocol section 6 on
+//! each: grant what can be granted, hand over what is due, publish what must be known. A step costs what it
+//! touches, never what waits elsewhere.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use slab::Slab;
+
+use super::hold_policy::{HoldRule, HoldRules};
+use super::lock::{Lock, LockIndex};
+use super::request::{Local, Origin, Request, RequestIndex, State};
+use crate::causal_log::Op;
+use crate::crdt::Ownership;
+use crate::deadlines::Deadlines;
+use crate::names::{DcId, DcSet, LockName, Mode, Position, RequestId};
+use crate::time::Instant;
+
+/// What locks may do at this moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Permissions {
+    /// Grant, and hand parts over: not in the grace period.
+    pub grant: bool,
+    /// Make entries.
+    pub append: bool,
+}
+
+/// When an idle lock that cannot be forgotten yet is looked at again.
+const IDLE_RETRY: Duration = Duration::from_millis(100);
+
+/// See the module.
+pub(crate) struct Locks {
+    pub(super) me: DcId,
+    pub(super) members: DcSet,
+    pub(super) rules: HoldRules,
+    pub(super) ownership: Ownership,
+    pub(super) names: HashMap<LockName, LockIndex, foldhash::fast::FixedState>,
+    pub(super) locks: Slab<Lock>,
+    pub(super) requests: Slab<Request>,
+    pub(super) by_id: HashMap<RequestId, RequestIndex, FxBuildHasher>,
+    pub(super) unreachable: DcSet,
+    pub(super) permissions: Permissions,
+    pub(super) dirty: Vec<LockIndex>,
+    pub(super) timers: Deadlines<LockIndex>,
+    pub(super) idle: VecDeque<(Instant, LockIndex)>,
+    /// Own requests of before a restart that are in the log still.
+    pub(super) orphans: Vec<RequestId>,
+    pub(super) counts: LockCounts,
+    pub(super) output: LockOutput,
+    #[cfg(test)]
+    pub mutation: Option<crate::sim::Mutation>,
+}
+
+/// Gauges and counters, see [`crate::replica::call::Counts`].
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct LockCounts {
+    pub held: u64,
+    pub waiting: u64,
+    pub published: u64,
+    pub remote: u64,
+    pub parked: u64,
+    pub transfers_sent: u64,
+    pub transfers_received: u64,
+}
+
+/// What a step wants done: operations for one entry, and who was granted, in order.
+#[derive(Default)]
+pub(crate) struct LockOutput {
+    pub withdraws: Vec<Op>,
+    /// By receiver; parts of one lock together.
+    pub transfers: Vec<(DcId, crate::causal_log::LockParts)>,
+    pub requests: Vec<RequestIndex>,
+    pub granted: Vec<RequestIndex>,
+}
+
+impl Locks {
+    pub fn new(me: DcId, members: DcSet, rules: Vec<HoldRule>, hash_seed: u64) -> Locks {
+        assert!(members.contains(me), "{me} is a member of its own cluster {members:?}");
+        Locks {
+            me,
+            members,
+            rules: HoldRules::new(rules),
+            ownership: Ownership::new(hash_seed),
+            names: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
+            locks: Slab::new(),
+            requests: Slab::new(),
+            by_id: HashMap::default(),
+            unreachable: DcSet::EMPTY,
+            permissions: Permissions { grant: false, append: false },
+            dirty: Vec::new(),
+            timers: Deadlines::default(),
+            idle: VecDeque::new(),
+            orphans: Vec::new(),
+            counts: LockCounts::default(),
+            output: LockOutput::default(),
+            #[cfg(test)]
+            mutation: None,
+        }
+    }
+
+    pub fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+
+    pub fn counts(&self) -> LockCounts {
+        self.counts
+    }
+
+    /// How many locks anything goes on with.
+    pub fn active(&self) -> usize {
+        self.locks.len()
+    }
+
+    pub fn get(&self, request: RequestIndex) -> &Request {
+        &self.requests[request.0 as usize]
+    }
+
+    /// The row of a request that is known here.
+    pub fn find(&self, id: RequestId) -> Option<RequestIndex> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Marks the locks whose timers have come.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some(index) = self.timers.pop_expired(now) {
+            self.lock_mut(index).timer = None;
+            self.mark(index);
+        }
+    }
+
+    /// Allows or forbids; what was held up by it is looked at again.
+    pub fn permit(&mut self, permissions: Permissions) {
+        if self.permissions == permissions {
+            return;
+        }
+        self.permissions = permissions;
+        self.mark_all();
+    }
+
+    /// What the last steps want done.
+    pub fn take_output(&mut self) -> LockOutput {
+        std::mem::take(&mut self.output)
+    }
+
+    /// The wants of a request, as they were given.
+    pub fn wants(&self, request: RequestIndex) -> impl Iterator<Item = (&LockName, Mode)> {
+        self.get(request).wants.iter().map(|want| (&self.lock(want.lock).name, want.mode))
+    }
+
+    pub(super) fn lock(&self, index: LockIndex) -> &Lock {
+        &self.locks[index.0 as usize]
+    }
+
+    pub(super) fn lock_mut(&mut self, index: LockIndex) -> &mut Lock {
+        &mut self.locks[index.0 as usize]
+    }
+
+    pub(super) fn request_mut(&mut self, request: RequestIndex) -> &mut Request {
+        &mut self.requests[request.0 as usize]
+    }
+
+    pub(super) fn local_mut(&mut self, request: RequestIndex) -> &mut Local {
+        self.request_mut(request).local_mut().expect("only local requests are granted, released or published")
+    }
+
+    /// The row of a lock, made if need be.
+    pub(super) fn activate(&mut self, name: &LockName) -> LockIndex {
+        if let Some(index) = self.names.get(name) {
+            return *index;
+        }
+        let parts = self.ownership.parts_of(name, self.me, self.members);
+        let lock = Lock::new(name.clone(), self.rules.find(name), parts);
+        let index = LockIndex(self.locks.insert(lock) as u32);
+        self.names.insert(name.clone(), index);
+        index
+    }
+
+    pub(super) fn mark(&mut self, index: LockIndex) {
+        let lock = &mut self.locks[index.0 as usize];
+        if !lock.dirty {
+            lock.dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
+    /// Looks at every lock again: after rare changes of the whole.
+    pub(super) fn mark_all(&mut self) {
+        for (index, lock) in &mut self.locks {
+            lock.recheck_shared = true;
+            if !lock.dirty {
+                lock.dirty = true;
+                self.dirty.push(LockIndex(index as u32));
+            }
+        }
+    }
+
+    /// Whether, as seen here, `request` needs a datacenter that cannot be reached.
+    pub(super) fn should_park(&self, request: &Request) -> bool {
+        if self.unreachable.is_empty() {
+            return false;
+        }
+        let needs = |want: &super::request::Want| match want.mode {
+            Mode::Shared => DcSet::only(request.dc()),
+            Mode::Exclusive => self.members,
+        };
+        self.unreachable.contains(request.dc())
+            || request.wants.iter().any(|want| {
+                let name = &self.lock(want.lock).name;
+                needs(want).iter().any(|part| self.unreachable.contains(self.ownership.owner(name, part)))
+            })
+    }
+
+    /// Puts a request into the queues of its locks.
+    pub(super) fn enqueue(&mut self, request: RequestIndex) {
+        let row = &self.requests[request.0 as usize];
+        let order = row.order();
+        for want in &row.wants {
+            let lock = &mut self.locks[want.lock.0 as usize];
+            lock.queue.insert(row.class(want.mode), order, request);
+        }
+    }
+
+    /// Takes a waiting request out of the queues of its locks, which are looked at again.
+    pub(super) fn dequeue(&mut self, request: RequestIndex) {
+        let row = &self.requests[request.0 as usize];
+        let order = row.order();
+        for want in &row.wants {
+            let lock = &mut self.locks[want.lock.0 as usize];
+            let was_there = lock.queue.remove(row.class(want.mode), order);
+            assert!(was_there, "request {} waits for lock {} but is not in its queue", row.id, lock.name);
+            lock.recheck_shared |= want.mode == Mode::Exclusive;
+            if !lock.dirty {
+                lock.dirty = true;
+                self.dirty.push(want.lock);
+            }
+        }
+    }
+
+    /// Forgets a request that waits nowhere and holds nothing.
+    pub(super) fn forget(&mut self, request: RequestIndex) {
+        let row = self.requests.remove(request.0 as usize);
+        self.by_id.remove(&row.id);
+        if row.parked {
+            self.counts.parked -= 1;
+        }
+    }
+
+    pub(super) fn insert_row(&mut self, row: Request) -> RequestIndex {
+        let id = row.id;
+        if row.parked {
+            self.counts.parked += 1;
+        }
+        let index = RequestIndex(self.requests.insert(row) as u32);
+        let before = self.by_id.insert(id, index);
+        assert!(before.is_none(), "request {id} is entered twice");
+        index
+    }
+
+    /// Leaves the log: in the same step as what ends the wait, so before any later transfer of its parts.
+    pub(super) fn withdraw(&mut self, request: RequestIndex) {
+        let row = &mut self.requests[request.0 as usize];
+        let id = row.id;
+        let local = row.local_mut().expect("only own requests are withdrawn");
+        match local.published.take() {
+            None => return,
+            Some(super::request::IN_THIS_STEP) => self.output.requests.retain(|other| *other != request),
+            Some(_) if self.permissions.append => self.output.withdraws.push(Op::Withdraw { id }),
+            Some(_) => self.orphans.push(id),
+        }
+        self.counts.published -= 1;
+    }
+
+    /// A lock that has become idle is forgotten after it was idle for a while.
+    pub(super) fn note_idle(&mut self, index: LockIndex, now: Instant) {
+        let rule = self.lock(index).rule;
+        let idle_after = self.rules.get(rule).policy.idle_after();
+        let lock = self.lock_mut(index);
+        if lock.is_idle() && !lock.in_idle_list {
+            lock.in_idle_list = true;
+            self.idle.push_back((now + idle_after, index));
+        }
+    }
+
+    /// Forgets locks that have been idle long enough for nothing to depend on how they were used, at most
+    /// `most` of them: amortised over the steps that made them.
+    pub fn forget_idle(&mut self, now: Instant, durable: Position, most: usize) {
+        for _ in 0..most {
+            let Some((_, index)) = self.idle.pop_front_if(|(due, _)| *due <= now) else { return };
+            let rule = self.lock(index).rule;
+            let idle_after = self.rules.get(rule).policy.idle_after();
+            let lock = self.lock_mut(index);
+            lock.in_idle_list = false;
+            if !lock.is_idle() {
+                continue;
+            }
+            let idle_since = lock.last_release.unwrap_or(Instant::ZERO);
+            if idle_since + idle_after > now || lock.position > durable || lock.dirty {
+                lock.in_idle_list = true;
+                self.idle.push_back(((now + IDLE_RETRY).max(idle_since + idle_after), index));
+                continue;
+            }
+            let lock = self.locks.remove(index.0 as usize);
+            if let Some(timer) = lock.timer {
+                self.timers.remove(timer, index);
+            }
+            self.names.remove(&lock.name);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn mutated(&self, mutation: crate::sim::Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    /// The state of a local request.
+    pub fn state(&self, request: RequestIndex) -> Option<State> {
+        self.get(request).local().map(|local| local.state)
+    }
+
+    /// Whether this is the only datacenter that knows of a request.
+    pub fn is_local(&self, request: RequestIndex) -> bool {
+        matches!(self.get(request).origin, Origin::Local(_))
+    }
+}

@@ -1,0 +1,65 @@
+//! Requests that need a datacenter which cannot be reached are parked: absent in every rule, in their place.
+//! Parking is this datacenter's own view and affects only speed; safety never depends on it.
+
+use super::lock::LockIndex;
+use super::locks::Locks;
+use super::request::RequestIndex;
+use crate::names::DcSet;
+
+impl Locks {
+    /// What cannot be reached now. Looks at every request: this changes rarely.
+    pub fn set_unreachable(&mut self, unreachable: DcSet) {
+        if unreachable == self.unreachable {
+            return;
+        }
+        self.unreachable = unreachable;
+        let waiting: Vec<RequestIndex> = self
+            .requests
+            .iter()
+            .filter(|(_, row)| !row.is_held())
+            .map(|(index, _)| RequestIndex(index as u32))
+            .collect();
+        waiting.into_iter().for_each(|request| self.repark(request));
+    }
+
+    /// The owner of a part of this lock changed while something cannot be reached.
+    pub(super) fn repark_lock(&mut self, index: LockIndex) {
+        let waiting: Vec<RequestIndex> = self.lock(index).queue.iter().map(|(_, _, request)| request).collect();
+        waiting.into_iter().for_each(|request| self.repark(request));
+    }
+
+    fn repark(&mut self, request: RequestIndex) {
+        let row = self.get(request);
+        let park = self.should_park(row);
+        if park == row.parked {
+            return;
+        }
+        #[cfg(test)]
+        if park && self.mutated(crate::sim::Mutation::DeadDueBlocks) && self.is_due_somewhere(request) {
+            return;
+        }
+        self.dequeue(request);
+        self.request_mut(request).parked = park;
+        if park {
+            self.counts.parked += 1;
+        } else {
+            self.counts.parked -= 1;
+        }
+        self.enqueue(request);
+        for i in 0..self.get(request).wants.len() {
+            let lock = self.get(request).wants[i].lock;
+            self.lock_mut(lock).recheck_shared = true;
+            self.mark(lock);
+        }
+    }
+
+    #[cfg(test)]
+    fn is_due_somewhere(&self, request: RequestIndex) -> bool {
+        use super::queue::Class;
+        let due = |class| matches!(class, Class::RemoteExclusiveDue | Class::RemoteSharedDue(_));
+        let row = self.get(request);
+        row.wants.iter().any(|want| {
+            self.lock(want.lock).queue.iter().any(|(class, _, other)| other == request && due(class))
+        })
+    }
+}

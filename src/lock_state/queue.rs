@@ -1,0 +1,170 @@
+//! Who waits for one lock, in the order of requests.
+//!
+//! One ordered map holds all waiters of a lock, grouped by class, so that "the first local exclusive waiter"
+//! or "the first due shared request of dc2" is one look-up however many wait. The rules of protocol section 6
+//! only ever ask for firsts.
+
+use std::collections::BTreeMap;
+
+use super::request::RequestIndex;
+use crate::names::{DcId, DcSet, Mode, RequestId};
+use crate::time::Timestamp;
+
+/// The place of a request in the order of all requests: by time, then datacenter, then number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub(crate) struct Order {
+    pub at: Timestamp,
+    pub id: RequestId,
+}
+
+/// What the rules tell apart among the waiters of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Class {
+    LocalExclusive,
+    LocalShared,
+    /// Of another datacenter, and not due yet.
+    RemoteExclusive,
+    RemoteExclusiveDue,
+    /// By the datacenter that asks: a shared request matters only where the asker's own part is.
+    RemoteShared(DcId),
+    RemoteSharedDue(DcId),
+    /// Absent in every rule; keeps its place.
+    Parked,
+}
+
+impl Class {
+    pub fn local(mode: Mode) -> Class {
+        match mode {
+            Mode::Exclusive => Class::LocalExclusive,
+            Mode::Shared => Class::LocalShared,
+        }
+    }
+
+    pub fn remote(mode: Mode, dc: DcId) -> Class {
+        match mode {
+            Mode::Exclusive => Class::RemoteExclusive,
+            Mode::Shared => Class::RemoteShared(dc),
+        }
+    }
+
+    /// Whether a waiter of this class counts in no rule.
+    pub fn is_parked(self) -> bool {
+        self == Class::Parked
+    }
+
+    /// The class of the same request once it is due.
+    pub fn due(self) -> Class {
+        match self {
+            Class::RemoteExclusive => Class::RemoteExclusiveDue,
+            Class::RemoteShared(dc) => Class::RemoteSharedDue(dc),
+            other => other,
+        }
+    }
+}
+
+/// A waiter: its place and its row.
+pub(super) type Waiter = (Order, RequestIndex);
+
+/// The waiters of one lock.
+#[derive(Default, Debug)]
+pub(super) struct Queue(BTreeMap<(Class, Order), RequestIndex>);
+
+const FIRST: Order = Order { at: Timestamp::ZERO, id: RequestId { dc: DcId::new(0).expect("0 is an id"), n: 0 } };
+
+impl Queue {
+    pub fn insert(&mut self, class: Class, order: Order, request: RequestIndex) {
+        let before = self.0.insert((class, order), request);
+        assert!(before.is_none(), "request {} waits twice for one lock", order.id);
+    }
+
+    /// Takes a waiter out, due or not. Answers whether it was there.
+    pub fn remove(&mut self, class: Class, order: Order) -> bool {
+        self.0.remove(&(class, order)).is_some() || self.0.remove(&(class.due(), order)).is_some()
+    }
+
+    /// The first of a class.
+    pub fn first(&self, class: Class) -> Option<Waiter> {
+        let (key, request) = self.0.range((class, FIRST)..).next()?;
+        (key.0 == class).then_some((key.1, *request))
+    }
+
+    /// The first local waiter whose mode conflicts with `mode`.
+    pub fn first_local_conflict(&self, mode: Mode) -> Option<Order> {
+        let exclusive = self.first(Class::LocalExclusive);
+        let shared = (mode == Mode::Exclusive).then(|| self.first(Class::LocalShared)).flatten();
+        earliest(exclusive, shared).map(|(order, _)| order)
+    }
+
+    /// The first due request of another datacenter that conflicts with `mode` and wants one of `parts`.
+    pub fn first_due_conflict(&self, mode: Mode, parts: DcSet) -> Option<Order> {
+        let mut first = self.first(Class::RemoteExclusiveDue);
+        if mode == Mode::Exclusive {
+            for dc in parts.iter() {
+                first = earliest(first, self.first(Class::RemoteSharedDue(dc)));
+            }
+        }
+        first.map(|(order, _)| order)
+    }
+
+    /// The first exclusive request of another datacenter.
+    pub fn first_remote_exclusive(&self) -> Option<(Waiter, Due)> {
+        self.first_remote(Class::RemoteExclusive)
+    }
+
+    /// The first shared request of `dc`.
+    pub fn first_remote_shared(&self, dc: DcId) -> Option<(Waiter, Due)> {
+        self.first_remote(Class::RemoteShared(dc))
+    }
+
+    fn first_remote(&self, class: Class) -> Option<(Waiter, Due)> {
+        match (self.first(class), self.first(class.due())) {
+            (Some(waiting), Some(due)) if waiting < due => Some((waiting, Due::NotYet)),
+            (_, Some(due)) => Some((due, Due::Due)),
+            (waiting, None) => waiting.map(|waiting| (waiting, Due::NotYet)),
+        }
+    }
+
+    /// Makes all of a class due. Each request becomes due at most once, so this is paid for.
+    pub fn make_due(&mut self, class: Class) {
+        while let Some((order, request)) = self.first(class) {
+            self.0.remove(&(class, order));
+            self.0.insert((class.due(), order), request);
+        }
+    }
+
+    /// Local shared waiters in order.
+    pub fn local_shared(&self) -> impl Iterator<Item = Waiter> {
+        self.0
+            .range((Class::LocalShared, FIRST)..)
+            .take_while(|(key, _)| key.0 == Class::LocalShared)
+            .map(|(key, request)| (key.1, *request))
+    }
+
+    /// All waiters, by class.
+    pub fn iter(&self) -> impl Iterator<Item = (Class, Order, RequestIndex)> {
+        self.0.iter().map(|((class, order), request)| (*class, *order, *request))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Whether a request of another datacenter stops later local ones and may be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Due {
+    Due,
+    NotYet,
+}
+
+/// The earlier of two waiters.
+pub(super) fn earliest(a: Option<Waiter>, b: Option<Waiter>) -> Option<Waiter> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

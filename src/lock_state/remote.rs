@@ -1,0 +1,221 @@
+//! What the log says of locks: requests, withdrawals and transfers, of other datacenters and, when the journal
+//! is read again, of this one.
+
+use crdts::CmRDT;
+use smallvec::SmallVec;
+
+use super::lock::LockIndex;
+use super::locks::Locks;
+use super::request::{IN_THIS_STEP, Origin, Request, RequestIndex, Want};
+use crate::causal_log::{EntryFault, LockParts, Op, Wants};
+use crate::crdt::{Ownership, PartMove};
+use crate::names::{DcId, LockName, Mode, Position, RequestId};
+use crate::time::{Instant, Timestamp};
+
+/// A published request.
+pub(crate) struct Published<'a> {
+    pub id: RequestId,
+    pub at: Timestamp,
+    pub wants: &'a Wants,
+    pub seq: u64,
+}
+
+impl Locks {
+    /// Whether the operations of an entry of `dc` keep the rules.
+    pub fn validate(&self, dc: DcId, ops: &[Op]) -> Result<(), EntryFault> {
+        let mut requests = Vec::new();
+        let mut moved = Vec::new();
+        for op in ops {
+            match op {
+                Op::Request { id, wants, .. } => {
+                    self.validate_request(dc, *id, wants)?;
+                    requests.push(*id);
+                }
+                Op::Withdraw { id } if id.dc != dc => return Err(EntryFault::ForeignWithdraw { id: *id }),
+                Op::Withdraw { .. } => {}
+                Op::Transfer { to, parts } => {
+                    parts.iter().try_for_each(|lock| self.validate_transfer(dc, *to, lock))?;
+                    moved.extend(parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))));
+                }
+            }
+        }
+        if let Some(id) = first_twice(&mut requests) {
+            return Err(EntryFault::DuplicateRequest { id });
+        }
+        match first_twice(&mut moved) {
+            Some((lock, part)) => Err(EntryFault::MovedTwice { lock: lock.clone(), part }),
+            None => Ok(()),
+        }
+    }
+
+    fn validate_request(&self, dc: DcId, id: RequestId, wants: &Wants) -> Result<(), EntryFault> {
+        if id.dc != dc {
+            return Err(EntryFault::ForeignRequest { id });
+        }
+        if self.by_id.contains_key(&id) {
+            return Err(EntryFault::DuplicateRequest { id });
+        }
+        wants.validate().map_err(|error| EntryFault::Wants { id, error })
+    }
+
+    fn validate_transfer(&self, dc: DcId, to: DcId, moved: &LockParts) -> Result<(), EntryFault> {
+        for (part, version) in &moved.parts {
+            let (lock, part) = (moved.lock.clone(), *part);
+            if !self.members.contains(part) {
+                return Err(EntryFault::UnknownPart { lock, part });
+            }
+            if !self.members.contains(to) {
+                return Err(EntryFault::TransferToStranger { lock, part, to });
+            }
+            let owner = self.ownership.owner(&lock, part);
+            if owner != dc {
+                return Err(EntryFault::NotTheOwner { lock, part, owner });
+            }
+            let current = self.ownership.register(&lock, part).version();
+            if *version != current + 1 {
+                return Err(EntryFault::WrongVersion { lock, part, version: *version, current });
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins the request table.
+    pub fn apply_request(&mut self, published: &Published<'_>) {
+        let want = |(name, mode): &(LockName, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
+        let wants: SmallVec<[Want; 1]> = published.wants.locks().iter().map(want).collect();
+        let mut row = Request {
+            id: published.id,
+            at: published.at,
+            wants,
+            origin: Origin::Remote { seq: published.seq },
+            parked: false,
+        };
+        row.parked = self.should_park(&row);
+        let locks: SmallVec<[LockIndex; 1]> = row.wants.iter().map(|want| want.lock).collect();
+        let index = self.insert_row(row);
+        self.enqueue(index);
+        self.counts.remote += 1;
+        locks.into_iter().for_each(|lock| self.mark(lock));
+        if published.id.dc == self.me {
+            // Nobody here waits for it any more: it was published before a restart.
+            self.orphans.push(published.id);
+        }
+    }
+
+    /// Leaves the request table; an unknown id is no error.
+    pub fn apply_withdraw(&mut self, id: RequestId, now: Instant) {
+        let Some(index) = self.find(id) else { return };
+        if self.is_local(index) {
+            return;
+        }
+        self.dequeue(index);
+        for i in 0..self.get(index).wants.len() {
+            let lock = self.get(index).wants[i].lock;
+            self.note_idle(lock, now);
+        }
+        self.counts.remote -= 1;
+        self.forget(index);
+    }
+
+    /// Parts move, as an entry of `from` at `position` says.
+    pub fn apply_transfer(&mut self, from: DcId, to: DcId, moved: &LockParts, position: Position) {
+        if from == self.me {
+            // Read again from the journal, or fetched from peers that kept it.
+            if let Some(index) = self.names.get(&moved.lock).copied() {
+                let parts = moved.parts.iter().map(|(part, _)| *part).collect();
+                let lock = self.lock_mut(index);
+                lock.parts = lock.parts.difference(parts);
+                self.mark(index);
+            }
+        }
+        self.move_parts(to, moved);
+        if to == self.me {
+            self.counts.transfers_received += moved.parts.len() as u64;
+            let index = self.activate(&moved.lock);
+            let lock = self.lock_mut(index);
+            moved.parts.iter().for_each(|(part, _)| lock.gain_part(*part, position));
+            self.mark(index);
+        }
+    }
+
+    /// Writes the registers of moved parts. Those who wait for them may now wait for another datacenter.
+    pub(super) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
+        for (part, version) in &moved.parts {
+            let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
+            if let Err(double_owner) = self.ownership.validate_op(&part_move) {
+                panic!("{double_owner}: mutual exclusion is at stake, restore one of the two from its journal");
+            }
+            self.ownership.apply(part_move);
+        }
+        if !self.unreachable.is_empty()
+            && let Some(index) = self.names.get(&moved.lock)
+        {
+            self.repark_lock(*index);
+        }
+    }
+
+    /// The operations of a step, in the order of an entry: what leaves, what moves, what is asked.
+    pub fn take_ops(&mut self) -> Vec<Op> {
+        if self.permissions.append {
+            let orphans = std::mem::take(&mut self.orphans);
+            self.output.withdraws.extend(orphans.into_iter().map(|id| Op::Withdraw { id }));
+        }
+        let mut ops = std::mem::take(&mut self.output.withdraws);
+        let mut transfers = std::mem::take(&mut self.output.transfers);
+        transfers.sort_by_key(|(to, _)| *to);
+        for group in transfers.chunk_by(|a, b| a.0 == b.0) {
+            ops.push(Op::Transfer { to: group[0].0, parts: group.iter().map(|(_, lock)| lock.clone()).collect() });
+        }
+        for request in std::mem::take(&mut self.output.requests) {
+            let wants = self.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
+            let row = self.get(request);
+            ops.push(Op::Request { id: row.id, at: row.at, wants: Wants::All(wants) });
+        }
+        ops
+    }
+
+    /// Notes which entry of this datacenter published its requests, and forgets those it withdrew for want of
+    /// a client.
+    pub fn note_own_entry(&mut self, seq: u64, ops: &[Op], now: Instant) {
+        for op in ops {
+            match op {
+                Op::Request { id, .. } => {
+                    let index = self.find(*id).expect("a request is published in the step in which it waits");
+                    let local = self.local_mut(index);
+                    assert_eq!(local.published, Some(IN_THIS_STEP), "request {id} is published once");
+                    local.published = Some(seq);
+                }
+                Op::Withdraw { id } => self.apply_withdraw(*id, now),
+                Op::Transfer { .. } => {}
+            }
+        }
+    }
+
+    /// The request table: every published request, in no order.
+    pub fn published(&self) -> impl Iterator<Item = (RequestIndex, u64)> {
+        self.requests.iter().filter_map(|(i, row)| {
+            let seq = match &row.origin {
+                Origin::Remote { seq } => Some(*seq),
+                Origin::Local(local) => local.published,
+            };
+            Some((RequestIndex(i as u32), seq?))
+        })
+    }
+
+    /// Takes over the ownership map of a checkpoint. Nothing is known of any lock yet.
+    pub fn restore_ownership(&mut self, ownership: Ownership) {
+        assert!(self.locks.is_empty(), "ownership is restored before anything else");
+        self.ownership = ownership;
+    }
+
+    /// Whether requests of before a restart are in the log still.
+    pub fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+}
+
+/// Something that stands in the list more than once.
+fn first_twice<T: Ord + Copy>(list: &mut [T]) -> Option<T> {
+    list.sort_unstable();
+    list.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}

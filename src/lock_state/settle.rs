@@ -1,0 +1,191 @@
+//! Restores the rules of protocol section 6 on the locks that a step touched.
+
+use super::lock::LockIndex;
+use super::locks::Locks;
+use super::queue::{Class, Due, Waiter, earliest};
+use super::request::{IN_THIS_STEP, RequestIndex};
+use crate::causal_log::LockParts;
+use crate::names::{DcId, DcSet, Mode};
+use crate::time::Instant;
+
+impl Locks {
+    /// Grants, hands over and publishes until nothing more follows from what happened.
+    pub fn settle(&mut self, now: Instant) {
+        while let Some(index) = self.dirty.pop() {
+            self.lock_mut(index).dirty = false;
+            self.settle_lock(index, now);
+        }
+    }
+
+    fn settle_lock(&mut self, index: LockIndex, now: Instant) {
+        let lock = &mut self.locks[index.0 as usize];
+        lock.refresh_due(&self.rules.get(lock.rule).policy, now);
+        if self.permissions.grant {
+            self.grant_local(index, now);
+            if self.permissions.append {
+                self.serve_remote(index);
+            }
+        }
+        #[cfg(test)]
+        let index_to_publish = (!self.mutated(crate::sim::Mutation::PublishFirstOnly)).then_some(index);
+        #[cfg(not(test))]
+        let index_to_publish = Some(index);
+        index_to_publish.into_iter().for_each(|index| self.publish(index));
+        self.set_timer(index, now);
+        self.note_idle(index, now);
+    }
+
+    /// Grants the first local waiters of a lock that are free on all their locks.
+    fn grant_local(&mut self, index: LockIndex, now: Instant) {
+        loop {
+            let queue = &self.lock(index).queue;
+            let exclusive = queue.first(Class::LocalExclusive);
+            let shared = queue.first(Class::LocalShared);
+            match (exclusive, shared) {
+                (Some(first), shared) if shared.is_none_or(|shared| first < shared) => {
+                    if !self.grant_if_free(first.1, now) {
+                        return;
+                    }
+                }
+                (_, Some(_)) => return self.grant_shared_run(index, now),
+                (_, None) => return,
+            }
+        }
+    }
+
+    /// Grants local shared waiters up to the first request that stops them. Walks them only after something
+    /// went away that may have stopped them all: an arriving one looks after itself.
+    fn grant_shared_run(&mut self, index: LockIndex, now: Instant) {
+        let lock = self.lock_mut(index);
+        if !std::mem::take(&mut lock.recheck_shared) {
+            return;
+        }
+        let stops = earliest(lock.queue.first(Class::LocalExclusive), lock.queue.first(Class::RemoteExclusiveDue));
+        let run: Vec<RequestIndex> = lock
+            .queue
+            .local_shared()
+            .take_while(|waiter| stops.is_none_or(|stop| waiter.0 < stop.0))
+            .map(|(_, request)| request)
+            .collect();
+        for request in run {
+            self.grant_if_free(request, now);
+        }
+    }
+
+    fn grant_if_free(&mut self, request: RequestIndex, now: Instant) -> bool {
+        let needs_entry = self.get(request).local().is_some_and(|local| local.published.is_some());
+        if needs_entry && !self.permissions.append {
+            return false;
+        }
+        // A row is looked at while its locks change: take it out of reach of the borrow, not out of the slab.
+        let wants = self.get(request).wants.clone();
+        let order = self.get(request).order();
+        let free = wants.iter().all(|want| self.is_lock_free(*want, order, now));
+        if free {
+            self.dequeue(request);
+            self.hold(request, now);
+        }
+        free
+    }
+
+    /// Hands parts over to the requests of other datacenters that can be served, are due, and are stopped by
+    /// no holder.
+    fn serve_remote(&mut self, index: LockIndex) {
+        let lock = self.lock(index);
+        if lock.parts.is_empty() || lock.queue.is_empty() {
+            return;
+        }
+        let remote_exclusive = lock.queue.first_remote_exclusive();
+        let first_exclusive = earliest(lock.queue.first(Class::LocalExclusive), remote_exclusive.map(|(w, _)| w));
+        #[cfg(test)]
+        let first_exclusive = if self.mutated(crate::sim::Mutation::SharedPastExclusive) { None } else { first_exclusive };
+        if !lock.is_held_against(Mode::Shared) {
+            self.serve_shared_run(index, first_exclusive);
+        }
+
+        let Some((writer, Due::Due)) = remote_exclusive else { return };
+        let lock = self.lock(index);
+        let held = lock.is_held_against(Mode::Exclusive);
+        #[cfg(test)]
+        let held = held && !self.mutated(crate::sim::Mutation::TransferWhileHeld);
+        if held || lock.queue.first_local_conflict(Mode::Exclusive).is_some_and(|first| first < writer.0) {
+            return;
+        }
+        let stopped = |dc| lock.queue.first_remote_shared(dc).is_some_and(|(reader, _)| reader < writer);
+        if !lock.parts.iter().any(stopped) {
+            let to = writer.0.id.dc;
+            self.transfer(index, lock.parts, to);
+        }
+    }
+
+    /// Shared requests of others are served together up to the first exclusive one.
+    fn serve_shared_run(&mut self, index: LockIndex, first_exclusive: Option<Waiter>) {
+        let lock = self.lock(index);
+        let served = |dc: &DcId| match lock.queue.first_remote_shared(*dc) {
+            Some((reader, Due::Due)) => first_exclusive.is_none_or(|exclusive| reader.0 < exclusive.0),
+            _ => false,
+        };
+        let parts: DcSet = lock.parts.iter().filter(served).collect();
+        for part in parts.iter() {
+            self.transfer(index, DcSet::only(part), part);
+        }
+    }
+
+    fn transfer(&mut self, index: LockIndex, parts: DcSet, to: DcId) {
+        assert!(to != self.me, "parts are handed to others");
+        if parts.is_empty() {
+            return;
+        }
+        let lock = &mut self.locks[index.0 as usize];
+        let mut moved = Vec::with_capacity(parts.len());
+        for part in parts.iter() {
+            let version = self.ownership.register(&lock.name, part).version() + 1;
+            moved.push((part, version));
+        }
+        lock.parts = lock.parts.difference(parts);
+        let lock = LockParts { lock: lock.name.clone(), parts: moved };
+        self.counts.transfers_sent += parts.len() as u64;
+        self.move_parts(to, &lock);
+        self.output.transfers.push((to, lock));
+    }
+
+    /// Publishes the waiters that must be in the log: those that lack a part of this lock and have no earlier
+    /// local waiter for it in the same or a stronger mode. So many waiters cost one published request, or two.
+    pub(super) fn publish(&mut self, index: LockIndex) {
+        if !self.permissions.append {
+            return;
+        }
+        let lock = self.lock(index);
+        let exclusive = lock.queue.first(Class::LocalExclusive);
+        let shared = lock.queue.first(Class::LocalShared).filter(|shared| exclusive.is_none_or(|first| *shared < first));
+        let lacks = |mode| !lock.has_parts(mode, self.me, self.members);
+        let exclusive = exclusive.filter(|_| lacks(Mode::Exclusive));
+        let shared = shared.filter(|_| lacks(Mode::Shared));
+        for (_, request) in shared.into_iter().chain(exclusive) {
+            let local = self.local_mut(request);
+            if local.published.is_none() {
+                local.published = Some(IN_THIS_STEP);
+                self.counts.published += 1;
+                self.output.requests.push(request);
+            }
+        }
+    }
+
+    fn set_timer(&mut self, index: LockIndex, now: Instant) {
+        let lock = &mut self.locks[index.0 as usize];
+        let next = if self.permissions.grant && self.permissions.append {
+            lock.next_due(&self.rules.get(lock.rule).policy, now)
+        } else {
+            None
+        };
+        if next == lock.timer {
+            return;
+        }
+        if let Some(before) = std::mem::replace(&mut lock.timer, next) {
+            self.timers.remove(before, index);
+        }
+        if let Some(next) = next {
+            self.timers.insert(next, index);
+        }
+    }
+}
