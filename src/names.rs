@@ -346,9 +346,7 @@ impl fmt::Debug for FencingToken {
 }
 
 /// The number of a record in the journal: 1 for the first one ever, without gaps; 0 before it.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
 pub struct Position(pub u64);
 
 /// A mode of a lock. Two requests conflict on a lock unless both are shared.

@@ -1,7 +1,11 @@
 //! Pure. The causally ordered log: entries, their delivery, what each peer still lacks, what can be forgotten.
 
 mod entry;
+mod inbox;
+mod log;
 mod violation;
 
 pub use entry::{Entry, LockParts, MAX_LOCKS_PER_REQUEST, MAX_NAME_BYTES_PER_REQUEST, Op, Wants, WantsError};
+pub(crate) use inbox::{Inbox, MAX_HELD_BACK};
+pub(crate) use log::Log;
 pub use violation::{EntryFault, Violation};

@@ -96,7 +96,9 @@ impl Ownership {
     /// Whether every part is owned by the member it is named after.
     pub fn is_home(&self, lock: &LockName) -> bool {
         self.0.get(lock).is_none_or(|registers| {
-            (0_u8..).zip(registers).all(|(part, register)| register.owner().is_none_or(|owner| owner.get() == part))
+            (0_u8..)
+                .zip(registers)
+                .all(|(part, register)| register.owner().is_none_or(|owner| owner.get() == part))
         })
     }
 

@@ -15,16 +15,30 @@ impl Locks {
             let parts = self.ownership.parts_of(&lock.name, self.me, self.members);
             assert_eq!(lock.parts, parts, "the copy of who owns lock {}", lock.name);
             let exclusive = lock.holders.mode == Some(Mode::Exclusive);
-            assert!(!exclusive || lock.holders.requests.len() == 1, "lock {} has one exclusive holder", lock.name);
+            assert!(
+                !exclusive || lock.holders.requests.len() == 1,
+                "lock {} has one exclusive holder",
+                lock.name
+            );
             for (request, place) in &lock.holders.requests {
                 let want = self.get(*request).wants[*place as usize];
                 assert_eq!(want.lock, index, "a holder of lock {} wants it", lock.name);
-                assert!(lock.has_parts(want.mode, self.me, self.members), "lock {} is held with its parts", lock.name);
+                assert!(
+                    lock.has_parts(want.mode, self.me, self.members),
+                    "lock {} is held with its parts",
+                    lock.name
+                );
             }
             for (class, order, request) in lock.queue.iter() {
                 let row = self.get(request);
                 assert_eq!(row.order(), order, "the place of {} in the queue of lock {}", row.id, lock.name);
-                assert_eq!(class.is_parked(), row.parked, "{} is parked in the queue of lock {}", row.id, lock.name);
+                assert_eq!(
+                    class.is_parked(),
+                    row.parked,
+                    "{} is parked in the queue of lock {}",
+                    row.id,
+                    lock.name
+                );
                 assert!(!row.is_held(), "{} holds and waits", row.id);
             }
             if lock.is_idle() {
@@ -37,7 +51,12 @@ impl Locks {
     fn check_requests(&self) {
         let (mut held, mut waiting, mut published, mut remote, mut parked) = (0, 0, 0, 0, 0);
         for (i, row) in &self.requests {
-            assert_eq!(self.find(row.id), Some(RequestIndex(i as u32)), "request {} is found by its id", row.id);
+            assert_eq!(
+                self.find(row.id),
+                Some(RequestIndex(i as u32)),
+                "request {} is found by its id",
+                row.id
+            );
             parked += u64::from(row.parked);
             match &row.origin {
                 Origin::Remote { .. } => remote += 1,
@@ -45,7 +64,11 @@ impl Locks {
                     held += u64::from(local.state != State::Waiting);
                     waiting += u64::from(local.state == State::Waiting);
                     published += u64::from(local.published.is_some());
-                    assert!(local.state == State::Waiting || local.published.is_none(), "{} is held and asked for", row.id);
+                    assert!(
+                        local.state == State::Waiting || local.published.is_none(),
+                        "{} is held and asked for",
+                        row.id
+                    );
                     self.check_published(RequestIndex(i as u32));
                 }
             }
@@ -60,7 +83,11 @@ impl Locks {
     fn check_published(&self, request: RequestIndex) {
         let row = self.get(request);
         let Some(local) = row.local() else { return };
-        if local.state != State::Waiting || row.parked || !self.permissions.append || local.published.is_some() {
+        if local.state != State::Waiting
+            || row.parked
+            || !self.permissions.append
+            || local.published.is_some()
+        {
             return;
         }
         #[cfg(test)]

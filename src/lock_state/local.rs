@@ -73,32 +73,27 @@ impl Locks {
         Acquired::Waiting(index)
     }
 
-    /// Holds again what was held before a restart, if its parts are here. The conflicting holders with smaller
-    /// tokens are answered: they hold nothing any more.
+    /// The holders that stand against a reclaimed request; all have smaller tokens and are to be ended first.
     ///
-    /// # Errors
-    /// `None` when the parts are not here or a conflicting holder has the higher token. Nothing was changed.
-    pub fn reclaim(&mut self, held: &HeldRequest<'_>, now: Instant) -> Option<Vec<(LeaseId, RequestId)>> {
+    /// `None` when it cannot be held: its parts are not here, or a conflicting holder has the higher token.
+    pub fn conflicts_of(&mut self, held: &HeldRequest<'_>, now: Instant) -> Option<Vec<RequestId>> {
         let row = self.new_row(&held.request);
+        row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
         let here = row.wants.iter().all(|w| self.lock(w.lock).has_parts(w.mode, self.me, self.members));
         let rivals = self.rivals(&row);
         let stands = rivals.iter().all(|rival| self.token(*rival).is_none_or(|token| token < held.token));
-        if !here || !stands {
-            row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
-            return None;
-        }
-        let name = |rival: &RequestIndex| {
-            let request = self.get(*rival);
-            (request.local().expect("holders are local").lease, request.id)
-        };
-        let lost = rivals.iter().map(name).collect();
-        rivals.into_iter().for_each(|rival| self.release(rival, Position::default(), now));
+        (here && stands).then(|| rivals.iter().map(|rival| self.get(*rival).id).collect())
+    }
+
+    /// Holds again what was held before a restart. Nothing stands against it, see [`Locks::conflicts_of`].
+    pub fn reclaim(&mut self, held: &HeldRequest<'_>, now: Instant) -> RequestIndex {
+        let row = self.new_row(&held.request);
         let index = self.insert_row(row);
         self.counts.waiting += 1;
         self.hold(index, now);
         self.output.granted.retain(|granted| *granted != index);
         self.set_token(index, held.token);
-        Some(lost)
+        index
     }
 
     /// The holders that conflict with a request.
@@ -177,7 +172,8 @@ impl Locks {
             return false;
         }
         #[cfg(test)]
-        if want.mode == Mode::Shared && self.mutation == Some(crate::sim::Mutation::ReaderOvertakesDueWriter) {
+        if want.mode == Mode::Shared && self.mutation == Some(crate::sim::Mutation::ReaderOvertakesDueWriter)
+        {
             return true;
         }
         let lock = &self.locks[want.lock.0 as usize];
@@ -192,7 +188,11 @@ impl Locks {
             let want = &mut self.requests[request.0 as usize].wants[i];
             let lock = &mut self.locks[want.lock.0 as usize];
             assert!(!lock.is_held_against(want.mode), "lock {} is granted in conflict", lock.name);
-            assert!(lock.has_parts(want.mode, self.me, self.members), "lock {} is granted without its parts", lock.name);
+            assert!(
+                lock.has_parts(want.mode, self.me, self.members),
+                "lock {} is granted without its parts",
+                lock.name
+            );
             want.holder = lock.holders.requests.len() as u32;
             lock.holders.requests.push((request, i as u32));
             lock.holders.mode = Some(want.mode);
@@ -231,7 +231,8 @@ impl Locks {
     fn new_row(&mut self, new: &NewRequest<'_>) -> Request {
         let want = |(name, mode): &(_, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
         let wants: SmallVec<[Want; 1]> = new.wants.locks().iter().map(want).collect();
-        let local = Local { lease: new.lease, label: new.label.clone(), state: State::Waiting, published: None };
+        let local =
+            Local { lease: new.lease, label: new.label.clone(), state: State::Waiting, published: None };
         Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
     }
 

@@ -145,9 +145,9 @@ impl Locks {
         self.mark_all();
     }
 
-    /// What the last steps want done.
-    pub fn take_output(&mut self) -> LockOutput {
-        std::mem::take(&mut self.output)
+    /// Who was granted since, in order.
+    pub fn take_granted(&mut self) -> Vec<RequestIndex> {
+        std::mem::take(&mut self.output.granted)
     }
 
     /// The wants of a request, as they were given.

@@ -15,8 +15,9 @@ mod remote;
 mod request;
 mod settle;
 
+pub(crate) use describe::{Holder, LockRow, WaiterRow};
 pub use hold_policy::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
 pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use locks::{Locks, Permissions};
 pub(crate) use remote::Published;
-pub(crate) use request::{Local, Request, RequestIndex, State};
+pub(crate) use request::{RequestIndex, State};

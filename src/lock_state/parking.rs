@@ -24,7 +24,8 @@ impl Locks {
 
     /// The owner of a part of this lock changed while something cannot be reached.
     pub(super) fn repark_lock(&mut self, index: LockIndex) {
-        let waiting: Vec<RequestIndex> = self.lock(index).queue.iter().map(|(_, _, request)| request).collect();
+        let waiting: Vec<RequestIndex> =
+            self.lock(index).queue.iter().map(|(_, _, request)| request).collect();
         waiting.into_iter().for_each(|request| self.repark(request));
     }
 

@@ -69,7 +69,8 @@ pub(super) type Waiter = (Order, RequestIndex);
 #[derive(Default, Debug)]
 pub(super) struct Queue(BTreeMap<(Class, Order), RequestIndex>);
 
-const FIRST: Order = Order { at: Timestamp::ZERO, id: RequestId { dc: DcId::new(0).expect("0 is an id"), n: 0 } };
+const FIRST: Order =
+    Order { at: Timestamp::ZERO, id: RequestId { dc: DcId::new(0).expect("0 is an id"), n: 0 } };
 
 impl Queue {
     pub fn insert(&mut self, class: Class, order: Order, request: RequestIndex) {

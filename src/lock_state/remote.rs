@@ -35,7 +35,9 @@ impl Locks {
                 Op::Withdraw { .. } => {}
                 Op::Transfer { to, parts } => {
                     parts.iter().try_for_each(|lock| self.validate_transfer(dc, *to, lock))?;
-                    moved.extend(parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))));
+                    moved.extend(
+                        parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))),
+                    );
                 }
             }
         }
@@ -81,7 +83,8 @@ impl Locks {
 
     /// Joins the request table.
     pub fn apply_request(&mut self, published: &Published<'_>) {
-        let want = |(name, mode): &(LockName, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
+        let want =
+            |(name, mode): &(LockName, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
         let wants: SmallVec<[Want; 1]> = published.wants.locks().iter().map(want).collect();
         let mut row = Request {
             id: published.id,
@@ -117,7 +120,8 @@ impl Locks {
         self.forget(index);
     }
 
-    /// Parts move, as an entry of `from` at `position` says.
+    /// Parts move, as an entry of `from` at `position` says; [`Position::default`] for one that has long been
+    /// durable.
     pub fn apply_transfer(&mut self, from: DcId, to: DcId, moved: &LockParts, position: Position) {
         if from == self.me {
             // Read again from the journal, or fetched from peers that kept it.
@@ -131,6 +135,10 @@ impl Locks {
         self.move_parts(to, moved);
         if to == self.me {
             self.counts.transfers_received += moved.parts.len() as u64;
+            let known = self.names.get(&moved.lock).copied();
+            if known.is_none() && position == Position::default() {
+                return;
+            }
             let index = self.activate(&moved.lock);
             let lock = self.lock_mut(index);
             moved.parts.iter().for_each(|(part, _)| lock.gain_part(*part, position));
@@ -143,7 +151,9 @@ impl Locks {
         for (part, version) in &moved.parts {
             let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
             if let Err(double_owner) = self.ownership.validate_op(&part_move) {
-                panic!("{double_owner}: mutual exclusion is at stake, restore one of the two from its journal");
+                panic!(
+                    "{double_owner}: mutual exclusion is at stake, restore one of the two from its journal"
+                );
             }
             self.ownership.apply(part_move);
         }
@@ -164,7 +174,10 @@ impl Locks {
         let mut transfers = std::mem::take(&mut self.output.transfers);
         transfers.sort_by_key(|(to, _)| *to);
         for group in transfers.chunk_by(|a, b| a.0 == b.0) {
-            ops.push(Op::Transfer { to: group[0].0, parts: group.iter().map(|(_, lock)| lock.clone()).collect() });
+            ops.push(Op::Transfer {
+                to: group[0].0,
+                parts: group.iter().map(|(_, lock)| lock.clone()).collect(),
+            });
         }
         for request in std::mem::take(&mut self.output.requests) {
             let wants = self.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
@@ -206,11 +219,6 @@ impl Locks {
     pub fn restore_ownership(&mut self, ownership: Ownership) {
         assert!(self.locks.is_empty(), "ownership is restored before anything else");
         self.ownership = ownership;
-    }
-
-    /// Whether requests of before a restart are in the log still.
-    pub fn has_orphans(&self) -> bool {
-        !self.orphans.is_empty()
     }
 }
 

@@ -41,7 +41,9 @@ pub(crate) struct Request {
 pub(crate) enum Origin {
     Local(Local),
     /// Of another datacenter, or of this one before its restart; the entry `seq` of `id.dc` published it.
-    Remote { seq: u64 },
+    Remote {
+        seq: u64,
+    },
 }
 
 /// What only the datacenter of a request knows of it.
@@ -62,7 +64,11 @@ pub(crate) const IN_THIS_STEP: u64 = u64::MAX;
 pub(crate) enum State {
     Waiting,
     /// `ready`: the grant may be told once the journal is durable up to here.
-    Held { token: FencingToken, since: Instant, ready: Position },
+    Held {
+        token: FencingToken,
+        since: Instant,
+        ready: Position,
+    },
 }
 
 impl Request {

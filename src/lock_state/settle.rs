@@ -60,7 +60,8 @@ impl Locks {
         if !std::mem::take(&mut lock.recheck_shared) {
             return;
         }
-        let stops = earliest(lock.queue.first(Class::LocalExclusive), lock.queue.first(Class::RemoteExclusiveDue));
+        let stops =
+            earliest(lock.queue.first(Class::LocalExclusive), lock.queue.first(Class::RemoteExclusiveDue));
         let run: Vec<RequestIndex> = lock
             .queue
             .local_shared()
@@ -96,9 +97,11 @@ impl Locks {
             return;
         }
         let remote_exclusive = lock.queue.first_remote_exclusive();
-        let first_exclusive = earliest(lock.queue.first(Class::LocalExclusive), remote_exclusive.map(|(w, _)| w));
+        let first_exclusive =
+            earliest(lock.queue.first(Class::LocalExclusive), remote_exclusive.map(|(w, _)| w));
         #[cfg(test)]
-        let first_exclusive = if self.mutated(crate::sim::Mutation::SharedPastExclusive) { None } else { first_exclusive };
+        let first_exclusive =
+            if self.mutated(crate::sim::Mutation::SharedPastExclusive) { None } else { first_exclusive };
         if !lock.is_held_against(Mode::Shared) {
             self.serve_shared_run(index, first_exclusive);
         }
@@ -157,7 +160,10 @@ impl Locks {
         }
         let lock = self.lock(index);
         let exclusive = lock.queue.first(Class::LocalExclusive);
-        let shared = lock.queue.first(Class::LocalShared).filter(|shared| exclusive.is_none_or(|first| *shared < first));
+        let shared = lock
+            .queue
+            .first(Class::LocalShared)
+            .filter(|shared| exclusive.is_none_or(|first| *shared < first));
         let lacks = |mode| !lock.has_parts(mode, self.me, self.members);
         let exclusive = exclusive.filter(|_| lacks(Mode::Exclusive));
         let shared = shared.filter(|_| lacks(Mode::Shared));

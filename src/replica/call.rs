@@ -7,13 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
+pub use crate::leases::{ClientKey, OnDisconnect, Proof, SessionId};
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
 use crate::time::Timestamp;
-
-/// One conversation of a client with this datacenter, such as a stream. Numbered by the edge, never reused
-/// within a process.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SessionId(pub u64);
 
 /// Where a reply goes: the client's own number `tag` within a session. A call gets exactly one reply, except
 /// an acquire that is retried under the same client key: only its last call is answered.
@@ -21,27 +17,6 @@ pub struct SessionId(pub u64);
 pub struct CallId {
     pub session: SessionId,
     pub tag: u64,
-}
-
-/// A client's number for a request, increasing within its lease: what makes a retry the same request.
-pub type ClientKey = u64;
-
-/// What happens to a lease when the session it is attached to closes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum OnDisconnect {
-    /// It lives on until its time to live is over; the client may come back on another session.
-    Keep,
-    /// It ends at once.
-    Release,
-}
-
-/// How a client shows that a lease is its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Proof {
-    /// It opened or attached the lease on the session that this call came by.
-    Attached,
-    /// It knows the secret.
-    Secret(Secret),
 }
 
 /// How long an acquire waits.

@@ -67,7 +67,9 @@ pub enum Report {
         waiting: usize,
     },
     /// `peer` lacks entries that are no longer kept here: it needs a state transfer.
-    PeerTooFarBehind { peer: DcId },
+    PeerTooFarBehind {
+        peer: DcId,
+    },
     /// Peers know our log up to `theirs`, we only up to `ours`.
     OwnLogBehind {
         ours: u64,

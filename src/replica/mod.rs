@@ -1,67 +1,147 @@
 //! Pure. One datacenter as one state machine: the rooms below composed.
+//!
+//! The shell hands in events with the time ([`Replica::handle`]), performs the effects
+//! ([`Replica::poll_effect`]) and calls again at [`Replica::next_deadline`]. Everything else is decided here,
+//! the same way in production and in the simulator.
 
+mod bounds;
 pub mod call;
+mod check;
+mod clients;
 mod config;
+mod describe;
 mod effect;
+mod entries;
 mod event;
+mod gate;
+mod grants;
+mod lease_calls;
+mod links;
 mod message;
+mod phase;
+mod reach;
 mod record;
+mod recover;
+mod status;
+mod step;
+#[cfg(test)]
+mod tests;
+mod tickets;
 
+pub use crate::names::Position;
 pub use config::{AgreedConfig, CLOCK_BOUND, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
 pub use message::{Heartbeat, Message};
-pub use crate::names::Position;
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
+pub use recover::RecoveryError;
 
+use std::collections::VecDeque;
+
+use crate::causal_log::{Inbox, Log};
+use crate::deadlines::Deadlines;
+use crate::hybrid_clock::HybridClock;
+use crate::leases::Leases;
+use crate::lock_state::{Locks, RequestIndex};
+use crate::names::{DcId, DcSet};
+use crate::replica::call::{Acquire, CallId, Counts, Phase};
 use crate::time::{Instant, Now};
 
 /// One datacenter.
-pub struct Replica {}
-
-/// Why state on disk is not that of this datacenter.
-#[derive(Debug, thiserror::Error)]
-pub enum RecoveryError {
-    #[error("record {} cannot follow what is before it: {why}", position.0)]
-    Record { position: Position, why: String },
-    #[error("the checkpoint is of a cluster with other members ({found:?}, configured: {configured:?})")]
-    Members { found: crate::names::DcSet, configured: crate::names::DcSet },
+pub struct Replica {
+    config: ReplicaConfig,
+    now: Now,
+    clock: HybridClock,
+    bounds: bounds::Bounds,
+    /// The next request number.
+    next_n: u64,
+    /// The last record handed to the journal.
+    position: Position,
+    gate: gate::Gate,
+    log: Log,
+    inbox: Inbox,
+    locks: Locks,
+    leases: Leases,
+    reach: reach::Reach,
+    links: links::Links,
+    tickets: tickets::Tickets,
+    waits: Deadlines<RequestIndex>,
+    descriptions: describe::Descriptions,
+    life: phase::Life,
+    /// Acquires that came while the clock could not be read yet.
+    early: Vec<(CallId, Acquire)>,
+    heartbeat_at: Instant,
+    /// Entries may have become sendable.
+    pump: bool,
+    counts: Counts,
+    effects: VecDeque<Effect>,
 }
 
 impl Replica {
-    /// The datacenter that `checkpoint` and the records after it amount to, restarted at `now`. Both are empty
-    /// at its very first start.
-    pub fn recover(
-        _config: ReplicaConfig,
-        _now: Now,
-        _checkpoint: Option<Checkpoint>,
-        _records: impl IntoIterator<Item = (Position, Record)>,
-    ) -> Result<Replica, RecoveryError> {
-        unimplemented!()
-    }
-
     /// First fires whatever had expired by `now`, then the event. `now.mono` never goes back.
-    pub fn handle(&mut self, _now: Now, _event: Event) {
-        unimplemented!()
+    ///
+    /// # Panics
+    /// When an invariant is broken on which mutual exclusion rests: better no server than a second owner.
+    pub fn handle(&mut self, now: Now, event: Event) {
+        self.advance(now);
+        match event {
+            Event::Tick => {}
+            Event::Durable { position } => self.on_durable(position),
+            Event::LinkUp { peer } => self.on_link_up(peer),
+            Event::LinkDown { peer } => self.on_link_down(peer),
+            Event::Received { peer, message } => self.on_received(peer, message),
+            Event::Flushed { peer, messages } => self.on_flushed(peer, messages),
+            Event::Client { call, request } => self.on_client(call, request),
+            Event::SessionClosed { session } => self.on_session_closed(session),
+            Event::Drain => self.life.draining = true,
+        }
+        self.finish_step();
     }
 
     /// The next effect, to be performed in this order, after each [`Replica::handle`] until there is none.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        unimplemented!()
+        self.effects.pop_front()
     }
 
     /// When to call [`Replica::handle`] with [`Event::Tick`] if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Instant> {
-        unimplemented!()
+        [
+            Some(self.heartbeat_at),
+            self.locks.next_deadline(),
+            self.leases.next_deadline(),
+            self.waits.next(),
+            self.reach.next_deadline(),
+            self.descriptions.next_deadline(),
+            self.links.retry_at(),
+            self.life.quiet_until,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
-    /// All that the records persisted so far amount to. To be kept once they are durable.
-    pub fn checkpoint(&self) -> Checkpoint {
-        unimplemented!()
+    /// Who this is.
+    pub fn dc(&self) -> DcId {
+        self.config.dc
     }
 
-    /// Asserts the invariants that one datacenter can see by itself. Panics with what is broken.
-    pub fn check(&self) {
-        unimplemented!()
+    /// Whom this datacenter believes to own a part of a lock.
+    pub fn owner_of(&self, lock: &crate::names::LockName, part: DcId) -> DcId {
+        self.locks.ownership().owner(lock, part)
+    }
+
+    /// What it does at this moment.
+    pub fn phase(&self) -> Phase {
+        self.current_phase()
+    }
+
+    /// The other members.
+    fn peers(&self) -> DcSet {
+        self.config.agreed.members.difference(DcSet::only(self.config.dc))
+    }
+
+    #[cfg(test)]
+    fn mutated(&self, mutation: crate::sim::Mutation) -> bool {
+        self.config.mutation == Some(mutation)
     }
 }

@@ -27,6 +27,8 @@ pub enum Record {
     LeaseEnded {
         lease: LeaseId,
     },
+    /// Every member was heard once: nobody knows more of this datacenter's log than it does itself.
+    Joined,
 }
 
 /// A lease as it is kept on disk.

@@ -1,0 +1,316 @@
+//! The log as one datacenter has it: own and foreign entries in the order in which it applied them.
+//!
+//! That order is causal, so whoever is sent a piece of it in this order can apply every entry on arrival.
+//! Each peer has one cursor into it. What a peer is sent, once the journal is durable up to there:
+//!
+//! - own entries, at once;
+//! - before an own entry, everything that stands before it and that the peer is not known to have: the entry
+//!   depends on it;
+//! - any other entry that the peer did not get by itself within one heartbeat, or at once if the peer has no
+//!   link to its maker.
+//!
+//! So a datacenter that can reach some member that can reach another still makes progress. What a peer is
+//! known to have: the vector it told, what was sent on this link, and whatever stands in the dependencies of
+//! what it sent itself. An entry is kept until every member has said that it has it durably.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crdts::CvRDT;
+
+use crate::causal_log::entry::Entry;
+use crate::crdt::VersionVector;
+use crate::names::{DcId, DcSet, MAX_DCS, Position};
+use crate::time::{Instant, Timestamp};
+
+/// Entries of one message to a peer stop at about that many bytes.
+const BATCH_WEIGHT: usize = 128 << 10;
+
+/// See the module.
+pub(crate) struct Log {
+    me: DcId,
+    members: DcSet,
+    applied: VersionVector,
+    durable: Arc<VersionVector>,
+    /// The stamp of the last applied entry of each datacenter.
+    stamps: [Timestamp; MAX_DCS],
+    kept: VecDeque<Kept>,
+    /// The number of the front of `kept`; numbers count applications since the start of the process.
+    first: u64,
+    /// The number after the last durable entry.
+    durable_end: u64,
+    /// The number after the last durable own entry.
+    own_end: u64,
+    /// What is not kept any more.
+    truncated: VersionVector,
+    peers: [Peer; MAX_DCS],
+    #[cfg(test)]
+    pub mutation: Option<crate::sim::Mutation>,
+}
+
+struct Kept {
+    position: Position,
+    applied_at: Instant,
+    entry: Arc<Entry>,
+}
+
+#[derive(Clone, Default)]
+struct Peer {
+    link: Option<Link>,
+    /// The members that the peer has links to, as it said.
+    linked: DcSet,
+    /// The vector it last told.
+    acknowledged: VersionVector,
+    #[cfg(test)]
+    sent_ever: VersionVector,
+}
+
+#[derive(Clone, Default)]
+struct Link {
+    /// It told its vector on this link: before that nothing is sent.
+    told: bool,
+    /// The number of the next entry to look at.
+    cursor: u64,
+    known: VersionVector,
+    /// Everything before this number is sent without waiting.
+    urgent_end: u64,
+    in_flight: usize,
+}
+
+impl Log {
+    pub fn new(me: DcId, members: DcSet) -> Log {
+        Log {
+            me,
+            members,
+            applied: VersionVector::default(),
+            durable: Arc::default(),
+            stamps: [Timestamp::ZERO; MAX_DCS],
+            kept: VecDeque::new(),
+            first: 0,
+            durable_end: 0,
+            own_end: 0,
+            truncated: VersionVector::default(),
+            peers: std::array::from_fn(|_| Peer::default()),
+            #[cfg(test)]
+            mutation: None,
+        }
+    }
+
+    /// Goes on from a checkpoint: `kept` are the last of the entries in `applied`.
+    pub fn restore(&mut self, applied: VersionVector, stamps: &[(DcId, Timestamp)], kept: &[Arc<Entry>]) {
+        assert!(self.kept.is_empty(), "a log is restored before anything else");
+        self.truncated = applied.clone();
+        for (dc, stamp) in stamps {
+            self.stamps[dc.index()] = *stamp;
+        }
+        let mut truncated: Vec<(DcId, u64)> = applied.iter().collect();
+        for (dc, seq) in &mut truncated {
+            let first_kept = kept.iter().filter(|entry| entry.dc == *dc).map(|entry| entry.seq).min();
+            *seq = first_kept.map_or(*seq, |first| first - 1);
+        }
+        self.truncated = truncated.into_iter().collect();
+        for entry in kept {
+            self.push(entry.clone(), Position::default(), Instant::ZERO);
+        }
+        self.applied = applied;
+        self.note_durable(Position::default());
+        self.durable = Arc::new(self.applied.clone());
+    }
+
+    pub fn applied(&self) -> &VersionVector {
+        &self.applied
+    }
+
+    /// What the journal holds durably.
+    pub fn durable(&self) -> &Arc<VersionVector> {
+        &self.durable
+    }
+
+    pub fn last_stamp(&self, dc: DcId) -> Timestamp {
+        self.stamps[dc.index()]
+    }
+
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub fn kept(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.kept.iter().map(|kept| &kept.entry)
+    }
+
+    /// Applies the next entry of its datacenter, recorded at `position`.
+    pub fn apply(&mut self, entry: Arc<Entry>, position: Position, now: Instant) {
+        assert_eq!(entry.seq, self.applied.get(entry.dc) + 1, "entries of {} apply in order", entry.dc);
+        assert!(
+            self.applied.covers(&entry.deps),
+            "entry {}:{} is applied before what it depends on",
+            entry.dc,
+            entry.seq
+        );
+        self.applied.raise(entry.dc, entry.seq);
+        self.stamps[entry.dc.index()] = entry.at;
+        self.push(entry, position, now);
+    }
+
+    fn push(&mut self, entry: Arc<Entry>, position: Position, applied_at: Instant) {
+        self.kept.push_back(Kept { position, applied_at, entry });
+    }
+
+    /// The journal is durable up to `position`. Answers whether that holds more entries than before.
+    pub fn note_durable(&mut self, position: Position) -> bool {
+        let before = self.durable_end;
+        while let Some(kept) = self.kept.get((self.durable_end - self.first) as usize) {
+            if kept.position > position {
+                break;
+            }
+            self.durable_end += 1;
+            Arc::make_mut(&mut self.durable).raise(kept.entry.dc, kept.entry.seq);
+            if kept.entry.dc == self.me {
+                self.own_end = self.durable_end;
+            }
+        }
+        self.durable_end > before
+    }
+
+    pub fn link_up(&mut self, peer: DcId) {
+        self.peers[peer.index()].link = Some(Link { cursor: self.first, ..Link::default() });
+    }
+
+    pub fn link_down(&mut self, peer: DcId) {
+        self.peers[peer.index()].link = None;
+    }
+
+    pub fn is_linked(&self, peer: DcId) -> bool {
+        self.peers[peer.index()].link.is_some()
+    }
+
+    /// The members that there is a link to.
+    pub fn linked(&self) -> DcSet {
+        self.members.iter().filter(|peer| self.is_linked(*peer)).collect()
+    }
+
+    /// The vector that a peer last told.
+    pub fn acknowledged(&self, peer: DcId) -> &VersionVector {
+        &self.peers[peer.index()].acknowledged
+    }
+
+    /// A peer told its durable vector, and whom it has links to. Answers whether it needs what is not kept here
+    /// any more.
+    pub fn note_told(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) -> bool {
+        let row = &mut self.peers[peer.index()];
+        row.linked = linked;
+        row.acknowledged = durable.clone();
+        if let Some(link) = &mut row.link {
+            if !std::mem::replace(&mut link.told, true) {
+                link.urgent_end = self.durable_end;
+            }
+            link.known.merge(durable.clone());
+            #[cfg(test)]
+            if self.mutation == Some(crate::sim::Mutation::LostRequestNotResent) {
+                link.known.merge(row.sent_ever.clone());
+            }
+        }
+        !durable.covers(&self.truncated)
+    }
+
+    /// A peer holds entries back for want of others: send all it lacks, at once.
+    pub fn note_lacking(&mut self, peer: DcId, durable: &VersionVector) {
+        if let Some(link) = &mut self.peers[peer.index()].link {
+            link.known = durable.clone();
+            link.cursor = self.first;
+            link.urgent_end = self.durable_end;
+        }
+    }
+
+    /// A peer sent this entry: it has it, and if it made it, all that it depends on.
+    pub fn note_sent_by(&mut self, peer: DcId, entry: &Entry) {
+        if let Some(link) = &mut self.peers[peer.index()].link {
+            link.known.raise(entry.dc, entry.seq);
+            if entry.dc == peer {
+                link.known.merge(entry.deps.clone());
+            }
+        }
+    }
+
+    /// The link took messages off its queue.
+    pub fn note_flushed(&mut self, peer: DcId, messages: usize) {
+        if let Some(link) = &mut self.peers[peer.index()].link {
+            link.in_flight = link.in_flight.saturating_sub(messages);
+        }
+    }
+
+    /// Some other message went to a peer: it takes room on the link, too.
+    pub fn note_message(&mut self, peer: DcId) {
+        if let Some(link) = &mut self.peers[peer.index()].link {
+            link.in_flight += 1;
+        }
+    }
+
+    /// The next entries to send to a peer, none if it has all that it should get now or its link is full.
+    /// `patience`: how long an entry of others has time to arrive by itself.
+    pub fn next_batch(
+        &mut self,
+        peer: DcId,
+        now: Instant,
+        patience: Duration,
+        window: usize,
+    ) -> Vec<Arc<Entry>> {
+        let mut batch = Vec::new();
+        let row = &mut self.peers[peer.index()];
+        let Some(link) = &mut row.link else { return batch };
+        if !link.told || link.in_flight >= window {
+            return batch;
+        }
+        link.cursor = link.cursor.max(self.first);
+        let lacks_own = link.known.get(self.me) < self.durable.get(self.me);
+        let mut weight = 0;
+        while link.cursor < self.durable_end && weight < BATCH_WEIGHT {
+            let kept = &self.kept[(link.cursor - self.first) as usize];
+            let entry = &kept.entry;
+            let lacks = link.known.get(entry.dc) < entry.seq;
+            let at_once = entry.dc == self.me
+                || entry.dc == peer
+                || link.cursor < link.urgent_end
+                || (lacks_own && link.cursor < self.own_end)
+                || !row.linked.contains(entry.dc);
+            #[cfg(test)]
+            let relay_ends =
+                self.mutation == Some(crate::sim::Mutation::RelayOnConnectOnly) && entry.dc != self.me;
+            #[cfg(test)]
+            let lacks = lacks && !(relay_ends && link.cursor >= link.urgent_end);
+            if lacks && !at_once && kept.applied_at + patience > now {
+                break;
+            }
+            link.cursor += 1;
+            if lacks {
+                weight += entry.weight();
+                link.known.raise(entry.dc, entry.seq);
+                batch.push(entry.clone());
+            }
+        }
+        if !batch.is_empty() {
+            link.in_flight += 1;
+        }
+        #[cfg(test)]
+        row.sent_ever.merge(batch.iter().map(|entry| (entry.dc, entry.seq)).collect());
+        batch
+    }
+
+    /// Forgets what every member has durably. Answers how many entries.
+    pub fn truncate(&mut self) -> usize {
+        let mut forgotten = 0;
+        while let Some(kept) = self.kept.front() {
+            let (dc, seq) = (kept.entry.dc, kept.entry.seq);
+            let has_it = |peer: DcId| peer == self.me || self.peers[peer.index()].acknowledged.get(dc) >= seq;
+            if self.first >= self.durable_end || !self.members.iter().all(has_it) {
+                break;
+            }
+            self.truncated.raise(dc, seq);
+            self.kept.pop_front();
+            self.first += 1;
+            forgotten += 1;
+        }
+        forgotten
+    }
+}

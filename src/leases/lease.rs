@@ -1,0 +1,61 @@
+//! One lease.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::lock_state::RequestIndex;
+use crate::names::{LeaseId, Secret};
+use crate::time::Instant;
+
+/// One conversation of a client with this datacenter, such as a stream. Numbered by the edge, never reused
+/// within a process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionId(pub u64);
+
+/// A client's number for a request, increasing within its lease: what makes a retry the same request.
+pub type ClientKey = u64;
+
+/// What happens to a lease when the session it is attached to closes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum OnDisconnect {
+    /// It lives on until its time to live is over; the client may come back on another session.
+    Keep,
+    /// It ends at once.
+    Release,
+}
+
+/// How a client shows that a lease is its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// It opened or attached the lease on the session that this call came by.
+    Attached,
+    /// It knows the secret.
+    Secret(Secret),
+}
+
+/// The row of a lease. Reused after the lease ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct LeaseIndex(pub u32);
+
+/// See the module.
+pub(crate) struct Lease {
+    pub id: LeaseId,
+    pub secret: Secret,
+    pub ttl: Duration,
+    pub on_disconnect: OnDisconnect,
+    pub session: Option<SessionId>,
+    pub expires: Instant,
+    /// When it is looked at for expiry; a renewal moves `expires` only, so that it costs nothing.
+    pub(super) scheduled: Instant,
+    /// Until when the grace period waits for its reclaim.
+    pub(super) grace_until: Option<Instant>,
+    /// Waiting and held.
+    pub requests: BTreeSet<RequestIndex>,
+    pub waiting: usize,
+    /// The requests in `requests` that came with a key.
+    pub keys: BTreeMap<ClientKey, RequestIndex>,
+    /// The highest key seen.
+    pub last_key: Option<ClientKey>,
+}

@@ -1,0 +1,212 @@
+//! All leases of a datacenter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use slab::Slab;
+
+use super::lease::{Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
+use crate::deadlines::Deadlines;
+use crate::names::{DcId, LeaseId, Secret};
+use crate::time::Instant;
+
+/// See the module.
+pub(crate) struct Leases {
+    dc: DcId,
+    rows: Slab<Lease>,
+    by_id: HashMap<LeaseId, LeaseIndex, FxBuildHasher>,
+    by_session: BTreeMap<SessionId, BTreeSet<LeaseIndex>>,
+    expiries: Deadlines<LeaseIndex>,
+    graces: Deadlines<LeaseIndex>,
+}
+
+/// Why a lease cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LeaseError {
+    Unknown(LeaseId),
+    Foreign { lease: LeaseId, dc: DcId },
+    WrongSecret(LeaseId),
+    NotAttached(LeaseId),
+}
+
+impl Leases {
+    pub fn new(dc: DcId) -> Leases {
+        Leases {
+            dc,
+            rows: Slab::new(),
+            by_id: HashMap::default(),
+            by_session: BTreeMap::new(),
+            expiries: Deadlines::default(),
+            graces: Deadlines::default(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn get(&self, lease: LeaseIndex) -> &Lease {
+        &self.rows[lease.0 as usize]
+    }
+
+    pub fn get_mut(&mut self, lease: LeaseIndex) -> &mut Lease {
+        &mut self.rows[lease.0 as usize]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Lease> {
+        self.rows.iter().map(|(_, lease)| lease)
+    }
+
+    pub fn find(&self, id: LeaseId) -> Option<LeaseIndex> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// A new lease, or one read from the journal.
+    pub fn open(
+        &mut self,
+        id: LeaseId,
+        secret: Secret,
+        ttl: Duration,
+        on_disconnect: OnDisconnect,
+        now: Instant,
+    ) -> LeaseIndex {
+        let expires = now + ttl;
+        let lease = Lease {
+            id,
+            secret,
+            ttl,
+            on_disconnect,
+            session: None,
+            expires,
+            scheduled: expires,
+            grace_until: None,
+            requests: BTreeSet::new(),
+            waiting: 0,
+            keys: BTreeMap::new(),
+            last_key: None,
+        };
+        let index = LeaseIndex(self.rows.insert(lease) as u32);
+        let before = self.by_id.insert(id, index);
+        assert!(before.is_none(), "lease {id} is opened twice");
+        self.expiries.insert(expires, index);
+        index
+    }
+
+    /// The lease of a call, if the client may use it.
+    pub fn authorise(&self, id: LeaseId, proof: Proof, session: SessionId) -> Result<LeaseIndex, LeaseError> {
+        let Some(index) = self.find(id) else {
+            return Err(match id.dc() {
+                Some(dc) if dc != self.dc && id.n() > 0 => LeaseError::Foreign { lease: id, dc },
+                _ => LeaseError::Unknown(id),
+            });
+        };
+        let lease = self.get(index);
+        match proof {
+            Proof::Attached if lease.session == Some(session) => Ok(index),
+            Proof::Attached => Err(LeaseError::NotAttached(id)),
+            Proof::Secret(secret) if lease.secret.matches(&secret) => Ok(index),
+            Proof::Secret(_) => Err(LeaseError::WrongSecret(id)),
+        }
+    }
+
+    /// From now on the lease goes with this session.
+    pub fn attach(&mut self, index: LeaseIndex, session: SessionId) {
+        self.detach(index);
+        self.get_mut(index).session = Some(session);
+        self.by_session.entry(session).or_default().insert(index);
+    }
+
+    fn detach(&mut self, index: LeaseIndex) {
+        let Some(session) = self.get_mut(index).session.take() else { return };
+        if let Some(leases) = self.by_session.get_mut(&session) {
+            leases.remove(&index);
+            if leases.is_empty() {
+                self.by_session.remove(&session);
+            }
+        }
+    }
+
+    /// A session is closed; answers the leases that end with it.
+    pub fn close_session(&mut self, session: SessionId) -> Vec<LeaseIndex> {
+        let leases = self.by_session.remove(&session).unwrap_or_default();
+        for index in &leases {
+            self.get_mut(*index).session = None;
+        }
+        leases.into_iter().filter(|index| self.get(*index).on_disconnect == OnDisconnect::Release).collect()
+    }
+
+    pub fn renew(&mut self, index: LeaseIndex, now: Instant) {
+        let lease = self.get_mut(index);
+        lease.expires = now + lease.ttl;
+    }
+
+    /// Forgets a lease that has nothing any more.
+    pub fn end(&mut self, index: LeaseIndex) {
+        self.detach(index);
+        let lease = self.rows.remove(index.0 as usize);
+        assert!(lease.requests.is_empty(), "lease {} ends after its requests", lease.id);
+        self.by_id.remove(&lease.id);
+        self.expiries.remove(lease.scheduled, index);
+        if let Some(until) = lease.grace_until {
+            self.graces.remove(until, index);
+        }
+    }
+
+    /// The next lease whose time to live is over.
+    pub fn next_expired(&mut self, now: Instant) -> Option<LeaseIndex> {
+        while let Some(index) = self.expiries.pop_expired(now) {
+            let lease = self.get_mut(index);
+            lease.scheduled = lease.expires;
+            let (expires, expired) = (lease.expires, lease.expires <= now);
+            self.expiries.insert(expires, index);
+            if expired {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.expiries.next().into_iter().chain(self.graces.next()).min()
+    }
+
+    /// After a restart: no lock is granted and no part leaves until every lease has come back or had its full
+    /// time to live to do so.
+    pub fn start_grace(&mut self, now: Instant) {
+        for (index, lease) in &mut self.rows {
+            let until = now + lease.ttl;
+            lease.grace_until = Some(until);
+            self.graces.insert(until, LeaseIndex(index as u32));
+        }
+    }
+
+    /// How many leases the grace period waits for.
+    pub fn in_grace(&self) -> usize {
+        self.graces.len()
+    }
+
+    /// Ends a lease's part of the grace period. Answers whether it had one.
+    pub fn end_grace(&mut self, index: LeaseIndex) -> bool {
+        match self.get_mut(index).grace_until.take() {
+            Some(until) => {
+                self.graces.remove(until, index);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether the grace period waits for this lease.
+    pub fn is_in_grace(&self, index: LeaseIndex) -> bool {
+        self.get(index).grace_until.is_some()
+    }
+
+    /// Gives up waiting for those that had their time.
+    pub fn expire_graces(&mut self, now: Instant) {
+        while let Some(index) = self.graces.pop_expired(now) {
+            self.get_mut(index).grace_until = None;
+        }
+    }
+}

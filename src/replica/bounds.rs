@@ -1,0 +1,58 @@
+//! Durable upper bounds of what is handed out: clock readings and request numbers.
+//!
+//! Neither is journaled one by one. A record says in advance how far they may go, so that a restart starts
+//! above everything that was handed out before: never more than [`CLOCK_BOUND`] ahead.
+
+use std::collections::VecDeque;
+
+use crate::names::Position;
+use crate::time::Timestamp;
+
+/// How many request numbers one record sets aside.
+pub(super) const NUMBERS: u64 = 1 << 20;
+
+/// A bound: readings up to `clock` and numbers below `n` may be handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Bound {
+    pub clock: Timestamp,
+    pub n: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Bounds {
+    durable: Bound,
+    /// Recorded and not durable yet, in order.
+    pending: VecDeque<(Position, Bound)>,
+}
+
+impl Bounds {
+    pub fn new(durable: Bound) -> Bounds {
+        Bounds { durable, pending: VecDeque::new() }
+    }
+
+    /// The latest that is recorded.
+    pub fn recorded(&self) -> Bound {
+        self.pending.back().map_or(self.durable, |(_, bound)| *bound)
+    }
+
+    pub fn record(&mut self, position: Position, bound: Bound) {
+        self.pending.push_back((position, bound));
+    }
+
+    pub fn note_durable(&mut self, position: Position) {
+        while let Some((_, bound)) = self.pending.pop_front_if(|(at, _)| *at <= position) {
+            self.durable = bound;
+        }
+    }
+
+    /// Where the journal allows to hand these out; [`Position::default`] if it does already.
+    pub fn position_of(&self, clock: Timestamp, n: u64) -> Position {
+        let allows = |bound: &Bound| clock <= bound.clock && n < bound.n;
+        if allows(&self.durable) {
+            return Position::default();
+        }
+        let pending = self.pending.iter().find(|(_, bound)| allows(bound));
+        pending.expect("nothing is handed out above what is recorded").0
+    }
+}

@@ -1,0 +1,27 @@
+//! The invariants that one datacenter can see by itself.
+
+use super::Replica;
+
+impl Replica {
+    /// Asserts the invariants. Walks everything: for tests and the simulator.
+    ///
+    /// # Panics
+    /// With what is broken.
+    pub fn check(&self) {
+        self.locks.check();
+        let (durable, applied) = (self.log.durable(), self.log.applied());
+        assert!(applied.covers(durable), "durable {durable} is applied {applied}");
+        assert!(self.gate.durable() <= self.position, "nothing is durable that was not persisted");
+        assert!(self.bounds.recorded().n >= self.next_n, "request numbers are bounded");
+        let by_lease: usize = self.leases.iter().map(|lease| lease.requests.len()).sum();
+        let counts = self.locks.counts();
+        assert_eq!(
+            by_lease as u64,
+            counts.held + counts.waiting,
+            "every request of a client belongs to a lease"
+        );
+        let waiting: usize = self.leases.iter().map(|lease| lease.waiting).sum();
+        assert_eq!(waiting as u64, counts.waiting, "what leases count as waiting");
+        assert!(self.waits.len() as u64 <= counts.waiting, "only waiting requests time out");
+    }
+}

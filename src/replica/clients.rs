@@ -1,0 +1,211 @@
+//! What clients ask: acquire, release, cancel, and the calls that only look.
+
+use super::Replica;
+use super::call::{Acquire, Call, CallId, Limit, Refusal, Reply, Target, Wait};
+use super::effect::Effect;
+use super::tickets::Ticket;
+use crate::causal_log::Wants;
+use crate::leases::{ClientKey, LeaseIndex, Proof};
+use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
+use crate::names::{LeaseId, MAX_LABEL, Position, RequestId};
+
+/// What a client is told to wait when a limit is reached.
+const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
+/// Acquires that may come before the clock can be read.
+const MAX_EARLY: usize = 10_000;
+
+impl Replica {
+    pub(super) fn on_client(&mut self, call: CallId, request: Call) {
+        match request {
+            Call::OpenLease { secret, ttl, on_disconnect } => {
+                self.on_open_lease(call, secret, ttl, on_disconnect)
+            }
+            Call::AttachLease { lease, secret } => self.on_attach_lease(call, lease, secret),
+            Call::KeepAlive { lease, proof } => self.on_keep_alive(call, lease, proof),
+            Call::CloseLease { lease, proof } => self.on_close_lease(call, lease, proof),
+            Call::Acquire(acquire) => self.on_acquire(call, acquire),
+            Call::Release { lease, proof, target } => self.on_release(call, lease, proof, target),
+            Call::Cancel { lease, proof, target } => self.on_cancel(call, lease, proof, target),
+            Call::Reclaim { lease, proof, held } => self.on_reclaim(call, lease, proof, held),
+            Call::Describe { lock } => self.on_describe(call, lock),
+            Call::List { prefix, cursor, limit } => self.on_list(call, &prefix, cursor, limit),
+            Call::Status => {
+                let status = Box::new(self.status());
+                self.reply(call, Reply::Status(status));
+            }
+        }
+    }
+
+    pub(super) fn reply(&mut self, call: CallId, reply: Reply) {
+        self.effects.push_back(Effect::Reply { call, reply });
+    }
+
+    pub(super) fn refuse(&mut self, call: CallId, refusal: Refusal) {
+        self.counts.refusals += 1;
+        self.reply(call, Reply::Refused(refusal));
+    }
+
+    fn on_acquire(&mut self, call: CallId, acquire: Acquire) {
+        if self.life.quiet_until.is_some() && self.early.len() < MAX_EARLY {
+            self.early.push((call, acquire));
+            return;
+        }
+        match self.admit_acquire(call, &acquire) {
+            Ok(Some(lease)) => self.start_acquire(call, &acquire, lease),
+            Ok(None) => {}
+            Err(refusal) => self.refuse(call, refusal),
+        }
+    }
+
+    /// Whether an acquire may start, and under which lease; `None` when it is a retry that is dealt with.
+    fn admit_acquire(&mut self, call: CallId, acquire: &Acquire) -> Result<Option<LeaseIndex>, Refusal> {
+        let lease = self.authorise(acquire.lease, acquire.proof, call)?;
+        if let Some(key) = acquire.key {
+            match self.leases.get(lease).keys.get(&key) {
+                Some(request) => return self.retry(call, *request, key, &acquire.wants).map(|()| None),
+                None if self.leases.get(lease).last_key.is_some_and(|last| key <= last) => {
+                    return Err(Refusal::KeyFinished(key));
+                }
+                None => {}
+            }
+        }
+        if self.life.draining {
+            return Err(Refusal::Draining);
+        }
+        if acquire.label.len() > MAX_LABEL {
+            return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
+        }
+        let (local, counts) = (&self.config.local, self.locks.counts());
+        let exhausted = |limit| Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
+        if self.life.quiet_until.is_some() || counts.waiting >= local.max_waiting as u64 {
+            return exhausted(Limit::WaitingPerServer);
+        }
+        if counts.held >= local.max_held as u64 {
+            return exhausted(Limit::HeldPerServer);
+        }
+        if self.leases.get(lease).waiting >= local.max_waiting_per_lease {
+            return exhausted(Limit::WaitingPerLease);
+        }
+        Ok(Some(lease))
+    }
+
+    fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
+        let id = RequestId { dc: self.config.dc, n: self.number() };
+        let at = self.stamp();
+        let new =
+            NewRequest { id, at, wants: &acquire.wants, lease: acquire.lease, label: acquire.label.clone() };
+        let if_not_free = if acquire.wait == Wait::Try { IfNotFree::GiveUp } else { IfNotFree::Wait };
+        let acquired = self.locks.acquire(&new, if_not_free, self.now.mono);
+        let row = self.leases.get_mut(lease);
+        row.last_key = acquire.key.max(row.last_key);
+        let (request, wait_until) = match (acquired, acquire.wait) {
+            (Acquired::NotFree, _) => return self.refuse(call, Refusal::NotFree),
+            (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(self.now.mono + wait)),
+            (Acquired::Waiting(request), _) => (request, None),
+            (Acquired::Granted(request), _) => {
+                self.counts.grants_local += 1;
+                (request, None)
+            }
+        };
+        row.waiting += 1;
+        row.requests.insert(request);
+        if let Some(key) = acquire.key {
+            row.keys.insert(key, request);
+        }
+        if let Some(until) = wait_until {
+            self.waits.insert(until, request);
+        }
+        self.tickets.set(request, Ticket { call: Some(call), wait_until, key: acquire.key });
+    }
+
+    /// The same acquire again: its client lost the answer, or came back on another stream.
+    fn retry(
+        &mut self,
+        call: CallId,
+        request: RequestIndex,
+        key: ClientKey,
+        wants: &Wants,
+    ) -> Result<(), Refusal> {
+        if !self.locks.wants(request).eq(wants.locks().iter().map(|(name, mode)| (name, *mode))) {
+            return Err(Refusal::KeyReused(key));
+        }
+        self.tickets.get_mut(request).call = Some(call);
+        if self.locks.get(request).is_held() {
+            self.answer_grant_again(request);
+        }
+        Ok(())
+    }
+
+    fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
+        let found = self.authorise(lease, proof, call).and_then(|lease| self.find_target(lease, target));
+        match found {
+            Ok(Some(request)) if self.locks.get(request).is_held() => {
+                self.end_held(request, Position::default());
+                self.reply(call, Reply::Released);
+            }
+            Ok(None) => self.reply(call, Reply::Released),
+            Ok(Some(_)) => self.refuse(call, Refusal::NotHeld),
+            Err(refusal) => self.refuse(call, refusal),
+        }
+    }
+
+    fn on_cancel(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
+        self.cancel_early(call, lease, target);
+        let found = self.authorise(lease, proof, call).and_then(|lease| self.find_target(lease, target));
+        match found {
+            Ok(Some(request)) => {
+                if self.locks.get(request).is_held() {
+                    self.end_held(request, Position::default());
+                } else {
+                    self.counts.cancels += 1;
+                    self.end_waiting(request, Refusal::Cancelled);
+                }
+                self.reply(call, Reply::Released);
+            }
+            Ok(None) => self.reply(call, Reply::Released),
+            Err(refusal) => self.refuse(call, refusal),
+        }
+    }
+
+    /// An acquire that has not started yet is cancelled by its key, on its own session.
+    fn cancel_early(&mut self, call: CallId, lease: LeaseId, target: Target) {
+        let Target::Key(key) = target else { return };
+        let is_it = |(other, acquire): &(CallId, Acquire)| {
+            other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
+        };
+        if let Some(index) = self.early.iter().position(is_it) {
+            let (cancelled, _) = self.early.remove(index);
+            self.refuse(cancelled, Refusal::Cancelled);
+            if let Some(lease) = self.leases.find(lease) {
+                let row = self.leases.get_mut(lease);
+                row.last_key = row.last_key.max(Some(key));
+            }
+        }
+    }
+
+    /// The request that a client means; `None` when it is over, so that ending it again succeeds.
+    fn find_target(&self, lease: LeaseIndex, target: Target) -> Result<Option<RequestIndex>, Refusal> {
+        let row = self.leases.get(lease);
+        let (found, was) = match target {
+            Target::Key(key) => (row.keys.get(&key).copied(), row.last_key.is_some_and(|last| key <= last)),
+            Target::Id(id) => {
+                let found = self.locks.find(id).filter(|request| row.requests.contains(request));
+                // Numbers of leases and requests are one series: what is older than the lease was never its own.
+                let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.next_n;
+                (found, was && self.locks.find(id).is_none())
+            }
+        };
+        match found {
+            Some(request) => Ok(Some(request)),
+            None if was => Ok(None),
+            None => Err(Refusal::NotHeld),
+        }
+    }
+
+    /// Starts what came before the clock could be read.
+    pub(super) fn start_early(&mut self) {
+        for (call, acquire) in std::mem::take(&mut self.early) {
+            self.on_acquire(call, acquire);
+        }
+    }
+}

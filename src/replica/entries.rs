@@ -1,0 +1,170 @@
+//! Entries that arrive: whether they may be applied, and what they do.
+
+use std::sync::Arc;
+
+use super::Replica;
+use super::effect::{Effect, Report};
+use super::message::Message;
+use super::record::Record;
+use crate::causal_log::{Entry, EntryFault, Op, Violation};
+use crate::lock_state::{MAX_REQUEST_DELAY, Published};
+use crate::names::{DcId, Position};
+
+/// What is to be done with an entry at the front of a link.
+enum Admission {
+    Apply,
+    Duplicate,
+    /// It depends on something that has not arrived.
+    Missing,
+    /// It is stamped that many milliseconds too far ahead of our clock.
+    TooFarAhead {
+        by_ms: u64,
+    },
+    Violation(EntryFault),
+}
+
+impl Replica {
+    pub(super) fn on_entries(&mut self, peer: DcId, entries: Vec<Arc<Entry>>) {
+        for entry in &entries {
+            self.log.note_sent_by(peer, entry);
+        }
+        if self.inbox.push(peer, entries).is_err() {
+            let limit = crate::causal_log::MAX_HELD_BACK;
+            return self.close_link(peer, Violation::TooManyHeldBack { limit });
+        }
+        self.drain_inbox();
+    }
+
+    /// Applies whatever can be applied, of all links, until nothing more can.
+    pub(super) fn drain_inbox(&mut self) {
+        self.links.clear_retry();
+        loop {
+            let before = self.counts.entries_applied;
+            for peer in self.peers().iter() {
+                self.drain_link(peer);
+            }
+            if self.counts.entries_applied == before || self.inbox.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn drain_link(&mut self, peer: DcId) {
+        while let Some(entry) = self.inbox.first(peer).cloned() {
+            match self.admit(&entry) {
+                Admission::Apply => self.apply(&entry),
+                Admission::Duplicate => self.counts.duplicates += 1,
+                Admission::Missing => {
+                    if self.links.note_held_back(peer, (entry.dc, entry.seq)) {
+                        let durable = (**self.log.durable()).clone();
+                        self.send(peer, Message::HeldBack { durable });
+                    }
+                    return;
+                }
+                Admission::TooFarAhead { by_ms } => return self.pause(peer, &entry, by_ms),
+                Admission::Violation(fault) => {
+                    let violation = Violation::Entry { dc: entry.dc, seq: entry.seq, fault };
+                    return self.close_link(peer, violation);
+                }
+            }
+            self.inbox.pop(peer);
+        }
+    }
+
+    /// The link waits before an entry from the future: it is neither applied nor dropped.
+    fn pause(&mut self, peer: DcId, entry: &Entry, by_ms: u64) {
+        // Our clock needs about that long; no longer than a heartbeat, in case it is slewed.
+        let wait = std::time::Duration::from_millis(by_ms.max(1)).min(self.config.agreed.heartbeat);
+        self.links.retry_at_most(self.now.mono + wait);
+        if self.links.note_paused(peer, (entry.dc, entry.seq)) {
+            self.counts.skew_pauses += 1;
+            let ahead_ms = entry.at.millis().saturating_sub(self.clock.physical_millis());
+            self.report(Report::EntryTooFarAhead { peer, dc: entry.dc, seq: entry.seq, ahead_ms });
+        }
+    }
+
+    fn admit(&self, entry: &Entry) -> Admission {
+        let agreed = &self.config.agreed;
+        if entry.cluster != agreed.cluster {
+            return Admission::Violation(EntryFault::Cluster(entry.cluster));
+        }
+        if entry.epoch != 0 {
+            return Admission::Violation(EntryFault::Epoch(entry.epoch));
+        }
+        if !agreed.members.contains(entry.dc) {
+            return Admission::Violation(EntryFault::UnknownDc);
+        }
+        let applied = self.log.applied();
+        if entry.seq <= applied.get(entry.dc) {
+            return Admission::Duplicate;
+        }
+        if let Some((dc, _)) = entry.deps.iter().find(|(dc, _)| !agreed.members.contains(*dc)) {
+            return Admission::Violation(EntryFault::UnknownDependency { dc });
+        }
+        if entry.deps.get(entry.dc) != entry.seq - 1 {
+            return Admission::Violation(EntryFault::Gap { deps_on_self: entry.deps.get(entry.dc) });
+        }
+        if !applied.covers(&entry.deps) {
+            return Admission::Missing;
+        }
+        let latest = self.clock.physical_millis() + agreed.max_clock_skew.as_millis() as u64;
+        if entry.at.millis() > latest {
+            return Admission::TooFarAhead { by_ms: entry.at.millis() - latest };
+        }
+        match self.find_fault(entry) {
+            Some(fault) => Admission::Violation(fault),
+            None => Admission::Apply,
+        }
+    }
+
+    fn find_fault(&self, entry: &Entry) -> Option<EntryFault> {
+        let before = self.log.last_stamp(entry.dc);
+        if entry.at <= before {
+            return Some(EntryFault::StampNotIncreasing { at: entry.at, before });
+        }
+        let latest = entry.at.plus(MAX_REQUEST_DELAY);
+        let from_the_future = entry.ops.iter().find_map(|op| match op {
+            Op::Request { id, at, .. } if *at > latest => {
+                Some(EntryFault::RequestFromTheFuture { id: *id, at: *at })
+            }
+            _ => None,
+        });
+        from_the_future.or_else(|| self.locks.validate(entry.dc, &entry.ops).err())
+    }
+
+    fn apply(&mut self, entry: &Arc<Entry>) {
+        let position = self.persist(Record::Entry(entry.clone()));
+        self.take_in(entry, position);
+        self.counts.entries_applied += 1;
+    }
+
+    /// What an entry does to the state: from a link, or from the journal.
+    pub(super) fn take_in(&mut self, entry: &Arc<Entry>, position: Position) {
+        self.clock.observe(entry.at);
+        for op in &entry.ops {
+            match op {
+                Op::Request { id, at, wants } => {
+                    if id.dc == self.config.dc {
+                        self.next_n = self.next_n.max(id.n + 1);
+                    }
+                    self.locks.apply_request(&Published { id: *id, at: *at, wants, seq: entry.seq });
+                }
+                Op::Withdraw { id } => self.locks.apply_withdraw(*id, self.now.mono),
+                Op::Transfer { to, parts } => {
+                    parts.iter().for_each(|lock| self.locks.apply_transfer(entry.dc, *to, lock, position));
+                }
+            }
+        }
+        self.log.apply(entry.clone(), position, self.now.mono);
+    }
+
+    /// A peer broke the protocol: nothing more is taken from its link.
+    pub(super) fn close_link(&mut self, peer: DcId, violation: Violation) {
+        self.counts.violations += 1;
+        self.inbox.clear(peer);
+        self.log.link_down(peer);
+        self.links.close(peer);
+        self.descriptions_without(peer);
+        self.effects.push_back(Effect::CloseLink { peer, violation });
+    }
+}

@@ -1,0 +1,59 @@
+//! Output commit: what leaves a datacenter waits until the journal holds what it depends on.
+
+use std::collections::BTreeMap;
+
+use crate::names::{DcId, Position, RequestId};
+use crate::replica::effect::Effect;
+
+/// Something that waits for the journal.
+#[derive(Debug)]
+pub(super) enum Gated {
+    /// The answer to the acquire of this request; its snapshot is taken when it leaves.
+    Grant(RequestId),
+    Effect(Effect),
+    /// A heartbeat to this peer, made anew when it leaves.
+    Heartbeat(DcId),
+}
+
+/// What waits, in the order of the positions waited for, then in the order of arrival.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    waiting: BTreeMap<(Position, u64), Gated>,
+    arrivals: u64,
+    durable: Position,
+}
+
+impl Gate {
+    pub fn new(durable: Position) -> Gate {
+        Gate { durable, ..Gate::default() }
+    }
+
+    pub fn durable(&self) -> Position {
+        self.durable
+    }
+
+    pub fn note_durable(&mut self, position: Position) {
+        assert!(position >= self.durable, "what is durable stays durable");
+        self.durable = position;
+    }
+
+    /// Answers it back if it need not wait.
+    pub fn pass(&mut self, position: Position, gated: Gated) -> Option<Gated> {
+        if position <= self.durable {
+            return Some(gated);
+        }
+        self.arrivals += 1;
+        self.waiting.insert((position, self.arrivals), gated);
+        None
+    }
+
+    /// The next one that need not wait any more.
+    pub fn next(&mut self) -> Option<Gated> {
+        match self.waiting.first_key_value() {
+            Some(((position, _), _)) if *position <= self.durable => {
+                self.waiting.pop_first().map(|(_, gated)| gated)
+            }
+            _ => None,
+        }
+    }
+}

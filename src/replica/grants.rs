@@ -1,0 +1,101 @@
+//! From a grant inside to an answer outside, and the end of requests.
+
+use super::Replica;
+use super::call::{Grant, Refusal, Reply};
+use super::effect::Effect;
+use super::gate::Gated;
+use super::tickets::Ticket;
+use crate::lock_state::{RequestIndex, State};
+use crate::names::{FencingToken, Position, RequestId};
+
+impl Replica {
+    /// Gives fresh grants their tokens and answers them, at once or when the journal allows.
+    pub(super) fn tell_grants(&mut self) {
+        for request in self.locks.take_granted() {
+            let token = FencingToken(self.stamp().raw());
+            self.locks.set_token(request, token);
+            let id = self.locks.get(request).id;
+            if let Some(local) = self.locks.get(request).local()
+                && let Some(lease) = self.leases.find(local.lease)
+            {
+                self.leases.get_mut(lease).waiting -= 1;
+            }
+            let ticket = self.tickets.get_mut(request);
+            if let Some(until) = ticket.wait_until.take() {
+                self.waits.remove(until, request);
+            }
+            self.counts.grants += 1;
+            self.after(self.ready_at(request), Gated::Grant(id));
+        }
+    }
+
+    /// When a grant may be told.
+    fn ready_at(&self, request: RequestIndex) -> Position {
+        let row = self.locks.get(request);
+        let Some(State::Held { token, ready, .. }) = self.locks.state(request) else {
+            return Position::default();
+        };
+        let stamp = crate::time::Timestamp::from_raw(token.0);
+        ready.max(self.bounds.position_of(stamp, row.id.n))
+    }
+
+    /// Answers the acquire of a granted request, unless the grant is over or was answered already.
+    pub(super) fn answer_grant(&mut self, id: RequestId) {
+        let Some(request) = self.locks.find(id) else { return };
+        let Some(State::Held { token, .. }) = self.locks.state(request) else { return };
+        if let Some(call) = self.tickets.get_mut(request).call.take() {
+            let grant = Grant { request: id, token, snapshot: self.log.durable().clone() };
+            self.effects.push_back(Effect::Reply { call, reply: Reply::Granted(grant) });
+        }
+    }
+
+    /// Answers the acquire of a held request once more: its client lost the answer.
+    pub(super) fn answer_grant_again(&mut self, request: RequestIndex) {
+        let id = self.locks.get(request).id;
+        self.after(self.ready_at(request), Gated::Grant(id));
+    }
+
+    /// Ends a held request; `position` as in [`crate::lock_state::Locks::release`].
+    pub(super) fn end_held(&mut self, request: RequestIndex, position: Position) {
+        let ticket = self.forget_client_side(request);
+        if let Some(call) = ticket.call {
+            self.refuse(call, Refusal::Cancelled);
+        }
+        self.counts.releases += 1;
+        self.locks.release(request, position, self.now.mono);
+    }
+
+    /// Ends a waiting request; its acquire is answered with `why`.
+    pub(super) fn end_waiting(&mut self, request: RequestIndex, why: Refusal) {
+        let ticket = self.end_waiting_silently(request);
+        if let Some(call) = ticket.call {
+            self.refuse(call, why);
+        }
+    }
+
+    /// Ends a waiting request; the ticket says whom to answer.
+    pub(super) fn end_waiting_silently(&mut self, request: RequestIndex) -> Ticket {
+        let ticket = self.forget_client_side(request);
+        self.locks.cancel(request, self.now.mono);
+        ticket
+    }
+
+    /// Takes a request out of its lease and of the deadlines.
+    fn forget_client_side(&mut self, request: RequestIndex) -> Ticket {
+        let ticket = self.tickets.take(request);
+        if let Some(until) = ticket.wait_until {
+            self.waits.remove(until, request);
+        }
+        let row = self.locks.get(request);
+        let local = row.local().expect("clients have requests of this datacenter only");
+        let lease = self.leases.find(local.lease).expect("a lease ends after its requests");
+        let waiting = local.state == State::Waiting;
+        let lease = self.leases.get_mut(lease);
+        lease.requests.remove(&request);
+        lease.waiting -= usize::from(waiting);
+        if let Some(key) = ticket.key {
+            lease.keys.remove(&key);
+        }
+        ticket
+    }
+}

@@ -1,0 +1,202 @@
+//! Leases of clients: opened, kept alive, ended, reclaimed after a restart.
+
+use std::time::Duration;
+
+use super::Replica;
+use super::call::{CallId, Limit, Reclaim, Refusal, Reply};
+use super::config::MIN_LEASE_TTL;
+use super::effect::{Effect, Notice, Report};
+use super::gate::Gated;
+use super::record::{LeaseRecord, Record};
+use super::tickets::Ticket;
+use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
+use crate::lock_state::{HeldRequest, NewRequest};
+use crate::names::{LeaseId, Position, RequestId, Secret};
+use crate::time::Timestamp;
+
+impl From<LeaseError> for Refusal {
+    fn from(error: LeaseError) -> Refusal {
+        match error {
+            LeaseError::Unknown(lease) => Refusal::UnknownLease(lease),
+            LeaseError::Foreign { lease, dc } => Refusal::ForeignLease { lease, dc },
+            LeaseError::WrongSecret(lease) => Refusal::WrongSecret(lease),
+            LeaseError::NotAttached(lease) => Refusal::NotAttached(lease),
+        }
+    }
+}
+
+impl Replica {
+    pub(super) fn authorise(
+        &self,
+        lease: LeaseId,
+        proof: Proof,
+        call: CallId,
+    ) -> Result<LeaseIndex, Refusal> {
+        Ok(self.leases.authorise(lease, proof, call.session)?)
+    }
+
+    pub(super) fn on_open_lease(
+        &mut self,
+        call: CallId,
+        secret: Secret,
+        ttl: Duration,
+        on_disconnect: OnDisconnect,
+    ) {
+        let (min, max) = (MIN_LEASE_TTL, self.config.local.max_lease_ttl);
+        if ttl < min || ttl > max {
+            return self.refuse(call, Refusal::TtlOutOfRange { asked: ttl, min, max });
+        }
+        if self.life.draining {
+            return self.refuse(call, Refusal::Draining);
+        }
+        if self.leases.len() >= self.config.local.max_leases {
+            let retry_after = Duration::from_secs(1);
+            return self.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
+        }
+        let lease = LeaseId::new(self.config.dc, self.number());
+        let index = self.leases.open(lease, secret, ttl, on_disconnect, self.now.mono);
+        self.leases.attach(index, call.session);
+        let position = self.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
+        let reply = Reply::LeaseOpened { lease, ttl };
+        self.after(position, Gated::Effect(Effect::Reply { call, reply }));
+    }
+
+    pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
+        match self.authorise(lease, Proof::Secret(secret), call) {
+            Ok(index) => {
+                self.leases.attach(index, call.session);
+                self.leases.renew(index, self.now.mono);
+                let reclaim = self.leases.is_in_grace(index);
+                self.reply(call, Reply::LeaseAttached { ttl: self.leases.get(index).ttl, reclaim });
+            }
+            Err(refusal) => self.refuse(call, refusal),
+        }
+    }
+
+    pub(super) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
+        match self.authorise(lease, proof, call) {
+            Ok(index) => {
+                self.leases.renew(index, self.now.mono);
+                self.reply(call, Reply::Renewed { ttl: self.leases.get(index).ttl });
+            }
+            Err(refusal) => self.refuse(call, refusal),
+        }
+    }
+
+    pub(super) fn on_close_lease(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
+        match self.authorise(lease, proof, call) {
+            Ok(index) => {
+                let position = self.end_lease(index);
+                self.after(position, Gated::Effect(Effect::Reply { call, reply: Reply::LeaseClosed }));
+            }
+            Err(refusal) => self.refuse(call, refusal),
+        }
+    }
+
+    pub(super) fn on_session_closed(&mut self, session: SessionId) {
+        self.early.retain(|(call, _)| call.session != session);
+        for index in self.leases.close_session(session) {
+            self.end_lease(index);
+        }
+    }
+
+    /// Ends a lease with all that it has. Its end is durable before a lock that it held is granted in conflict.
+    fn end_lease(&mut self, index: LeaseIndex) -> Position {
+        let lease = self.leases.get(index).id;
+        let position = self.persist(Record::LeaseEnded { lease });
+        #[cfg(test)]
+        let ready = if self.mutated(crate::sim::Mutation::LeaseEndNotDurable) {
+            Position::default()
+        } else {
+            position
+        };
+        #[cfg(not(test))]
+        let ready = position;
+        let requests: Vec<_> = self.leases.get(index).requests.iter().copied().collect();
+        for request in requests {
+            if self.locks.get(request).is_held() {
+                self.end_held(request, ready);
+            } else {
+                self.end_waiting(request, Refusal::LeaseEnded);
+            }
+        }
+        self.leases.end(index);
+        position
+    }
+
+    pub(super) fn expire_leases(&mut self) {
+        self.leases.expire_graces(self.now.mono);
+        while let Some(index) = self.leases.next_expired(self.now.mono) {
+            let row = self.leases.get(index);
+            let (lease, session, waiting) = (row.id, row.session, row.waiting);
+            let held = row.requests.len() - waiting;
+            self.counts.leases_expired += 1;
+            self.report(Report::LeaseExpired { lease, held, waiting });
+            self.end_lease(index);
+            if let Some(session) = session {
+                self.effects.push_back(Effect::Notify { session, notice: Notice::LeaseEnded { lease } });
+            }
+        }
+    }
+
+    pub(super) fn on_reclaim(&mut self, call: CallId, lease: LeaseId, proof: Proof, held: Vec<Reclaim>) {
+        let index = match self.authorise(lease, proof, call) {
+            Ok(index) => index,
+            Err(refusal) => return self.refuse(call, refusal),
+        };
+        if !self.leases.end_grace(index) {
+            return self.refuse(call, Refusal::NoReclaimExpected(lease));
+        }
+        let (mut kept, mut lost) = (Vec::new(), Vec::new());
+        for reclaim in held {
+            let list = if self.reclaim_one(index, &reclaim) { &mut kept } else { &mut lost };
+            list.push(reclaim.request);
+        }
+        self.reply(call, Reply::Reclaimed { kept, lost });
+    }
+
+    fn reclaim_one(&mut self, index: LeaseIndex, reclaim: &Reclaim) -> bool {
+        let lease = self.leases.get(index);
+        let id = reclaim.request;
+        // Nothing above the clock's recorded bound, and no number not given yet, was ever handed out.
+        let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.next_n;
+        let token = Timestamp::from_raw(reclaim.token.0);
+        let key_taken = reclaim.key.is_some_and(|key| lease.keys.contains_key(&key));
+        if !known || key_taken || self.locks.find(id).is_some() || token > self.clock.latest() {
+            return false;
+        }
+        let request = NewRequest {
+            id,
+            at: token,
+            wants: &reclaim.wants,
+            lease: lease.id,
+            label: reclaim.label.clone(),
+        };
+        let held = HeldRequest { request, token: reclaim.token };
+        let Some(rivals) = self.locks.conflicts_of(&held, self.now.mono) else { return false };
+        for rival in rivals {
+            self.lose(rival);
+        }
+        let request = self.locks.reclaim(&held, self.now.mono);
+        self.tickets.set(request, Ticket { key: reclaim.key, ..Ticket::default() });
+        let lease = self.leases.get_mut(index);
+        lease.requests.insert(request);
+        lease.last_key = lease.last_key.max(reclaim.key);
+        if let Some(key) = reclaim.key {
+            lease.keys.insert(key, request);
+        }
+        true
+    }
+
+    /// A reclaimed request turned out to be in conflict with one that has the higher token.
+    fn lose(&mut self, request: RequestId) {
+        let Some(row) = self.locks.find(request) else { return };
+        let lease = self.locks.get(row).local().map(|local| local.lease);
+        let session =
+            lease.and_then(|lease| self.leases.find(lease)).and_then(|lease| self.leases.get(lease).session);
+        self.end_held(row, Position::default());
+        if let (Some(lease), Some(session)) = (lease, session) {
+            self.effects.push_back(Effect::Notify { session, notice: Notice::LockLost { lease, request } });
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Links to the other datacenters: heartbeats, who gets which entries when.
+
+use super::Replica;
+use super::effect::{Effect, Report};
+use super::gate::Gated;
+use super::message::{Heartbeat, Message};
+use crate::causal_log::Violation;
+use crate::crdt::VersionVector;
+use crate::names::{DcId, DcSet, MAX_DCS};
+use crate::time::{Instant, Timestamp};
+
+/// What is remembered of each link.
+pub(super) struct Links {
+    rows: [Row; MAX_DCS],
+    /// Broke the protocol; what still arrives is ignored until the link is down.
+    closing: DcSet,
+    /// When to look again at entries that were stamped too far ahead.
+    retry_at: Option<Instant>,
+}
+
+#[derive(Clone, Default)]
+struct Row {
+    /// The entry before which its link last waited for another one, or for our clock.
+    held_back: Option<(DcId, u64)>,
+    paused: Option<(DcId, u64)>,
+    clock_ahead_ms: i64,
+    drift_reported: bool,
+    too_far_behind: bool,
+}
+
+impl Links {
+    pub fn new() -> Links {
+        Links { rows: std::array::from_fn(|_| Row::default()), closing: DcSet::EMPTY, retry_at: None }
+    }
+
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    pub fn clear_retry(&mut self) {
+        self.retry_at = None;
+        self.rows.iter_mut().for_each(|row| row.paused = row.paused.filter(|_| row.held_back.is_none()));
+    }
+
+    pub fn retry_at_most(&mut self, at: Instant) {
+        self.retry_at = Some(self.retry_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// Answers whether this is news.
+    pub fn note_held_back(&mut self, peer: DcId, entry: (DcId, u64)) -> bool {
+        self.rows[peer.index()].held_back.replace(entry) != Some(entry)
+    }
+
+    /// Answers whether this is news.
+    pub fn note_paused(&mut self, peer: DcId, entry: (DcId, u64)) -> bool {
+        self.rows[peer.index()].paused.replace(entry) != Some(entry)
+    }
+
+    pub fn is_paused(&self, peer: DcId) -> bool {
+        self.rows[peer.index()].paused.is_some()
+    }
+
+    pub fn clock_ahead_ms(&self, peer: DcId) -> i64 {
+        self.rows[peer.index()].clock_ahead_ms
+    }
+
+    pub fn close(&mut self, peer: DcId) {
+        self.closing.insert(peer);
+    }
+}
+
+impl Replica {
+    pub(super) fn on_link_up(&mut self, peer: DcId) {
+        assert!(self.peers().contains(peer), "a link to {peer}, which is no peer");
+        self.links.closing.remove(peer);
+        self.links.rows[peer.index()].held_back = None;
+        self.links.rows[peer.index()].paused = None;
+        self.log.link_up(peer);
+        self.tell_links();
+    }
+
+    pub(super) fn on_link_down(&mut self, peer: DcId) {
+        self.links.closing.remove(peer);
+        self.log.link_down(peer);
+        self.inbox.clear(peer);
+        self.descriptions_without(peer);
+        self.tell_links();
+    }
+
+    /// Tells all peers at once who is linked: they pass entries on to those who are not.
+    fn tell_links(&mut self) {
+        for peer in self.log.linked().iter() {
+            self.send_heartbeat(peer);
+        }
+    }
+
+    pub(super) fn on_received(&mut self, peer: DcId, message: Message) {
+        if self.links.closing.contains(peer) || !self.log.is_linked(peer) {
+            return;
+        }
+        match message {
+            Message::Heartbeat(heartbeat) => self.on_heartbeat(peer, &heartbeat),
+            Message::Entries(entries) => self.on_entries(peer, entries),
+            Message::HeldBack { durable } => {
+                self.log.note_lacking(peer, &durable);
+                self.pump = true;
+            }
+            Message::AskHolders { query, locks } => self.on_ask_holders(peer, query, &locks),
+            Message::Holders { query, holders } => self.on_holders(peer, query, holders),
+        }
+    }
+
+    pub(super) fn on_flushed(&mut self, peer: DcId, messages: usize) {
+        self.log.note_flushed(peer, messages);
+        self.pump = true;
+    }
+
+    pub(super) fn send(&mut self, peer: DcId, message: Message) {
+        self.log.note_message(peer);
+        self.effects.push_back(Effect::Send { peer, message });
+    }
+
+    /// Sends every peer what it lacks, as far as its link has room.
+    pub(super) fn pump_links(&mut self) {
+        let (patience, window) = (self.config.agreed.heartbeat, self.config.local.link_window);
+        for peer in self.log.linked().iter() {
+            loop {
+                let batch = self.log.next_batch(peer, self.now.mono, patience, window);
+                if batch.is_empty() {
+                    break;
+                }
+                let relayed = batch.iter().filter(|entry| entry.dc != self.config.dc).count();
+                self.counts.entries_relayed += relayed as u64;
+                self.effects.push_back(Effect::Send { peer, message: Message::Entries(batch) });
+            }
+        }
+    }
+
+    pub(super) fn on_heartbeat_due(&mut self) {
+        if self.life.quiet_until.is_some() {
+            return;
+        }
+        self.renew_bound();
+        self.tell_links();
+        // Entries of others that had their time to arrive by themselves are passed on.
+        self.pump = true;
+    }
+
+    /// Nothing while the clock cannot be read; the phase that follows makes up for it.
+    pub(super) fn send_heartbeat(&mut self, peer: DcId) {
+        if self.life.quiet_until.is_some() {
+            return;
+        }
+        let clock = self.stamp();
+        let bounded = self.bounds.position_of(clock, 0);
+        if bounded > self.gate.durable() {
+            // Rare: the bound is renewed ahead of time.
+            return self.after(bounded, Gated::Heartbeat(peer));
+        }
+        #[cfg(test)]
+        let durable = if self.mutated(crate::sim::Mutation::VectorFromMemory) {
+            self.log.applied().clone()
+        } else {
+            (**self.log.durable()).clone()
+        };
+        #[cfg(not(test))]
+        let durable = (**self.log.durable()).clone();
+        let heartbeat =
+            Heartbeat { clock, durable, linked: self.log.linked(), heard: self.reach.heard(self.now.mono) };
+        self.send(peer, Message::Heartbeat(heartbeat));
+    }
+
+    fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) {
+        let members = self.config.agreed.members;
+        let named =
+            heartbeat.durable.iter().map(|(dc, _)| dc).chain(heartbeat.heard.iter().map(|(dc, ..)| *dc));
+        if let Some(dc) = named.chain(heartbeat.linked.iter()).find(|dc| !members.contains(*dc)) {
+            return self.close_link(peer, Violation::UnknownDc { dc });
+        }
+        self.note_clock(peer, heartbeat.clock);
+        self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
+        self.reach.note_heard(peer, heartbeat.clock, self.now.mono, &heartbeat.durable);
+        for (dc, clock, age_ms) in &heartbeat.heard {
+            if self.peers().contains(*dc) && *dc != peer {
+                let at = self.now.mono - std::time::Duration::from_millis(u64::from(*age_ms));
+                self.reach.note_heard(*dc, *clock, at, &heartbeat.durable);
+            }
+        }
+        self.note_skew();
+    }
+
+    fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
+        self.note_own_log(peer, durable.get(self.config.dc));
+        let too_far_behind = self.log.note_told(peer, durable, linked);
+        let row = &mut self.links.rows[peer.index()];
+        if too_far_behind && !std::mem::replace(&mut row.too_far_behind, too_far_behind) {
+            self.report(Report::PeerTooFarBehind { peer });
+        }
+        self.log.truncate();
+        self.pump = true;
+    }
+
+    fn note_clock(&mut self, peer: DcId, clock: Timestamp) {
+        let ahead_ms = clock.millis() as i64 - self.clock.physical_millis() as i64;
+        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
+        if ahead_ms <= limit {
+            self.clock.observe(clock);
+        }
+        let row = &mut self.links.rows[peer.index()];
+        row.clock_ahead_ms = ahead_ms;
+        let drifts = ahead_ms.abs() > limit / 2;
+        if drifts && !row.drift_reported {
+            self.report(Report::ClockDrifts { peer, ahead_ms });
+        }
+        self.links.rows[peer.index()].drift_reported = drifts;
+    }
+
+    /// Whether our clock is ahead of most peers by more than the limit.
+    fn note_skew(&mut self) {
+        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
+        let heard: Vec<DcId> = self.peers().iter().filter(|peer| self.log.is_linked(*peer)).collect();
+        let behind_us = heard.iter().filter(|peer| self.links.clock_ahead_ms(**peer) < -limit).count();
+        let active = behind_us * 2 > heard.len();
+        if active != self.life.clock_skew {
+            self.life.clock_skew = active;
+            self.report(Report::ClockSkew { active });
+        }
+    }
+
+    /// Who can be reached now; requests that need others are parked.
+    pub(super) fn update_reach(&mut self) {
+        let changed = self.reach.update(self.now.mono, self.log.applied());
+        if changed.is_empty() {
+            return;
+        }
+        for peer in changed.iter() {
+            let reachable = self.reach.is_reachable(peer);
+            self.report(Report::PeerReachable { peer, reachable });
+        }
+        self.locks.set_unreachable(self.reach.unreachable());
+    }
+}

@@ -1,0 +1,75 @@
+//! From a start to serving: what a datacenter may do at this moment.
+
+use super::Replica;
+use super::call::Phase;
+use super::effect::Report;
+use super::record::Record;
+use crate::lock_state::Permissions;
+use crate::names::{DcId, DcSet};
+use crate::time::Instant;
+
+/// What decides about the phase.
+pub(super) struct Life {
+    /// After a restart: until when nothing is stamped, so that bounds of restarts do not add up.
+    pub quiet_until: Option<Instant>,
+    /// Every member was heard once, now or before a restart: none knows more of our log than we do.
+    pub joined: bool,
+    /// Members heard since the start.
+    pub heard: DcSet,
+    /// The last of our own entries that anybody is known to have.
+    pub own_known: u64,
+    pub clock_skew: bool,
+    pub draining: bool,
+    pub phase: Phase,
+}
+
+impl Replica {
+    pub(super) fn current_phase(&self) -> Phase {
+        if self.life.quiet_until.is_some() {
+            Phase::Starting
+        } else if !self.life.joined || self.log.applied().get(self.config.dc) < self.life.own_known {
+            Phase::ReadOnly
+        } else if self.leases.in_grace() > 0 {
+            Phase::Grace { leases: self.leases.in_grace() }
+        } else {
+            Phase::Serving
+        }
+    }
+
+    /// Draws the conclusions of whatever changed.
+    pub(super) fn update_phase(&mut self) {
+        if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) {
+            self.life.quiet_until = None;
+            self.on_heartbeat_due();
+            self.start_early();
+        }
+        let phase = self.current_phase();
+        if phase != self.life.phase {
+            self.life.phase = phase;
+            self.report(Report::PhaseChanged(phase));
+        }
+        let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly);
+        self.locks.permit(Permissions {
+            grant: phase == Phase::Serving,
+            append: writable && !self.life.clock_skew,
+        });
+    }
+
+    /// `peer` has our entries up to `seq`.
+    pub(super) fn note_own_log(&mut self, peer: DcId, seq: u64) {
+        let ours = self.log.applied().get(self.config.dc);
+        if seq > ours.max(self.life.own_known) {
+            self.report(Report::OwnLogBehind { ours, theirs: seq });
+        }
+        self.life.own_known = self.life.own_known.max(seq);
+        self.life.heard.insert(peer);
+        self.join_when_all_heard();
+    }
+
+    pub(super) fn join_when_all_heard(&mut self) {
+        if !self.life.joined && self.life.heard.is_superset(self.peers()) {
+            self.life.joined = true;
+            self.persist(Record::Joined);
+        }
+    }
+}

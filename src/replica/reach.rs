@@ -1,0 +1,94 @@
+//! Which datacenters live, as seen from here, by any path.
+//!
+//! A heartbeat carries the clock of its maker and the clocks of the heartbeats that its maker heard of others.
+//! A datacenter is heard of anew when a higher clock of its own is seen: so news of it cannot go round in
+//! circles and keep it alive. One that was unreachable counts again only once what it (or whoever told of it)
+//! had durably at that time is applied here: before that, its requests and parts are not what they seem.
+
+use std::time::Duration;
+
+use crate::crdt::VersionVector;
+use crate::names::{DcId, DcSet, MAX_DCS};
+use crate::time::{Instant, Timestamp};
+
+/// See the module.
+pub(super) struct Reach {
+    peers: DcSet,
+    timeout: Duration,
+    rows: [Row; MAX_DCS],
+}
+
+#[derive(Clone, Default)]
+struct Row {
+    /// The clock of the latest heartbeat, and when that was here.
+    heard: Option<(Timestamp, Instant)>,
+    reachable: bool,
+    /// It is heard of again, and counts once this is applied.
+    rejoins_at: Option<VersionVector>,
+}
+
+impl Reach {
+    pub fn new(peers: DcSet, timeout: Duration) -> Reach {
+        Reach { peers, timeout, rows: std::array::from_fn(|_| Row::default()) }
+    }
+
+    pub fn is_reachable(&self, peer: DcId) -> bool {
+        self.rows[peer.index()].reachable
+    }
+
+    /// Peers that cannot be reached.
+    pub fn unreachable(&self) -> DcSet {
+        self.peers.iter().filter(|peer| !self.is_reachable(*peer)).collect()
+    }
+
+    /// News of `peer` of some time ago: `clock` was on its heartbeat, `durable` is what the one who tells had.
+    pub fn note_heard(&mut self, peer: DcId, clock: Timestamp, at: Instant, durable: &VersionVector) {
+        let row = &mut self.rows[peer.index()];
+        if row.heard.is_some_and(|(latest, _)| clock <= latest) {
+            return;
+        }
+        row.heard = Some((clock, row.heard.map_or(at, |(_, before)| before.max(at))));
+        if !row.reachable && row.rejoins_at.is_none() {
+            row.rejoins_at = Some(durable.clone());
+        }
+    }
+
+    /// What to tell others: whom this datacenter heard of, and how long ago.
+    pub fn heard(&self, now: Instant) -> Vec<(DcId, Timestamp, u32)> {
+        let row = |peer: DcId| {
+            let (clock, at) = self.rows[peer.index()].heard?;
+            let age = now.saturating_since(at);
+            (age <= self.timeout).then(|| (peer, clock, age.as_millis() as u32))
+        };
+        self.peers.iter().filter_map(row).collect()
+    }
+
+    /// Draws the conclusions; answers whose reachability changed.
+    pub fn update(&mut self, now: Instant, applied: &VersionVector) -> DcSet {
+        let mut changed = DcSet::EMPTY;
+        for peer in self.peers.iter() {
+            let row = &mut self.rows[peer.index()];
+            let alive = row.heard.is_some_and(|(_, at)| at + self.timeout > now);
+            let before = row.reachable;
+            if !alive {
+                row.reachable = false;
+                row.rejoins_at = None;
+            } else if row.rejoins_at.as_ref().is_some_and(|vector| applied.covers(vector)) {
+                row.reachable = true;
+                row.rejoins_at = None;
+            }
+            if row.reachable != before {
+                changed.insert(peer);
+            }
+        }
+        changed
+    }
+
+    /// When the next peer becomes unreachable if nothing is heard of it.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let rows = self.peers.iter().map(|peer| &self.rows[peer.index()]);
+        rows.filter(|row| row.reachable || row.rejoins_at.is_some())
+            .filter_map(|row| row.heard.map(|(_, at)| at + self.timeout))
+            .min()
+    }
+}

@@ -1,0 +1,215 @@
+//! Starts: from nothing, or from what the journal kept.
+
+use std::collections::VecDeque;
+
+use super::bounds::{Bound, Bounds};
+use super::call::{Counts, Phase};
+use super::config::{CLOCK_BOUND, ReplicaConfig};
+use super::describe::Descriptions;
+use super::gate::Gate;
+use super::links::Links;
+use super::phase::Life;
+use super::reach::Reach;
+use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
+use super::tickets::Tickets;
+use super::{Position, Replica};
+use crate::causal_log::{Inbox, Log, Wants};
+use crate::deadlines::Deadlines;
+use crate::hybrid_clock::HybridClock;
+use crate::leases::Leases;
+use crate::lock_state::{Locks, Published};
+use crate::names::{DcSet, LeaseId};
+use crate::time::{Now, Timestamp};
+
+/// Why state on disk is not that of this datacenter. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    #[error("record {} of the journal cannot follow what is before it: {why}", position.0)]
+    Record { position: Position, why: String },
+    #[error("the data is of a cluster with the members {found:?}, the configuration names {configured:?}")]
+    Members { found: DcSet, configured: DcSet },
+}
+
+impl Replica {
+    /// The datacenter that `checkpoint` and the records after it amount to, restarted at `now`. Both are empty
+    /// at its very first start.
+    pub fn recover(
+        config: ReplicaConfig,
+        now: Now,
+        checkpoint: Option<Checkpoint>,
+        records: impl IntoIterator<Item = (Position, Record)>,
+    ) -> Result<Replica, RecoveryError> {
+        let mut replica = Replica::empty(config, now);
+        if let Some(checkpoint) = checkpoint {
+            replica.restore(checkpoint)?;
+        }
+        for (position, record) in records {
+            replica.replay(position, record)?;
+        }
+        replica.restart();
+        Ok(replica)
+    }
+
+    fn empty(config: ReplicaConfig, now: Now) -> Replica {
+        let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
+        let peers = members.difference(DcSet::only(dc));
+        #[cfg_attr(not(test), allow(unused_mut))]
+        let mut locks = Locks::new(dc, members, local.hold.clone(), local.hash_seed);
+        #[cfg_attr(not(test), allow(unused_mut))]
+        let mut log = Log::new(dc, members);
+        #[cfg(test)]
+        {
+            locks.mutation = config.mutation;
+            log.mutation = config.mutation;
+        }
+        Replica {
+            clock: HybridClock::new(now, Timestamp::ZERO),
+            bounds: Bounds::default(),
+            next_n: 1,
+            position: Position::default(),
+            gate: Gate::default(),
+            log,
+            inbox: Inbox::new(),
+            locks,
+            leases: Leases::new(dc),
+            reach: Reach::new(peers, config.agreed.peer_timeout),
+            links: Links::new(),
+            tickets: Tickets::default(),
+            waits: Deadlines::default(),
+            descriptions: Descriptions::default(),
+            life: Life {
+                quiet_until: None,
+                joined: false,
+                heard: DcSet::EMPTY,
+                own_known: 0,
+                clock_skew: false,
+                draining: false,
+                phase: Phase::Starting,
+            },
+            early: Vec::new(),
+            heartbeat_at: now.mono,
+            pump: false,
+            counts: Counts::default(),
+            effects: VecDeque::new(),
+            now,
+            config,
+        }
+    }
+
+    fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), RecoveryError> {
+        let configured = self.config.agreed.members;
+        if checkpoint.members != configured {
+            return Err(RecoveryError::Members { found: checkpoint.members, configured });
+        }
+        self.position = checkpoint.position;
+        self.life.joined = checkpoint.joined;
+        self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
+        self.log.restore(checkpoint.applied, &checkpoint.last_stamps, &checkpoint.log);
+        self.locks.restore_ownership(checkpoint.ownership.reseeded(self.config.local.hash_seed));
+        for row in &checkpoint.requests {
+            self.locks.apply_request(&Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq });
+        }
+        for lease in checkpoint.leases {
+            self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.now.mono);
+        }
+        self.clock.observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
+        Ok(())
+    }
+
+    fn replay(&mut self, position: Position, record: Record) -> Result<(), RecoveryError> {
+        let refused = |why: String| RecoveryError::Record { position, why };
+        if position.0 != self.position.0 + 1 {
+            return Err(refused(format!("it should be record {}", self.position.0 + 1)));
+        }
+        self.position = position;
+        match record {
+            Record::Entry(entry) => {
+                let next = self.log.applied().get(entry.dc) + 1;
+                if entry.seq != next || !self.log.applied().covers(&entry.deps) {
+                    return Err(refused(format!("entry {}:{} is not the next one", entry.dc, entry.seq)));
+                }
+                self.locks.validate(entry.dc, &entry.ops).map_err(|fault| refused(fault.to_string()))?;
+                self.take_in(&entry, Position::default());
+            }
+            Record::Bound { clock, n } => self.bounds = Bounds::new(Bound { clock, n }),
+            Record::LeaseOpened(lease) => {
+                if self.leases.find(lease.lease).is_some() {
+                    return Err(refused(format!("lease {} is open already", lease.lease)));
+                }
+                self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.now.mono);
+            }
+            Record::LeaseEnded { lease } => match self.leases.find(lease) {
+                Some(index) => self.leases.end(index),
+                None => return Err(refused(format!("lease {lease} was never opened"))),
+            },
+            Record::Joined => self.life.joined = true,
+        }
+        Ok(())
+    }
+
+    /// Everything read is durable; what was handed out before is above nothing from now on.
+    fn restart(&mut self) {
+        let restarted = self.position > Position::default();
+        self.gate = Gate::new(self.position);
+        self.log.note_durable(self.position);
+        let bound = self.bounds.recorded();
+        #[cfg(test)]
+        let bound = if self.mutated(crate::sim::Mutation::TokensReused) {
+            Bound { clock: Timestamp::ZERO, ..bound }
+        } else {
+            bound
+        };
+        self.clock.observe(bound.clock);
+        self.next_n = self.next_n.max(bound.n);
+        self.life.own_known = self.log.applied().get(self.config.dc);
+        if restarted {
+            self.life.quiet_until = Some(self.now.mono + CLOCK_BOUND);
+        }
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::NoGrace) {
+            return self.locks.set_unreachable(self.reach.unreachable());
+        }
+        self.leases.start_grace(self.now.mono);
+        self.locks.set_unreachable(self.reach.unreachable());
+        if self.peers().is_empty() {
+            self.join_when_all_heard();
+        }
+    }
+
+    /// All that the records persisted so far amount to. To be kept once they are durable.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let bound = self.bounds.recorded();
+        let mut requests: Vec<RequestRow> = self
+            .locks
+            .published()
+            .map(|(request, seq)| {
+                let wants = self.locks.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
+                let row = self.locks.get(request);
+                // A published request keeps the time it was published with.
+                RequestRow { id: row.id, at: row.at, wants: Wants::All(wants), seq }
+            })
+            .collect();
+        requests.sort_by_key(|row| row.id);
+        let lease = |lease: &crate::leases::Lease| LeaseRecord {
+            lease: lease.id,
+            secret: lease.secret,
+            ttl: lease.ttl,
+            on_disconnect: lease.on_disconnect,
+        };
+        let mut leases: Vec<LeaseRecord> = self.leases.iter().map(lease).collect();
+        leases.sort_by_key(|lease: &LeaseRecord| -> LeaseId { lease.lease });
+        Checkpoint {
+            position: self.position,
+            members: self.config.agreed.members,
+            joined: self.life.joined,
+            clock: bound.clock,
+            n: bound.n.max(self.next_n),
+            applied: self.log.applied().clone(),
+            last_stamps: self.log.applied().iter().map(|(dc, _)| (dc, self.log.last_stamp(dc))).collect(),
+            ownership: self.locks.ownership().clone(),
+            requests,
+            leases,
+            log: self.log.kept().cloned().collect(),
+        }
+    }
+}

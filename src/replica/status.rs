@@ -1,0 +1,71 @@
+//! What operators are shown.
+
+use super::Replica;
+use super::call::{CallId, Counts, ListCursor, LockSummary, PeerStatus, Reply, Status};
+use crate::names::DcId;
+
+/// Most locks in one page of a listing.
+const MAX_PAGE: usize = 1000;
+
+impl Replica {
+    /// The state of this datacenter.
+    pub fn status(&self) -> Status {
+        Status {
+            dc: self.config.dc,
+            phase: self.current_phase(),
+            draining: self.life.draining,
+            clock_skew: self.life.clock_skew,
+            applied: self.log.applied().clone(),
+            durable: (**self.log.durable()).clone(),
+            peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),
+            counts: self.counts(),
+        }
+    }
+
+    fn peer_status(&self, peer: DcId) -> PeerStatus {
+        let acknowledged = self.log.acknowledged(peer).clone();
+        let lag = self.log.applied().iter().map(|(dc, seq)| seq.saturating_sub(acknowledged.get(dc))).sum();
+        PeerStatus {
+            dc: peer,
+            linked: self.log.is_linked(peer),
+            reachable: self.reach.is_reachable(peer),
+            acknowledged,
+            lag,
+            clock_ahead_ms: self.links.clock_ahead_ms(peer),
+            paused_by_skew: self.links.is_paused(peer),
+        }
+    }
+
+    /// Gauges and counters.
+    pub fn counts(&self) -> Counts {
+        let locks = self.locks.counts();
+        Counts {
+            leases: self.leases.len() as u64,
+            held: locks.held,
+            waiting: locks.waiting,
+            published: locks.published,
+            remote_requests: locks.remote,
+            parked: locks.parked,
+            locks_active: self.locks.active() as u64,
+            locks_moved: self.locks.ownership().len() as u64,
+            log_entries: self.log.len() as u64,
+            held_back: self.inbox.len() as u64,
+            transfers_sent: locks.transfers_sent,
+            transfers_received: locks.transfers_received,
+            ..self.counts
+        }
+    }
+
+    pub(super) fn on_list(&mut self, call: CallId, prefix: &[u8], cursor: ListCursor, limit: usize) {
+        let (rows, next) = self.locks.list(prefix, cursor.0, limit.clamp(1, MAX_PAGE));
+        let summary = |row: crate::lock_state::LockRow| LockSummary {
+            lock: row.name,
+            parts_here: row.parts,
+            holders: row.holders,
+            held: row.held,
+            waiting: row.waiting,
+        };
+        let locks = rows.into_iter().map(summary).collect();
+        self.reply(call, Reply::Listed { locks, next: next.map(ListCursor) });
+    }
+}

@@ -1,0 +1,202 @@
+//! What every step has in common: expiry before it, consequences after it, records and stamps on the way.
+
+use std::sync::Arc;
+
+use super::Replica;
+use super::bounds::{Bound, NUMBERS};
+use super::config::CLOCK_BOUND;
+use super::effect::{Effect, Report};
+use super::gate::Gated;
+use super::record::Record;
+use crate::causal_log::{Entry, Op};
+use crate::names::Position;
+use crate::time::{Now, Timestamp};
+
+/// Idle locks that one step looks at, at most.
+const IDLE_PER_STEP: usize = 64;
+/// Operations of one entry stop at about that many bytes: far below a frame.
+const ENTRY_WEIGHT: usize = 1 << 20;
+
+impl Replica {
+    /// Lets time pass and fires whatever has expired.
+    pub(super) fn advance(&mut self, now: Now) {
+        assert!(
+            now.mono >= self.now.mono,
+            "the monotonic clock went back from {:?} to {:?}",
+            self.now.mono,
+            now.mono
+        );
+        self.now = now;
+        if let Some(ahead_ms) = self.clock.advance(now) {
+            self.report(Report::WallClockJumped { ahead_ms });
+        }
+        self.locks.expire(now.mono);
+        self.expire_leases();
+        self.expire_waits();
+        self.expire_descriptions();
+        if self.links.retry_at().is_some_and(|at| at <= now.mono) {
+            self.drain_inbox();
+        }
+        if self.heartbeat_at <= now.mono {
+            self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
+            self.on_heartbeat_due();
+        }
+        self.update_reach();
+        self.update_phase();
+        self.locks.settle(now.mono);
+    }
+
+    /// Draws the consequences of an event until nothing more follows.
+    pub(super) fn finish_step(&mut self) {
+        self.update_reach();
+        self.update_phase();
+        loop {
+            self.locks.settle(self.now.mono);
+            self.tell_grants();
+            let ops = self.locks.take_ops();
+            if ops.is_empty() {
+                break;
+            }
+            self.make_entries(ops);
+        }
+        if std::mem::take(&mut self.pump) {
+            self.pump_links();
+        }
+        self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
+    }
+
+    /// Appends own entries: one, unless it would be too large for a frame.
+    fn make_entries(&mut self, ops: Vec<Op>) {
+        let mut chunk = Vec::new();
+        let mut weight = 0;
+        for op in ops.into_iter().flat_map(split_op) {
+            weight += op.weight();
+            if weight > ENTRY_WEIGHT && !chunk.is_empty() {
+                self.make_entry(std::mem::take(&mut chunk));
+                weight = op.weight();
+            }
+            chunk.push(op);
+        }
+        self.make_entry(chunk);
+    }
+
+    fn make_entry(&mut self, ops: Vec<Op>) {
+        let at = self.stamp();
+        let dc = self.config.dc;
+        let deps = self.log.applied().clone();
+        let seq = deps.get(dc) + 1;
+        self.locks.note_own_entry(seq, &ops, self.now.mono);
+        let entry = Arc::new(Entry { cluster: self.config.agreed.cluster, epoch: 0, dc, seq, at, deps, ops });
+        let position = self.persist(Record::Entry(entry.clone()));
+        self.log.apply(entry, position, self.now.mono);
+        self.counts.entries_made += 1;
+        self.pump = true;
+    }
+
+    /// Hands a record to the journal.
+    pub(super) fn persist(&mut self, record: Record) -> Position {
+        self.position.0 += 1;
+        self.effects.push_back(Effect::Persist { position: self.position, record });
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::SendBeforeDurable) {
+            self.gate.note_durable(self.position);
+            self.bounds.note_durable(self.position);
+        }
+        self.position
+    }
+
+    pub(super) fn on_durable(&mut self, position: Position) {
+        assert!(
+            position <= self.position,
+            "the journal is durable up to {position:?}, {:?} was the last",
+            self.position
+        );
+        if position < self.gate.durable() {
+            return;
+        }
+        self.gate.note_durable(position);
+        self.bounds.note_durable(position);
+        self.pump |= self.log.note_durable(position);
+        while let Some(gated) = self.gate.next() {
+            self.let_out(gated);
+        }
+    }
+
+    /// Lets an effect out once the journal is durable up to `position`.
+    pub(super) fn after(&mut self, position: Position, gated: Gated) {
+        if let Some(gated) = self.gate.pass(position, gated) {
+            self.let_out(gated);
+        }
+    }
+
+    fn let_out(&mut self, gated: Gated) {
+        match gated {
+            Gated::Grant(request) => self.answer_grant(request),
+            Gated::Effect(effect) => self.effects.push_back(effect),
+            Gated::Heartbeat(peer) if self.log.is_linked(peer) => self.send_heartbeat(peer),
+            Gated::Heartbeat(_) => {}
+        }
+    }
+
+    /// A new reading of the clock, to be handed out; never above what the journal will bound.
+    pub(super) fn stamp(&mut self) -> Timestamp {
+        assert!(self.life.quiet_until.is_none(), "nothing is stamped right after a restart");
+        let stamp = self.clock.tick();
+        if stamp > self.bounds.recorded().clock {
+            self.record_bound();
+        }
+        stamp
+    }
+
+    /// A new request number.
+    pub(super) fn number(&mut self) -> u64 {
+        let n = self.next_n;
+        self.next_n += 1;
+        if self.next_n > self.bounds.recorded().n {
+            self.record_bound();
+        }
+        n
+    }
+
+    /// Sets readings and numbers aside for the next half second.
+    pub(super) fn record_bound(&mut self) {
+        // Right after a restart the clock's bound stays: one that grew with every restart would run away.
+        let clock = match self.life.quiet_until {
+            Some(_) => self.bounds.recorded().clock,
+            None => self.clock.bound(CLOCK_BOUND),
+        };
+        let bound = Bound { clock, n: self.next_n + NUMBERS };
+        let position = self.persist(Record::Bound { clock: bound.clock, n: bound.n });
+        self.bounds.record(position, bound);
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::SendBeforeDurable) {
+            self.bounds.note_durable(position);
+        }
+    }
+
+    /// When the bound is to be renewed, so that no grant has to wait for the disk because of it.
+    pub(super) fn renew_bound(&mut self) {
+        let soon = self.clock.bound(CLOCK_BOUND / 2);
+        if self.life.quiet_until.is_none() && soon > self.bounds.recorded().clock {
+            self.record_bound();
+        }
+    }
+
+    pub(super) fn report(&mut self, report: Report) {
+        self.effects.push_back(Effect::Report(report));
+    }
+}
+
+/// Transfers of many locks are cut into pieces of moderate size; a request stays whole, its limit is 1 MiB.
+fn split_op(op: Op) -> Vec<Op> {
+    match op {
+        Op::Transfer { to, parts } if op_is_large(&parts) => {
+            parts.chunks(512).map(|chunk| Op::Transfer { to, parts: chunk.to_vec() }).collect()
+        }
+        op => vec![op],
+    }
+}
+
+fn op_is_large(parts: &[crate::causal_log::LockParts]) -> bool {
+    parts.len() > 512
+}

@@ -1,0 +1,292 @@
+//! A cluster in one thread: every effect is performed when the story says so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::causal_log::{Violation, Wants};
+use crate::leases::{OnDisconnect, Proof, SessionId};
+use crate::lock_state::{HoldPolicy, HoldRule};
+use crate::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
+use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
+use crate::replica::{
+    AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record, Replica,
+    ReplicaConfig,
+};
+use crate::time::{Instant, Now, Wall};
+
+pub fn dc(id: u8) -> DcId {
+    DcId::new(id).expect("a small id")
+}
+
+pub fn name(lock: &str) -> LockName {
+    LockName::try_from(lock).expect("a valid name")
+}
+
+pub struct Node {
+    pub replica: Replica,
+    pub records: Vec<(Position, Record)>,
+    pub replies: BTreeMap<u64, Reply>,
+    pub notices: Vec<Notice>,
+    pub violations: Vec<Violation>,
+    pub lease: Option<LeaseId>,
+}
+
+/// See the module. Time stands still unless a story moves it.
+pub struct Cluster {
+    pub nodes: Vec<Node>,
+    pub now: u64,
+    /// Messages under way, per link in order.
+    pub wires: BTreeMap<(DcId, DcId), VecDeque<Message>>,
+    pub sent: usize,
+    tag: u64,
+    hold: HoldPolicy,
+}
+
+pub const SECRET: Secret = Secret::new([7; 16]);
+
+impl Cluster {
+    /// All datacenters started, linked and serving; each with a client that has a lease.
+    pub fn new(size: u8, min_keep_ms: u64, max_keep_ms: u64) -> Cluster {
+        let hold = HoldPolicy::Fixed {
+            min_keep: Duration::from_millis(min_keep_ms),
+            max_keep: Duration::from_millis(max_keep_ms),
+        };
+        let mut cluster =
+            Cluster { nodes: Vec::new(), now: 1_000, wires: BTreeMap::new(), sent: 0, tag: 0, hold };
+        let members: DcSet = (0..size).map(dc).collect();
+        for id in 0..size {
+            let replica = cluster.start(dc(id), members, None, Vec::new());
+            cluster.nodes.push(Node {
+                replica,
+                records: Vec::new(),
+                replies: BTreeMap::new(),
+                notices: Vec::new(),
+                violations: Vec::new(),
+                lease: None,
+            });
+        }
+        for a in 0..size {
+            for b in a + 1..size {
+                cluster.link(a, b);
+            }
+        }
+        cluster.run();
+        for id in 0..size {
+            cluster.open_lease(id, Duration::from_secs(10));
+        }
+        cluster
+    }
+
+    fn start(
+        &self,
+        me: DcId,
+        members: DcSet,
+        checkpoint: Option<Checkpoint>,
+        records: Vec<(Position, Record)>,
+    ) -> Replica {
+        let agreed = AgreedConfig::new(ClusterId::of("stories"), members);
+        let rule = HoldRule { policy: self.hold.clone(), ..HoldRule::default() };
+        let local = LocalConfig { hold: vec![rule], ..LocalConfig::default() };
+        let config = ReplicaConfig::new(me, agreed, local);
+        Replica::recover(config, self.clock(), checkpoint, records).expect("its own records are fine")
+    }
+
+    fn clock(&self) -> Now {
+        Now {
+            mono: Instant::ZERO + Duration::from_millis(self.now),
+            wall: Wall(1_700_000_000_000 + self.now),
+        }
+    }
+
+    /// Hands an event in and performs the effects; the disk is not synced yet.
+    pub fn handle(&mut self, id: u8, event: Event) {
+        let now = self.clock();
+        let node = &mut self.nodes[usize::from(id)];
+        node.replica.handle(now, event);
+        while let Some(effect) = node.replica.poll_effect() {
+            match effect {
+                Effect::Persist { position, record } => {
+                    assert_eq!(position.0, node.records.len() as u64 + 1, "positions have no gaps");
+                    node.records.push((position, record));
+                }
+                Effect::Send { peer, message } => {
+                    self.sent += usize::from(!matches!(message, Message::Heartbeat(_)));
+                    let wire = self.wires.get_mut(&(dc(id), peer)).expect("sends go to links that are up");
+                    wire.push_back(message);
+                }
+                Effect::Reply { call, reply } => {
+                    let before = node.replies.insert(call.tag, reply);
+                    assert_eq!(before, None, "a call is answered once");
+                }
+                Effect::Notify { notice, .. } => node.notices.push(notice),
+                Effect::CloseLink { peer, violation } => {
+                    node.violations.push(violation);
+                    self.wires.remove(&(dc(id), peer));
+                }
+                Effect::Report(_) => {}
+            }
+        }
+        node.replica.check();
+    }
+
+    pub fn sync(&mut self, id: u8) {
+        let position = Position(self.nodes[usize::from(id)].records.len() as u64);
+        self.handle(id, Event::Durable { position });
+    }
+
+    pub fn link(&mut self, a: u8, b: u8) {
+        for (from, to) in [(a, b), (b, a)] {
+            self.wires.insert((dc(from), dc(to)), VecDeque::new());
+        }
+        self.handle(a, Event::LinkUp { peer: dc(b) });
+        self.handle(b, Event::LinkUp { peer: dc(a) });
+    }
+
+    pub fn cut(&mut self, a: u8, b: u8) {
+        for (from, to) in [(a, b), (b, a)] {
+            self.wires.remove(&(dc(from), dc(to)));
+            self.handle(from, Event::LinkDown { peer: dc(to) });
+        }
+    }
+
+    /// Delivers one message, if there is one.
+    pub fn deliver(&mut self, from: u8, to: u8) -> bool {
+        let Some(message) = self.wires.get_mut(&(dc(from), dc(to))).and_then(VecDeque::pop_front) else {
+            return false;
+        };
+        self.handle(from, Event::Flushed { peer: dc(to), messages: 1 });
+        self.handle(to, Event::Received { peer: dc(from), message });
+        true
+    }
+
+    /// Syncs and delivers everything, also what follows from it, without time passing.
+    pub fn run(&mut self) {
+        loop {
+            for id in 0..self.nodes.len() as u8 {
+                self.sync(id);
+            }
+            let links: Vec<(DcId, DcId)> = self.wires.keys().copied().collect();
+            let mut delivered = false;
+            for (from, to) in links {
+                while self.deliver(from.get(), to.get()) {
+                    delivered = true;
+                }
+            }
+            if !delivered {
+                return;
+            }
+        }
+    }
+
+    /// Lets time pass, firing deadlines on the way and delivering everything.
+    pub fn pass(&mut self, millis: u64) {
+        let until = self.now + millis;
+        while self.now < until {
+            let deadlines = self.nodes.iter().filter_map(|node| node.replica.next_deadline());
+            let next = deadlines.map(|at| at.as_nanos().div_ceil(1_000_000)).min().unwrap_or(until);
+            self.now = next.clamp(self.now + 1, until);
+            for id in 0..self.nodes.len() as u8 {
+                self.handle(id, Event::Tick);
+            }
+            self.run();
+        }
+    }
+
+    /// Kills a datacenter, which keeps the first `keep` of its records, and starts it again.
+    pub fn crash(&mut self, id: u8, keep: usize) {
+        for other in 0..self.nodes.len() as u8 {
+            if self.wires.contains_key(&(dc(id), dc(other))) {
+                self.wires.remove(&(dc(id), dc(other)));
+                self.wires.remove(&(dc(other), dc(id)));
+                self.handle(other, Event::LinkDown { peer: dc(id) });
+            }
+        }
+        let members: DcSet = (0..self.nodes.len() as u8).map(dc).collect();
+        let mut records = std::mem::take(&mut self.nodes[usize::from(id)].records);
+        records.truncate(keep);
+        let replica = self.start(dc(id), members, None, records.clone());
+        let node = &mut self.nodes[usize::from(id)];
+        node.records = records;
+        node.replica = replica;
+        node.replies.clear();
+    }
+
+    pub fn call(&mut self, id: u8, request: Call) -> u64 {
+        self.tag += 1;
+        let call = CallId { session: SessionId(u64::from(id)), tag: self.tag };
+        self.handle(id, Event::Client { call, request });
+        self.tag
+    }
+
+    pub fn open_lease(&mut self, id: u8, ttl: Duration) {
+        let tag = self.call(id, Call::OpenLease { secret: SECRET, ttl, on_disconnect: OnDisconnect::Keep });
+        self.sync(id);
+        let Some(Reply::LeaseOpened { lease, .. }) = self.reply(id, tag) else {
+            panic!("no lease at dc{id}")
+        };
+        self.nodes[usize::from(id)].lease = Some(lease);
+    }
+
+    pub fn lease(&self, id: u8) -> LeaseId {
+        self.nodes[usize::from(id)].lease.expect("a lease was opened")
+    }
+
+    pub fn acquire(&mut self, id: u8, locks: &[(&str, Mode)], wait: Wait) -> u64 {
+        let wants = Wants::all(locks.iter().map(|(lock, mode)| (name(lock), *mode)).collect());
+        let acquire = Acquire {
+            lease: self.lease(id),
+            proof: Proof::Attached,
+            key: None,
+            wants: wants.expect("a story asks for valid locks"),
+            wait,
+            label: Arc::from("a story"),
+        };
+        self.call(id, Call::Acquire(acquire))
+    }
+
+    /// Asks for one exclusive lock, without limit.
+    pub fn lock(&mut self, id: u8, lock: &str) -> u64 {
+        self.acquire(id, &[(lock, Mode::Exclusive)], Wait::Forever)
+    }
+
+    /// Asks for one shared lock, without limit.
+    pub fn share(&mut self, id: u8, lock: &str) -> u64 {
+        self.acquire(id, &[(lock, Mode::Shared)], Wait::Forever)
+    }
+
+    pub fn release(&mut self, id: u8, request: RequestId) -> u64 {
+        let lease = self.lease(id);
+        self.call(id, Call::Release { lease, proof: Proof::Attached, target: Target::Id(request) })
+    }
+
+    /// Asks, waits for the grant without time passing, and lets go.
+    pub fn use_lock(&mut self, id: u8, lock: &str) {
+        let tag = self.lock(id, lock);
+        self.run();
+        let grant = self.granted(id, tag);
+        self.release(id, grant.request);
+    }
+
+    pub fn reply(&self, id: u8, tag: u64) -> Option<Reply> {
+        self.nodes[usize::from(id)].replies.get(&tag).cloned()
+    }
+
+    pub fn is_answered(&self, id: u8, tag: u64) -> bool {
+        self.reply(id, tag).is_some()
+    }
+
+    pub fn granted(&self, id: u8, tag: u64) -> Grant {
+        match self.reply(id, tag) {
+            Some(Reply::Granted(grant)) => grant,
+            other => panic!("call {tag} at dc{id} is not granted but {other:?}"),
+        }
+    }
+
+    pub fn refused(&self, id: u8, tag: u64) -> Refusal {
+        match self.reply(id, tag) {
+            Some(Reply::Refused(refusal)) => refusal,
+            other => panic!("call {tag} at dc{id} is not refused but {other:?}"),
+        }
+    }
+}

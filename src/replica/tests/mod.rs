@@ -1,0 +1,4 @@
+//! Stories between datacenters, on a cluster whose network and disks obey the test.
+
+mod cluster;
+mod stories;

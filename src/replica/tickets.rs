@@ -1,0 +1,37 @@
+//! What a client waits for, beside the request itself: whom to answer, until when.
+
+use crate::leases::ClientKey;
+use crate::lock_state::RequestIndex;
+use crate::replica::call::CallId;
+use crate::time::Instant;
+
+/// The client's side of a request of this datacenter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ticket {
+    /// The acquire that is not answered yet.
+    pub call: Option<CallId>,
+    pub wait_until: Option<Instant>,
+    pub key: Option<ClientKey>,
+}
+
+/// The tickets, by the row of their request.
+#[derive(Debug, Default)]
+pub(super) struct Tickets(Vec<Ticket>);
+
+impl Tickets {
+    pub fn set(&mut self, request: RequestIndex, ticket: Ticket) {
+        let index = request.0 as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, Ticket::default());
+        }
+        self.0[index] = ticket;
+    }
+
+    pub fn get_mut(&mut self, request: RequestIndex) -> &mut Ticket {
+        &mut self.0[request.0 as usize]
+    }
+
+    pub fn take(&mut self, request: RequestIndex) -> Ticket {
+        std::mem::take(&mut self.0[request.0 as usize])
+    }
+}
