@@ -5,6 +5,7 @@ pub mod causal_log;
 pub mod crdt;
 pub mod deadlines;
 pub mod hybrid_clock;
+pub mod journal;
 pub mod leases;
 pub mod lock_state;
 pub mod names;

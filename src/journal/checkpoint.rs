@@ -1,0 +1,74 @@
+//! Checkpoint files. A checkpoint is one value, rewritten whole: it is written beside the older one, made
+//! durable, renamed into place, and the rename made durable; only then may what it covers be deleted. So a
+//! crash at any moment leaves the older checkpoint with all records after it, or the new one.
+
+use crate::wire::MAX_CHECKPOINT;
+
+use super::disk::{Context, Disk, DiskFile};
+use super::error::{Identity, JournalError};
+use super::format::{BadHeader, CHECKPOINT_HEADER, CheckpointHeader, body_crc};
+
+pub(super) const TEMP: &str = "checkpoint.tmp";
+const SUFFIX: &str = ".checkpoint";
+
+pub(super) fn name_of(position: u64) -> String {
+    format!("{position:020}{SUFFIX}")
+}
+
+/// The position, if this is the name of a checkpoint.
+pub(super) fn parse_name(name: &str) -> Option<u64> {
+    let position = name.strip_suffix(SUFFIX)?.parse().ok()?;
+    (name_of(position) == name).then_some(position)
+}
+
+/// All that the records up to `position` amount to. Those must be durable.
+pub(super) struct Checkpoint {
+    pub position: u64,
+    pub body: Vec<u8>,
+}
+
+impl Checkpoint {
+    /// Returns when it is durable.
+    pub fn write<D: Disk>(&self, disk: &D, identity: Identity) -> Result<(), JournalError> {
+        let header = CheckpointHeader {
+            identity,
+            position: self.position,
+            len: self.body.len() as u64,
+            body_crc: body_crc(&self.body, self.position),
+        };
+        let mut file = disk.create(TEMP).doing("create", disk, TEMP)?;
+        file.write_at(0, &header.encode()).doing("write", disk, TEMP)?;
+        file.write_at(CHECKPOINT_HEADER as u64, &self.body).doing("write", disk, TEMP)?;
+        file.sync().doing("sync", disk, TEMP)?;
+        disk.rename(TEMP, &name_of(self.position)).doing("rename", disk, TEMP)?;
+        disk.sync_dir().doing("sync the directory", disk, "")
+    }
+
+    pub fn read<D: Disk>(disk: &D, identity: Identity, position: u64) -> Result<Checkpoint, JournalError> {
+        let name = name_of(position);
+        let damaged =
+            |what: &str| JournalError::Damaged { path: disk.path(&name), offset: 0, what: what.into() };
+        if disk.size(&name).doing("read", disk, &name)? > (CHECKPOINT_HEADER + MAX_CHECKPOINT) as u64 {
+            return Err(damaged("no checkpoint is that large"));
+        }
+        let mut bytes = disk.read(&name).doing("read", disk, &name)?;
+        let header = CheckpointHeader::decode(&bytes).map_err(|bad| match bad {
+            BadHeader::Damaged => damaged("its header is not that of a checkpoint"),
+            BadHeader::Version { found, known } => {
+                JournalError::UnknownVersion { path: disk.path(&name), found, known }
+            }
+        })?;
+        if header.identity != identity {
+            let (dir, found) = (disk.path(""), header.identity);
+            return Err(JournalError::WrongIdentity { dir, found, expected: identity });
+        }
+        let body = bytes.split_off(CHECKPOINT_HEADER);
+        let sound = header.position == position
+            && header.len == body.len() as u64
+            && header.body_crc == body_crc(&body, position);
+        if !sound {
+            return Err(damaged("its content does not fit its header"));
+        }
+        Ok(Checkpoint { position, body })
+    }
+}

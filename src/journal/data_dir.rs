@@ -1,0 +1,107 @@
+//! Whose directory it is, and that only one server uses it.
+//!
+//! The identity file is written last, when the first segment is durable. So a directory that has one had a
+//! segment once, and one without any has lost it.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::names::{ClusterId, DcId};
+
+use super::disk::{Context, Disk, DiskFile};
+use super::error::{Identity, JournalError};
+
+pub(super) const IDENTITY: &str = "identity";
+pub(super) const IDENTITY_TEMP: &str = "identity.tmp";
+const LOCK: &str = "lock";
+const FIRST_LINE: &str = "geolock data directory, format 1";
+/// Above this an identity file is none; it is not read.
+const MAX_IDENTITY: u64 = 4096;
+
+/// Creates the directory if need be and takes its lock, which lasts as long as the file is open. The lock
+/// file is never removed: two servers could then lock two files of that name.
+pub(super) fn own(dir: &Path) -> Result<File, JournalError> {
+    create(dir)?;
+    let path = dir.join(LOCK);
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|source| JournalError::Io { doing: "open", path: path.clone(), source })?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(JournalError::AlreadyInUse { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(JournalError::Io { doing: "lock", path, source }),
+    }
+}
+
+/// Creates the directory and those above it, durably, for their owner only.
+fn create(dir: &Path) -> Result<(), JournalError> {
+    let failed = |doing, path: &Path, source| JournalError::Io { doing, path: path.to_owned(), source };
+    let parent =
+        dir.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    let Some(parent) = parent.filter(|_| !dir.exists()) else { return Ok(()) };
+    create(parent)?;
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(failed("create the directory", dir, error));
+        }
+        _ => {}
+    }
+    File::open(parent)
+        .and_then(|parent| parent.sync_all())
+        .map_err(|source| failed("sync the directory", parent, source))
+}
+
+/// Whether a directory says whose it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Known {
+    /// It is that of the expected datacenter.
+    Ours,
+    /// No identity file: nothing was ever reported durable in it, or somebody removed the file.
+    Unknown,
+}
+
+pub(super) fn check_identity<D: Disk>(disk: &D, expected: Identity) -> Result<Known, JournalError> {
+    if !disk.names().doing("list", disk, "")?.iter().any(|name| name == IDENTITY) {
+        return Ok(Known::Unknown);
+    }
+    let damaged =
+        |what: &str| JournalError::Damaged { path: disk.path(IDENTITY), offset: 0, what: what.into() };
+    if disk.size(IDENTITY).doing("read", disk, IDENTITY)? > MAX_IDENTITY {
+        return Err(damaged("no identity file is that long"));
+    }
+    let bytes = disk.read(IDENTITY).doing("read", disk, IDENTITY)?;
+    let found = parse(&bytes).ok_or_else(|| damaged("not what an identity file holds"))?;
+    if found != expected {
+        return Err(JournalError::WrongIdentity { dir: disk.path(""), found, expected });
+    }
+    Ok(Known::Ours)
+}
+
+pub(super) fn write_identity<D: Disk>(disk: &D, identity: Identity) -> Result<(), JournalError> {
+    let mut file = disk.create(IDENTITY_TEMP).doing("create", disk, IDENTITY_TEMP)?;
+    file.write_at(0, render(identity).as_bytes()).doing("write", disk, IDENTITY_TEMP)?;
+    file.sync().doing("sync", disk, IDENTITY_TEMP)?;
+    disk.rename(IDENTITY_TEMP, IDENTITY).doing("rename", disk, IDENTITY_TEMP)?;
+    disk.sync_dir().doing("sync the directory", disk, "")
+}
+
+fn render(identity: Identity) -> String {
+    format!("{FIRST_LINE}\ncluster {}\ndc {}\n", identity.cluster, identity.dc.get())
+}
+
+/// Exactly what [`render`] makes, nothing like it.
+fn parse(bytes: &[u8]) -> Option<Identity> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let mut lines = text.lines();
+    let (_, cluster, dc) = (lines.next()?, lines.next()?, lines.next()?);
+    let cluster = u64::from_str_radix(cluster.strip_prefix("cluster ")?, 16).ok()?;
+    let dc = DcId::new(dc.strip_prefix("dc ")?.parse().ok()?)?;
+    let identity = Identity { cluster: ClusterId::from_raw(cluster), dc };
+    (render(identity) == text).then_some(identity)
+}

@@ -1,0 +1,131 @@
+//! The calls to the file system, behind a trait so that the crash tests can put their own disk under the
+//! rest of the room. All files of a data directory lie flat in it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use super::error::JournalError;
+
+/// One directory. Names are those of files in it.
+pub(super) trait Disk: Clone + Send + 'static {
+    type File: DiskFile;
+
+    /// For error messages.
+    fn path(&self, name: &str) -> PathBuf;
+    /// The names of all files, in no order. Names that are not UTF-8 are none of ours and left out.
+    fn names(&self) -> io::Result<Vec<String>>;
+    fn size(&self, name: &str) -> io::Result<u64>;
+    /// The whole content. The caller has checked the size.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// A new, empty file; an error if there is one of that name.
+    fn create(&self, name: &str) -> io::Result<Self::File>;
+    /// A file that exists, for writing.
+    fn open(&self, name: &str) -> io::Result<Self::File>;
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes every create, rename and remove so far durable.
+    fn sync_dir(&self) -> io::Result<()>;
+}
+
+/// A file open for writing.
+pub(super) trait DiskFile: Send {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes content and length durable.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Cuts the file, durably.
+    fn truncate(&mut self, len: u64) -> io::Result<()>;
+    /// Makes durable what another process left, and forgets what the operating system has cached of it.
+    fn settle(&mut self) -> io::Result<()>;
+}
+
+/// Says what failed, on what.
+pub(super) trait Context<T> {
+    fn doing<D: Disk>(self, doing: &'static str, disk: &D, name: &str) -> Result<T, JournalError>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn doing<D: Disk>(self, doing: &'static str, disk: &D, name: &str) -> Result<T, JournalError> {
+        self.map_err(|source| JournalError::Io { doing, path: disk.path(name), source })
+    }
+}
+
+/// A directory of this machine.
+#[derive(Clone)]
+pub(super) struct RealDisk {
+    dir: PathBuf,
+}
+
+impl RealDisk {
+    pub fn new(dir: PathBuf) -> RealDisk {
+        RealDisk { dir }
+    }
+}
+
+impl Disk for RealDisk {
+    type File = File;
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn size(&self, name: &str) -> io::Result<u64> {
+        Ok(fs::metadata(self.path(name))?.len())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.path(name))
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(self.path(name))
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(self.path(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        File::open(&self.dir)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.set_len(len)?;
+        self.sync_all()
+    }
+
+    /// After a failed sync Linux keeps the pages as clean: they read back well, a new sync succeeds, and they
+    /// are not on the disk. So a process started after such a failure must not judge by the cache.
+    fn settle(&mut self) -> io::Result<()> {
+        self.sync_all()?;
+        rustix::fs::fadvise(&*self, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(())
+    }
+}

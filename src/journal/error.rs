@@ -1,0 +1,59 @@
+//! What can be wrong with a data directory, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::names::{ClusterId, DcId};
+
+/// Whose data a directory holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    pub cluster: ClusterId,
+    pub dc: DcId,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of cluster {}", self.dc, self.cluster)
+    }
+}
+
+/// Why a journal cannot be opened, or stopped. Nothing on disk was changed by a refusal to open.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "data directory {} is in use by another geolock server: stop that one, or give this one a \
+         directory of its own",
+        dir.display()
+    )]
+    AlreadyInUse { dir: PathBuf },
+    #[error(
+        "data directory {} belongs to {found}, this server is {expected}: correct the cluster name, the \
+         datacenter or the data directory in the configuration",
+        dir.display()
+    )]
+    WrongIdentity { dir: PathBuf, found: Identity, expected: Identity },
+    #[error(
+        "{} has format version {found}, this release reads version {known}: start the release that wrote it",
+        path.display()
+    )]
+    UnknownVersion { path: PathBuf, found: u8, known: u8 },
+    #[error(
+        "{} is damaged at byte {offset}: {what}. Records that were durable are lost, so the server does not \
+         start on it: check the disk, keep a copy of the directory, restore a backup of it; the server then \
+         fetches from its peers what the backup lacks",
+        path.display()
+    )]
+    Damaged { path: PathBuf, offset: u64, what: String },
+    #[error(
+        "records from position {from} on are missing in {}: files were removed from it. Put them back, or \
+         restore a backup of the whole directory",
+        dir.display()
+    )]
+    Missing { dir: PathBuf, from: u64 },
+    #[error("the journal stopped after an earlier error: what was not reported durable may be lost")]
+    Stopped,
+}

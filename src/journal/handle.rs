@@ -1,0 +1,196 @@
+//! What the actor holds: append without waiting, hear later what is durable.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crate::names::{ClusterId, DcId};
+
+use super::checkpoint::Checkpoint;
+use super::data_dir;
+use super::disk::{Disk, RealDisk};
+use super::error::{Identity, JournalError};
+use super::queue::{Figures, Queue, record_bytes};
+use super::recovery::recover;
+use super::threads::{run_checkpoints, run_writer};
+
+/// Bounds of [`JournalOptions::segment_bytes`].
+pub const MIN_SEGMENT_BYTES: u64 = 1 << 20;
+pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
+
+/// Options of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// The data directory; created if need be, readable by its owner only. One server at a time.
+    pub dir: PathBuf,
+    /// Whose data it is. A directory of another cluster or datacenter is refused.
+    pub cluster: ClusterId,
+    pub dc: DcId,
+    /// A segment of the log is full at that size. Default 64 MiB, [`MIN_SEGMENT_BYTES`] to
+    /// [`MAX_SEGMENT_BYTES`]. Disk space is given back in whole segments; a segment is read into memory at
+    /// recovery.
+    pub segment_bytes: u64,
+}
+
+impl JournalOptions {
+    pub fn new(dir: PathBuf, cluster: ClusterId, dc: DcId) -> JournalOptions {
+        JournalOptions { dir, cluster, dc, segment_bytes: 64 << 20 }
+    }
+}
+
+/// What a journal tells its sink, in this order of positions.
+#[derive(Debug)]
+pub enum JournalEvent {
+    /// All records up to this position are durable.
+    Durable(u64),
+    /// The checkpoint at `position` is durable, and the log files that it covers are deleted.
+    CheckpointDone { position: u64, bytes_freed: u64 },
+    /// Told once, and nothing after it: no more is written. Stop the process. A restart finds every record
+    /// that was reported durable.
+    Failed(JournalError),
+}
+
+/// What a data directory held.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// The newest checkpoint, with its position.
+    pub checkpoint: Option<(u64, Vec<u8>)>,
+    /// The records after it, in order and without gaps: all that were ever reported durable, perhaps some
+    /// more. They are durable now.
+    pub records: Vec<(u64, Vec<u8>)>,
+}
+
+/// An open journal: the only owner of its data directory. Dropping it closes it.
+pub struct Journal {
+    queue: Arc<Queue>,
+    /// Taken by closing.
+    threads: Option<Threads>,
+    /// Bytes of records since the last checkpoint.
+    since_checkpoint: u64,
+}
+
+struct Threads {
+    writer: JoinHandle<()>,
+    checkpoints: JoinHandle<()>,
+    /// Held until both have ended.
+    lock: Option<File>,
+}
+
+impl Journal {
+    /// Takes the directory, recovers it, and starts two threads. `sink` is called on one of them and must not
+    /// block: the next batch waits for it.
+    ///
+    /// Errors leave the directory as it was; each says what to do.
+    pub fn open(
+        options: JournalOptions,
+        sink: impl Fn(JournalEvent) + Send + 'static,
+    ) -> Result<(Journal, Recovered), JournalError> {
+        assert!(options.segment_bytes <= MAX_SEGMENT_BYTES, "the configuration bounds segments");
+        let lock = data_dir::own(&options.dir)?;
+        let identity = Identity { cluster: options.cluster, dc: options.dc };
+        let disk = RealDisk::new(options.dir);
+        Journal::open_on(disk, Some(lock), identity, options.segment_bytes, sink)
+    }
+
+    pub(super) fn open_on<D: Disk>(
+        disk: D,
+        lock: Option<File>,
+        identity: Identity,
+        segment_bytes: u64,
+        sink: impl Fn(JournalEvent) + Send + 'static,
+    ) -> Result<(Journal, Recovered), JournalError> {
+        let recovery = recover(&disk, identity, segment_bytes)?;
+        let writer = recovery.writer;
+        let queue = Arc::new(Queue::new(writer.next, writer.segments()));
+        let failed = |source| JournalError::Io { doing: "start a thread for", path: disk.path(""), source };
+        let checkpoints = {
+            let (queue, disk) = (Arc::clone(&queue), disk.clone());
+            let run = move || run_checkpoints(&disk, identity, &queue);
+            thread::Builder::new().name("checkpoints".into()).spawn(run).map_err(failed)?
+        };
+        let writer = {
+            let queue = Arc::clone(&queue);
+            let run = move || run_writer(writer, &queue, sink);
+            thread::Builder::new().name("journal".into()).spawn(run)
+        };
+        let writer = match writer {
+            Ok(writer) => writer,
+            Err(source) => {
+                queue.close();
+                join(checkpoints);
+                return Err(failed(source));
+            }
+        };
+        let since_checkpoint = recovery.records.iter().map(|(_, record)| record_bytes(record)).sum();
+        let checkpoint = recovery.checkpoint.map(|checkpoint| (checkpoint.position, checkpoint.body));
+        let threads = Some(Threads { writer, checkpoints, lock });
+        Ok((
+            Journal { queue, threads, since_checkpoint },
+            Recovered { checkpoint, records: recovery.records },
+        ))
+    }
+
+    /// Queues a record; never waits for the disk. Told durable later, perhaps together with others.
+    ///
+    /// Positions come without gaps, after the last recovered one, or 1. A record is at most
+    /// [`crate::wire::MAX_FRAME`] bytes, as the codec already holds. Panics otherwise.
+    pub fn append(&mut self, position: u64, record: &[u8]) {
+        self.queue.append(position, record);
+        self.since_checkpoint += record_bytes(record);
+    }
+
+    /// Writes a checkpoint beside the log: all that the records up to `position`, all appended, amount to.
+    /// Answered by [`JournalEvent::CheckpointDone`], unless a later checkpoint comes before this one is begun.
+    pub fn checkpoint(&mut self, position: u64, body: Vec<u8>) {
+        self.queue.checkpoint(Checkpoint { position, body });
+        self.since_checkpoint = 0;
+    }
+
+    /// Bytes appended and not yet durable, all in memory. Nothing else bounds it: take no input from clients
+    /// while it is large.
+    pub fn backlog_bytes(&self) -> u64 {
+        self.queue.figures().backlog_bytes
+    }
+
+    /// Bytes of records since the last call of [`Journal::checkpoint`], or since the checkpoint that was
+    /// recovered: what a restart would replay.
+    pub fn bytes_since_checkpoint(&self) -> u64 {
+        self.since_checkpoint
+    }
+
+    pub fn figures(&self) -> Figures {
+        self.queue.figures()
+    }
+
+    /// Makes everything appended durable and ends the threads; blocks until then. A checkpoint that is being
+    /// written is finished, one that is not begun is dropped. An error if the journal had failed.
+    pub fn close(mut self) -> Result<(), JournalError> {
+        self.end();
+        if self.queue.failed() { Err(JournalError::Stopped) } else { Ok(()) }
+    }
+
+    fn end(&mut self) {
+        let Some(threads) = self.threads.take() else { return };
+        self.queue.finish_checkpoint();
+        join(threads.checkpoints);
+        self.queue.close();
+        join(threads.writer);
+        drop(threads.lock);
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A panic of a thread goes on here, unless this one is already in one.
+fn join(thread: JoinHandle<()>) {
+    if let Err(panic) = thread.join()
+        && !thread::panicking()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}

@@ -1,0 +1,41 @@
+//! Edge. Durable records: group commit, recovery, checkpoints, one owner per data directory.
+//!
+//! Knows bytes and positions, no locks, and decides nothing. A position is a plain `u64` here, not the
+//! core's newtype: the room then imports only ground files, and the one conversion stands in the actor.
+//!
+//! ```text
+//!  actor --append--> queue --batch--> writer thread: one write, one fdatasync --Durable--> sink
+//!        --checkpoint--> queue -----> checkpoint thread: temp file, sync, rename, sync directory
+//!                                         `--done--> writer thread: delete what it covers --> sink
+//! ```
+//!
+//! | file | job |
+//! |---|---|
+//! | `handle.rs` | [`Journal`]: what the actor holds |
+//! | `queue.rs` | what the actor and the two threads share |
+//! | `threads.rs` | the two threads |
+//! | `writer.rs` | segments: append, rotate, delete |
+//! | `checkpoint.rs` | checkpoint files |
+//! | `recovery.rs`, `scan.rs` | from files to records, and what is refused |
+//! | `format.rs` | the bytes |
+//! | `data_dir.rs` | lock file and identity |
+//! | `disk.rs` | the calls to the file system, behind a trait for the crash tests |
+
+mod checkpoint;
+mod data_dir;
+mod disk;
+mod error;
+mod format;
+mod handle;
+mod queue;
+mod recovery;
+mod scan;
+mod threads;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{Identity, JournalError};
+pub use handle::{Journal, JournalEvent, JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, Recovered};
+pub use queue::Figures;

@@ -1,0 +1,244 @@
+//! From files to state: the newest checkpoint, the records after it, and a writer that goes on there.
+//!
+//! Everything is read and judged first; the disk is changed only once nothing speaks against the directory,
+//! so a refusal leaves it as it was. Before anything is handed out it is made durable: the process before
+//! may have been killed between a write and its sync, and what is recovered here is told to peers.
+//!
+//! What a crash can leave behind, and what becomes of it: a half written batch at the end of the newest
+//! segment is cut off; a newest segment without a whole header, a temporary file, and segments that the
+//! checkpoint covers are deleted. A damaged newest checkpoint does not matter while an older one and all
+//! records after that are there.
+
+use super::checkpoint::{self, Checkpoint};
+use super::data_dir::{IDENTITY_TEMP, Known, check_identity, write_identity};
+use super::disk::{Context, Disk, DiskFile};
+use super::error::{Identity, JournalError};
+use super::format::{BadHeader, FRAME_HEADER, MAX_BODY, SEGMENT_HEADER, SegmentHeader};
+use super::handle::MAX_SEGMENT_BYTES;
+use super::scan::{End, Scanned, scan};
+use super::writer::{Sealed, Segment, Writer, create_segment, parse_segment_name, remove, segment_name};
+
+/// Records with their positions, in order and without gaps.
+pub(super) type Records = Vec<(u64, Vec<u8>)>;
+
+/// What a directory holds.
+pub(super) struct Recovery<D: Disk> {
+    pub checkpoint: Option<Checkpoint>,
+    /// Those after the checkpoint, in order.
+    pub records: Records,
+    pub writer: Writer<D>,
+}
+
+/// Files by kind, each in order of position.
+#[derive(Default)]
+struct Files {
+    segments: Vec<u64>,
+    checkpoints: Vec<u64>,
+    temporary: Vec<String>,
+}
+
+/// The log as read.
+struct Log {
+    /// Those that are needed, oldest first.
+    segments: Vec<(SegmentHeader, Scanned)>,
+    /// Length of the newest one's file, with what is to be cut off.
+    file_len: usize,
+    records: Records,
+}
+
+/// The only way to a [`Writer`]. Nobody else may use the directory.
+pub(super) fn recover<D: Disk>(
+    disk: &D,
+    identity: Identity,
+    segment_bytes: u64,
+) -> Result<Recovery<D>, JournalError> {
+    let known = check_identity(disk, identity)?;
+    let recovery = recover_files(disk, identity, segment_bytes, known)?;
+    if known == Known::Unknown {
+        write_identity(disk, identity)?;
+    }
+    Ok(recovery)
+}
+
+fn recover_files<D: Disk>(
+    disk: &D,
+    identity: Identity,
+    segment_bytes: u64,
+    known: Known,
+) -> Result<Recovery<D>, JournalError> {
+    disk.sync_dir().doing("sync the directory", disk, "")?;
+    let mut files = list(disk)?;
+    let (checkpoint, damaged) = newest_checkpoint(disk, identity, &files.checkpoints)?;
+    let position = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position);
+    let torn = pop_torn_segment(disk, &mut files.segments)?;
+
+    let missing = || JournalError::Missing { dir: disk.path(""), from: position + 1 };
+    let needed = files.segments.iter().rposition(|first| *first <= position + 1);
+    let log = match needed {
+        Some(start) => read_log(disk, identity, &files.segments[start..], torn, position).map(Some),
+        None if torn.is_some_and(|first| first <= position + 1) => Ok(None),
+        None if !files.segments.is_empty() || torn.is_some() => Err(missing()),
+        None if known == Known::Ours || position > 0 => Err(missing()),
+        None => Ok(None),
+    };
+    // Without that checkpoint older records are missed; it is the checkpoint that the operator must hear of.
+    let log = log.map_err(|error| damaged.unwrap_or(error))?;
+
+    let leftover = files.segments[..needed.unwrap_or(0)].iter().chain(&torn);
+    for name in leftover.map(|first| segment_name(*first)).chain(files.temporary) {
+        remove(disk, &name)?;
+    }
+    disk.sync_dir().doing("sync the directory", disk, "")?;
+    let (records, writer) = match log {
+        Some(log) => resume(disk, identity, segment_bytes, position, log)?,
+        None => {
+            let current = create_segment(disk, identity, position + 1, 0)?;
+            let (disk, sealed, next) = (disk.clone(), Default::default(), position + 1);
+            (Vec::new(), Writer { disk, identity, segment_bytes, sealed, current, next })
+        }
+    };
+    Ok(Recovery { checkpoint, records, writer })
+}
+
+fn list<D: Disk>(disk: &D) -> Result<Files, JournalError> {
+    let mut files = Files::default();
+    for name in disk.names().doing("list", disk, "")? {
+        files.segments.extend(parse_segment_name(&name));
+        files.checkpoints.extend(checkpoint::parse_name(&name));
+        if name == checkpoint::TEMP || name == IDENTITY_TEMP {
+            files.temporary.push(name);
+        }
+    }
+    files.segments.sort_unstable();
+    files.checkpoints.sort_unstable();
+    Ok(files)
+}
+
+/// The newest checkpoint that reads back, and what is wrong with a newer one.
+fn newest_checkpoint<D: Disk>(
+    disk: &D,
+    identity: Identity,
+    positions: &[u64],
+) -> Result<(Option<Checkpoint>, Option<JournalError>), JournalError> {
+    let mut damaged = None;
+    for position in positions.iter().rev() {
+        match Checkpoint::read(disk, identity, *position) {
+            Ok(checkpoint) => return Ok((Some(checkpoint), damaged)),
+            Err(error @ JournalError::Damaged { .. }) => damaged = damaged.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((None, damaged))
+}
+
+/// Takes the newest segment off if it was being created: no batch was ever written to it, and everything in
+/// the one before it is durable.
+fn pop_torn_segment<D: Disk>(disk: &D, segments: &mut Vec<u64>) -> Result<Option<u64>, JournalError> {
+    let Some(newest) = segments.last().copied() else { return Ok(None) };
+    let name = segment_name(newest);
+    let mut file = disk.open(&name).doing("open", disk, &name)?;
+    file.settle().doing("sync", disk, &name)?;
+    if disk.size(&name).doing("read", disk, &name)? > SEGMENT_HEADER as u64 {
+        return Ok(None);
+    }
+    let bytes = disk.read(&name).doing("read", disk, &name)?;
+    Ok(match SegmentHeader::decode(&bytes) {
+        Err(BadHeader::Damaged) => segments.pop(),
+        Ok(_) | Err(BadHeader::Version { .. }) => None,
+    })
+}
+
+/// Reads segments that follow each other, the newest last. `torn`: the one after them, without records.
+fn read_log<D: Disk>(
+    disk: &D,
+    identity: Identity,
+    segments: &[u64],
+    torn: Option<u64>,
+    position: u64,
+) -> Result<Log, JournalError> {
+    let mut log = Log { segments: Vec::new(), file_len: 0, records: Vec::new() };
+    for (i, first) in segments.iter().enumerate() {
+        let name = segment_name(*first);
+        let newest = i + 1 == segments.len() && torn.is_none();
+        let damaged = |offset, what| JournalError::Damaged { path: disk.path(&name), offset, what };
+        if disk.size(&name).doing("read", disk, &name)? > MAX_SEGMENT_BYTES + (FRAME_HEADER + MAX_BODY) as u64
+        {
+            return Err(damaged(0, "no segment is that large".into()));
+        }
+        let bytes = disk.read(&name).doing("read", disk, &name)?;
+        let header = decode_header(disk, identity, &name, &bytes)?;
+        if header.first != *first {
+            return Err(damaged(0, format!("its header is that of segment {}", header.first)));
+        }
+        if let Some((_, before)) = log.segments.last() {
+            if before.next < *first {
+                return Err(JournalError::Missing { dir: disk.path(""), from: before.next });
+            }
+            if before.next > *first || before.chain != header.chain {
+                return Err(damaged(0, "it does not follow the segment before it".into()));
+            }
+        }
+        let end = if newest { End::Torn } else { End::Sealed };
+        let records = &mut log.records;
+        let scanned = scan(&bytes, &header, end, |at, record| {
+            if at > position {
+                records.push((at, record.to_vec()));
+            }
+        });
+        log.segments.push((header, scanned.map_err(|damage| damaged(damage.offset, damage.what))?));
+        log.file_len = bytes.len();
+    }
+    let next = log.segments.last().map_or(position + 1, |(_, scanned)| scanned.next);
+    match torn {
+        Some(first) if first != next => Err(JournalError::Missing { dir: disk.path(""), from: next }),
+        _ => Ok(log),
+    }
+}
+
+fn decode_header<D: Disk>(
+    disk: &D,
+    identity: Identity,
+    name: &str,
+    bytes: &[u8],
+) -> Result<SegmentHeader, JournalError> {
+    let path = disk.path(name);
+    match SegmentHeader::decode(bytes) {
+        Ok(header) if header.identity == identity => Ok(header),
+        Ok(header) => {
+            let (dir, found) = (disk.path(""), header.identity);
+            Err(JournalError::WrongIdentity { dir, found, expected: identity })
+        }
+        Err(BadHeader::Version { found, known }) => Err(JournalError::UnknownVersion { path, found, known }),
+        Err(BadHeader::Damaged) => {
+            let what = "its header is not that of a segment".into();
+            Err(JournalError::Damaged { path, offset: 0, what })
+        }
+    }
+}
+
+/// A writer that goes on after the last record.
+fn resume<D: Disk>(
+    disk: &D,
+    identity: Identity,
+    segment_bytes: u64,
+    position: u64,
+    mut log: Log,
+) -> Result<(Records, Writer<D>), JournalError> {
+    let (header, scanned) = log.segments.pop().expect("a log has a segment");
+    let name = segment_name(header.first);
+    let mut file = disk.open(&name).doing("open", disk, &name)?;
+    if scanned.len < log.file_len {
+        file.truncate(scanned.len as u64).doing("cut", disk, &name)?;
+    }
+    let sealed =
+        log.segments.iter().map(|(header, at)| Sealed { first: header.first, len: at.len as u64 }).collect();
+    let current = Segment { file, header, len: scanned.len as u64, chain: scanned.chain };
+    let mut writer =
+        Writer { disk: disk.clone(), identity, segment_bytes, sealed, current, next: scanned.next };
+    if writer.next <= position {
+        // The last batch is damaged, but the checkpoint covers it: go on after the checkpoint.
+        writer.next = position + 1;
+        writer.rotate()?;
+    }
+    Ok((log.records, writer))
+}

@@ -1,0 +1,160 @@
+//! Thousands of lives of a journal that end at any call to the disk. Invariant: nothing that was reported
+//! durable is lost, and what is recovered is a prefix of what was appended.
+
+use super::super::checkpoint::Checkpoint;
+use super::super::error::JournalError;
+use super::super::queue::Batch;
+use super::super::recovery::Recovery;
+use super::super::writer::Writer;
+use super::crash_disk::{CrashDisk, Forgets, Rng};
+use super::{identity, open};
+
+/// What happened over many runs: a test in which nothing happens fails.
+#[derive(Default, Debug)]
+struct Tally {
+    power_cuts: u64,
+    deaths_while_opening: u64,
+    unacknowledged_kept: u64,
+    unacknowledged_lost: u64,
+    checkpoints_recovered: u64,
+    freed: u64,
+}
+
+/// What a journal was told and what it promised.
+struct Model {
+    /// The `i`-th record is that of position `i + 1`.
+    appended: Vec<Vec<u8>>,
+    durable: u64,
+    rng: Rng,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Broken {
+    /// Lost, wrong, or too much.
+    Records,
+    Checkpoint,
+    /// It does not open.
+    Refused(String),
+}
+
+impl Model {
+    fn checkpoint_body(&self, position: u64) -> Vec<u8> {
+        self.appended[..position as usize].iter().fold(position.to_le_bytes().to_vec(), |mut body, record| {
+            body.extend(crc32c::crc32c(record).to_le_bytes());
+            body
+        })
+    }
+
+    fn check(&mut self, recovery: &Recovery<CrashDisk>, tally: &mut Tally) -> Result<(), Broken> {
+        let mut next = 1;
+        if let Some(checkpoint) = &recovery.checkpoint {
+            let known = checkpoint.position <= self.appended.len() as u64;
+            if !known || checkpoint.body != self.checkpoint_body(checkpoint.position) {
+                return Err(Broken::Checkpoint);
+            }
+            tally.checkpoints_recovered += 1;
+            next = checkpoint.position + 1;
+        }
+        for (position, record) in &recovery.records {
+            if *position != next || self.appended.get(next as usize - 1) != Some(record) {
+                return Err(Broken::Records);
+            }
+            next += 1;
+        }
+        if next <= self.durable || next != recovery.writer.next {
+            return Err(Broken::Records);
+        }
+        tally.unacknowledged_kept += next - 1 - self.durable;
+        tally.unacknowledged_lost += self.appended.len() as u64 - (next - 1);
+        self.appended.truncate(next as usize - 1);
+        self.durable = next - 1;
+        Ok(())
+    }
+
+    fn write(&mut self, writer: &mut Writer<CrashDisk>) -> Result<(), JournalError> {
+        let mut batch = Batch::new(Vec::new(), writer.next);
+        for _ in 0..=self.rng.below(4) {
+            let (len, fill) = (self.rng.below(120) as usize, self.rng.next() as u8);
+            let record = vec![fill; len];
+            batch.push(&record);
+            self.appended.push(record);
+        }
+        writer.write(&mut batch)?;
+        self.durable = batch.last;
+        Ok(())
+    }
+
+    /// As the two threads do it, with batches in between.
+    fn checkpoint(&mut self, writer: &mut Writer<CrashDisk>, tally: &mut Tally) -> Result<(), JournalError> {
+        let position = self.durable;
+        let checkpoint = Checkpoint { position, body: self.checkpoint_body(position) };
+        writer.rotate_for_checkpoint()?;
+        if self.rng.one_in(2) {
+            self.write(writer)?;
+        }
+        checkpoint.write(&writer.disk, identity())?;
+        if self.rng.one_in(2) {
+            self.write(writer)?;
+        }
+        tally.freed += writer.truncate(position)?;
+        Ok(())
+    }
+
+    /// Until the process dies or has had enough.
+    fn live(&mut self, mut writer: Writer<CrashDisk>, tally: &mut Tally) -> Result<(), JournalError> {
+        for _ in 0..self.rng.below(30) {
+            if self.rng.one_in(6) {
+                self.checkpoint(&mut writer, tally)?;
+            } else {
+                self.write(&mut writer)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run(seed: u64, forgets: Forgets, tally: &mut Tally) -> Result<(), Broken> {
+    let disk = CrashDisk::new(forgets);
+    let mut model = Model { appended: Vec::new(), durable: 0, rng: Rng(seed) };
+    for _ in 0..8 {
+        let calls = 1 + model.rng.below(90);
+        disk.die_after(Some(calls));
+        match open(&disk) {
+            Ok(recovery) => {
+                model.check(&recovery, tally)?;
+                let ended = model.live(recovery.writer, tally);
+                assert!(ended.is_ok() || disk.dead(), "{ended:?}");
+            }
+            Err(_) if disk.dead() => tally.deaths_while_opening += 1,
+            Err(error) => return Err(Broken::Refused(error.to_string())),
+        }
+        if !model.rng.one_in(4) {
+            disk.crash(&mut model.rng);
+            tally.power_cuts += 1;
+        }
+    }
+    disk.die_after(None);
+    let recovery = open(&disk).map_err(|error| Broken::Refused(error.to_string()))?;
+    model.check(&recovery, tally)
+}
+
+#[test]
+fn nothing_durable_is_lost_and_a_prefix_is_recovered() {
+    let mut tally = Tally::default();
+    for seed in 0..5_000 {
+        assert_eq!(run(seed, Forgets::Nothing, &mut tally), Ok(()), "seed {seed}");
+    }
+    println!("{tally:?}");
+    assert!(tally.power_cuts > 10_000 && tally.deaths_while_opening > 500, "{tally:?}");
+    assert!(tally.unacknowledged_kept > 500 && tally.unacknowledged_lost > 500, "{tally:?}");
+    assert!(tally.checkpoints_recovered > 1_000 && tally.freed > 100_000, "{tally:?}");
+}
+
+/// The checker finds a program that forgets to sync its directory, or its files.
+#[test]
+fn a_missing_sync_is_found() {
+    for forgets in [Forgets::SyncDir, Forgets::SyncFile] {
+        let found = (0..100).filter(|seed| run(*seed, forgets, &mut Tally::default()).is_err()).count();
+        assert!(found > 50, "{forgets:?}: found in {found} of 100 runs");
+    }
+}

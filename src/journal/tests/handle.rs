@@ -1,0 +1,156 @@
+//! The threads: group commit, failure, checkpoints beside the log. Every wait is for an event.
+
+use std::sync::mpsc::{Receiver, channel};
+
+use super::super::disk::Disk;
+use super::super::error::JournalError;
+use super::super::handle::{Journal, JournalEvent, Recovered};
+use super::crash_disk::{CrashDisk, Forgets};
+use super::{identity, io_kind, record, records};
+
+fn start(disk: &CrashDisk) -> (Journal, Recovered, Receiver<JournalEvent>) {
+    let (sender, events) = channel();
+    let sink = move |event| sender.send(event).expect("the test listens");
+    let (journal, recovered) =
+        Journal::open_on(disk.clone(), None, identity(), 1 << 16, sink).expect("a good disk");
+    (journal, recovered, events)
+}
+
+fn append(journal: &mut Journal, positions: std::ops::RangeInclusive<u64>) {
+    positions.for_each(|position| journal.append(position, &record(position)));
+}
+
+fn durable(event: JournalEvent) -> u64 {
+    match event {
+        JournalEvent::Durable(position) => position,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_next_batch_gathers_while_one_is_written() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk);
+    disk.hold_syncs();
+    append(&mut journal, 1..=1);
+    disk.wait_for_held_sync();
+    append(&mut journal, 2..=300);
+    assert!(events.try_recv().is_err(), "nothing is durable before its sync");
+    let backlog = (1..=300).map(|position| 4 + record(position).len() as u64).sum::<u64>();
+    assert_eq!((journal.backlog_bytes(), journal.bytes_since_checkpoint()), (backlog, backlog));
+    disk.release_syncs();
+    let told: Vec<u64> = [events.recv(), events.recv()].map(|event| durable(event.expect("alive"))).into();
+    assert_eq!(told, [1, 300]);
+    assert_eq!((journal.figures().batches, journal.backlog_bytes()), (2, 0));
+    journal.close().expect("nothing failed");
+    assert!(events.recv().is_err(), "the sink is gone with the thread");
+    assert_eq!(start(&disk).1.records, records(1..=300));
+}
+
+#[test]
+fn closing_writes_what_is_queued() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk);
+    append(&mut journal, 1..=1000);
+    journal.close().expect("nothing failed");
+    assert_eq!(events.iter().map(durable).last(), Some(1000));
+    assert_eq!(start(&disk).1.records, records(1..=1000));
+}
+
+#[test]
+fn records_of_the_largest_size_are_split_into_batches() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk);
+    disk.hold_syncs();
+    append(&mut journal, 1..=1);
+    disk.wait_for_held_sync();
+    let largest = vec![7; crate::wire::MAX_FRAME];
+    (2..=4).for_each(|position| journal.append(position, &largest));
+    disk.release_syncs();
+    journal.close().expect("nothing failed");
+    assert_eq!(events.iter().map(durable).collect::<Vec<_>>(), [1, 3, 4]);
+    let recovered = start(&disk).1.records;
+    assert_eq!(recovered.len(), 4);
+    assert!(recovered[1..].iter().all(|(_, record)| *record == largest));
+}
+
+#[test]
+fn a_full_disk_stops_it_for_good() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk);
+    disk.set_capacity(Some(2_000));
+    let mut durable = 0;
+    let error = (1..).find_map(|position| {
+        append(&mut journal, position..=position);
+        match events.recv().expect("told once") {
+            JournalEvent::Durable(position) => {
+                durable = position;
+                None
+            }
+            JournalEvent::Failed(error) => Some(error),
+            other => panic!("{other:?}"),
+        }
+    });
+    let error = error.expect("the disk is small");
+    assert_eq!(io_kind(&error), Some(std::io::ErrorKind::StorageFull), "{error}");
+    disk.set_capacity(None);
+    append(&mut journal, durable + 2..=durable + 10);
+    assert!(matches!(journal.close(), Err(JournalError::Stopped)));
+    assert!(events.recv().is_err(), "nothing follows a failure");
+    assert_eq!(start(&disk).1.records, records(1..=durable), "and nothing durable is lost");
+}
+
+#[test]
+fn a_failed_sync_is_told_once_and_not_tried_again() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk);
+    append(&mut journal, 1..=1);
+    assert_eq!(durable(events.recv().expect("alive")), 1);
+    disk.fail_syncs();
+    append(&mut journal, 2..=9);
+    assert!(matches!(events.recv(), Ok(JournalEvent::Failed(_))));
+    drop(journal);
+    assert!(events.recv().is_err());
+}
+
+#[test]
+fn checkpoints_are_made_beside_the_log_and_free_it() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk);
+    let mut position = 0;
+    for round in 1..=4_u64 {
+        let last = position + 2_000;
+        append(&mut journal, position + 1..=last);
+        journal.checkpoint(last, round.to_le_bytes().to_vec());
+        assert_eq!(journal.bytes_since_checkpoint(), 0);
+        append(&mut journal, last + 1..=last + 5);
+        position = last + 5;
+        let freed = events.iter().find_map(|event| match event {
+            JournalEvent::CheckpointDone { position, bytes_freed } => Some((position, bytes_freed)),
+            JournalEvent::Durable(_) => None,
+            JournalEvent::Failed(error) => panic!("{error}"),
+        });
+        let (at, freed) = freed.expect("alive");
+        assert_eq!(at, last);
+        assert!(freed > 40_000, "{freed} bytes");
+    }
+    journal.close().expect("nothing failed");
+    assert_eq!(disk.names().expect("lists").iter().filter(|name| name.ends_with(".checkpoint")).count(), 1);
+    let (journal, recovered, _events) = start(&disk);
+    assert_eq!(recovered.checkpoint, Some((position - 5, 4_u64.to_le_bytes().to_vec())));
+    assert_eq!(recovered.records, records(position - 4..=position));
+    assert!(journal.bytes_since_checkpoint() > 0);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_stops_the_journal() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk);
+    append(&mut journal, 1..=1);
+    assert_eq!(durable(events.recv().expect("alive")), 1);
+    disk.set_capacity(Some(2_000));
+    journal.checkpoint(1, vec![0; 10_000]);
+    assert!(matches!(events.recv(), Ok(JournalEvent::Failed(_))));
+    assert!(journal.close().is_err());
+    assert_eq!(start(&disk).1, Recovered { checkpoint: None, records: records(1..=1) });
+}

@@ -1,0 +1,53 @@
+//! Tests of the room: on a disk that crashes, and on the real one.
+//!
+//! Not on `turmoil-fs`: there a directory entry that was not synced never survives a crash (a real one may,
+//! which is how torn new segments come about), writes tear only in order, and a process cannot die between
+//! two chosen calls. [`crash_disk`] keeps any subset of what was not synced.
+
+mod crash_disk;
+mod crashes;
+mod damage;
+mod handle;
+mod real_directory;
+
+use std::io;
+
+use crate::names::{ClusterId, DcId};
+
+use super::error::{Identity, JournalError};
+use super::queue::Batch;
+use super::recovery::{Recovery, recover};
+use super::writer::Writer;
+use crash_disk::CrashDisk;
+
+fn identity() -> Identity {
+    Identity { cluster: ClusterId::of("test"), dc: DcId::new(1).expect("small") }
+}
+
+/// The `position`-th record: tells itself from every other, of a length that varies.
+fn record(position: u64) -> Vec<u8> {
+    let len = (position * 7 % 40) as usize;
+    format!("record {position} ").into_bytes().into_iter().cycle().take(8 + len).collect()
+}
+
+fn records(positions: std::ops::RangeInclusive<u64>) -> Vec<(u64, Vec<u8>)> {
+    positions.map(|position| (position, record(position))).collect()
+}
+
+fn open(disk: &CrashDisk) -> Result<Recovery<CrashDisk>, JournalError> {
+    recover(disk, identity(), 800)
+}
+
+/// Writes the next `count` records as one batch.
+fn write(writer: &mut Writer<CrashDisk>, count: u64) -> Result<(), JournalError> {
+    let mut batch = Batch::new(Vec::new(), writer.next);
+    (writer.next..writer.next + count).for_each(|position| batch.push(&record(position)));
+    writer.write(&mut batch)
+}
+
+fn io_kind(error: &JournalError) -> Option<io::ErrorKind> {
+    match error {
+        JournalError::Io { source, .. } => Some(source.kind()),
+        _ => None,
+    }
+}

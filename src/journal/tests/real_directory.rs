@@ -1,0 +1,85 @@
+//! On the real file system: ownership, identity, rights, and that all of it works there too.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+use crate::names::{ClusterId, DcId};
+
+use super::super::error::JournalError;
+use super::super::handle::{Journal, JournalEvent, JournalOptions, Recovered};
+use super::{identity, record, records};
+
+fn options(dir: &Path) -> JournalOptions {
+    JournalOptions {
+        segment_bytes: 10_000,
+        ..JournalOptions::new(dir.to_owned(), identity().cluster, identity().dc)
+    }
+}
+
+fn reopen(dir: &Path) -> Recovered {
+    Journal::open(options(dir), |_| {}).expect("a good directory").1
+}
+
+#[test]
+fn what_was_appended_is_there_again() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let dir = temp.path().join("a/b/data");
+    let (sender, events) = channel();
+    let (mut journal, recovered) =
+        Journal::open(options(&dir), move |event| sender.send(event).expect("the test listens"))
+            .expect("a new directory");
+    assert_eq!(recovered, Recovered::default());
+    (1..=2_000).for_each(|position| journal.append(position, &record(position)));
+    journal.checkpoint(1_500, b"half".to_vec());
+    let done = |event: JournalEvent| matches!(event, JournalEvent::CheckpointDone { position: 1_500, .. });
+    assert!(events.iter().any(done));
+    journal.close().expect("nothing failed");
+
+    let recovered = reopen(&dir);
+    assert_eq!(recovered.checkpoint, Some((1_500, b"half".to_vec())));
+    assert_eq!(recovered.records, records(1_501..=2_000));
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    for entry in fs::read_dir(&dir).expect("lists") {
+        assert_eq!(mode(&entry.expect("an entry").path()), 0o600);
+    }
+}
+
+#[test]
+fn two_servers_do_not_share_a_directory() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let (journal, _) = Journal::open(options(temp.path()), |_| {}).expect("a new directory");
+    let second = Journal::open(options(temp.path()), |_| {});
+    assert!(matches!(second, Err(JournalError::AlreadyInUse { .. })));
+    journal.close().expect("nothing failed");
+    reopen(temp.path());
+}
+
+#[test]
+fn a_directory_of_another_cluster_or_datacenter_is_refused() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    reopen(temp.path());
+    let other_dc = JournalOptions { dc: DcId::new(2).expect("small"), ..options(temp.path()) };
+    let other_cluster = JournalOptions { cluster: ClusterId::of("production"), ..options(temp.path()) };
+    for other in [other_dc, other_cluster] {
+        // The segments tell it too, when the identity file is gone.
+        for removed in [None, Some("identity")] {
+            let copy = tempfile::tempdir().expect("a temporary directory");
+            for entry in fs::read_dir(temp.path()).expect("lists") {
+                let entry = entry.expect("an entry");
+                if entry.file_name().to_str() != removed {
+                    fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("copies");
+                }
+            }
+            let other = JournalOptions { dir: copy.path().to_owned(), ..other.clone() };
+            let Err(error @ JournalError::WrongIdentity { .. }) = Journal::open(other, |_| {}).map(|_| ())
+            else {
+                panic!("not refused")
+            };
+            assert!(error.to_string().contains("dc1 of cluster"), "{error}");
+        }
+    }
+    assert_eq!(reopen(temp.path()), Recovered::default());
+}
