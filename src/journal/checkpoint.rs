@@ -62,7 +62,8 @@ impl Checkpoint {
             let (dir, found) = (disk.path(""), header.identity);
             return Err(JournalError::WrongIdentity { dir, found, expected: identity });
         }
-        let body = bytes.split_off(CHECKPOINT_HEADER);
+        bytes.drain(..CHECKPOINT_HEADER);
+        let body = bytes;
         let sound = header.position == position
             && header.len == body.len() as u64
             && header.body_crc == body_crc(&body, position);
