@@ -12,5 +12,6 @@ pub mod names;
 pub mod proto;
 pub mod replica;
 pub mod sim;
+pub mod telemetry;
 pub mod time;
 pub mod wire;

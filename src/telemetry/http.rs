@@ -1,0 +1,151 @@
+//! A small HTTP server for machines: `/metrics`, `/livez`, `/readyz`. No TLS, nothing secret, nothing that
+//! changes anything; bind it where only the monitoring reaches it.
+//!
+//! It must not harm the server it reports on. At most [`MAX_CONNECTIONS`] at a time (more wait in the
+//! listener's backlog), one request each, and each is over after [`CONNECTION_TIMEOUT`] whatever the other
+//! side does.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::metrics::{self, Metrics};
+use super::snapshot::Board;
+
+pub(super) const MAX_CONNECTIONS: usize = 64;
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_REQUEST: usize = 16 << 10;
+/// What requests that are being answered get at shutdown.
+const GRACE: Duration = Duration::from_secs(1);
+/// After an accept failed, as it does when files run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `shutdown`, then answers what it has read; every task it started has ended when it returns.
+pub async fn serve(listener: TcpListener, board: Arc<Board>, shutdown: impl Future<Output = ()>) {
+    let page = Arc::new(Pages { metrics: Metrics::new(Arc::clone(&board)), board });
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let full = connections.len() >= MAX_CONNECTIONS;
+        tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            Some(ended) = connections.join_next() => pass_on_panic(ended),
+            accepted = accept(&listener), if !full => {
+                connections.spawn(answer(accepted, Arc::clone(&page)));
+            }
+        }
+    }
+    drop(listener);
+    let drained = tokio::time::timeout(GRACE, async {
+        while let Some(ended) = connections.join_next().await {
+            pass_on_panic(ended);
+        }
+    });
+    if drained.await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+/// The next connection. Cancelling it loses none.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept on the metrics port");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+/// Errors here are those of the other side: gone, slow, or no HTTP.
+async fn answer(stream: TcpStream, pages: Arc<Pages>) {
+    let service = service_fn(|request| {
+        let response = pages.get(&request, Instant::now());
+        async { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(MAX_REQUEST)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "metrics connection"),
+        Err(_) => tracing::debug!("metrics connection took too long"),
+    }
+}
+
+struct Pages {
+    metrics: Metrics,
+    board: Arc<Board>,
+}
+
+impl Pages {
+    fn get(&self, request: &Request<Incoming>, now: Instant) -> Response<Full<Bytes>> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        match request.uri().path() {
+            "/metrics" => self.metrics(),
+            "/livez" => probe(self.board.alive(now)),
+            "/readyz" => probe(self.board.ready()),
+            _ => text(StatusCode::NOT_FOUND, "/metrics, /livez or /readyz\n"),
+        }
+    }
+
+    fn metrics(&self) -> Response<Full<Bytes>> {
+        match self.metrics.render() {
+            Ok(page) => with_type(StatusCode::OK, page, metrics::CONTENT_TYPE),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+        }
+    }
+}
+
+fn probe(state: Result<(), String>) -> Response<Full<Bytes>> {
+    match state {
+        Ok(()) => text(StatusCode::OK, "ok\n"),
+        Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, reason + "\n"),
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<String>) -> Response<Full<Bytes>> {
+    with_type(status, body.into(), "text/plain; charset=utf-8")
+}
+
+fn with_type(status: StatusCode, body: String, content_type: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

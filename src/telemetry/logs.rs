@@ -1,0 +1,120 @@
+//! The server's own log: one line per event, to standard error, as text or as JSON.
+
+use std::io::{self, IsTerminal};
+
+use tracing::Subscriber;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// How a line looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogFormat {
+    /// For people; coloured on a terminal.
+    #[default]
+    Text,
+    /// One JSON object a line, the fields of an event at its top.
+    Json,
+}
+
+/// Options of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogOptions {
+    /// Default text.
+    pub format: LogFormat,
+    /// A level, or levels by module as in `info,geolock::interdc=debug`. Default `info`.
+    pub filter: String,
+}
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("log filter {filter:?}: {source}")]
+    Filter { filter: String, source: tracing_subscriber::filter::ParseError },
+    #[error("a log was set up before in this process")]
+    AlreadySet,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions { format: LogFormat::default(), filter: "info".into() }
+    }
+}
+
+impl LogOptions {
+    /// Whether the filter can be used.
+    pub fn check(&self) -> Result<(), LogError> {
+        self.env_filter().map(|_| ())
+    }
+
+    /// Sends this process's log to standard error, once.
+    pub fn install(&self) -> Result<(), LogError> {
+        let subscriber = self.subscriber(io::stderr, io::stderr().is_terminal())?;
+        tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::AlreadySet)
+    }
+
+    fn env_filter(&self) -> Result<EnvFilter, LogError> {
+        let filter = self.filter.clone();
+        EnvFilter::try_new(&self.filter).map_err(|source| LogError::Filter { filter, source })
+    }
+
+    fn subscriber<W>(&self, writer: W, ansi: bool) -> Result<Box<dyn Subscriber + Send + Sync>, LogError>
+    where
+        W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+    {
+        let builder = tracing_subscriber::fmt().with_env_filter(self.env_filter()?).with_writer(writer);
+        Ok(match self.format {
+            LogFormat::Text => Box::new(builder.with_ansi(ansi).finish()),
+            LogFormat::Json => Box::new(builder.json().flatten_event(true).finish()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic holds it").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(options: &LogOptions) -> String {
+        let page = Page::default();
+        let writer = page.clone();
+        let subscriber = options.subscriber(move || writer.clone(), false).expect("a good filter");
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(peer = 2, "link up");
+            tracing::debug!("not asked for");
+        });
+        let bytes = page.0.lock().expect("no panic holds it").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn a_line_has_fields_and_passes_the_filter() {
+        let line = logged(&LogOptions::default());
+        assert!(line.contains("INFO") && line.ends_with("link up peer=2\n"), "{line}");
+        assert_eq!(line.lines().count(), 1);
+        let json = logged(&LogOptions { format: LogFormat::Json, ..LogOptions::default() });
+        assert!(json.starts_with('{') && json.contains(r#""message":"link up""#), "{json}");
+        assert!(json.contains(r#""peer":2"#), "{json}");
+        assert_eq!(logged(&LogOptions { filter: "warn".into(), ..LogOptions::default() }), "");
+    }
+
+    #[test]
+    fn a_filter_that_is_none_is_refused() {
+        let options = LogOptions { filter: "geolock=loud".into(), ..LogOptions::default() };
+        assert!(options.check().expect_err("no such level").to_string().contains("geolock=loud"));
+    }
+}

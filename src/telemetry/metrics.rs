@@ -1,0 +1,216 @@
+//! Metrics in the OpenMetrics text format, made from the latest snapshot at each scrape: nothing is counted
+//! here. Every name starts with `geolock_`; the tables below are the vocabulary, help and units included.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::journal::Figures;
+use crate::replica::call::{Counts, PeerStatus, Status};
+
+use super::snapshot::{Board, LinkFigures, Snapshot};
+
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The metrics of one server.
+pub(super) struct Metrics(Registry);
+
+impl Metrics {
+    pub fn new(board: Arc<Board>) -> Metrics {
+        let mut registry = Registry::with_prefix("geolock");
+        registry.register_collector(Box::new(Scrape(board)));
+        Metrics(registry)
+    }
+
+    /// One page. Without a snapshot it has no metrics yet.
+    pub fn render(&self) -> Result<String, fmt::Error> {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &self.0)?;
+        Ok(page)
+    }
+}
+
+#[derive(Debug)]
+struct Scrape(Arc<Board>);
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        match self.0.latest() {
+            None => Ok(()),
+            Some(snapshot) => {
+                let mut page = Page(encoder);
+                page.counts(&snapshot.status.counts)?;
+                page.state(&snapshot)?;
+                page.journal(&snapshot.journal)?;
+                page.peers(&snapshot.status.peers)?;
+                page.links(&snapshot.links)
+            }
+        }
+    }
+}
+
+/// The page as it is written.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+/// A series of a metric: its labels and value.
+type Series<L> = (L, f64);
+
+impl Page<'_> {
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    fn with_unit(
+        &mut self,
+        kind: MetricType,
+        unit: &Unit,
+        (name, help): (&str, &str),
+        value: f64,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, Some(unit), kind)?;
+        match kind {
+            MetricType::Counter => metric.encode_counter::<NoLabelSet, _, u64>(&value, None),
+            _ => metric.encode_gauge(&value),
+        }
+    }
+
+    /// One metric with a series per peer, in the order given.
+    fn by_peer(
+        &mut self,
+        kind: MetricType,
+        unit: Option<&Unit>,
+        (name, help): (&str, &str),
+        series: impl Iterator<Item = Series<String>>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, unit, kind)?;
+        for (peer, value) in series {
+            let labels = [("peer", peer)];
+            let mut metric = metric.encode_family(&labels)?;
+            match kind {
+                MetricType::Counter => metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
+                _ => metric.encode_gauge(&value)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[rustfmt::skip] // a table
+    fn counts(&mut self, counts: &Counts) -> fmt::Result {
+        // Taken apart so that a new count cannot be forgotten here.
+        let Counts {
+            leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
+            held_back, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
+            transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
+            violations, skew_pauses,
+        } = *counts;
+        for (name, help, value) in [
+            ("leases", "Leases alive", leases),
+            ("requests_held", "Requests of clients of this datacenter that hold their locks", held),
+            ("requests_waiting", "Requests of clients of this datacenter that wait", waiting),
+            ("requests_published", "Own requests that other datacenters were told of", published),
+            ("requests_remote", "Requests of other datacenters that wait", remote_requests),
+            ("requests_parked", "Requests that wait for an unreachable datacenter and stop nobody", parked),
+            ("locks_active", "Locks held or waited for", locks_active),
+            ("locks_moved", "Locks with parts away from their default owners", locks_moved),
+            ("log_entries", "Log entries kept because some member may lack them", log_entries),
+            ("entries_held_back", "Received entries that wait for others they depend on", held_back),
+        ] {
+            self.gauge(name, help, value)?;
+        }
+        for (name, help, value) in [
+            ("grants", "Requests granted", grants),
+            ("grants_local", "Requests granted without asking another datacenter", grants_local),
+            ("releases", "Requests released", releases),
+            ("refusals", "Calls refused", refusals),
+            ("timeouts", "Requests not granted in time", timeouts),
+            ("cancels", "Requests cancelled by their clients", cancels),
+            ("leases_expired", "Leases that ended because nobody renewed them", leases_expired),
+            ("transfers_sent", "Lock parts given to other datacenters", transfers_sent),
+            ("transfers_received", "Lock parts got from other datacenters", transfers_received),
+            ("entries_made", "Log entries made here", entries_made),
+            ("entries_applied", "Log entries applied, own and foreign", entries_applied),
+            ("entries_relayed", "Log entries of others passed on", entries_relayed),
+            ("entries_duplicate", "Log entries received again", duplicates),
+            ("violations", "Protocol violations by peers; each closed a link and wants an operator", violations),
+            ("skew_pauses", "Times that an entry stamped too far ahead stopped a link", skew_pauses),
+        ] {
+            self.counter(name, help, value)?;
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, snapshot: &Snapshot) -> fmt::Result {
+        let Status { draining, clock_skew, .. } = snapshot.status;
+        let ready = snapshot.ready().is_ok();
+        self.gauge("ready", "1 when clients should be sent here", ready.into())?;
+        self.gauge("draining", "1 while the server shuts down", draining.into())?;
+        let help = "1 while this datacenter's clock is too far ahead of the others: it makes no entries";
+        self.gauge("clock_skew", help, clock_skew.into())
+    }
+
+    fn journal(&mut self, figures: &Figures) -> fmt::Result {
+        let Figures { backlog_bytes, durable, segments, batches, written_bytes, write_time, checkpoints } =
+            *figures;
+        self.gauge("journal_position", "Position of the last durable record", durable)?;
+        self.gauge("journal_segments", "Files of the log", segments)?;
+        self.counter(
+            "journal_batches",
+            "Batches of records made durable: one write and one sync each",
+            batches,
+        )?;
+        self.counter("journal_checkpoints", "Checkpoints made", checkpoints)?;
+        let help = ("journal_backlog", "Records appended and not yet durable");
+        self.with_unit(MetricType::Gauge, &Unit::Bytes, help, backlog_bytes as f64)?;
+        let help = ("journal_written", "Written to the log");
+        self.with_unit(MetricType::Counter, &Unit::Bytes, help, written_bytes as f64)?;
+        let help = ("journal_write", "Time spent making batches durable");
+        self.with_unit(MetricType::Counter, &Unit::Seconds, help, write_time.as_secs_f64())
+    }
+
+    fn peers(&mut self, peers: &[PeerStatus]) -> fmt::Result {
+        let series = |value: fn(&PeerStatus) -> f64| peers.iter().map(move |p| (p.dc.to_string(), value(p)));
+        let gauge = MetricType::Gauge;
+        let help = ("peer_linked", "1 when there is a link to the peer");
+        self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.linked))))?;
+        let help = ("peer_reachable", "1 when the peer is known to live, by whatever path");
+        self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.reachable))))?;
+        let help = ("peer_lag_entries", "Log entries here that the peer has not acknowledged");
+        self.by_peer(gauge, None, help, series(|peer| peer.lag as f64))?;
+        let help = ("peer_paused_by_skew", "1 while an entry stamped too far ahead waits before the link");
+        self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.paused_by_skew))))?;
+        let help = ("peer_clock_ahead", "The peer's clock less ours when last heard");
+        self.by_peer(gauge, Some(&Unit::Seconds), help, series(|peer| peer.clock_ahead_ms as f64 / 1e3))
+    }
+
+    fn links(&mut self, links: &[LinkFigures]) -> fmt::Result {
+        let series = |value: fn(&LinkFigures) -> u64| {
+            links.iter().map(move |link| (link.peer.to_string(), value(link) as f64))
+        };
+        let (gauge, counter, bytes) = (MetricType::Gauge, MetricType::Counter, Some(&Unit::Bytes));
+        let help = ("link_messages_sent", "Messages sent to the peer");
+        self.by_peer(counter, None, help, series(|link| link.messages_sent))?;
+        let help = ("link_messages_received", "Messages received from the peer");
+        self.by_peer(counter, None, help, series(|link| link.messages_received))?;
+        let help = ("link_sent", "Sent to the peer");
+        self.by_peer(counter, bytes, help, series(|link| link.bytes_sent))?;
+        let help = ("link_received", "Received from the peer");
+        self.by_peer(counter, bytes, help, series(|link| link.bytes_received))?;
+        let help = ("link_queued_messages", "Messages that wait in the queues of the link");
+        self.by_peer(gauge, None, help, series(|link| link.queued))?;
+        let help = ("link_connects", "Times that the link came up");
+        self.by_peer(counter, None, help, series(|link| link.connects))?;
+        let help = ("link_round_trip", "Round trip to the peer, while the link is up");
+        let round_trips =
+            links.iter().filter_map(|link| Some((link.peer.to_string(), link.rtt?.as_secs_f64())));
+        self.by_peer(gauge, Some(&Unit::Seconds), help, round_trips)
+    }
+}

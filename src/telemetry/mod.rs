@@ -1,0 +1,16 @@
+//! Edge. What an operator sees: log lines, metrics, and whether the server lives and serves.
+//!
+//! The actor publishes a [`Snapshot`] of plain numbers every 100 ms on the [`Board`]; everything here reads
+//! that. So a scrape never reaches into the lock server, however often it comes.
+
+mod http;
+mod logs;
+mod metrics;
+mod snapshot;
+
+#[cfg(test)]
+mod tests;
+
+pub use http::serve;
+pub use logs::{LogError, LogFormat, LogOptions};
+pub use snapshot::{Board, LinkFigures, Snapshot};

@@ -1,0 +1,92 @@
+//! What the actor publishes, and whether it means that the server lives and is ready.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::journal;
+use crate::names::DcId;
+use crate::replica::call::{Phase, Status};
+
+/// An actor that published nothing for so long hangs: 100 of its periods.
+const STALE: Duration = Duration::from_secs(10);
+
+/// All figures of a server at one moment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Snapshot {
+    pub status: Status,
+    pub journal: journal::Figures,
+    pub links: Vec<LinkFigures>,
+}
+
+/// The link to one peer since the start of the process, over all its connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkFigures {
+    pub peer: DcId,
+    pub messages_sent: u64,
+    pub messages_received: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    /// Messages that wait in its queues now.
+    pub queued: u64,
+    /// How often it came up.
+    pub connects: u64,
+    /// Round trip as QUIC measures it; `None` while it is down.
+    pub rtt: Option<Duration>,
+}
+
+/// Where the latest snapshot hangs. Publishing and reading take one lock for the time of a pointer swap.
+#[derive(Debug, Default)]
+pub struct Board {
+    latest: Mutex<Option<(Instant, Arc<Snapshot>)>>,
+}
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<Snapshot>)>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn publish(&self, snapshot: Snapshot) {
+        *self.lock() = Some((Instant::now(), Arc::new(snapshot)));
+    }
+
+    /// `None` until the first one.
+    pub fn latest(&self) -> Option<Arc<Snapshot>> {
+        self.lock().as_ref().map(|(_, snapshot)| Arc::clone(snapshot))
+    }
+
+    /// Whether the server is more than a process: why not otherwise. A server that recovers its journal has
+    /// published nothing yet and lives.
+    pub(super) fn alive(&self, now: Instant) -> Result<(), String> {
+        match &*self.lock() {
+            Some((at, _)) if now.saturating_duration_since(*at) > STALE => {
+                let silent = now.saturating_duration_since(*at).as_secs();
+                Err(format!("the lock server has done nothing for {silent} s"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether clients should be sent here: why not otherwise.
+    pub(super) fn ready(&self) -> Result<(), String> {
+        match self.latest() {
+            None => Err("starting: recovering the journal".into()),
+            Some(snapshot) => snapshot.ready(),
+        }
+    }
+}
+
+impl Snapshot {
+    pub(super) fn ready(&self) -> Result<(), String> {
+        match self.status.phase {
+            _ if self.status.draining => Err("draining: shutting down".into()),
+            Phase::Starting => Err("starting: waits until its clock is past what it stamped before".into()),
+            Phase::ReadOnly => {
+                Err("read only: peers know more of this datacenter's log, it is being fetched".into())
+            }
+            Phase::Grace { leases } => {
+                Err(format!("grace after a restart: {leases} leases have not reclaimed their locks"))
+            }
+            Phase::Serving => Ok(()),
+        }
+    }
+}

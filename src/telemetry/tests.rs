@@ -1,0 +1,211 @@
+//! Through a real socket.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::crdt::VersionVector;
+use crate::journal::Figures;
+use crate::names::DcId;
+use crate::replica::call::{Counts, PeerStatus, Phase, Status};
+
+use super::http::MAX_CONNECTIONS;
+use super::{Board, LinkFigures, Snapshot, serve};
+
+fn dc(id: u8) -> DcId {
+    DcId::new(id).expect("small")
+}
+
+fn snapshot(phase: Phase, draining: bool) -> Snapshot {
+    let peer = PeerStatus {
+        dc: dc(1),
+        linked: true,
+        reachable: false,
+        acknowledged: VersionVector::default(),
+        lag: 12,
+        clock_ahead_ms: -250,
+        paused_by_skew: false,
+    };
+    let status = Status {
+        dc: dc(0),
+        phase,
+        draining,
+        clock_skew: false,
+        applied: VersionVector::default(),
+        durable: VersionVector::default(),
+        peers: vec![peer],
+        counts: Counts { grants: 5, held: 3, ..Counts::default() },
+    };
+    let link = LinkFigures {
+        peer: dc(2),
+        messages_sent: 7,
+        messages_received: 8,
+        bytes_sent: 900,
+        bytes_received: 1000,
+        queued: 1,
+        connects: 2,
+        rtt: Some(Duration::from_millis(80)),
+    };
+    let journal = Figures {
+        durable: 44,
+        backlog_bytes: 120,
+        write_time: Duration::from_millis(1500),
+        ..Figures::default()
+    };
+    Snapshot { status, journal, links: vec![link] }
+}
+
+struct Server {
+    address: SocketAddr,
+    board: Arc<Board>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+async fn start() -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let board = Arc::new(Board::default());
+    let (stop, stopped) = oneshot::channel();
+    let shutdown = async {
+        stopped.await.expect("the test stops it");
+    };
+    let task = tokio::spawn(serve(listener, Arc::clone(&board), shutdown));
+    Server { address, board, stop, task }
+}
+
+impl Server {
+    async fn send(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.expect("it listens");
+        stream.write_all(bytes).await.expect("it reads");
+        stream
+    }
+
+    /// Status and body.
+    async fn get(&self, path: &str) -> (u16, String) {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n");
+        answer(self.send(request.as_bytes()).await).await
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).expect("it runs");
+        self.task.await.expect("it ends well");
+        assert!(TcpStream::connect(self.address).await.is_err(), "nobody listens any more");
+    }
+}
+
+async fn answer(mut stream: TcpStream) -> (u16, String) {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.expect("an answer");
+    let text = String::from_utf8(bytes).expect("text");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), body.to_owned())
+}
+
+#[tokio::test]
+async fn a_server_is_ready_only_while_it_serves() {
+    let server = start().await;
+    assert_eq!(server.get("/livez").await, (200, "ok\n".into()));
+    let (status, reason) = server.get("/readyz").await;
+    assert!(status == 503 && reason.starts_with("starting"), "{reason}");
+    for (phase, draining, word) in [
+        (Phase::Starting, false, "starting"),
+        (Phase::ReadOnly, false, "read only"),
+        (Phase::Grace { leases: 3 }, false, "3 leases"),
+        (Phase::Serving, true, "draining"),
+    ] {
+        server.board.publish(snapshot(phase, draining));
+        let (status, reason) = server.get("/readyz").await;
+        assert!(status == 503 && reason.contains(word), "{reason}");
+        assert_eq!(server.get("/livez").await.0, 200);
+        assert!(server.get("/metrics").await.1.contains("geolock_ready 0\n"));
+    }
+    server.board.publish(snapshot(Phase::Serving, false));
+    assert_eq!(server.get("/readyz").await, (200, "ok\n".into()));
+    assert!(server.get("/metrics").await.1.contains("geolock_ready 1\n"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn metrics_have_names_help_units_and_labels() {
+    let server = start().await;
+    assert_eq!(server.get("/metrics").await, (200, "# EOF\n".into()));
+    server.board.publish(snapshot(Phase::Serving, false));
+    let (status, page) = server.get("/metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        "geolock_grants_total 5",
+        "geolock_requests_held 3",
+        "geolock_journal_position 44",
+        "geolock_journal_backlog_bytes 120.0",
+        "# UNIT geolock_journal_write_seconds seconds",
+        "geolock_journal_write_seconds_total 1.5",
+        "geolock_peer_reachable{peer=\"dc1\"} 0.0",
+        "geolock_peer_lag_entries{peer=\"dc1\"} 12.0",
+        "geolock_peer_clock_ahead_seconds{peer=\"dc1\"} -0.25",
+        "geolock_link_messages_sent_total{peer=\"dc2\"} 7.0",
+        "geolock_link_sent_bytes_total{peer=\"dc2\"} 900.0",
+        "geolock_link_round_trip_seconds{peer=\"dc2\"} 0.08",
+        "# EOF",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+    }
+    let mut names = HashSet::new();
+    for line in page.lines().filter(|line| line.starts_with("# TYPE ")) {
+        let name = line.split(' ').nth(2).expect("a name");
+        assert!(name.starts_with("geolock_") && names.insert(name.to_owned()), "{name} twice");
+        assert!(page.contains(&format!("# HELP {name} ")), "{name} has no help");
+    }
+    assert!(names.len() > 40, "{} metrics", names.len());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn other_requests_are_refused() {
+    let server = start().await;
+    assert_eq!(server.get("/").await.0, 404);
+    let post = server.send(b"POST /metrics HTTP/1.1\r\nhost: test\r\ncontent-length: 0\r\n\r\n").await;
+    assert_eq!(answer(post).await.0, 405);
+    assert_eq!(answer(server.send(b"what is this\r\n\r\n").await).await.0, 400);
+    let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(100_000));
+    let mut stream = TcpStream::connect(server.address).await.expect("it listens");
+    // It may close before it has read all of that.
+    if stream.write_all(long.as_bytes()).await.is_ok() {
+        let mut bytes = Vec::new();
+        if stream.read_to_end(&mut bytes).await.is_ok() {
+            assert!(!bytes.starts_with(b"HTTP/1.1 200"));
+        }
+    }
+    assert_eq!(server.get("/livez").await.0, 200);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn silent_connections_are_bounded_and_do_not_stop_a_shutdown() {
+    let server = start().await;
+    let mut silent = Vec::new();
+    for _ in 0..MAX_CONNECTIONS {
+        silent.push(server.send(b"").await);
+    }
+    let waiting = server.send(b"GET /livez HTTP/1.1\r\nhost: test\r\n\r\n").await;
+    drop(silent.split_off(1));
+    assert_eq!(answer(waiting).await.0, 200, "it was answered once there was room");
+    server.stop().await;
+}
+
+#[test]
+fn an_actor_that_says_nothing_is_not_alive() {
+    let board = Board::default();
+    let later = |secs| Instant::now() + Duration::from_secs(secs);
+    assert!(board.alive(later(1_000)).is_ok(), "it may recover for long");
+    board.publish(snapshot(Phase::Serving, false));
+    assert!(board.alive(later(1)).is_ok());
+    assert!(board.alive(later(60)).expect_err("it hangs").contains("nothing for"));
+}
