@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod causal_log;
+pub mod config;
 pub mod crdt;
 pub mod deadlines;
 pub mod hybrid_clock;

@@ -1,0 +1,265 @@
+//! From options to the rooms' own configurations: every value checked, and the relations between them.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::journal::{JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
+use crate::lock_state::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
+use crate::names::{ClusterId, DcId, DcSet, MAX_DCS, MAX_LOCK_NAME};
+use crate::replica::{AgreedConfig, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
+use crate::telemetry::{LogFormat, LogOptions};
+
+use super::error::ConfigError;
+use super::options::{HoldEntry, MemberEntry, Options};
+use super::sources::{Given, Quoted, Sources, parse_within};
+use super::{Config, Listen, Member, Tls};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MAX_RULES: usize = 1000;
+const MAX_NAME: usize = 64;
+/// Bounds of what is counted per server.
+const COUNTS: RangeInclusive<usize> = 1..=100_000_000;
+const CHECKPOINT_BYTES: u64 = 128 << 20;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(super) fn assemble(from: &Sources<'_>) -> Result<Config, ConfigError> {
+    let cluster = from.required("cluster", "the name of the cluster", |o| &o.cluster)?;
+    check_name(&cluster, cluster.value)?;
+    let members = members(from)?;
+    let dc = this_dc(from, &members)?;
+    let cluster_id = ClusterId::of(cluster.value);
+    let agreed = agreed(from, cluster_id, members.iter().map(|member| member.dc).collect())?;
+    let data_dir = from.folder("data_dir", "the folder of the journal", |o| &o.data_dir)?;
+    let segments = MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES;
+    let mut journal = JournalOptions::new(data_dir, cluster_id, dc);
+    journal.segment_bytes =
+        from.size("journal.segment_bytes", segments, journal.segment_bytes, |o| &o.journal.segment_bytes)?;
+    Ok(Config {
+        cluster_name: cluster.value.clone(),
+        replica: ReplicaConfig::new(dc, agreed, local(from)?),
+        members,
+        listen: listen(from)?,
+        tls: tls(from)?,
+        journal,
+        checkpoint_bytes: from.size(
+            "journal.checkpoint_bytes",
+            1 << 20..=64 << 30,
+            CHECKPOINT_BYTES,
+            |o| &o.journal.checkpoint_bytes,
+        )?,
+        drain_timeout: from
+            .duration("drain_timeout", Duration::ZERO..=ms(600_000), DRAIN_TIMEOUT, |o| &o.drain_timeout)?,
+        log: log(from)?,
+    })
+}
+
+fn check_name<T>(given: &Given<T>, name: &str) -> Result<(), ConfigError> {
+    let allowed = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(given.refuse(Quoted(name), format!("1 to {MAX_NAME} of a-z, 0-9 and -")))
+}
+
+fn members(from: &Sources<'_>) -> Result<Vec<Member>, ConfigError> {
+    let given = from.list("member", |o| &o.member);
+    if given.value.is_empty() {
+        return Err(from.missing("member", "one [[member]] with id, name and address per datacenter"));
+    }
+    let (mut ids, mut names, mut addresses) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let mut members = Vec::new();
+    for option in given.value {
+        let member = member(&given, option)?;
+        if !ids.insert(member.dc) {
+            return Err(given.refuse(format!("id {}", option.id), "two members have this id"));
+        }
+        if !names.insert(&option.name) {
+            return Err(given.refuse(Quoted(&option.name), "two members have this name"));
+        }
+        if !addresses.insert(&option.address) {
+            return Err(given.refuse(Quoted(&option.address), "two members have this address"));
+        }
+        members.push(member);
+    }
+    members.sort_by_key(|member| member.dc);
+    Ok(members)
+}
+
+fn member(given: &Given<&[MemberEntry]>, option: &MemberEntry) -> Result<Member, ConfigError> {
+    let dc = u8::try_from(option.id).ok().and_then(DcId::new);
+    let dc = dc
+        .ok_or_else(|| given.refuse(format!("id {}", option.id), format!("an id is 0 to {}", MAX_DCS - 1)))?;
+    check_name(given, &option.name)?;
+    let host_and_port = option.address.rsplit_once(':').filter(|(host, port)| {
+        let host_is_one = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '/');
+        host_is_one && port.parse::<u16>().is_ok_and(|port| port != 0)
+    });
+    if host_and_port.is_none() {
+        return Err(given.refuse(Quoted(&option.address), "an address is host:port, port 1 to 65535"));
+    }
+    Ok(Member { dc, name: option.name.clone(), address: option.address.clone() })
+}
+
+fn this_dc(from: &Sources<'_>, members: &[Member]) -> Result<DcId, ConfigError> {
+    let given = from.required("dc", "the id of the member that this server is", |o| &o.dc)?;
+    let dc = members.iter().map(|member| member.dc).find(|dc| u64::from(dc.get()) == *given.value);
+    dc.ok_or_else(|| {
+        let ids: Vec<_> = members.iter().map(|member| member.dc.get().to_string()).collect();
+        given.refuse(given.value, format!("the id of a member, which are {}", ids.join(", ")))
+    })
+}
+
+fn agreed(from: &Sources<'_>, cluster: ClusterId, members: DcSet) -> Result<AgreedConfig, ConfigError> {
+    let default = AgreedConfig::new(cluster, members);
+    let heartbeat =
+        from.duration("agreed.heartbeat", ms(10)..=ms(10_000), default.heartbeat, |o| &o.agreed.heartbeat)?;
+    // With a long heartbeat the default is out of bounds; then it grows along.
+    let lowest = 3 * heartbeat;
+    let peer_timeout = default.peer_timeout.max(lowest);
+    let peer_timeout =
+        from.duration("agreed.peer_timeout", lowest..=HOUR, peer_timeout, |o| &o.agreed.peer_timeout)?;
+    let max_clock_skew =
+        from.duration("agreed.max_clock_skew", ms(100)..=HOUR, default.max_clock_skew, |o| {
+            &o.agreed.max_clock_skew
+        })?;
+    Ok(AgreedConfig { heartbeat, peer_timeout, max_clock_skew, ..default })
+}
+
+fn local(from: &Sources<'_>) -> Result<LocalConfig, ConfigError> {
+    let default = LocalConfig::default();
+    let max_waiting = from.number("limits.waiting", COUNTS, default.max_waiting, |o| &o.limits.waiting)?;
+    Ok(LocalConfig {
+        hold: hold(from)?,
+        max_lease_ttl: from.duration(
+            "limits.max_lease_ttl",
+            MIN_LEASE_TTL..=HOUR,
+            default.max_lease_ttl,
+            |o| &o.limits.max_lease_ttl,
+        )?,
+        max_waiting_per_lease: from.number(
+            "limits.waiting_per_lease",
+            1..=max_waiting,
+            default.max_waiting_per_lease.min(max_waiting),
+            |o| &o.limits.waiting_per_lease,
+        )?,
+        max_waiting,
+        max_held: from.number("limits.held", COUNTS, default.max_held, |o| &o.limits.held)?,
+        max_leases: from.number("limits.leases", COUNTS, default.max_leases, |o| &o.limits.leases)?,
+        describe_timeout: from.duration(
+            "limits.describe_timeout",
+            ms(10)..=ms(60_000),
+            default.describe_timeout,
+            |o| &o.limits.describe_timeout,
+        )?,
+        link_window: from
+            .number("limits.link_window", 1..=4096, default.link_window, |o| &o.limits.link_window)?,
+        hash_seed: RandomState::new().build_hasher().finish(),
+    })
+}
+
+/// The rules as given; the default rule joins them if none is for all names.
+fn hold(from: &Sources<'_>) -> Result<Vec<HoldRule>, ConfigError> {
+    let given = from.list("hold", |o: &Options| &o.hold);
+    if given.value.len() > MAX_RULES {
+        return Err(given.refuse(format!("{} rules", given.value.len()), format!("at most {MAX_RULES}")));
+    }
+    let mut prefixes = HashSet::new();
+    let mut rules = Vec::new();
+    for option in given.value {
+        if !prefixes.insert(&option.prefix) {
+            return Err(given.refuse(Quoted(&option.prefix), "two rules have this prefix"));
+        }
+        rules.push(hold_rule(&given, option)?);
+    }
+    if !rules.iter().any(|rule| rule.prefix.is_empty()) {
+        rules.push(HoldRule::default());
+    }
+    Ok(rules)
+}
+
+fn hold_rule(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldRule, ConfigError> {
+    if option.prefix.len() > MAX_LOCK_NAME {
+        let allowed = format!("a prefix has at most {MAX_LOCK_NAME} bytes");
+        return Err(given.refuse(format!("{} bytes", option.prefix.len()), allowed));
+    }
+    let HoldRule { policy: HoldPolicy::Fixed { min_keep, max_keep }, request_delay, .. } =
+        HoldRule::default();
+    // An error names the option within the rule.
+    let read = |text: &Option<String>, key, default: Duration, bounds| match text {
+        None => Ok(default),
+        Some(text) => parse_within(&Given { key, place: given.place.clone(), value: () }, text, bounds),
+    };
+    let min_keep = read(&option.min_keep, "hold.min_keep", min_keep, Duration::ZERO..=HOUR)?;
+    // With a long min_keep the default is out of bounds; then it grows along.
+    let max_keep = read(&option.max_keep, "hold.max_keep", max_keep.max(min_keep), min_keep..=HOUR)?;
+    let delays = Duration::ZERO..=MAX_REQUEST_DELAY;
+    let request_delay = read(&option.request_delay, "hold.request_delay", request_delay, delays)?;
+    let policy = HoldPolicy::Fixed { min_keep, max_keep };
+    Ok(HoldRule { prefix: option.prefix.clone().into_bytes(), policy, request_delay })
+}
+
+fn listen(from: &Sources<'_>) -> Result<Listen, ConfigError> {
+    let grpc = address(from, "listen.grpc", "127.0.0.1:7400", |o| &o.listen.grpc)?;
+    let quic = address(from, "listen.quic", "0.0.0.0:7401", |o| &o.listen.quic)?;
+    let http = address(from, "listen.http", "127.0.0.1:7402", |o| &o.listen.http)?;
+    // Both are TCP. Port 0 means any free one.
+    if grpc == http && grpc.port() != 0 {
+        let given = from.optional("listen.http", |o| &o.listen.http);
+        let given = given.or_else(|| from.optional("listen.grpc", |o| &o.listen.grpc));
+        let given = given.expect("the defaults differ");
+        return Err(given.refuse(Quoted(given.value), "listen.grpc and listen.http are the same"));
+    }
+    Ok(Listen { grpc, quic, http })
+}
+
+fn address<'a>(
+    from: &Sources<'a>,
+    key: &'static str,
+    default: &str,
+    field: impl Fn(&'a Options) -> &'a Option<String>,
+) -> Result<SocketAddr, ConfigError> {
+    match from.optional(key, field) {
+        None => Ok(default.parse().expect("the default is an address")),
+        Some(given) => given.value.parse().map_err(|_| {
+            given.refuse(
+                Quoted(given.value),
+                "IP:port, as 127.0.0.1:7400 or [::1]:7400; 0.0.0.0 or [::] for all",
+            )
+        }),
+    }
+}
+
+fn tls(from: &Sources<'_>) -> Result<Tls, ConfigError> {
+    let what = "a folder with ca.pem, cert.pem and key.pem (see `geolock ca`)";
+    let dc = from.folder("tls.dc", what, |o| &o.tls.dc)?;
+    let api = match from.optional("tls.api", |o| &o.tls.api) {
+        None => dc.clone(),
+        Some(_) => from.folder("tls.api", what, |o| &o.tls.api)?,
+    };
+    Ok(Tls { dc, api })
+}
+
+fn log(from: &Sources<'_>) -> Result<LogOptions, ConfigError> {
+    let mut log = LogOptions::default();
+    if let Some(given) = from.optional("log.format", |o| &o.log.format) {
+        log.format = match given.value.as_str() {
+            "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
+            other => return Err(given.refuse(Quoted(other), "text or json")),
+        };
+    }
+    if let Some(given) = from.optional("log.filter", |o| &o.log.filter) {
+        log.filter = given.value.clone();
+        log.check().map_err(|error| {
+            given.refuse(Quoted(given.value), format!("a level or levels by module ({error})"))
+        })?;
+    }
+    Ok(log)
+}

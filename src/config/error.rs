@@ -1,0 +1,60 @@
+//! What can be wrong with a configuration, and where.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a configuration is not accepted. Nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// Not TOML, an unknown key, or a value of another type; `source` names line and key.
+    #[error("{}: {source}", path.display())]
+    Parse { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("{place}: {key} is missing: {what}")]
+    Missing { place: Place, key: &'static str, what: &'static str },
+    #[error("{place}: {key} = {value}: {allowed}")]
+    Invalid {
+        place: Place,
+        key: &'static str,
+        value: String,
+        /// What it must be.
+        allowed: String,
+    },
+    #[error(
+        "{key}: cannot read {}: {source}. `geolock ca issue` makes such a folder, see `--help`",
+        path.display()
+    )]
+    TlsFile { key: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// Where a value was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    File(PathBuf),
+    /// By flag or by variable of the environment; this key names both.
+    Flag(&'static str),
+    /// Nowhere, and there is no file.
+    NoFile,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::File(path) => write!(f, "{}", path.display()),
+            Place::Flag(key) => write!(f, "{} or {}", flag_of(key), variable_of(key)),
+            Place::NoFile => f.write_str("no --config, no flag"),
+        }
+    }
+}
+
+/// The flag of a key.
+pub(super) fn flag_of(key: &str) -> String {
+    format!("--{}", key.replace(['.', '_'], "-"))
+}
+
+/// The environment variable of a key.
+pub(super) fn variable_of(key: &str) -> String {
+    format!("GEOLOCK_{}", key.replace('.', "_").to_uppercase())
+}

@@ -1,0 +1,134 @@
+//! The server's configuration: a TOML file, over it the environment, over it flags; every value checked.
+//!
+//! One definition serves all three (`options.rs`): the key `journal.segment_bytes` of the file is the flag
+//! `--journal-segment-bytes` and the variable `GEOLOCK_JOURNAL_SEGMENT_BYTES`. `sources.rs` knows which of
+//! them a value came from, so that an error can name the place; `assemble.rs` checks the values and makes the
+//! rooms' own configurations of them. What an option means, its default and its bounds stand at the option,
+//! which is also its `--help`; `examples/geolock.toml` is the same for the file.
+
+mod assemble;
+mod error;
+mod options;
+mod sources;
+mod units;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use crate::journal::JournalOptions;
+use crate::names::DcId;
+use crate::replica::ReplicaConfig;
+use crate::telemetry::LogOptions;
+
+pub use error::ConfigError;
+pub use options::Options;
+
+/// The flags of `geolock server`.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct ServerArgs {
+    /// The configuration file (TOML). Every option in it can also be given as a flag or in the environment,
+    /// which count more.
+    #[arg(long, env = "GEOLOCK_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Check the configuration and the certificate files, say what is wrong, start nothing.
+    #[arg(long)]
+    pub check_config: bool,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// All options of one server, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The cluster's name; its hash is the cluster id.
+    pub cluster_name: String,
+    pub replica: ReplicaConfig,
+    /// All datacenters, this one among them, by id.
+    pub members: Vec<Member>,
+    pub listen: Listen,
+    pub tls: Tls,
+    pub journal: JournalOptions,
+    /// A checkpoint is made when the log has grown by that many bytes.
+    pub checkpoint_bytes: u64,
+    /// How long a server that was told to stop lets clients release and renew.
+    pub drain_timeout: Duration,
+    pub log: LogOptions,
+}
+
+/// A datacenter of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub dc: DcId,
+    /// For people.
+    pub name: String,
+    /// `host:port` where the others reach its QUIC listener. Looked up again at every dial.
+    pub address: String,
+}
+
+/// Where this server listens, each as `IP:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    pub grpc: std::net::SocketAddr,
+    pub quic: std::net::SocketAddr,
+    pub http: std::net::SocketAddr,
+}
+
+/// Folders with `ca.pem`, `cert.pem` and `key.pem`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Who this datacenter is to the others.
+    pub dc: PathBuf,
+    /// What clients of the API see.
+    pub api: PathBuf,
+}
+
+/// The files in a TLS folder.
+pub const TLS_FILES: [&str; 3] = ["ca.pem", "cert.pem", "key.pem"];
+
+impl ServerArgs {
+    /// The checked configuration. The file is read here; nothing else is touched.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        let file = match &self.config {
+            None => Options::default(),
+            Some(path) => read(path)?,
+        };
+        assemble::assemble(&sources::Sources::new(&self.options, &file, self.config.as_deref()))
+    }
+}
+
+impl Config {
+    /// Whether the certificate files are there and can be read: what `--check-config` adds to the values.
+    pub fn check_files(&self) -> Result<(), ConfigError> {
+        for (key, folder) in [("tls.dc", &self.tls.dc), ("tls.api", &self.tls.api)] {
+            for path in TLS_FILES.map(|name| folder.join(name)) {
+                if let Err(source) = fs::File::open(&path) {
+                    return Err(ConfigError::TlsFile { key, path, source });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The member that this server is.
+    pub fn this_member(&self) -> &Member {
+        let this = self.members.iter().find(|member| member.dc == self.replica.dc);
+        this.expect("a checked configuration has this datacenter among the members")
+    }
+}
+
+/// Above this a file is no configuration; it is not read.
+const MAX_CONFIG: u64 = 1 << 20;
+
+fn read(path: &Path) -> Result<Options, ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+    if fs::metadata(path).map_err(failed)?.len() > MAX_CONFIG {
+        return Err(failed(io::Error::other("larger than 1 MiB: no configuration file")));
+    }
+    let text = fs::read_to_string(path).map_err(failed)?;
+    toml::from_str(&text)
+        .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: source.into() })
+}

@@ -1,0 +1,236 @@
+//! Every option of the server, as text or number and unchecked: one definition for the file, the flags and
+//! the environment.
+//!
+//! The id of an argument is its key in the file, and flag and variable follow from it (a test holds that).
+//! `None` and an empty list mean: not given here.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+/// The top of the file.
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Name of the cluster, the same in all datacenters: 1 to 64 of a-z, 0-9 and -
+    #[arg(id = "cluster", long = "cluster", env = "GEOLOCK_CLUSTER", value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Which member this server is: the id of one of the members
+    #[arg(id = "dc", long = "dc", env = "GEOLOCK_DC", value_name = "ID")]
+    pub dc: Option<u64>,
+    /// Folder of the journal; created if need be, used by one server only
+    #[arg(id = "data_dir", long = "data-dir", env = "GEOLOCK_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// After SIGTERM: how long clients may still release and renew [default: 10 s; 0 s to 10 min]
+    #[arg(id = "drain_timeout", long = "drain-timeout", env = "GEOLOCK_DRAIN_TIMEOUT", value_name = "TIME")]
+    pub drain_timeout: Option<String>,
+    /// A datacenter of the cluster, this one included; repeat for each (separated by commas in the
+    /// environment): ID=NAME@HOST:PORT, where the others reach its QUIC port
+    #[arg(
+        id = "member",
+        long = "member",
+        env = "GEOLOCK_MEMBER",
+        value_delimiter = ',',
+        value_name = "MEMBER"
+    )]
+    pub member: Vec<MemberEntry>,
+    /// How long locks stay where they are used, by prefix of their names; the longest matching prefix counts;
+    /// repeat for each (separated by ; in the environment): PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY
+    /// [default: :250 ms:1 s:0 s; 0 s to 1 h, 0 s to 1 h, 0 s to 500 ms]
+    #[arg(id = "hold", long = "hold", env = "GEOLOCK_HOLD", value_delimiter = ';', value_name = "RULE")]
+    pub hold: Vec<HoldEntry>,
+    #[command(flatten)]
+    pub listen: ListenSection,
+    #[command(flatten)]
+    pub tls: TlsSection,
+    #[command(flatten)]
+    pub agreed: AgreedSection,
+    #[command(flatten)]
+    pub limits: LimitsSection,
+    #[command(flatten)]
+    pub journal: JournalSection,
+    #[command(flatten)]
+    pub log: LogSection,
+}
+
+/// `[listen]`
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListenSection {
+    /// Address of the client API [default: 127.0.0.1:7400]
+    #[arg(id = "listen.grpc", long = "listen-grpc", env = "GEOLOCK_LISTEN_GRPC", value_name = "IP:PORT")]
+    pub grpc: Option<String>,
+    /// Address for the other datacenters (UDP) [default: 0.0.0.0:7401]
+    #[arg(id = "listen.quic", long = "listen-quic", env = "GEOLOCK_LISTEN_QUIC", value_name = "IP:PORT")]
+    pub quic: Option<String>,
+    /// Address of /metrics, /livez and /readyz, without TLS [default: 127.0.0.1:7402]
+    #[arg(id = "listen.http", long = "listen-http", env = "GEOLOCK_LISTEN_HTTP", value_name = "IP:PORT")]
+    pub http: Option<String>,
+}
+
+/// `[tls]`
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSection {
+    /// Folder with ca.pem, cert.pem and key.pem of this datacenter
+    #[arg(id = "tls.dc", long = "tls-dc", env = "GEOLOCK_TLS_DC", value_name = "DIR")]
+    pub dc: Option<PathBuf>,
+    /// Folder with ca.pem, cert.pem and key.pem of the client API's server side [default: that of tls.dc]
+    #[arg(id = "tls.api", long = "tls-api", env = "GEOLOCK_TLS_API", value_name = "DIR")]
+    pub api: Option<PathBuf>,
+}
+
+/// `[agreed]`: the same in all datacenters.
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgreedSection {
+    /// How often datacenters tell each other what they have [default: 500 ms; 10 ms to 10 s]
+    #[arg(
+        id = "agreed.heartbeat",
+        long = "agreed-heartbeat",
+        env = "GEOLOCK_AGREED_HEARTBEAT",
+        value_name = "TIME"
+    )]
+    pub heartbeat: Option<String>,
+    /// A datacenter not heard of for that long is unreachable [default: 3 s; 3 heartbeats to 1 h]
+    #[arg(
+        id = "agreed.peer_timeout",
+        long = "agreed-peer-timeout",
+        env = "GEOLOCK_AGREED_PEER_TIMEOUT",
+        value_name = "TIME"
+    )]
+    pub peer_timeout: Option<String>,
+    /// Log entries stamped further ahead of the clock wait [default: 5 s; 100 ms to 1 h]
+    #[arg(
+        id = "agreed.max_clock_skew",
+        long = "agreed-max-clock-skew",
+        env = "GEOLOCK_AGREED_MAX_CLOCK_SKEW",
+        value_name = "TIME"
+    )]
+    pub max_clock_skew: Option<String>,
+}
+
+/// `[limits]`: this server's own.
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsSection {
+    /// Longest time to live of a lease; bounds the grace after a restart [default: 60 s; 1 s to 1 h]
+    #[arg(
+        id = "limits.max_lease_ttl",
+        long = "limits-max-lease-ttl",
+        env = "GEOLOCK_LIMITS_MAX_LEASE_TTL",
+        value_name = "TIME"
+    )]
+    pub max_lease_ttl: Option<String>,
+    /// Most waiting requests of a lease [default: 10000; 1 to limits.waiting]
+    #[arg(
+        id = "limits.waiting_per_lease",
+        long = "limits-waiting-per-lease",
+        env = "GEOLOCK_LIMITS_WAITING_PER_LEASE",
+        value_name = "N"
+    )]
+    pub waiting_per_lease: Option<u64>,
+    /// Most waiting requests, some 300 bytes each [default: 1000000; 1 to 100000000]
+    #[arg(id = "limits.waiting", long = "limits-waiting", env = "GEOLOCK_LIMITS_WAITING", value_name = "N")]
+    pub waiting: Option<u64>,
+    /// Most held requests, some 300 bytes each [default: 4000000; 1 to 100000000]
+    #[arg(id = "limits.held", long = "limits-held", env = "GEOLOCK_LIMITS_HELD", value_name = "N")]
+    pub held: Option<u64>,
+    /// Most leases [default: 1000000; 1 to 100000000]
+    #[arg(id = "limits.leases", long = "limits-leases", env = "GEOLOCK_LIMITS_LEASES", value_name = "N")]
+    pub leases: Option<u64>,
+    /// How long a description waits for other datacenters [default: 1 s; 10 ms to 1 min]
+    #[arg(
+        id = "limits.describe_timeout",
+        long = "limits-describe-timeout",
+        env = "GEOLOCK_LIMITS_DESCRIBE_TIMEOUT",
+        value_name = "TIME"
+    )]
+    pub describe_timeout: Option<String>,
+    /// Most messages queued on a link to a datacenter [default: 64; 1 to 4096]
+    #[arg(
+        id = "limits.link_window",
+        long = "limits-link-window",
+        env = "GEOLOCK_LIMITS_LINK_WINDOW",
+        value_name = "N"
+    )]
+    pub link_window: Option<u64>,
+}
+
+/// `[journal]`
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct JournalSection {
+    /// Size of a file of the log; disk space is given back in whole files [default: 64 MiB; 1 MiB to 1 GiB]
+    #[arg(
+        id = "journal.segment_bytes",
+        long = "journal-segment-bytes",
+        env = "GEOLOCK_JOURNAL_SEGMENT_BYTES",
+        value_name = "SIZE"
+    )]
+    pub segment_bytes: Option<String>,
+    /// A checkpoint is made when the log has grown by that much: more makes a restart slower and the disk
+    /// less busy [default: 128 MiB; 1 MiB to 64 GiB]
+    #[arg(
+        id = "journal.checkpoint_bytes",
+        long = "journal-checkpoint-bytes",
+        env = "GEOLOCK_JOURNAL_CHECKPOINT_BYTES",
+        value_name = "SIZE"
+    )]
+    pub checkpoint_bytes: Option<String>,
+}
+
+/// `[log]`
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogSection {
+    /// How a line of the server's own log looks: text or json [default: text]
+    #[arg(id = "log.format", long = "log-format", env = "GEOLOCK_LOG_FORMAT", value_name = "FORMAT")]
+    pub format: Option<String>,
+    /// What it says: a level, or levels by module as in info,geolock::interdc=debug [default: info]
+    #[arg(id = "log.filter", long = "log-filter", env = "GEOLOCK_LOG_FILTER", value_name = "FILTER")]
+    pub filter: Option<String>,
+}
+
+/// `[[member]]`
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct MemberEntry {
+    pub id: u64,
+    pub name: String,
+    pub address: String,
+}
+
+impl FromStr for MemberEntry {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<MemberEntry, &'static str> {
+        let parts = text.split_once('=').and_then(|(id, rest)| Some((id, rest.split_once('@')?)));
+        let (id, (name, address)) = parts.ok_or("a member is ID=NAME@HOST:PORT")?;
+        let id = id.parse().map_err(|_| "the id of a member is a number")?;
+        Ok(MemberEntry { id, name: name.into(), address: address.into() })
+    }
+}
+
+/// `[[hold]]`
+#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct HoldEntry {
+    pub prefix: String,
+    pub min_keep: Option<String>,
+    pub max_keep: Option<String>,
+    pub request_delay: Option<String>,
+}
+
+impl FromStr for HoldEntry {
+    type Err = &'static str;
+
+    /// From the right, so that a prefix may have colons.
+    fn from_str(text: &str) -> Result<HoldEntry, &'static str> {
+        let mut parts = text.rsplitn(4, ':').map(str::to_owned);
+        let (request_delay, max_keep, min_keep) = (parts.next(), parts.next(), parts.next());
+        let prefix = parts.next().ok_or("a rule is PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY")?;
+        Ok(HoldEntry { prefix, min_keep, max_keep, request_delay })
+    }
+}

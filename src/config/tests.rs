@@ -1,0 +1,259 @@
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use clap::{Args, Parser};
+
+use super::error::{flag_of, variable_of};
+use super::{Config, ConfigError, Options, ServerArgs};
+use crate::lock_state::{HoldPolicy, HoldRule};
+use crate::names::{ClusterId, DcId};
+use crate::replica::{AgreedConfig, LocalConfig};
+use crate::telemetry::{LogFormat, LogOptions};
+
+const EXAMPLE: &str = include_str!("../../examples/geolock.toml");
+
+const SMALL: &str = r#"
+cluster = "c-1"
+dc = 2
+data_dir = "/data"
+member = [
+    { id = 2, name = "two", address = "two:7401" },
+    { id = 7, name = "seven", address = "[::1]:7401" },
+]
+tls.dc = "/tls"
+"#;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: ServerArgs,
+}
+
+/// What a file with these additions says, under these flags. Top-level keys come first in TOML, so additions
+/// in front.
+fn load(before: &str, after: &str, flags: &[&str]) -> Result<Config, ConfigError> {
+    let mut file = tempfile::NamedTempFile::with_suffix("geolock.toml").expect("a temporary file");
+    write!(file, "{before}\n{SMALL}\n{after}").expect("it is written");
+    let path = file.path().to_str().expect("a plain path");
+    let arguments = ["geolock", "--config", path].into_iter().chain(flags.iter().copied());
+    Cli::try_parse_from(arguments).expect("good flags").args.load()
+}
+
+fn refused(before: &str, after: &str, flags: &[&str]) -> String {
+    load(before, after, flags).expect_err("this is refused").to_string()
+}
+
+#[test]
+fn a_small_file_is_enough() {
+    let config = load("", "", &[]).expect("good");
+    assert_eq!((config.cluster_name.as_str(), config.replica.dc.get()), ("c-1", 2));
+    assert_eq!(config.journal.cluster, ClusterId::of("c-1"));
+    assert_eq!(config.this_member().name, "two");
+    assert_eq!(config.members[1].address, "[::1]:7401");
+    assert_eq!(config.tls.api, config.tls.dc);
+}
+
+/// What the example says is the default is the default; and it says something about every option.
+#[test]
+fn the_example_states_the_defaults() {
+    let load = |text: &str| {
+        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.write_all(text.as_bytes()).expect("it is written");
+        let args = ServerArgs { config: Some(file.path().to_owned()), ..ServerArgs::default() };
+        let mut config = args.load().expect("the example is good");
+        config.replica.local.hash_seed = 0;
+        config
+    };
+    let plain = load(EXAMPLE);
+    // A default stands as `# key = value`; prose never looks like that.
+    let is_option = |line: &str| {
+        line.starts_with("[[")
+            || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(|c: char| c.is_whitespace()))
+    };
+    let uncommented: Vec<&str> = EXAMPLE
+        .lines()
+        .map(|line| line.strip_prefix("# ").filter(|rest| is_option(rest)).unwrap_or(line))
+        .collect();
+    let all: toml::Table = uncommented.join("\n").parse().expect("TOML");
+    assert_eq!(load(&uncommented.join("\n")), plain);
+
+    let members = [0, 1, 2].iter().filter_map(|id| DcId::new(*id)).collect();
+    assert_eq!(plain.replica.agreed, AgreedConfig::new(ClusterId::of("example"), members));
+    assert_eq!(plain.replica.local, LocalConfig::default());
+    assert_eq!(plain.log, LogOptions::default());
+    for key in keys() {
+        let (section, name) = key.split_once('.').unwrap_or(("", &key));
+        let table = if section.is_empty() { Some(&all) } else { all[section].as_table() };
+        assert!(table.is_some_and(|table| table.contains_key(name)), "{key} is not in the example");
+    }
+}
+
+/// The keys of all options, from the flags' definition.
+fn keys() -> Vec<String> {
+    let command = Options::augment_args(clap::Command::new("test"));
+    command.get_arguments().map(|argument| argument.get_id().to_string()).collect()
+}
+
+#[test]
+fn flags_and_variables_are_named_after_keys() {
+    let command = Options::augment_args(clap::Command::new("test"));
+    assert!(command.get_arguments().count() > 20);
+    for argument in command.get_arguments() {
+        let key = argument.get_id().as_str();
+        let (flag, variable) = (argument.get_long(), argument.get_env().and_then(|name| name.to_str()));
+        assert_eq!(flag.map(|flag| format!("--{flag}")), Some(flag_of(key)));
+        assert_eq!(variable, Some(variable_of(key).as_str()));
+        assert!(argument.get_help().is_some(), "{key}");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line() {
+    for (before, after, key) in [
+        ("clutser = 1", "", "clutser"),
+        ("", "[agreed]\nheartbeats = \"1 s\"", "heartbeats"),
+        ("", "[[hold]]\nprefix = \"a\"\nkeep = \"1 s\"", "keep"),
+    ] {
+        let error = refused(before, after, &[]);
+        assert!(error.contains("geolock.toml") && error.contains(key) && error.contains("line"), "{error}");
+    }
+    let error = refused("", "[agreed]\nheartbeat = 500", &[]);
+    assert!(error.contains("heartbeat") && error.contains("expected a string"), "{error}");
+}
+
+#[test]
+fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
+    for (section, option, bounds) in [
+        ("agreed", "heartbeat = \"9 ms\"", "10 ms to 10 s"),
+        ("agreed", "heartbeat = \"11 s\"", "10 ms to 10 s"),
+        ("agreed", "peer_timeout = \"1499 ms\"", "1500 ms to 1 h"),
+        ("agreed", "max_clock_skew = \"2 h\"", "100 ms to 1 h"),
+        ("agreed", "max_clock_skew = \"soon\"", "a whole number and one of us, ms, s, min, h"),
+        ("limits", "max_lease_ttl = \"999 ms\"", "1 s to 1 h"),
+        ("limits", "waiting_per_lease = 0", "1 to 1000000"),
+        ("limits", "waiting_per_lease = 1000001", "1 to 1000000"),
+        ("limits", "held = 100000001", "1 to 100000000"),
+        ("limits", "link_window = 4097", "1 to 4096"),
+        ("limits", "describe_timeout = \"61 s\"", "10 ms to 1 min"),
+        ("journal", "segment_bytes = \"1 KiB\"", "1 MiB to 1 GiB"),
+        ("journal", "segment_bytes = \"64\"", "a whole number and one of B, KiB, MiB, GiB"),
+        ("journal", "checkpoint_bytes = \"65 GiB\"", "1 MiB to 64 GiB"),
+        ("listen", "grpc = \"localhost\"", "IP:port"),
+        ("listen", "http = \"127.0.0.1:7400\"", "the same"),
+        ("log", "format = \"xml\"", "text or json"),
+        ("log", "filter = \"a=b=c\"", "levels by module"),
+    ] {
+        let error = refused("", &format!("[{section}]\n{option}"), &[]);
+        let (key, value) = option.split_once(" = ").expect("an option");
+        assert!(error.contains("geolock.toml: "), "{error}");
+        assert!(error.contains(&format!("{section}.{key} = {value}: ")) && error.contains(bounds), "{error}");
+    }
+    for (rule, key, bounds) in [
+        ("min_keep = \"2 h\"", "hold.min_keep", "0 s to 1 h"),
+        ("min_keep = \"2 s\"\nmax_keep = \"1 s\"", "hold.max_keep", "2 s to 1 h"),
+        ("request_delay = \"501 ms\"", "hold.request_delay", "0 s to 500 ms"),
+        ("[[hold]]", "hold", "two rules"),
+    ] {
+        let error = refused("", &format!("[[hold]]\n{rule}"), &[]);
+        assert!(error.contains(key) && error.contains(bounds), "{error}");
+    }
+    assert!(refused("drain_timeout = \"11 min\"", "", &[]).contains("0 s to 10 min"));
+}
+
+#[test]
+fn members_are_checked() {
+    let two = "0=a@a:1";
+    for (members, dc, text) in [
+        (["0=a@a:1", "1=b@b:2"], "2", "the id of a member, which are 0, 1"),
+        (["0=a@a:1", "64=b@b:2"], "0", "an id is 0 to 63"),
+        ([two, "0=b@b:2"], "0", "two members have this id"),
+        ([two, "1=a@b:2"], "0", "two members have this name"),
+        ([two, "1=b@a:1"], "0", "two members have this address"),
+        ([two, "1=B@b:2"], "0", "1 to 64 of a-z"),
+        ([two, "1=b@b"], "0", "an address is host:port"),
+        ([two, "1=b@:1"], "0", "an address is host:port"),
+        ([two, "1=b@b:0"], "0", "an address is host:port"),
+    ] {
+        let error = refused("", "", &["--member", members[0], "--member", members[1], "--dc", dc]);
+        assert!(error.contains(text), "{error}");
+    }
+}
+
+#[test]
+fn what_must_be_given_is_asked_for() {
+    for key in ["cluster", "dc", "data_dir", "member", "tls.dc"] {
+        let Err(error) = ServerArgs::default().load() else { panic!("nothing is given") };
+        assert!(matches!(error, ConfigError::Missing { .. }), "{error}");
+        let without: String = EXAMPLE
+            .lines()
+            .filter(|line| !line.starts_with(key))
+            .map(|line| line.to_owned() + "\n")
+            .collect();
+        let mut table: toml::Table = without.parse().expect("TOML");
+        match key.split_once('.') {
+            Some((section, name)) => table[section].as_table_mut().and_then(|table| table.remove(name)),
+            None => table.remove(key),
+        };
+        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.write_all(table.to_string().as_bytes()).expect("it is written");
+        let args = ServerArgs { config: Some(file.path().to_owned()), ..ServerArgs::default() };
+        let error = args.load().expect_err("something is missing").to_string();
+        assert!(error.contains(&format!(": {key} is missing")), "{error}");
+    }
+    for cluster in ["", "Ü", "a_b", &"a".repeat(65)] {
+        assert!(refused("", "", &["--cluster", cluster]).contains("1 to 64 of a-z, 0-9 and -"));
+    }
+}
+
+#[test]
+fn flags_count_more_than_the_file() {
+    let flags = ["--agreed-heartbeat", "20 ms", "--hold", "a:b/:0 s:2 s:1 ms", "--log-format", "json"];
+    let file = "[agreed]\nheartbeat = \"30 ms\"\npeer_timeout = \"1 s\"\n[[hold]]\nprefix = \"x\"";
+    let config = load("", file, &flags).expect("good");
+    assert_eq!(config.replica.agreed.heartbeat, Duration::from_millis(20));
+    assert_eq!(config.replica.agreed.peer_timeout, Duration::from_secs(1));
+    assert_eq!(config.log.format, LogFormat::Json);
+    let rule = HoldRule {
+        prefix: b"a:b/".to_vec(),
+        policy: HoldPolicy::Fixed { min_keep: Duration::ZERO, max_keep: Duration::from_secs(2) },
+        request_delay: Duration::from_millis(1),
+    };
+    assert_eq!(config.replica.local.hold, [rule, HoldRule::default()]);
+    let error = refused("", file, &["--agreed-heartbeat", "1 h"]);
+    assert!(error.starts_with("--agreed-heartbeat or GEOLOCK_AGREED_HEARTBEAT: "), "{error}");
+}
+
+/// Variables can only be set for another process: this test runs the next one in one.
+#[test]
+fn the_environment_counts_more_than_the_file_and_less_than_flags() {
+    let status = Command::new(std::env::current_exe().expect("this test has a file"))
+        .args(["--exact", "config::tests::in_an_environment", "--ignored"])
+        .env("GEOLOCK_AGREED_HEARTBEAT", "20 ms")
+        .env("GEOLOCK_MEMBER", "2=zwei@zwei:1,3=drei@drei:1")
+        .env("GEOLOCK_DC", "3")
+        .env("GEOLOCK_TEST_CHILD", "1")
+        .status();
+    assert!(status.expect("it runs").success());
+}
+
+#[test]
+#[ignore = "run by the test above, with its environment"]
+fn in_an_environment() {
+    if std::env::var_os("GEOLOCK_TEST_CHILD").is_none() {
+        return;
+    }
+    let file = "[agreed]\nheartbeat = \"30 ms\"";
+    let config = load("", file, &["--dc", "2"]).expect("good");
+    assert_eq!(config.replica.agreed.heartbeat, Duration::from_millis(20));
+    assert_eq!(config.this_member().name, "zwei");
+    assert_eq!(load("", file, &[]).expect("good").this_member().name, "drei");
+}
+
+#[test]
+fn missing_files_are_named() {
+    let args = ServerArgs { config: Some("/no/such/file.toml".into()), ..ServerArgs::default() };
+    assert!(args.load().expect_err("no file").to_string().contains("/no/such/file.toml"));
+    let error = load("", "", &[]).expect("good").check_files().expect_err("no folder").to_string();
+    assert!(error.contains("tls.dc") && error.contains("/tls/ca.pem"), "{error}");
+}

@@ -1,0 +1,107 @@
+//! Durations and sizes as operators write them: one whole number and one unit.
+//!
+//! Our own and not the `humantime` crate, because it takes more than an option should: sums ("1h 3ms"),
+//! months, and several spellings. What is refused here cannot be misread.
+
+use std::fmt;
+use std::time::Duration;
+
+const DURATIONS: [(&str, u64); 5] =
+    [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("min", 60_000_000), ("h", 3_600_000_000)];
+const SIZES: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+
+/// A duration such as `250 ms` or `3s`.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+    parse(text, &DURATIONS).map(Duration::from_micros)
+}
+
+/// A number of bytes such as `64 MiB`.
+pub(super) fn parse_size(text: &str) -> Option<u64> {
+    parse(text, &SIZES)
+}
+
+pub(super) fn units_of_durations() -> String {
+    names(&DURATIONS)
+}
+
+pub(super) fn units_of_sizes() -> String {
+    names(&SIZES)
+}
+
+fn names(units: &[(&str, u64)]) -> String {
+    units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.strip_prefix(' ').unwrap_or(unit);
+    let (_, scale) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*scale)
+}
+
+/// Shows a duration as it can be written: in the largest unit that divides it.
+pub(super) struct ShownDuration(pub Duration);
+
+impl fmt::Display for ShownDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match u64::try_from(self.0.as_micros()).unwrap_or(u64::MAX) {
+            0 => f.write_str("0 s"),
+            micros => show(f, micros, &DURATIONS),
+        }
+    }
+}
+
+/// Shows a number of bytes as it can be written.
+pub(super) struct ShownSize(pub u64);
+
+impl fmt::Display for ShownSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, &SIZES)
+    }
+}
+
+fn show(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
+    let divides = |(_, scale): &&(&str, u64)| value != 0 && value.is_multiple_of(*scale);
+    let (name, scale) = units.iter().rev().find(divides).unwrap_or(&units[0]);
+    write!(f, "{} {name}", value / scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_written() {
+        for (text, micros) in [
+            ("250 ms", 250_000),
+            ("3s", 3_000_000),
+            ("0 us", 0),
+            ("1 min", 60_000_000),
+            ("2h", 7_200_000_000),
+        ] {
+            assert_eq!(parse_duration(text), Some(Duration::from_micros(micros)), "{text}");
+        }
+        assert_eq!((parse_size("64 MiB"), parse_size("512B")), (Some(64 << 20), Some(512)));
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        for text in ["", "3", "s", "-3s", "+3s", "1.5s", "3  s", " 3s", "3s ", "3 S", "3sec", "1h 3s", "3m"] {
+            assert_eq!(parse_duration(text), None, "{text:?}");
+        }
+        for text in ["64", "64 MB", "64mib", "18446744073709551616 B", "18446744073709551615 KiB"] {
+            assert_eq!(parse_size(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_written() {
+        for micros in [0, 1, 1_000, 1_001, 250_000, 60_000_000, 3_600_000_000, 90_000_000] {
+            let duration = Duration::from_micros(micros);
+            assert_eq!(parse_duration(&ShownDuration(duration).to_string()), Some(duration));
+        }
+        assert_eq!(ShownDuration(Duration::from_secs(90)).to_string(), "90 s");
+        assert_eq!(ShownSize(64 << 20).to_string(), "64 MiB");
+    }
+}
