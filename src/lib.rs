@@ -1,6 +1,7 @@
 //! geolock: a geo-replicated lock server.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod causal_log;
 pub mod config;
 pub mod crdt;
@@ -8,6 +9,7 @@ pub mod deadlines;
 pub mod hybrid_clock;
 pub mod journal;
 pub mod leases;
+pub mod lock_server;
 pub mod lock_state;
 pub mod names;
 pub mod proto;

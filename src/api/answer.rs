@@ -1,0 +1,106 @@
+//! Replies to messages. Which reply answers which call is the core's contract, so a reply that does not fit its
+//! call is a bug of ours, told to the client as such.
+
+use bytes::Bytes;
+use tonic::Status;
+
+use super::error;
+use super::options::REVISION;
+use super::server_info::{ServerInfo, VERSION};
+use super::show::{millis, request, snapshot};
+use crate::names::{LeaseId, RequestId, Secret};
+use crate::proto::server_message::Answer;
+use crate::proto::{self, ServerMessage};
+use crate::replica::Notice;
+use crate::replica::call::{Grant, Reply};
+
+pub(super) fn lease_opened(
+    info: &ServerInfo,
+    lease: LeaseId,
+    ttl: std::time::Duration,
+    secret: &Secret,
+) -> proto::OpenLeaseResponse {
+    proto::OpenLeaseResponse {
+        lease: lease.get(),
+        secret: Bytes::copy_from_slice(secret.as_bytes()),
+        ttl_ms: millis(ttl),
+        instance: info.instance,
+    }
+}
+
+pub(super) fn granted(grant: &Grant) -> proto::AcquireResponse {
+    proto::AcquireResponse {
+        request: Some(request(grant.request)),
+        token: grant.token.0,
+        snapshot: Some(snapshot(&grant.snapshot)),
+    }
+}
+
+pub(super) fn kept_alive(info: &ServerInfo, ttl: std::time::Duration) -> proto::KeepAliveResponse {
+    proto::KeepAliveResponse { ttl_ms: millis(ttl), instance: info.instance }
+}
+
+pub(super) fn reclaimed(kept: Vec<RequestId>, lost: Vec<RequestId>) -> proto::ReclaimResponse {
+    proto::ReclaimResponse {
+        kept: kept.into_iter().map(request).collect(),
+        lost: lost.into_iter().map(request).collect(),
+    }
+}
+
+pub(super) fn welcome(info: &ServerInfo, revision: u32) -> Answer {
+    debug_assert!((1..=REVISION).contains(&revision), "a hello was accepted with a revision that we speak");
+    Answer::Welcome(proto::Welcome {
+        revision,
+        dc: info.dc.get().into(),
+        dc_name: info.name(info.dc),
+        version: VERSION.to_owned(),
+        instance: info.instance,
+    })
+}
+
+/// The answer on a stream. `secret` is that of an open lease, `cancel` whether the call was one.
+pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -> Result<Answer, Status> {
+    Ok(match (reply, asked) {
+        (Reply::Granted(grant), _) => Answer::Acquired(granted(&grant)),
+        (Reply::Released, Some(Asked::Cancel)) => Answer::Cancelled(proto::CancelResponse {}),
+        (Reply::Released, _) => Answer::Released(proto::ReleaseResponse {}),
+        (Reply::Renewed { ttl }, _) => Answer::KeptAlive(kept_alive(info, ttl)),
+        (Reply::Refused(refusal), _) => Answer::Error(error::refused(&refusal)),
+        (Reply::LeaseOpened { lease, ttl }, Some(Asked::OpenLease(secret))) => {
+            Answer::LeaseOpened(lease_opened(info, lease, ttl, &secret))
+        }
+        (Reply::LeaseAttached { ttl, reclaim }, _) => {
+            Answer::LeaseAttached(proto::AttachLeaseResponse { ttl_ms: millis(ttl), reclaim })
+        }
+        (Reply::LeaseClosed, _) => Answer::LeaseClosed(proto::CloseLeaseResponse {}),
+        (Reply::Reclaimed { kept, lost }, _) => Answer::Reclaimed(reclaimed(kept, lost)),
+        (reply, _) => return Err(unfit(&reply)),
+    })
+}
+
+/// What the answer to a call needs to know of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    OpenLease(Secret),
+    Cancel,
+}
+
+pub(super) fn notice(notice: Notice) -> ServerMessage {
+    let answer = match notice {
+        Notice::LeaseEnded { lease } => Answer::LeaseEnded(proto::LeaseEnded { lease: lease.get() }),
+    };
+    ServerMessage { tag: 0, answer: Some(answer) }
+}
+
+/// The status of a unary call whose reply is no answer to it: a refusal, or a bug.
+pub(super) fn no_answer(reply: &Reply) -> Status {
+    match reply {
+        Reply::Refused(refusal) => error::refused_status(refusal),
+        reply => unfit(reply),
+    }
+}
+
+fn unfit(reply: &Reply) -> Status {
+    tracing::error!(?reply, "a reply does not fit its call");
+    Status::internal("this is a bug in geolock: a reply does not fit its call")
+}

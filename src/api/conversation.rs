@@ -1,0 +1,213 @@
+//! The service `geolock.v1.Locks`: its stream.
+//!
+//! One value is both directions: gRPC polls it for answers, and it takes the client's calls while it is polled.
+//! So one wake-up moves many messages both ways, a client that does not read its answers is not read either, and
+//! there is no task that could outlive its stream. Answers that are at hand go first; calls are read when there
+//! are none.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustc_hash::FxHashMap;
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::answer::{self, Asked};
+use super::error::BorderError;
+use super::parse::{self, ProofBy};
+use super::reclaim::Gathered;
+use super::server_info::ServerInfo;
+use crate::lock_server::{Output, Session};
+use crate::proto::client_message::Call as Asking;
+use crate::proto::server_message::Answer;
+use crate::proto::{self, ClientMessage, ServerMessage};
+use crate::replica::call::Call;
+
+/// Most calls taken in one go, so that a client that never pauses does not keep others from their turn.
+const BATCH: usize = 128;
+
+/// See the top of this file.
+pub(super) struct Conversation {
+    inbound: Inbound,
+    session: Session,
+    info: Arc<ServerInfo>,
+    /// Answered here, without the datacenter. As many as a batch at most.
+    at_hand: VecDeque<ServerMessage>,
+    /// What must be known of calls when their answers come, by tag.
+    asked: FxHashMap<u64, Asked>,
+    gathered: Gathered,
+    /// Calls that the datacenter has not answered.
+    unanswered: u64,
+}
+
+enum Inbound {
+    Greeting(Streaming<ClientMessage>),
+    Open(Streaming<ClientMessage>),
+    /// The client has sent all it wants; it still gets its answers.
+    HalfClosed,
+    /// The client broke the rules, or we are bound to stop; nothing follows.
+    Over,
+}
+
+/// What to do with a message.
+enum Next {
+    Forward(Call),
+    Answer(Answer),
+}
+
+impl Conversation {
+    pub(super) fn new(
+        inbound: Streaming<ClientMessage>,
+        session: Session,
+        info: Arc<ServerInfo>,
+    ) -> Conversation {
+        Conversation {
+            inbound: Inbound::Greeting(inbound),
+            session,
+            info,
+            at_hand: VecDeque::new(),
+            asked: FxHashMap::default(),
+            gathered: Gathered::default(),
+            unanswered: 0,
+        }
+    }
+
+    /// Takes calls until there are no more, the mailbox is full, or others should have their turn.
+    fn poll_calls(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BorderError>> {
+        for _ in 0..BATCH {
+            ready!(self.session.poll_ready(cx))?;
+            let (Inbound::Greeting(inbound) | Inbound::Open(inbound)) = &mut self.inbound else {
+                return Poll::Ready(Ok(()));
+            };
+            match ready!(Pin::new(inbound).poll_next(cx)) {
+                Some(Ok(message)) => self.on_message(message)?,
+                Some(Err(status)) => return Poll::Ready(Err(BorderError::Transport(status))),
+                None => self.inbound = Inbound::HalfClosed,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// An error is one of the stream; one of the call is answered.
+    fn on_message(&mut self, message: ClientMessage) -> Result<(), BorderError> {
+        let ClientMessage { tag, call } = message;
+        if tag == 0 {
+            return Err(BorderError::Malformed("`tag`: tags are above 0"));
+        }
+        let call = match (call, &self.inbound) {
+            (Some(Asking::Hello(hello)), Inbound::Greeting(_)) => return self.on_hello(tag, &hello),
+            (Some(Asking::Hello(_)), _) | (_, Inbound::Greeting(_)) => {
+                return Err(BorderError::HelloExpected);
+            }
+            (call, _) => call,
+        };
+        match self.parse(tag, call) {
+            Ok(Next::Forward(call)) => {
+                self.session.start_call(tag, call)?;
+                self.unanswered += 1;
+            }
+            Ok(Next::Answer(answer)) => self.answer_at_hand(tag, answer),
+            Err(error) => self.answer_at_hand(tag, Answer::Error(error.to_error())),
+        }
+        Ok(())
+    }
+
+    fn on_hello(&mut self, tag: u64, hello: &proto::Hello) -> Result<(), BorderError> {
+        let revision = parse::hello(hello)?;
+        tracing::debug!(client = hello.client, revision, "session opened");
+        self.inbound = match std::mem::replace(&mut self.inbound, Inbound::Over) {
+            Inbound::Greeting(inbound) => Inbound::Open(inbound),
+            other => other,
+        };
+        self.answer_at_hand(tag, answer::welcome(&self.info, revision));
+        Ok(())
+    }
+
+    fn parse(&mut self, tag: u64, call: Option<Asking>) -> Result<Next, BorderError> {
+        const BY: ProofBy = ProofBy::SecretOrStream;
+        let call = match call {
+            Some(Asking::Acquire(message)) => parse::acquire(message, BY)?,
+            Some(Asking::Release(message)) => parse::release(&message, BY)?,
+            Some(Asking::KeepAlive(message)) => parse::keep_alive(&message, BY)?,
+            Some(Asking::Cancel(message)) => {
+                let call = parse::cancel(&message, BY)?;
+                self.asked.insert(tag, Asked::Cancel);
+                call
+            }
+            Some(Asking::OpenLease(message)) => {
+                let (call, secret) = parse::open_lease(&message, BY)?;
+                self.asked.insert(tag, Asked::OpenLease(secret));
+                call
+            }
+            Some(Asking::AttachLease(message)) => parse::attach_lease(&message)?,
+            Some(Asking::CloseLease(message)) => parse::close_lease(&message, BY)?,
+            Some(Asking::Reclaim(message)) => match self.gathered.add(parse::reclaim(&message, BY)?)? {
+                Some(call) => call,
+                None => return Ok(Next::Answer(Answer::Reclaimed(proto::ReclaimResponse::default()))),
+            },
+            Some(Asking::Hello(_)) => return Err(BorderError::HelloExpected),
+            None => return Err(BorderError::Malformed("`call`: it is missing, or unknown to this server")),
+        };
+        Ok(Next::Forward(call))
+    }
+
+    fn answer_at_hand(&mut self, tag: u64, answer: Answer) {
+        self.at_hand.push_back(ServerMessage { tag, answer: Some(answer) });
+    }
+
+    fn on_output(&mut self, output: Output) -> Result<ServerMessage, Status> {
+        match output {
+            Output::Reply { tag, reply } => {
+                self.unanswered = self.unanswered.saturating_sub(1);
+                let asked = if self.asked.is_empty() { None } else { self.asked.remove(&tag) };
+                let answer = answer::on_stream(&self.info, reply, asked)?;
+                Ok(ServerMessage { tag, answer: Some(answer) })
+            }
+            Output::Notice(notice) => Ok(answer::notice(notice)),
+            Output::Draining { timeout } => {
+                let draining = proto::Draining { drain_timeout_ms: super::show::millis(timeout) };
+                Ok(ServerMessage { tag: 0, answer: Some(Answer::Draining(draining)) })
+            }
+        }
+    }
+
+    /// Ends the stream with an error, after what is at hand.
+    fn fail(&mut self, error: BorderError) -> Poll<Option<Result<ServerMessage, Status>>> {
+        self.inbound = Inbound::Over;
+        Poll::Ready(Some(Err(error.into())))
+    }
+}
+
+impl Stream for Conversation {
+    type Item = Result<ServerMessage, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            if let Inbound::Over = this.inbound {
+                return Poll::Ready(None);
+            }
+            if let Some(output) = this.session.next_taken() {
+                return Poll::Ready(Some(this.on_output(output)));
+            }
+            if let Some(message) = this.at_hand.pop_front() {
+                return Poll::Ready(Some(Ok(message)));
+            }
+            if let Poll::Ready(Err(error)) = this.poll_calls(cx) {
+                return this.fail(error);
+            }
+            match this.session.poll_next(cx) {
+                Poll::Ready(Ok(output)) => return Poll::Ready(Some(this.on_output(output))),
+                Poll::Ready(Err(end)) => return this.fail(end.into()),
+                Poll::Pending if !this.at_hand.is_empty() => {}
+                Poll::Pending if matches!(this.inbound, Inbound::HalfClosed) && this.unanswered == 0 => {
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

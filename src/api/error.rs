@@ -1,0 +1,203 @@
+//! What is refused, and why: by the border, or by the datacenter.
+//!
+//! On the stream a refusal is an [`Error`] message. In unary calls it is a gRPC status with the same `Error` in a
+//! binary trailer: not in the standard details, which demand a message of another package around it.
+
+use std::time::Duration;
+
+use prost::Message;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+use super::options::{MAX_EXPLANATION, MAX_EXPLANATION_IN_TRAILERS, REVISION};
+use super::show;
+use crate::causal_log::{MAX_LOCKS_PER_REQUEST, WantsError};
+use crate::lock_server::{End, OpenError, Stopped};
+use crate::names::{LockNameError, MAX_LABEL};
+use crate::proto::{Error, Reason};
+use crate::replica::call::{LockDescription, Refusal};
+
+/// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
+pub const ERROR_METADATA: &str = "geolock-error-bin";
+
+/// When to come back to a server that stops or is full.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Why a message never came to the datacenter. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BorderError {
+    #[error("{0}")]
+    Malformed(&'static str),
+    #[error("{0}")]
+    LockName(#[from] LockNameError),
+    #[error("a request names at least 1 lock; this one names none")]
+    NoLocks,
+    #[error("a request names at most {MAX_LOCKS_PER_REQUEST} locks; this one names {0}")]
+    TooManyLocks(usize),
+    #[error("{0}")]
+    NamesTooLong(WantsError),
+    #[error("a label, or the name of a client, has at most {MAX_LABEL} bytes; this one has {0}")]
+    LabelTooLong(usize),
+    #[error("the first message of a stream is `hello`, and only the first")]
+    HelloExpected,
+    #[error("revision {0} of the API is not spoken here: 1 to {REVISION} are")]
+    UnsupportedRevision(u32),
+    #[error("reclaims in several messages have at most {0} bytes together")]
+    ReclaimTooLarge(usize),
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    #[error("{0}")]
+    End(#[from] End),
+    /// What gRPC itself refused: a message that is too large or no protobuf.
+    #[error("{}", .0.message())]
+    Transport(Status),
+    #[error("the operating system gives no random bytes")]
+    NoRandomness,
+}
+
+impl From<WantsError> for BorderError {
+    fn from(error: WantsError) -> BorderError {
+        match error {
+            WantsError::Empty => BorderError::NoLocks,
+            WantsError::TooManyLocks(count) => BorderError::TooManyLocks(count),
+            WantsError::NamesTooLong(_) => BorderError::NamesTooLong(error),
+            WantsError::Unsorted => BorderError::Malformed("the locks are not sorted"),
+        }
+    }
+}
+
+impl From<Stopped> for BorderError {
+    fn from(_: Stopped) -> BorderError {
+        BorderError::End(End::Stopped)
+    }
+}
+
+impl BorderError {
+    fn reason(&self) -> Reason {
+        match self {
+            BorderError::Malformed(_) | BorderError::Transport(_) => Reason::Malformed,
+            BorderError::LockName(LockNameError::Empty) => Reason::LockNameEmpty,
+            BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,
+            BorderError::NoLocks => Reason::NoLocks,
+            BorderError::TooManyLocks(_) => Reason::TooManyLocks,
+            BorderError::NamesTooLong(_) => Reason::NamesTooLong,
+            BorderError::LabelTooLong(_) => Reason::LabelTooLong,
+            BorderError::HelloExpected => Reason::HelloExpected,
+            BorderError::UnsupportedRevision(_) => Reason::UnsupportedRevision,
+            BorderError::ReclaimTooLarge(_) | BorderError::Open(OpenError::TooMany(_)) => {
+                Reason::ResourceExhausted
+            }
+            BorderError::End(End::SlowReader) => Reason::SlowReader,
+            BorderError::Open(OpenError::Stopped(_)) | BorderError::End(End::Stopped) => Reason::Unavailable,
+            BorderError::NoRandomness => Reason::Unavailable,
+        }
+    }
+
+    pub(super) fn to_error(&self) -> Error {
+        let reason = self.reason();
+        let retry = matches!(reason, Reason::ResourceExhausted | Reason::Unavailable);
+        let retry_after_ms = if retry { show::millis(RETRY) } else { 0 };
+        Error { reason: reason.into(), message: self.to_string(), retry_after_ms, ..Error::default() }
+    }
+}
+
+impl From<BorderError> for Status {
+    fn from(error: BorderError) -> Status {
+        let code = match &error {
+            BorderError::Transport(status) => status.code(),
+            error => code(error.reason()),
+        };
+        status(code, &error.to_error())
+    }
+}
+
+/// A refusal of the datacenter, as an answer on a stream.
+pub(super) fn refused(refusal: &Refusal) -> Error {
+    to_error(refusal, MAX_EXPLANATION)
+}
+
+/// A refusal of the datacenter, as the status of a unary call.
+pub(super) fn refused_status(refusal: &Refusal) -> Status {
+    status(code(reason(refusal)), &to_error(refusal, MAX_EXPLANATION_IN_TRAILERS))
+}
+
+fn to_error(refusal: &Refusal, room: usize) -> Error {
+    let mut error =
+        Error { reason: reason(refusal).into(), message: refusal.to_string(), ..Error::default() };
+    match refusal {
+        Refusal::TimedOut(locks) => {
+            error.locks = explain(locks, room);
+            let left_out = locks.len() - error.locks.len();
+            error.locks_left_out = u32::try_from(left_out).unwrap_or(u32::MAX);
+        }
+        Refusal::ResourceExhausted { retry_after, .. } => error.retry_after_ms = show::millis(*retry_after),
+        _ => {}
+    }
+    error
+}
+
+/// The first descriptions, as many as there is room for.
+fn explain(locks: &[LockDescription], room: usize) -> Vec<crate::proto::LockDescription> {
+    let mut used = 0;
+    let fits = |lock: &&LockDescription| {
+        used += lock.weight();
+        used <= room
+    };
+    locks.iter().take_while(fits).map(show::description).collect()
+}
+
+fn status(code: Code, error: &Error) -> Status {
+    let mut metadata = MetadataMap::new();
+    metadata.insert_bin(ERROR_METADATA, MetadataValue::from_bytes(&error.encode_to_vec()));
+    Status::with_metadata(code, error.message.clone(), metadata)
+}
+
+fn reason(refusal: &Refusal) -> Reason {
+    match refusal {
+        Refusal::UnknownLease(_) => Reason::UnknownLease,
+        Refusal::ForeignLease { .. } => Reason::ForeignLease,
+        Refusal::WrongSecret(_) => Reason::WrongSecret,
+        Refusal::NotAttached(_) => Reason::NotAttached,
+        Refusal::TtlOutOfRange { .. } => Reason::TtlOutOfRange,
+        Refusal::LabelTooLong { .. } => Reason::LabelTooLong,
+        Refusal::NotHeld => Reason::NotHeld,
+        Refusal::KeyReused(_) => Reason::KeyReused,
+        Refusal::KeyFinished(_) => Reason::KeyFinished,
+        Refusal::NotFree => Reason::NotFree,
+        Refusal::TimedOut(_) => Reason::TimedOut,
+        Refusal::Cancelled => Reason::Cancelled,
+        Refusal::LeaseEnded => Reason::LeaseEnded,
+        Refusal::Draining => Reason::Draining,
+        Refusal::ResourceExhausted { .. } => Reason::ResourceExhausted,
+        Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
+    }
+}
+
+/// The status code of a reason in unary calls, as the .proto says.
+fn code(reason: Reason) -> Code {
+    match reason {
+        Reason::Unspecified => Code::Unknown,
+        Reason::UnknownLease => Code::NotFound,
+        Reason::WrongSecret | Reason::NotAttached => Code::PermissionDenied,
+        Reason::ForeignLease
+        | Reason::NotHeld
+        | Reason::KeyFinished
+        | Reason::NoReclaimExpected
+        | Reason::HelloExpected => Code::FailedPrecondition,
+        Reason::NotFree | Reason::LeaseEnded => Code::Aborted,
+        Reason::TimedOut => Code::DeadlineExceeded,
+        Reason::Cancelled => Code::Cancelled,
+        Reason::Draining | Reason::Unavailable => Code::Unavailable,
+        Reason::ResourceExhausted | Reason::SlowReader => Code::ResourceExhausted,
+        Reason::UnsupportedRevision => Code::Unimplemented,
+        Reason::TtlOutOfRange
+        | Reason::LabelTooLong
+        | Reason::KeyReused
+        | Reason::Malformed
+        | Reason::LockNameEmpty
+        | Reason::LockNameTooLong
+        | Reason::NoLocks
+        | Reason::TooManyLocks
+        | Reason::NamesTooLong => Code::InvalidArgument,
+    }
+}

@@ -1,0 +1,37 @@
+//! Edge. The client API: gRPC over TLS, as `proto/geolock/v1/geolock.proto` describes it.
+//!
+//! Translates to the mailbox of a [`LockServer`](crate::lock_server::LockServer) and back, and decides nothing.
+//! Everything that enters is parsed once, here, into the core's own types; what does not fit is answered here,
+//! with a reason of its own. Everything is bounded: connections, handshakes, streams, messages, answers that
+//! wait.
+//!
+//! | file | job |
+//! |---|---|
+//! | `serve.rs` | [`serve`]: the gRPC server, its health service, its end |
+//! | `accept.rs`, `connection.rs` | connections: TCP, then TLS with a client certificate |
+//! | `locks.rs` | the service: unary calls |
+//! | `conversation.rs` | the service: the stream |
+//! | `parse.rs` | messages to calls |
+//! | `answer.rs` | replies to messages |
+//! | `error.rs` | what is refused, and why |
+//! | `show.rs` | descriptions and status to messages |
+//! | `reclaim.rs` | reclaims that come in several messages |
+//! | `server_info.rs` | who answers |
+
+mod accept;
+mod answer;
+mod connection;
+mod conversation;
+mod error;
+mod locks;
+mod options;
+mod parse;
+mod reclaim;
+mod serve;
+mod server_info;
+mod show;
+
+pub use error::ERROR_METADATA;
+pub use options::ApiOptions;
+pub use serve::{ServeError, serve};
+pub use server_info::ServerInfo;

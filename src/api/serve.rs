@@ -1,0 +1,88 @@
+//! The gRPC server: its services, its bounds, its end.
+
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+use tonic_health::ServingStatus;
+use tonic_health::server::{HealthReporter, health_reporter};
+
+use super::accept::Acceptor;
+use super::locks::LocksService;
+use super::options::{ApiOptions, MAX_MESSAGE};
+use super::server_info::ServerInfo;
+use crate::lock_server::{LockServerHandle, Stage};
+use crate::proto::locks_server::LocksServer;
+
+/// Connections whose handshake is done and that wait to be served; they are taken at once.
+const READY: usize = 16;
+/// HTTP/2 windows: enough for requests that fill a loopback or a network of one site.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// Why the API stopped before its lock server did.
+#[derive(Debug, thiserror::Error)]
+#[error("the client API failed: {0}")]
+pub struct ServeError(#[from] tonic::transport::Error);
+
+/// Serves clients on `listener` until the lock server has stopped.
+///
+/// `tls` checks clients' certificates and offers HTTP/2. The standard health service says `SERVING`, for the whole
+/// server and for `geolock.v1.Locks`, from the start until the server drains.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    server: LockServerHandle,
+    info: ServerInfo,
+    options: ApiOptions,
+) -> Result<(), ServeError> {
+    let (reporter, health) = health_reporter();
+    let stage = server.stage();
+    let locks = LocksServer::new(LocksService { server, info: Arc::new(info) })
+        .max_decoding_message_size(MAX_MESSAGE);
+    let (ready, connections) = mpsc::channel(READY);
+    let serving = Server::builder()
+        .max_concurrent_streams(options.max_streams)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keepalive_interval(Some(options.keep_alive))
+        .http2_keepalive_timeout(Some(options.keep_alive))
+        .add_service(locks)
+        .add_service(health)
+        .serve_with_incoming_shutdown(
+            ReceiverStream::new(connections),
+            reached(stage.clone(), Stage::Stopped),
+        );
+    let goodbye = options.goodbye;
+    let accepting = Acceptor { listener, tls: TlsAcceptor::from(tls), ready, options }.run();
+    let limited = async {
+        tokio::pin!(serving);
+        tokio::select! {
+            served = &mut serving => served,
+            () = reached(stage.clone(), Stage::Stopped) => {
+                // A client may hold a stream open for ever, such as one that watches our health.
+                timeout(goodbye, serving).await.unwrap_or(Ok(()))
+            }
+        }
+    };
+    let (served, (), ()) = tokio::join!(limited, accepting, report_health(reporter, stage.clone()));
+    Ok(served?)
+}
+
+/// Until the lock server has come that far.
+async fn reached(mut stage: watch::Receiver<Stage>, wanted: Stage) {
+    // An error means that the actor is gone without a word: it has stopped all the same.
+    stage.wait_for(|stage| *stage >= wanted).await.ok();
+}
+
+async fn report_health(reporter: HealthReporter, stage: watch::Receiver<Stage>) {
+    reporter.set_serving::<LocksServer<LocksService>>().await;
+    reached(stage, Stage::Draining).await;
+    reporter.set_service_status("", ServingStatus::NotServing).await;
+    reporter.set_not_serving::<LocksServer<LocksService>>().await;
+}

@@ -1,0 +1,44 @@
+//! Who answers: what a server says of itself.
+
+use std::collections::BTreeMap;
+
+use rustls::crypto::{GetRandomFailed, ring};
+
+use crate::names::{DcId, Secret};
+
+/// What a server says of itself. Made once per process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerInfo {
+    pub dc: DcId,
+    /// Names of datacenters, for people.
+    pub names: BTreeMap<DcId, String>,
+    /// The run of this server; random, positive. Tells clients that it was restarted.
+    pub instance: u64,
+}
+
+impl ServerInfo {
+    pub fn new(dc: DcId, names: BTreeMap<DcId, String>) -> Result<ServerInfo, GetRandomFailed> {
+        let instance = u64::from_le_bytes(random()?).max(1);
+        Ok(ServerInfo { dc, names, instance })
+    }
+
+    /// Empty if it has none.
+    pub(super) fn name(&self, dc: DcId) -> String {
+        self.names.get(&dc).cloned().unwrap_or_default()
+    }
+}
+
+/// The version of this software.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A secret for a lease.
+pub(super) fn secret() -> Result<Secret, GetRandomFailed> {
+    random().map(Secret::new)
+}
+
+/// Bytes from the operating system's secure source.
+fn random<const N: usize>() -> Result<[u8; N], GetRandomFailed> {
+    let mut bytes = [0; N];
+    ring::default_provider().secure_random.fill(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,155 @@
+//! What people and tools look at: descriptions, listings and status as messages.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::server_info::{ServerInfo, VERSION};
+use crate::crdt::VersionVector;
+use crate::lock_server::LinkTraffic;
+use crate::names::{DcSet, LockName, Mode, RequestId};
+use crate::proto;
+use crate::replica::call::{
+    Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
+};
+
+/// Whole milliseconds, rounded up: a wait that is too short would be one too many.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+pub(super) fn request(id: RequestId) -> proto::RequestId {
+    proto::RequestId { dc: id.dc.get().into(), n: id.n }
+}
+
+pub(super) fn mode(mode: Mode) -> proto::Mode {
+    match mode {
+        Mode::Shared => proto::Mode::Shared,
+        Mode::Exclusive => proto::Mode::Exclusive,
+    }
+}
+
+pub(super) fn snapshot(vector: &VersionVector) -> proto::Snapshot {
+    let mut seqs = Vec::new();
+    for (dc, seq) in vector.iter() {
+        seqs.resize(dc.index() + 1, 0);
+        seqs[dc.index()] = seq;
+    }
+    proto::Snapshot { seqs }
+}
+
+pub(super) fn description(lock: &LockDescription) -> proto::LockDescription {
+    let owner = |(part, owner): &(crate::names::DcId, crate::names::DcId)| proto::PartOwner {
+        part: part.get().into(),
+        owner: owner.get().into(),
+    };
+    proto::LockDescription {
+        name: name(&lock.lock),
+        owners: lock.owners.iter().map(owner).collect(),
+        holders: lock.holders.iter().map(holder).collect(),
+        unknown_dcs: dcs(lock.unknown),
+        waiters: lock.waiters.iter().map(waiter).collect(),
+        waiting: lock.waiting as u64,
+        unreachable_dcs: dcs(lock.unreachable),
+    }
+}
+
+fn holder(holder: &HolderInfo) -> proto::Holder {
+    proto::Holder {
+        dc: holder.dc.get().into(),
+        request: Some(request(holder.request)),
+        mode: mode(holder.mode).into(),
+        token: holder.token.0,
+        label: holder.label.to_string(),
+        held_for_ms: millis(holder.held_for),
+    }
+}
+
+fn waiter(waiter: &WaiterInfo) -> proto::Waiter {
+    proto::Waiter {
+        request: Some(request(waiter.request)),
+        mode: mode(waiter.mode).into(),
+        label: waiter.label.as_deref().unwrap_or_default().to_owned(),
+        at_ms: waiter.at.millis(),
+        parked: waiter.parked,
+    }
+}
+
+pub(super) fn summary(lock: &LockSummary) -> proto::LockSummary {
+    proto::LockSummary {
+        name: name(&lock.lock),
+        parts_here: dcs(lock.parts_here),
+        holders: lock.holders as u64,
+        held: lock.held.map_or(proto::Mode::Unspecified, mode).into(),
+        waiting: lock.waiting as u64,
+    }
+}
+
+pub(super) fn status(info: &ServerInfo, status: &Status, links: &[LinkTraffic]) -> proto::StatusResponse {
+    let (phase, grace_leases) = match status.phase {
+        Phase::Starting => (proto::Phase::Starting, 0),
+        Phase::ReadOnly => (proto::Phase::ReadOnly, 0),
+        Phase::Grace { leases } => (proto::Phase::Grace, leases as u64),
+        Phase::Serving => (proto::Phase::Serving, 0),
+    };
+    proto::StatusResponse {
+        dc: status.dc.get().into(),
+        dc_name: info.name(status.dc),
+        version: VERSION.to_owned(),
+        instance: info.instance,
+        phase: phase.into(),
+        grace_leases,
+        draining: status.draining,
+        clock_skew: status.clock_skew,
+        applied: Some(snapshot(&status.applied)),
+        durable: Some(snapshot(&status.durable)),
+        peers: status.peers.iter().map(|peer| peer_status(info, peer, links)).collect(),
+        counts: counts(&status.counts),
+    }
+}
+
+fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkTraffic]) -> proto::PeerStatus {
+    let link = links.iter().find(|link| link.peer == peer.dc);
+    proto::PeerStatus {
+        dc: peer.dc.get().into(),
+        dc_name: info.name(peer.dc),
+        linked: peer.linked,
+        reachable: peer.reachable,
+        acknowledged: Some(snapshot(&peer.acknowledged)),
+        lag: peer.lag,
+        clock_ahead_ms: peer.clock_ahead_ms,
+        paused_by_skew: peer.paused_by_skew,
+        rtt_us: link.and_then(|link| link.rtt_us).unwrap_or(0),
+        messages_sent: link.map_or(0, |link| link.messages_sent),
+        messages_received: link.map_or(0, |link| link.messages_received),
+    }
+}
+
+/// By name; a field that is added and forgotten here does not compile.
+fn counts(counts: &Counts) -> HashMap<String, u64> {
+    macro_rules! by_name {
+        ({ $($gauge:ident)* } { $($counter:ident)* }) => {{
+            let Counts { $($gauge,)* $($counter),* } = *counts;
+            HashMap::from([
+                $((stringify!($gauge).to_owned(), $gauge),)*
+                $((concat!(stringify!($counter), "_total").to_owned(), $counter)),*
+            ])
+        }};
+    }
+    by_name!(
+        { leases held waiting published remote_requests parked locks_active locks_moved log_entries held_back }
+        {
+            grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
+            transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
+        }
+    )
+}
+
+fn name(lock: &LockName) -> Bytes {
+    Bytes::copy_from_slice(lock.as_bytes())
+}
+
+fn dcs(set: DcSet) -> Vec<u32> {
+    set.iter().map(|dc| dc.get().into()).collect()
+}

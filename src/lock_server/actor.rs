@@ -1,0 +1,265 @@
+//! The actor: take an input, step, perform what the machine wants done, sleep until its next deadline.
+//!
+//! Inputs are taken many at a time: one reading of the clocks, one look at the journal's backlog and one waking
+//! of each reader serve a whole batch, which is what makes a step cost little under load. Alone, an input is
+//! a batch of one and waits for nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::callers::OWN;
+use super::checkpoints::Checkpoints;
+use super::clock;
+use super::effects::Outlets;
+use super::handle::{Input, Snapshot, Stage};
+use super::inlets::{Inlets, Taking, Wake};
+use super::options::LockServerOptions;
+use super::outbox::Output;
+use super::ports::{LinkInput, Links, Machine, Store};
+use super::start::StopError;
+use crate::replica::call::{Call, CallId, Status};
+use crate::replica::{Event, Message};
+use crate::time::{Instant, Now};
+use crate::wire;
+
+/// How often the actor shows a picture of itself.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
+/// The same while it drains: it stops as soon as it sees that nothing is held.
+const DRAINING_INTERVAL: Duration = Duration::from_millis(10);
+
+/// See the top of this file.
+pub(super) struct Actor<M, S, L> {
+    pub machine: M,
+    pub inlets: Inlets,
+    pub outlets: Outlets<S, L>,
+    pub checkpoints: Checkpoints,
+    pub showing: Showing,
+    pub options: LockServerOptions,
+    pub now: Now,
+    /// When draining has to be over.
+    pub drained_by: Option<Instant>,
+}
+
+/// What others can see of the actor.
+pub(super) struct Showing {
+    pub stage: watch::Sender<Stage>,
+    pub snapshot: watch::Sender<Option<Arc<Snapshot>>>,
+    pub next: Instant,
+    pub inputs: u64,
+    pub wakeups: u64,
+}
+
+/// Whether the actor goes on after a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Go {
+    On,
+    Stop,
+}
+
+impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
+    /// Runs until it is drained or cannot go on. Either way everybody has been told when this returns.
+    pub(super) async fn run(mut self) -> Result<(), StopError> {
+        let driven = self.drive().await;
+        self.stop(driven).await
+    }
+
+    async fn drive(&mut self) -> Result<(), StopError> {
+        loop {
+            let wake = self.inlets.next(self.sleep_until(), self.taking(), &mut self.checkpoints).await;
+            self.now = clock::now();
+            self.showing.wakeups += 1;
+            self.step(wake)?;
+            self.start_checkpoint_if_due();
+            self.outlets.callers.wake();
+            if self.show() == Go::Stop {
+                return Ok(());
+            }
+        }
+    }
+
+    fn step(&mut self, wake: Wake) -> Result<(), StopError> {
+        match wake {
+            Wake::Clients => {
+                while let Some(input) = self.inlets.next_client() {
+                    self.on_client(input)?;
+                }
+            }
+            Wake::Links => {
+                while let Some(input) = self.inlets.next_link() {
+                    self.on_link(input)?;
+                }
+            }
+            Wake::Journal => self.on_journal()?,
+            Wake::Deadline => self.on_deadline()?,
+            Wake::Wanted => self.on_wanted()?,
+            Wake::Encoded(position, state) => self.outlets.store.checkpoint(position, state?),
+        }
+        Ok(())
+    }
+
+    fn on_client(&mut self, input: Input) -> Result<(), StopError> {
+        self.showing.inputs += 1;
+        match input {
+            Input::Open { session, feed } => {
+                self.outlets.callers.open(session, feed);
+                if *self.showing.stage.borrow() != Stage::Running {
+                    let timeout = self.drain_left();
+                    self.outlets.callers.tell(session, Output::Draining { timeout });
+                }
+                Ok(())
+            }
+            // A session that was cut off may have calls in the mailbox still.
+            Input::Call { session, .. } if !self.outlets.callers.is_open(session) => Ok(()),
+            Input::Call { session, tag, call } => {
+                self.event(Event::Client { call: CallId { session, tag }, request: call })
+            }
+            Input::Close { session } if !self.outlets.callers.close(session) => Ok(()),
+            Input::Close { session } => self.event(Event::SessionClosed { session }),
+            Input::Unary { call, reply } => {
+                let id = self.outlets.callers.add_unary(reply);
+                self.event(Event::Client { call: id, request: call })
+            }
+        }
+    }
+
+    fn on_link(&mut self, input: LinkInput) -> Result<(), StopError> {
+        self.showing.inputs += 1;
+        match input {
+            LinkInput::Up { peer } => {
+                self.outlets.closing.remove(peer);
+                tracing::info!(%peer, "link up");
+                self.event(Event::LinkUp { peer })
+            }
+            LinkInput::Down { peer, reason } => {
+                self.outlets.closing.remove(peer);
+                tracing::warn!(%peer, reason, "link down");
+                self.event(Event::LinkDown { peer })
+            }
+            // Whoever broke the protocol is not listened to while its link closes.
+            LinkInput::Received { peer, .. } if self.outlets.closing.contains(peer) => Ok(()),
+            LinkInput::Received { peer, message } => match wire::decode::<Message>("message", &message) {
+                Ok(message) => self.event(Event::Received { peer, message }),
+                Err(error) => {
+                    self.outlets.close_link(peer, &error);
+                    Ok(())
+                }
+            },
+            LinkInput::Flushed { peer, messages } => self.event(Event::Flushed { peer, messages }),
+        }
+    }
+
+    pub(super) fn on_journal(&mut self) -> Result<(), StopError> {
+        let news = self.inlets.journal_news();
+        if let Some(error) = news.failed {
+            return Err(StopError::Journal(error));
+        }
+        if news.checkpoint_done {
+            self.checkpoints.done();
+        }
+        match news.durable {
+            Some(position) => {
+                self.outlets.durable = position;
+                self.event(Event::Durable { position })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn on_deadline(&mut self) -> Result<(), StopError> {
+        if self.machine.next_deadline().is_some_and(|deadline| deadline <= self.now.mono) {
+            self.event(Event::Tick)?;
+        }
+        if self.showing.next <= self.now.mono {
+            let draining = self.drained_by.is_some();
+            let interval = if draining { DRAINING_INTERVAL } else { SNAPSHOT_INTERVAL };
+            self.showing.next = self.now.mono + interval;
+            // The answer goes to `show`.
+            self.event(Event::Client { call: CallId { session: OWN, tag: 0 }, request: Call::Status })?;
+        }
+        Ok(())
+    }
+
+    /// Somebody wants the server to stop.
+    fn on_wanted(&mut self) -> Result<(), StopError> {
+        if self.drained_by.is_some() {
+            return Ok(());
+        }
+        let timeout = self.options.drain_timeout;
+        tracing::info!(?timeout, "draining");
+        self.drained_by = Some(self.now.mono + timeout);
+        self.showing.next = self.now.mono;
+        self.showing.stage.send_replace(Stage::Draining);
+        self.event(Event::Drain)?;
+        self.outlets.callers.tell_all(|| Output::Draining { timeout });
+        Ok(())
+    }
+
+    /// Hands an event to the machine and does what it wants done.
+    pub(super) fn event(&mut self, event: Event) -> Result<(), StopError> {
+        self.machine.handle(self.now, event);
+        self.perform()?;
+        while let Some(session) = self.outlets.callers.next_cut_off() {
+            tracing::warn!(session = session.0, "a client does not read its answers: session closed");
+            self.machine.handle(self.now, Event::SessionClosed { session });
+            self.perform()?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self) -> Result<(), StopError> {
+        while let Some(effect) = self.machine.poll_effect() {
+            self.outlets.perform(effect)?;
+        }
+        Ok(())
+    }
+
+    fn start_checkpoint_if_due(&mut self) {
+        let due = self.outlets.store.bytes_since_checkpoint() >= self.options.checkpoint_after;
+        if due && self.checkpoints.are_idle() {
+            self.checkpoints.start(self.machine.checkpoint());
+        }
+    }
+
+    /// Shows a picture of itself if there is a new one. A drain is over when that shows nothing held.
+    fn show(&mut self) -> Go {
+        let Some(status) = self.outlets.own_status.take() else { return Go::On };
+        let held = status.counts.held;
+        self.show_snapshot(*status);
+        match self.drained_by {
+            Some(_) if held == 0 => Go::Stop,
+            Some(drained_by) if drained_by <= self.now.mono => {
+                tracing::warn!(held, "the drain timeout is over: stopping with locks held");
+                Go::Stop
+            }
+            _ => Go::On,
+        }
+    }
+
+    fn show_snapshot(&mut self, status: Status) {
+        let snapshot = Snapshot {
+            status,
+            links: self.outlets.links.traffic(),
+            sessions: self.outlets.callers.sessions(),
+            unary_waiting: self.outlets.callers.unary(),
+            journal_backlog: self.outlets.store.backlog_bytes(),
+            inputs: self.showing.inputs,
+            wakeups: self.showing.wakeups,
+        };
+        self.showing.snapshot.send_replace(Some(Arc::new(snapshot)));
+    }
+
+    fn drain_left(&self) -> Duration {
+        self.drained_by.map_or(self.options.drain_timeout, |by| by.saturating_since(self.now.mono))
+    }
+
+    fn sleep_until(&self) -> Instant {
+        self.machine.next_deadline().map_or(self.showing.next, |deadline| deadline.min(self.showing.next))
+    }
+
+    fn taking(&self) -> Taking {
+        let backlog = self.outlets.store.backlog_bytes();
+        if backlog <= self.options.max_journal_backlog { Taking::All } else { Taking::NothingNew }
+    }
+}

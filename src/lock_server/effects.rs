@@ -1,0 +1,74 @@
+//! Performs what the machine wants done. Nothing here waits: everything goes into somebody's bounded queue.
+
+use std::fmt;
+
+use super::callers::{Callers, OWN, UNARY};
+use super::outbox::Output;
+use super::ports::{Links, Store};
+use super::report;
+use super::start::StopError;
+use crate::names::{DcId, DcSet};
+use crate::replica::call::{CallId, Reply, Status};
+use crate::replica::{Effect, Message, Position, Record};
+use crate::wire;
+
+/// Where effects go.
+pub(super) struct Outlets<S, L> {
+    pub store: S,
+    pub links: L,
+    pub callers: Callers,
+    /// Peers that broke the protocol and whose links are not down yet.
+    pub closing: DcSet,
+    pub appended: Position,
+    pub durable: Position,
+    /// The answer to the actor's own question.
+    pub own_status: Option<Box<Status>>,
+}
+
+impl<S: Store, L: Links> Outlets<S, L> {
+    pub(super) fn perform(&mut self, effect: Effect) -> Result<(), StopError> {
+        match effect {
+            Effect::Persist { position, record } => self.persist(position, &record)?,
+            Effect::Send { peer, message } => self.send(peer, &message),
+            Effect::Reply { call, reply } => self.reply(call, reply),
+            Effect::Notify { session, notice } => self.callers.tell(session, Output::Notice(notice)),
+            Effect::CloseLink { peer, violation } => self.close_link(peer, &violation),
+            Effect::Report(report) => report::log(&report),
+        }
+        Ok(())
+    }
+
+    fn persist(&mut self, position: Position, record: &Record) -> Result<(), StopError> {
+        let record = wire::encode("journal record", record).map_err(StopError::Encode)?;
+        self.appended = position;
+        self.store.append(position, &record);
+        Ok(())
+    }
+
+    fn send(&mut self, peer: DcId, message: &Message) {
+        if self.closing.contains(peer) {
+            return;
+        }
+        match wire::encode("message", message) {
+            Ok(bytes) => self.links.send(peer, message.is_urgent(), bytes),
+            // A bug of ours, but no reason to stop serving what needs no other datacenter.
+            Err(error) => self.close_link(peer, &error),
+        }
+    }
+
+    fn reply(&mut self, call: CallId, reply: Reply) {
+        match (call.session, reply) {
+            (UNARY, reply) => self.callers.answer_unary(call.tag, reply),
+            (OWN, Reply::Status(status)) => self.own_status = Some(status),
+            (session, reply) => self.callers.tell(session, Output::Reply { tag: call.tag, reply }),
+        }
+    }
+
+    /// Tells the peer and the operator why; the machine hears of it when the link is down.
+    pub(super) fn close_link(&mut self, peer: DcId, why: &dyn fmt::Display) {
+        let why = why.to_string();
+        tracing::error!(%peer, why, "the link broke the protocol: closing it");
+        self.closing.insert(peer);
+        self.links.close(peer, &why);
+    }
+}

@@ -1,0 +1,128 @@
+//! Where calls enter: a handle that is cheap to clone, and the inputs it makes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+
+use super::outbox::{Feed, Outbox};
+use super::ports::LinkTraffic;
+use super::session::Session;
+use crate::replica::call::{Call, Reply, SessionId, Status};
+
+/// What clients put into the actor's mailbox.
+pub(super) enum Input {
+    Open { session: SessionId, feed: Feed },
+    Call { session: SessionId, tag: u64, call: Call },
+    Close { session: SessionId },
+    Unary { call: Call, reply: oneshot::Sender<Reply> },
+}
+
+/// The server has stopped; what became of the call is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server has stopped; what became of the call is unknown")]
+pub struct Stopped;
+
+/// Nothing was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} sessions are open, which is the limit of this server")]
+pub struct TooManySessions(pub usize);
+
+/// How far the server is on its way out. Only goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    Running,
+    /// Refuses acquires; releases and renewals go on.
+    Draining,
+    Stopped,
+}
+
+/// What the actor shows of itself every 100 ms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    pub status: Status,
+    pub links: Vec<LinkTraffic>,
+    pub sessions: usize,
+    /// Unary calls that wait for their answer.
+    pub unary_waiting: usize,
+    /// Bytes that wait for the disk.
+    pub journal_backlog: u64,
+    /// Inputs that the actor has taken so far, and how often it woke up for them.
+    pub inputs: u64,
+    pub wakeups: u64,
+}
+
+/// A way to a running server.
+#[derive(Clone)]
+pub struct LockServerHandle {
+    pub(super) shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    pub mailbox: mpsc::Sender<Input>,
+    pub sessions: Arc<Semaphore>,
+    pub max_sessions: usize,
+    pub session_backlog: usize,
+    pub drain_timeout: Duration,
+    pub next_session: AtomicU64,
+    /// What was asked for: written by handles, read by the actor.
+    pub wanted: watch::Sender<Stage>,
+    /// What is: written by the actor.
+    pub stage: watch::Receiver<Stage>,
+    pub snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
+}
+
+impl LockServerHandle {
+    /// Opens a session. It closes when it is dropped.
+    pub async fn open_session(&self) -> Result<Session, OpenError> {
+        let shared = &self.shared;
+        let slot = Arc::clone(&shared.sessions)
+            .try_acquire_owned()
+            .map_err(|_| TooManySessions(shared.max_sessions))?;
+        // The place in the mailbox for the closing is taken now, so that dropping a session never waits.
+        let closing = shared.mailbox.clone().reserve_owned().await.map_err(|_| Stopped)?;
+        let id = SessionId(shared.next_session.fetch_add(1, Ordering::Relaxed));
+        let outbox = Arc::new(Outbox::new(shared.session_backlog));
+        let open = Input::Open { session: id, feed: Feed::new(&outbox) };
+        shared.mailbox.send(open).await.map_err(|_| Stopped)?;
+        Ok(Session::new(id, shared.mailbox.clone(), closing, outbox, slot))
+    }
+
+    /// One call outside any session. Giving up the future does not give up the call.
+    ///
+    /// An acquire that is retried under the same client key is answered at its last call only.
+    pub async fn call(&self, call: Call) -> Result<Reply, Stopped> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.mailbox.send(Input::Unary { call, reply }).await.map_err(|_| Stopped)?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Asks the server to stop: at once if nothing is held, after `drain_timeout` at the latest.
+    pub fn drain(&self) {
+        self.shared.wanted.send_modify(|stage| *stage = (*stage).max(Stage::Draining));
+    }
+
+    pub fn drain_timeout(&self) -> Duration {
+        self.shared.drain_timeout
+    }
+
+    /// How far the server is on its way out.
+    pub fn stage(&self) -> watch::Receiver<Stage> {
+        self.shared.stage.clone()
+    }
+
+    /// The server's latest picture of itself; `None` until it made the first.
+    pub fn snapshot(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
+        self.shared.snapshot.clone()
+    }
+}
+
+/// Why no session was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    TooMany(#[from] TooManySessions),
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}

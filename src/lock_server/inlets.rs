@@ -1,0 +1,162 @@
+//! Where the actor's inputs come from. Chooses which comes next; handles none.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant as TokioInstant, Sleep, sleep_until};
+
+use super::checkpoints::Checkpoints;
+use super::clock;
+use super::handle::{Input, Stage};
+use super::journal_inbox::{JournalInbox, JournalNews};
+use super::ports::LinkInput;
+use super::start::StopError;
+use crate::replica::Position;
+use crate::time::Instant;
+
+/// Most inputs of clients in a batch: some 100 us of work.
+const CLIENT_BATCH: usize = 256;
+/// Most inputs of links in a batch: a message can carry hundreds of entries.
+const LINK_BATCH: usize = 32;
+
+/// What there is to do.
+pub(super) enum Wake {
+    Clients,
+    Links,
+    Journal,
+    Deadline,
+    Wanted,
+    Encoded(Position, Result<Vec<u8>, StopError>),
+}
+
+/// Whether new work is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taking {
+    All,
+    /// The disk is behind: first what it has.
+    NothingNew,
+}
+
+pub(super) struct Inlets {
+    mailbox: mpsc::Receiver<Input>,
+    links: mpsc::Receiver<LinkInput>,
+    journal: Arc<JournalInbox>,
+    wanted: watch::Receiver<Stage>,
+    clients: Batch<Input>,
+    link_inputs: Batch<LinkInput>,
+    alarm: Alarm,
+}
+
+/// Inputs taken together; the buffers are used again.
+struct Batch<T> {
+    taken: Vec<T>,
+    left: VecDeque<T>,
+    open: bool,
+}
+
+impl<T> Default for Batch<T> {
+    fn default() -> Batch<T> {
+        Batch { taken: Vec::new(), left: VecDeque::new(), open: true }
+    }
+}
+
+impl<T> Batch<T> {
+    /// Closed for good when nothing came.
+    fn took(&mut self, count: usize) {
+        self.open = count > 0;
+        self.left.extend(self.taken.drain(..));
+    }
+}
+
+impl Inlets {
+    pub(super) fn new(
+        mailbox: mpsc::Receiver<Input>,
+        links: mpsc::Receiver<LinkInput>,
+        journal: Arc<JournalInbox>,
+        wanted: watch::Receiver<Stage>,
+    ) -> Inlets {
+        let (clients, link_inputs) = (Batch::default(), Batch::default());
+        Inlets { mailbox, links, journal, wanted, clients, link_inputs, alarm: Alarm::default() }
+    }
+
+    /// Waits for something to do, at most until `deadline`. In no fixed order, so that no source can keep
+    /// another one waiting. Everything in here may be dropped while it waits.
+    pub(super) async fn next(
+        &mut self,
+        deadline: Instant,
+        taking: Taking,
+        checkpoints: &mut Checkpoints,
+    ) -> Wake {
+        let all = taking == Taking::All;
+        let alarm = self.alarm.at(deadline);
+        tokio::select! {
+            count = self.mailbox.recv_many(&mut self.clients.taken, CLIENT_BATCH), if all && self.clients.open => {
+                self.clients.took(count);
+                Wake::Clients
+            }
+            count = self.links.recv_many(&mut self.link_inputs.taken, LINK_BATCH), if all && self.link_inputs.open => {
+                self.link_inputs.took(count);
+                Wake::Links
+            }
+            () = self.journal.changed() => Wake::Journal,
+            () = alarm => {
+                self.alarm.rang();
+                Wake::Deadline
+            }
+            // That all handles are gone is a wish, too.
+            _ = self.wanted.changed(), if *self.wanted.borrow() == Stage::Running => Wake::Wanted,
+            (position, state) = checkpoints.encoded() => Wake::Encoded(position, state),
+        }
+    }
+
+    pub(super) fn next_client(&mut self) -> Option<Input> {
+        self.clients.left.pop_front()
+    }
+
+    pub(super) fn next_link(&mut self) -> Option<LinkInput> {
+        self.link_inputs.left.pop_front()
+    }
+
+    pub(super) fn journal_news(&mut self) -> JournalNews {
+        self.journal.take()
+    }
+
+    pub(super) async fn journal_changed(&self) {
+        self.journal.changed().await;
+    }
+}
+
+/// A timer that is set again only when the deadline is another one: the usual case is that it is not.
+struct Alarm {
+    set_to: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Default for Alarm {
+    fn default() -> Alarm {
+        Alarm { set_to: None, sleep: None }
+    }
+}
+
+impl Alarm {
+    fn at(&mut self, deadline: Instant) -> Pin<&mut Sleep> {
+        if self.set_to != Some(deadline) {
+            // The timer's clock stands still during suspend, ours does not: the deadline is then missed by as long,
+            // unless an input comes before. The machine copes with late ticks.
+            let left = deadline.saturating_since(clock::now().mono);
+            let at = TokioInstant::now() + left;
+            match &mut self.sleep {
+                Some(sleep) => sleep.as_mut().reset(at),
+                none => *none = Some(Box::pin(sleep_until(at))),
+            }
+            self.set_to = Some(deadline);
+        }
+        self.sleep.as_mut().expect("it was just set").as_mut()
+    }
+
+    fn rang(&mut self) {
+        self.set_to = None;
+    }
+}

@@ -1,0 +1,53 @@
+//! What the journal tells the actor: a cell instead of a queue, so that the journal's threads never wait and
+//! nothing piles up. Only the latest durable position counts, a failure ends everything, and there is one
+//! checkpoint at a time.
+
+use std::mem;
+use std::sync::{Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+
+use super::ports::{StoreError, StoreEvent};
+use crate::replica::Position;
+
+/// All that the journal said since the actor last looked.
+#[derive(Debug, Default)]
+pub(super) struct JournalNews {
+    /// The highest position that became durable.
+    pub durable: Option<Position>,
+    pub checkpoint_done: bool,
+    pub failed: Option<StoreError>,
+}
+
+#[derive(Debug, Default)]
+pub struct JournalInbox {
+    news: Mutex<JournalNews>,
+    changed: Notify,
+}
+
+impl JournalInbox {
+    /// Called by the journal's threads.
+    pub fn put(&self, event: StoreEvent) {
+        let mut news = self.lock();
+        match event {
+            StoreEvent::Durable(position) => news.durable = news.durable.max(Some(position)),
+            StoreEvent::CheckpointDone => news.checkpoint_done = true,
+            StoreEvent::Failed(error) => news.failed = Some(error),
+        }
+        drop(news);
+        self.changed.notify_one();
+    }
+
+    /// Until there is something new. May be dropped while it waits without losing anything.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(super) fn take(&self) -> JournalNews {
+        mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JournalNews> {
+        self.news.lock().expect("nothing panics while it holds the news")
+    }
+}

@@ -1,0 +1,56 @@
+//! Edge. One datacenter's [`Replica`](crate::replica::Replica) at work: the actor around it.
+//!
+//! ```text
+//!  Session, LockServerHandle --Input--> mailbox --.
+//!  links --LinkEvent----------------> mailbox ----+--> actor: handle(now, event), perform effects
+//!  journal --JournalEvent-----------> JournalInbox'         |         |         |
+//!  Session <--Output-- Outbox <-----------------------------'     journal     links
+//! ```
+//!
+//! The actor is one task on a thread of its own. It waits for whichever input comes first, hands it to the
+//! machine, performs what the machine wants done, and sleeps until the machine's next deadline. It never waits
+//! for a client, a peer or the disk: what goes to those is queued, every queue has a bound, and a bound that is
+//! reached ends the one who is slow (a session, a link) or stops the taking of inputs (a slow disk).
+//!
+//! **Start**: the journal is open and its records at hand; the machine is recovered from them; the thread
+//! starts; only then links are started (their events are queued until the actor looks) and the API listens.
+//! **Stop** (`drain`): the API goes on; acquires are refused; when nothing is held, or the time is up, the actor
+//! takes no more inputs, waits until all that was appended is durable and answers what waited for that, ends
+//! every session, shuts the links down, closes the journal, and returns.
+//!
+//! | file | job |
+//! |---|---|
+//! | `start.rs` | [`LockServer`]: recover, run, wait for the end |
+//! | `handle.rs`, `session.rs` | what the API holds: calls in |
+//! | `outbox.rs` | answers out, batched and bounded |
+//! | `inlets.rs`, `actor.rs` | choose an input; step |
+//! | `effects.rs` | perform |
+//! | `stopping.rs` | drain, last sync, end |
+//! | `callers.rs` | who waits for an answer |
+//! | `checkpoints.rs` | when to write state to disk |
+//! | `ports.rs`, `journal_inbox.rs` | what the actor needs of journal and links |
+//! | `clock.rs`, `options.rs`, `report.rs` | |
+
+mod actor;
+mod callers;
+mod checkpoints;
+mod clock;
+mod effects;
+mod handle;
+mod inlets;
+mod journal_inbox;
+mod options;
+mod outbox;
+mod ports;
+mod report;
+mod session;
+mod start;
+mod stopping;
+
+pub use handle::{LockServerHandle, OpenError, Snapshot, Stage, Stopped, TooManySessions};
+pub use journal_inbox::JournalInbox;
+pub use options::LockServerOptions;
+pub use outbox::{End, Output};
+pub use ports::{LinkInput, LinkTraffic, Links, Machine, Store, StoreError, StoreEvent};
+pub use session::Session;
+pub use start::{LockServer, Parts, StartError, StopError, recover};

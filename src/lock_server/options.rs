@@ -1,0 +1,37 @@
+//! Options of the actor.
+
+use std::time::Duration;
+
+/// What a process may choose about its actor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockServerOptions {
+    /// Most sessions (streams of clients) at a time. Default 16 384; further ones are refused. Each costs some
+    /// 1 KiB while idle and up to `session_backlog` bytes while its client does not read.
+    pub max_sessions: usize,
+    /// Most inputs that wait for the actor, besides one per session. Default 4 096. Beyond, clients are not read
+    /// until there is room. Raising it lengthens the wait in an overloaded server, and little else.
+    pub mailbox: usize,
+    /// About how many bytes of answers wait for a client that does not read; beyond, its session is closed.
+    /// Default 16 MiB: some 100 000 grants.
+    pub session_backlog: usize,
+    /// A checkpoint is written when the journal has grown by this many bytes since the last. Default 64 MiB.
+    /// Raising it writes less and makes a restart slower (some 100 MiB of journal are read in a second).
+    pub checkpoint_after: u64,
+    /// While more bytes than this wait for the disk, no inputs are taken. Default 64 MiB.
+    pub max_journal_backlog: u64,
+    /// How long a drain waits for what is held to be released. Default 10 s.
+    pub drain_timeout: Duration,
+}
+
+impl Default for LockServerOptions {
+    fn default() -> LockServerOptions {
+        LockServerOptions {
+            max_sessions: 16_384,
+            mailbox: 4_096,
+            session_backlog: 16 << 20,
+            checkpoint_after: 64 << 20,
+            max_journal_backlog: 64 << 20,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}

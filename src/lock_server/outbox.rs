@@ -1,0 +1,215 @@
+//! What a session is told: a queue from the actor to one reader.
+//!
+//! A channel would wake its reader at each answer, and the reader would take answers one by one. The actor
+//! instead fills the outboxes of a whole batch of inputs first and wakes each reader once; a reader takes all
+//! there is by swapping two queues, so in a steady state nothing is allocated.
+//!
+//! Bounded in bytes, about: a reader that does not keep up is cut off, everybody else goes on.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::replica::Notice;
+use crate::replica::call::{LockDescription, Refusal, Reply};
+
+/// Something a session is told.
+#[derive(Debug, PartialEq)]
+pub enum Output {
+    /// The answer to the call with that tag.
+    Reply { tag: u64, reply: Reply },
+    /// Unasked.
+    Notice(Notice),
+    /// Unasked: no acquires from now on; the server stops after at most `timeout`.
+    Draining { timeout: Duration },
+}
+
+/// Why there is nothing more for a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    #[error("the client does not read its answers")]
+    SlowReader,
+    #[error("the server has stopped")]
+    Stopped,
+}
+
+/// The reader's side, and what both sides share. See the top of this file.
+pub(super) struct Outbox {
+    capacity: usize,
+    shared: Mutex<Shared>,
+}
+
+struct Shared {
+    queue: VecDeque<Output>,
+    weight: usize,
+    end: Option<End>,
+    reader: Option<Waker>,
+}
+
+/// The actor's side of an outbox. However it goes away, the reader hears of it.
+pub(super) struct Feed(Arc<Outbox>);
+
+impl Feed {
+    pub(super) fn new(outbox: &Arc<Outbox>) -> Feed {
+        Feed(Arc::clone(outbox))
+    }
+
+    pub(super) fn outbox(&self) -> &Arc<Outbox> {
+        &self.0
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.0.end(End::Stopped);
+    }
+}
+
+/// There was no room: the outbox has ended, and what was queued is gone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+impl Outbox {
+    /// Holds about `capacity` bytes.
+    pub(super) fn new(capacity: usize) -> Outbox {
+        let shared = Shared { queue: VecDeque::new(), weight: 0, end: None, reader: None };
+        Outbox { capacity, shared: Mutex::new(shared) }
+    }
+
+    /// Queues this; [`Outbox::wake`] tells the reader. Whether it was the first since the reader looked.
+    pub(super) fn push(&self, output: Output) -> Result<bool, Full> {
+        let mut shared = self.lock();
+        if shared.end.is_some() {
+            return Ok(false);
+        }
+        shared.weight += output.weight();
+        if shared.weight > self.capacity {
+            // The reader is told why instead of what it did not read.
+            shared.queue = VecDeque::new();
+            shared.end = Some(End::SlowReader);
+            return Err(Full);
+        }
+        shared.queue.push_back(output);
+        Ok(shared.queue.len() == 1)
+    }
+
+    /// Wakes the reader if it waits.
+    pub(super) fn wake(&self) {
+        let reader = self.lock().reader.take();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// Nothing follows what is queued. The first reason counts.
+    fn end(&self, end: End) {
+        self.lock().end.get_or_insert(end);
+        self.wake();
+    }
+
+    /// Takes all that is queued into `taken`, which is empty.
+    pub(super) fn poll_take(
+        &self,
+        cx: &mut Context<'_>,
+        taken: &mut VecDeque<Output>,
+    ) -> Poll<Result<(), End>> {
+        debug_assert!(taken.is_empty(), "a reader looks for more when it has none");
+        let mut shared = self.lock();
+        if !shared.queue.is_empty() {
+            mem::swap(&mut shared.queue, taken);
+            shared.weight = 0;
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(end) = shared.end {
+            return Poll::Ready(Err(end));
+        }
+        match &mut shared.reader {
+            Some(reader) => reader.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().expect("nothing panics while it holds an outbox")
+    }
+}
+
+impl Output {
+    /// About how many bytes this takes, in memory and on the wire.
+    fn weight(&self) -> usize {
+        const BASE: usize = 160;
+        match self {
+            Output::Reply { reply: Reply::Refused(Refusal::TimedOut(locks)), .. } => {
+                BASE + locks.iter().map(LockDescription::weight).sum::<usize>()
+            }
+            Output::Reply { reply: Reply::Reclaimed { kept, lost }, .. } => {
+                BASE + 16 * (kept.len() + lost.len())
+            }
+            _ => BASE,
+        }
+    }
+}
+
+impl LockDescription {
+    /// About how many bytes this takes, in memory and on the wire.
+    pub(crate) fn weight(&self) -> usize {
+        let holders: usize = self.holders.iter().map(|holder| 80 + holder.label.len()).sum();
+        let label = |label: &Option<_>| label.as_ref().map_or(0, |label: &Arc<str>| label.len());
+        let waiters: usize = self.waiters.iter().map(|waiter| 80 + label(&waiter.label)).sum();
+        64 + self.lock.as_bytes().len() + 8 * self.owners.len() + holders + waiters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn released(tag: u64) -> Output {
+        Output::Reply { tag, reply: Reply::Released }
+    }
+
+    fn take(outbox: &Outbox) -> Poll<Result<VecDeque<Output>, End>> {
+        let mut taken = VecDeque::new();
+        outbox.poll_take(&mut Context::from_waker(Waker::noop()), &mut taken).map_ok(|()| taken)
+    }
+
+    #[test]
+    fn a_reader_takes_all_there_is_in_order() {
+        let outbox = Outbox::new(1 << 20);
+        assert_eq!(take(&outbox), Poll::Pending);
+        assert_eq!((outbox.push(released(1)), outbox.push(released(2))), (Ok(true), Ok(false)));
+        assert_eq!(take(&outbox), Poll::Ready(Ok(VecDeque::from([released(1), released(2)]))));
+        assert_eq!(take(&outbox), Poll::Pending);
+    }
+
+    #[test]
+    fn an_end_comes_after_what_was_queued() {
+        let outbox = Arc::new(Outbox::new(1 << 20));
+        let feed = Feed::new(&outbox);
+        assert_eq!(outbox.push(released(1)), Ok(true));
+        drop(feed);
+        assert_eq!(outbox.push(released(2)), Ok(false), "too late, and no harm");
+        assert_eq!(take(&outbox), Poll::Ready(Ok(VecDeque::from([released(1)]))));
+        assert_eq!(take(&outbox), Poll::Ready(Err(End::Stopped)));
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_is_cut_off() {
+        let outbox = Outbox::new(1000);
+        let pushed = (0..).take_while(|tag| outbox.push(released(*tag)).is_ok()).count();
+        assert!((1..=10).contains(&pushed), "{pushed} answers fit 1000 bytes");
+        assert_eq!(take(&outbox), Poll::Ready(Err(End::SlowReader)));
+    }
+
+    #[test]
+    fn room_comes_back_when_the_reader_reads() {
+        let outbox = Outbox::new(1000);
+        for tag in 0..1000 {
+            assert_eq!(outbox.push(released(tag)), Ok(true));
+            assert!(take(&outbox).is_ready());
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What an operator is told: one line in the log for each report of the machine.
+
+use crate::replica::Report;
+use crate::replica::call::Phase;
+
+pub(super) fn log(report: &Report) {
+    match report {
+        Report::PhaseChanged(phase) => log_phase(*phase),
+        Report::PeerReachable { peer, reachable: true } => tracing::info!(%peer, "datacenter reachable"),
+        Report::PeerReachable { peer, reachable: false } => {
+            tracing::warn!(%peer, "datacenter unreachable: requests that need it wait, others go on");
+        }
+        Report::ClockDrifts { peer, ahead_ms } => {
+            tracing::warn!(%peer, ahead_ms, "clocks drift apart: check time synchronisation");
+        }
+        Report::EntryTooFarAhead { peer, dc, seq, ahead_ms } => {
+            tracing::warn!(%peer, %dc, seq, ahead_ms, "an entry of the future waits: check the clocks");
+        }
+        Report::ClockSkew { active: true } => {
+            tracing::error!(
+                "our clock is far ahead of most others: no locks move from here until it is right"
+            );
+        }
+        Report::ClockSkew { active: false } => tracing::info!("our clock agrees with most others again"),
+        Report::WallClockJumped { ahead_ms } => {
+            tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
+        }
+        Report::LeaseExpired { lease, held, waiting } => {
+            tracing::info!(%lease, held, waiting, "lease expired");
+        }
+        Report::OwnLogBehind { ours, theirs } => {
+            tracing::error!(
+                ours,
+                theirs,
+                "others know more of our log than we do: read-only until it is here"
+            );
+        }
+    }
+}
+
+fn log_phase(phase: Phase) {
+    match phase {
+        Phase::Starting => tracing::info!("starting"),
+        Phase::ReadOnly => tracing::warn!("read-only: our own log is behind"),
+        Phase::Grace { leases } => tracing::info!(leases, "waiting for clients to reclaim their locks"),
+        Phase::Serving => tracing::info!("serving"),
+    }
+}

@@ -1,0 +1,171 @@
+//! Start of a lock server: recover, run on a thread of its own, wait for the end.
+
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+
+use super::actor::{Actor, Showing};
+use super::callers::{Callers, FIRST_CLIENT};
+use super::checkpoints::Checkpoints;
+use super::clock;
+use super::effects::Outlets;
+use super::handle::{LockServerHandle, Shared, Stage};
+use super::inlets::Inlets;
+use super::journal_inbox::JournalInbox;
+use super::options::LockServerOptions;
+use super::ports::{LinkInput, Links, Machine, Store, StoreError};
+use crate::names::DcSet;
+use crate::replica::{Checkpoint, Position, Record, RecoveryError, Replica, ReplicaConfig};
+use crate::wire::{self, WireError};
+
+/// Why a lock server did not start. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(
+        "the checkpoint in the data directory cannot be read ({0}): another release wrote it, or it is damaged"
+    )]
+    Checkpoint(#[source] WireError),
+    #[error(
+        "record {} of the journal cannot be read ({source}): another release wrote it, or it is damaged",
+        position.0
+    )]
+    Record { position: Position, source: WireError },
+    #[error("the data directory does not fit this server: {0}")]
+    Recovery(#[from] RecoveryError),
+    #[error("no thread for the lock server: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// Why a lock server stopped without being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum StopError {
+    #[error("the journal failed, so nothing more can be promised: {0}")]
+    Journal(#[source] StoreError),
+    #[error("the disk did not take the last records within {0:?}")]
+    LastSync(Duration),
+    #[error("this is a bug in geolock: a record cannot be encoded: {0}")]
+    Encode(#[source] WireError),
+}
+
+/// The datacenter that a data directory amounts to, with the position of its last record.
+pub fn recover(
+    config: ReplicaConfig,
+    checkpoint: Option<&[u8]>,
+    records: impl IntoIterator<Item = (Position, Vec<u8>)>,
+) -> Result<(Replica, Position), StartError> {
+    let checkpoint: Option<Checkpoint> =
+        checkpoint.map(wire::decode_checkpoint).transpose().map_err(StartError::Checkpoint)?;
+    let mut last = checkpoint.as_ref().map_or(Position(0), |checkpoint| checkpoint.position);
+    let mut unreadable = None;
+    let readable = records.into_iter().map_while(|(position, bytes)| {
+        match wire::decode::<Record>("journal record", &bytes) {
+            Ok(record) => {
+                last = position;
+                Some((position, record))
+            }
+            Err(source) => {
+                unreadable = Some(StartError::Record { position, source });
+                None
+            }
+        }
+    });
+    let recovered = Replica::recover(config, clock::now(), checkpoint, readable);
+    match unreadable {
+        Some(error) => Err(error),
+        None => Ok((recovered?, last)),
+    }
+}
+
+/// A running lock server.
+pub struct LockServer {
+    handle: LockServerHandle,
+    ended: oneshot::Receiver<Result<(), StopError>>,
+    thread: thread::JoinHandle<()>,
+}
+
+/// What a lock server is made of. `last` is the position of the last record that `machine` knows.
+pub struct Parts<M, S, L> {
+    pub machine: M,
+    pub last: Position,
+    pub store: S,
+    pub journal: Arc<JournalInbox>,
+    pub links: L,
+    pub link_inputs: mpsc::Receiver<LinkInput>,
+}
+
+impl LockServer {
+    /// Starts the actor on a thread of its own called `name`.
+    pub fn start<M: Machine, S: Store, L: Links>(
+        name: &str,
+        options: LockServerOptions,
+        parts: Parts<M, S, L>,
+    ) -> Result<LockServer, StartError> {
+        // Each open session keeps a place for its closing.
+        let (mailbox, inputs) = mpsc::channel(options.max_sessions + options.mailbox);
+        let (wanted, wanted_by_actor) = watch::channel(Stage::Running);
+        let (stage, stage_for_handles) = watch::channel(Stage::Running);
+        let (snapshot, snapshot_for_handles) = watch::channel(None);
+        let shared = Shared {
+            mailbox,
+            sessions: Arc::new(Semaphore::new(options.max_sessions)),
+            max_sessions: options.max_sessions,
+            session_backlog: options.session_backlog,
+            drain_timeout: options.drain_timeout,
+            next_session: AtomicU64::new(FIRST_CLIENT),
+            wanted,
+            stage: stage_for_handles,
+            snapshot: snapshot_for_handles,
+        };
+        let now = clock::now();
+        let actor = Actor {
+            machine: parts.machine,
+            inlets: Inlets::new(inputs, parts.link_inputs, parts.journal, wanted_by_actor),
+            outlets: Outlets {
+                store: parts.store,
+                links: parts.links,
+                callers: Callers::default(),
+                closing: DcSet::EMPTY,
+                appended: parts.last,
+                durable: parts.last,
+                own_status: None,
+            },
+            checkpoints: Checkpoints::default(),
+            showing: Showing { stage, snapshot, next: now.mono, inputs: 0, wakeups: 0 },
+            options,
+            now,
+            drained_by: None,
+        };
+        let (end, ended) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(StartError::Thread)?;
+        let thread = thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                // Nobody may want to know.
+                end.send(runtime.block_on(actor.run())).ok();
+            })
+            .map_err(StartError::Thread)?;
+        Ok(LockServer { handle: LockServerHandle { shared: Arc::new(shared) }, ended, thread })
+    }
+
+    pub fn handle(&self) -> LockServerHandle {
+        self.handle.clone()
+    }
+
+    /// Waits until the server has stopped. Panics if it did.
+    pub async fn stopped(self) -> Result<(), StopError> {
+        let ended = self.ended.await;
+        // It has nothing left to do, so this does not block.
+        if let Err(panic) = self.thread.join() {
+            resume_unwind(panic);
+        }
+        ended.expect("the thread sends how it ended unless it panics")
+    }
+}

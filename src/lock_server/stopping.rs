@@ -1,0 +1,43 @@
+//! The end of the actor: last sync, goodbye to everybody.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::actor::Actor;
+use super::clock;
+use super::handle::Stage;
+use super::ports::{Links, Machine, Store};
+use super::start::StopError;
+
+/// How long the disk may take for what was appended last.
+const LAST_SYNC: Duration = Duration::from_secs(30);
+
+impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
+    /// Ends everything in order. After an error of the journal nothing more is written or answered.
+    pub(super) async fn stop(mut self, driven: Result<(), StopError>) -> Result<(), StopError> {
+        let synced = match driven {
+            Ok(()) => self.last_sync().await,
+            Err(error) => Err(error),
+        };
+        self.outlets.callers.wake();
+        self.outlets.callers.end_all();
+        self.outlets.links.shutdown().await;
+        let closed = self.outlets.store.close().map_err(StopError::Journal);
+        self.showing.stage.send_replace(Stage::Stopped);
+        synced.and(closed)
+    }
+
+    /// Until all that was appended is durable, and all that waited for that is answered.
+    async fn last_sync(&mut self) -> Result<(), StopError> {
+        let synced = timeout(LAST_SYNC, async {
+            while self.outlets.durable < self.outlets.appended {
+                self.inlets.journal_changed().await;
+                self.now = clock::now();
+                self.on_journal()?;
+            }
+            Ok(())
+        });
+        synced.await.unwrap_or(Err(StopError::LastSync(LAST_SYNC)))
+    }
+}
