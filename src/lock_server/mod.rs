@@ -47,6 +47,11 @@ mod session;
 mod start;
 mod stopping;
 
+#[cfg(test)]
+pub(crate) mod fakes;
+#[cfg(test)]
+mod tests;
+
 pub use handle::{LockServerHandle, OpenError, Snapshot, Stage, Stopped, TooManySessions};
 pub use journal_inbox::JournalInbox;
 pub use options::LockServerOptions;

@@ -1,0 +1,324 @@
+//! A machine, a journal and links that do little, and show what was done with them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::{
+    JournalInbox, LinkInput, LinkTraffic, Links, LockServer, LockServerOptions, Machine, Parts, Store,
+    StoreError, StoreEvent,
+};
+use crate::crdt::{Ownership, VersionVector};
+use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
+use crate::replica::call::{Acquire, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status};
+use crate::replica::{Checkpoint, Effect, Event, Message, Position, Record};
+use crate::time::{Instant, Now, Timestamp};
+
+pub(crate) fn dc(id: u8) -> DcId {
+    DcId::new(id).expect("a small id")
+}
+
+pub(crate) fn name(text: &str) -> LockName {
+    LockName::try_from(text).expect("a test name is valid")
+}
+
+/// What happened, for tests to look at.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub events: Vec<Event>,
+    pub sent: Vec<(DcId, bool)>,
+    pub closed_links: Vec<(DcId, String)>,
+    pub checkpoints: Vec<Position>,
+    pub store_closed: bool,
+    pub links_shut_down: bool,
+}
+
+/// A lock server of fakes.
+pub(crate) struct Rig {
+    pub server: LockServer,
+    pub journal: Arc<JournalInbox>,
+    pub links: mpsc::Sender<LinkInput>,
+    seen: Arc<Mutex<Seen>>,
+    disk: Arc<Mutex<Disk>>,
+}
+
+#[derive(Default)]
+struct Disk {
+    appended: Position,
+    backlog: u64,
+    since_checkpoint: u64,
+}
+
+/// When records become durable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Syncs {
+    AtOnce,
+    /// [`Rig::sync`] does it.
+    WhenTold,
+}
+
+impl Rig {
+    pub(crate) fn start(options: LockServerOptions, syncs: Syncs) -> Rig {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let disk = Arc::new(Mutex::new(Disk::default()));
+        let journal = Arc::new(JournalInbox::default());
+        let (links, link_inputs) = mpsc::channel(16);
+        let parts = Parts {
+            machine: FakeMachine::new(Arc::clone(&seen)),
+            last: Position(0),
+            store: FakeStore {
+                disk: Arc::clone(&disk),
+                journal: Arc::clone(&journal),
+                syncs,
+                seen: Arc::clone(&seen),
+            },
+            journal: Arc::clone(&journal),
+            links: FakeLinks(Arc::clone(&seen)),
+            link_inputs,
+        };
+        let server = LockServer::start("test", options, parts).expect("there are threads");
+        Rig { server, journal, links, seen, disk }
+    }
+
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("no test panics while it looks")
+    }
+
+    pub(crate) fn watch(&self) -> Arc<Mutex<Seen>> {
+        Arc::clone(&self.seen)
+    }
+
+    /// Makes durable what was appended so far.
+    pub(crate) fn sync(&self) {
+        let mut disk = self.disk.lock().expect("no test panics while it looks");
+        disk.backlog = 0;
+        self.journal.put(StoreEvent::Durable(disk.appended));
+    }
+
+    /// Calls that change nothing, until what was done before them is seen.
+    pub(crate) async fn settle(&self, done: impl Fn(&Seen) -> bool) {
+        while !done(&self.seen()) {
+            self.server.handle().call(Call::Status).await.expect("the server runs");
+        }
+    }
+}
+
+/// Grants everything at once, but answers leases when they are durable, and locks whose name starts with `wait`
+/// when they are cancelled.
+struct FakeMachine {
+    seen: Arc<Mutex<Seen>>,
+    effects: VecDeque<Effect>,
+    last: Position,
+    /// Answers and the positions that they wait for.
+    committing: VecDeque<(Position, CallId, Reply)>,
+    waiting: Vec<(CallId, u64)>,
+    counts: Counts,
+    draining: bool,
+}
+
+impl FakeMachine {
+    fn new(seen: Arc<Mutex<Seen>>) -> FakeMachine {
+        FakeMachine {
+            seen,
+            effects: VecDeque::new(),
+            last: Position(0),
+            committing: VecDeque::new(),
+            waiting: Vec::new(),
+            counts: Counts::default(),
+            draining: false,
+        }
+    }
+
+    fn reply(&mut self, call: CallId, reply: Reply) {
+        self.effects.push_back(Effect::Reply { call, reply });
+    }
+
+    fn on_call(&mut self, call: CallId, request: Call) {
+        match request {
+            Call::OpenLease { ttl, .. } => {
+                self.last.0 += 1;
+                let lease = LeaseId::new(dc(0), self.last.0);
+                let record = Record::LeaseEnded { lease };
+                self.effects.push_back(Effect::Persist { position: self.last, record });
+                self.committing.push_back((self.last, call, Reply::LeaseOpened { lease, ttl }));
+            }
+            Call::Acquire(acquire) => self.acquire(call, acquire),
+            Call::Release { .. } => {
+                self.counts.held -= 1;
+                self.reply(call, Reply::Released);
+            }
+            Call::Cancel { .. } => {
+                if let Some((waiting, _)) = self.waiting.pop() {
+                    self.reply(waiting, Reply::Refused(Refusal::Cancelled));
+                }
+                self.reply(call, Reply::Released);
+            }
+            Call::KeepAlive { .. } => self.reply(call, Reply::Renewed { ttl: Duration::from_secs(10) }),
+            Call::CloseLease { .. } => self.reply(call, Reply::LeaseClosed),
+            Call::AttachLease { .. } => {
+                self.reply(call, Reply::LeaseAttached { ttl: Duration::from_secs(10), reclaim: true });
+            }
+            Call::Reclaim { held, .. } => {
+                let kept = held.iter().map(|held| held.request).collect();
+                self.reply(call, Reply::Reclaimed { kept, lost: vec![] });
+            }
+            Call::Status => {
+                let status = self.status();
+                self.reply(call, Reply::Status(Box::new(status)));
+            }
+            Call::List { .. } => self.reply(call, Reply::Listed { locks: vec![], next: None }),
+            // A bug of the machine, for the tests of how bugs end.
+            Call::Describe { .. } => panic!("this machine cannot describe"),
+        }
+    }
+
+    fn acquire(&mut self, call: CallId, acquire: Acquire) {
+        let (lock, _): &(LockName, Mode) = &acquire.wants.locks()[0];
+        let exhausted =
+            Refusal::ResourceExhausted { limit: Limit::Leases, retry_after: Duration::from_millis(1500) };
+        match lock.as_bytes() {
+            _ if self.draining => self.reply(call, Reply::Refused(Refusal::Draining)),
+            b"full" => self.reply(call, Reply::Refused(exhausted)),
+            [b'w', b'a', b'i', b't', ..] => self.waiting.push((call, acquire.key.unwrap_or(0))),
+            _ => {
+                self.counts.held += 1;
+                self.counts.grants += 1;
+                let request = RequestId { dc: dc(0), n: self.counts.grants };
+                let token = FencingToken(self.counts.grants);
+                let snapshot = Arc::new(VersionVector::default());
+                self.reply(call, Reply::Granted(Grant { request, token, snapshot }));
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            dc: dc(0),
+            phase: Phase::Serving,
+            draining: self.draining,
+            clock_skew: false,
+            applied: VersionVector::default(),
+            durable: VersionVector::default(),
+            peers: vec![],
+            counts: self.counts,
+        }
+    }
+}
+
+impl Machine for FakeMachine {
+    fn handle(&mut self, _now: Now, event: Event) {
+        let own = matches!(&event, Event::Client { request: Call::Status, .. } | Event::Tick);
+        if !own {
+            self.seen.lock().expect("no test panics while it looks").events.push(event.clone());
+        }
+        match event {
+            Event::Client { call, request } => self.on_call(call, request),
+            Event::Durable { position } => {
+                while self.committing.front().is_some_and(|(at, ..)| *at <= position) {
+                    let (_, call, reply) = self.committing.pop_front().expect("it was just seen");
+                    self.reply(call, reply);
+                }
+            }
+            Event::LinkUp { peer } => {
+                let message = Message::HeldBack { durable: VersionVector::default() };
+                self.effects.push_back(Effect::Send { peer, message });
+            }
+            Event::Drain => self.draining = true,
+            _ => {}
+        }
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            position: self.last,
+            members: DcSet::only(dc(0)),
+            clock: Timestamp::ZERO,
+            n: 1,
+            applied: VersionVector::default(),
+            last_stamps: vec![],
+            ownership: Ownership::new(0),
+            requests: vec![],
+            leases: vec![],
+            log: vec![],
+        }
+    }
+}
+
+struct FakeStore {
+    disk: Arc<Mutex<Disk>>,
+    journal: Arc<JournalInbox>,
+    syncs: Syncs,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl FakeStore {
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().expect("no test panics while it looks")
+    }
+}
+
+impl Store for FakeStore {
+    fn append(&mut self, position: Position, record: &[u8]) {
+        let mut disk = self.disk();
+        disk.appended = position;
+        disk.since_checkpoint += record.len() as u64;
+        match self.syncs {
+            Syncs::AtOnce => self.journal.put(StoreEvent::Durable(position)),
+            Syncs::WhenTold => disk.backlog += record.len() as u64,
+        }
+    }
+
+    fn checkpoint(&mut self, position: Position, _state: Vec<u8>) {
+        self.disk().since_checkpoint = 0;
+        self.seen.lock().expect("no test panics while it looks").checkpoints.push(position);
+    }
+
+    fn bytes_since_checkpoint(&self) -> u64 {
+        self.disk().since_checkpoint
+    }
+
+    fn backlog_bytes(&self) -> u64 {
+        self.disk().backlog
+    }
+
+    fn close(self) -> Result<(), StoreError> {
+        self.seen.lock().expect("no test panics while it looks").store_closed = true;
+        Ok(())
+    }
+}
+
+struct FakeLinks(Arc<Mutex<Seen>>);
+
+impl FakeLinks {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().expect("no test panics while it looks")
+    }
+}
+
+impl Links for FakeLinks {
+    fn send(&mut self, peer: DcId, urgent: bool, _message: Vec<u8>) {
+        self.seen().sent.push((peer, urgent));
+    }
+
+    fn close(&mut self, peer: DcId, reason: &str) {
+        self.seen().closed_links.push((peer, reason.to_owned()));
+    }
+
+    fn traffic(&self) -> Vec<LinkTraffic> {
+        vec![]
+    }
+
+    async fn shutdown(self) {
+        self.seen().links_shut_down = true;
+    }
+}

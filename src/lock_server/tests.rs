@@ -1,0 +1,291 @@
+//! The actor with a machine, a journal and links that do little: what it does itself.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::fakes::{Rig, Syncs, dc, name};
+use super::handle::OpenError;
+use super::{End, LinkInput, LockServerOptions, Output, Session, Stage, StopError, Stopped, StoreEvent};
+use crate::causal_log::Wants;
+use crate::crdt::VersionVector;
+use crate::names::{LeaseId, Mode, Secret};
+use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
+use crate::replica::{Event, Message, Position};
+use crate::wire;
+
+fn acquire(lock: &str) -> Call {
+    Call::Acquire(Acquire {
+        lease: LeaseId::new(dc(0), 1),
+        proof: Proof::Attached,
+        key: Some(1),
+        wants: Wants::all(vec![(name(lock), Mode::Exclusive)]).expect("one lock"),
+        wait: Wait::Forever,
+        label: "test".into(),
+    })
+}
+
+fn release() -> Call {
+    Call::Release { lease: LeaseId::new(dc(0), 1), proof: Proof::Attached, target: Target::Key(1) }
+}
+
+fn open_lease() -> Call {
+    Call::OpenLease {
+        secret: Secret::new([7; 16]),
+        ttl: Duration::from_secs(10),
+        on_disconnect: OnDisconnect::Keep,
+    }
+}
+
+async fn reply(session: &mut Session) -> (u64, Reply) {
+    match session.next().await {
+        Ok(Output::Reply { tag, reply }) => (tag, reply),
+        other => panic!("a reply was expected, this is {other:?}"),
+    }
+}
+
+fn started(syncs: Syncs) -> Rig {
+    Rig::start(LockServerOptions::default(), syncs)
+}
+
+#[tokio::test]
+async fn calls_of_a_session_are_answered_with_their_tags() {
+    let rig = started(Syncs::AtOnce);
+    let mut session = rig.server.handle().open_session().await.expect("there is room");
+    for tag in 1..=1000 {
+        session.call(tag, acquire("a")).await.expect("the server runs");
+    }
+    for tag in 1..=1000 {
+        let (answered, answer) = reply(&mut session).await;
+        assert_eq!(answered, tag);
+        assert!(matches!(answer, Reply::Granted(grant) if grant.token.0 == tag));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_depends_on_the_disk_waits_for_it_and_no_other_does() {
+    let rig = started(Syncs::WhenTold);
+    let mut session = rig.server.handle().open_session().await.expect("there is room");
+    session.call(1, open_lease()).await.expect("the server runs");
+    session.call(2, acquire("a")).await.expect("the server runs");
+    assert_eq!(reply(&mut session).await.0, 2);
+    rig.sync();
+    assert_eq!(reply(&mut session).await.0, 1);
+}
+
+#[tokio::test]
+async fn unary_calls_are_answered() {
+    let rig = started(Syncs::AtOnce);
+    let answer = rig.server.handle().call(open_lease()).await;
+    assert!(matches!(answer, Ok(Reply::LeaseOpened { .. })));
+}
+
+#[tokio::test]
+async fn a_session_that_is_dropped_is_closed_after_its_calls() {
+    let rig = started(Syncs::AtOnce);
+    let mut session = rig.server.handle().open_session().await.expect("there is room");
+    session.call(1, acquire("a")).await.expect("the server runs");
+    drop(session);
+    rig.settle(|seen| seen.events.len() >= 2).await;
+    assert!(matches!(rig.seen().events[..], [Event::Client { .. }, Event::SessionClosed { .. }]));
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off_alone() {
+    let rig = Rig::start(
+        LockServerOptions { session_backlog: 4_000, ..LockServerOptions::default() },
+        Syncs::AtOnce,
+    );
+    let handle = rig.server.handle();
+    let mut slow = handle.open_session().await.expect("there is room");
+    let mut other = handle.open_session().await.expect("there is room");
+    for tag in 1..=1000 {
+        slow.call(tag, acquire("a")).await.expect("the server runs");
+    }
+    other.call(1, acquire("a")).await.expect("the server runs");
+    assert_eq!(reply(&mut other).await.0, 1);
+    assert_eq!(slow.next().await, Err(End::SlowReader));
+    let closed = |event: &&Event| matches!(event, Event::SessionClosed { .. });
+    assert_eq!(rig.seen().events.iter().filter(closed).count(), 1);
+    drop(slow);
+    other.call(2, acquire("a")).await.expect("the server runs");
+    assert_eq!(reply(&mut other).await.0, 2);
+    assert_eq!(rig.seen().events.iter().filter(closed).count(), 1, "it is closed once");
+}
+
+#[tokio::test]
+async fn sessions_are_limited_and_places_come_back() {
+    let rig =
+        Rig::start(LockServerOptions { max_sessions: 1, ..LockServerOptions::default() }, Syncs::AtOnce);
+    let handle = rig.server.handle();
+    let session = handle.open_session().await.expect("there is room for one");
+    assert!(matches!(handle.open_session().await, Err(OpenError::TooMany(_))));
+    drop(session);
+    assert!(handle.open_session().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_drain_ends_when_nothing_is_held() {
+    let rig = started(Syncs::AtOnce);
+    let handle = rig.server.handle();
+    let mut session = handle.open_session().await.expect("there is room");
+    session.call(1, acquire("a")).await.expect("the server runs");
+    assert!(matches!(reply(&mut session).await, (1, Reply::Granted(_))));
+    handle.drain();
+    assert!(matches!(session.next().await, Ok(Output::Draining { .. })));
+    session.call(2, acquire("b")).await.expect("the server still runs");
+    assert_eq!(reply(&mut session).await, (2, Reply::Refused(Refusal::Draining)));
+    let mut late = handle.open_session().await.expect("sessions are still opened");
+    assert!(matches!(late.next().await, Ok(Output::Draining { .. })));
+    session.call(3, release()).await.expect("the server still runs");
+    assert_eq!(reply(&mut session).await, (3, Reply::Released));
+    assert_eq!(session.next().await, Err(End::Stopped));
+    assert_eq!(late.next().await, Err(End::Stopped));
+    assert_eq!(*handle.stage().borrow(), Stage::Stopped);
+    let seen = rig.watch();
+    assert!(rig.server.stopped().await.is_ok());
+    let seen = seen.lock().expect("nobody panicked");
+    assert!(seen.store_closed && seen.links_shut_down);
+    assert_eq!(handle.call(Call::Status).await, Err(Stopped));
+    assert!(matches!(handle.open_session().await, Err(OpenError::Stopped(_))));
+}
+
+#[tokio::test]
+async fn a_drain_ends_after_its_timeout_with_what_waits_for_the_disk() {
+    let options = LockServerOptions { drain_timeout: Duration::ZERO, ..LockServerOptions::default() };
+    let rig = Rig::start(options, Syncs::WhenTold);
+    let handle = rig.server.handle();
+    let mut session = handle.open_session().await.expect("there is room");
+    session.call(1, acquire("a")).await.expect("the server runs");
+    assert_eq!(reply(&mut session).await.0, 1);
+    session.call(2, open_lease()).await.expect("the server runs");
+    rig.settle(|seen| seen.events.len() >= 2).await;
+    handle.drain();
+    assert!(matches!(session.next().await, Ok(Output::Draining { .. })));
+    rig.sync();
+    assert!(matches!(reply(&mut session).await, (2, Reply::LeaseOpened { .. })));
+    assert_eq!(session.next().await, Err(End::Stopped));
+    assert!(rig.server.stopped().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_failed_journal_stops_the_server() {
+    let rig = started(Syncs::WhenTold);
+    let handle = rig.server.handle();
+    let mut session = handle.open_session().await.expect("there is room");
+    session.call(1, open_lease()).await.expect("the server runs");
+    rig.settle(|seen| seen.events.len() == 1).await;
+    rig.journal.put(StoreEvent::Failed("no space left on device".into()));
+    assert_eq!(session.next().await, Err(End::Stopped), "and no answer to what is not durable");
+    let Err(StopError::Journal(error)) = rig.server.stopped().await else { panic!("it was the journal") };
+    assert_eq!(error.to_string(), "no space left on device");
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_closes_its_link_and_no_other() {
+    let rig = started(Syncs::AtOnce);
+    let heartbeat = Message::HeldBack { durable: VersionVector::default() };
+    let good = Bytes::from(wire::encode("message", &heartbeat).expect("it is small"));
+    let received = |peer, message: &Bytes| LinkInput::Received { peer, message: message.clone() };
+    for input in [
+        LinkInput::Up { peer: dc(1) },
+        LinkInput::Up { peer: dc(2) },
+        received(dc(1), &Bytes::from_static(b"\xff\xff nonsense")),
+        received(dc(1), &good),
+        received(dc(2), &good),
+        LinkInput::Down { peer: dc(1), reason: "closed".into() },
+        LinkInput::Up { peer: dc(1) },
+        received(dc(1), &good),
+    ] {
+        rig.links.send(input).await.expect("the server runs");
+    }
+    rig.settle(|seen| seen.events.len() >= 6).await;
+    let seen = rig.seen();
+    let received = |peer| Event::Received { peer, message: heartbeat.clone() };
+    assert_eq!(
+        seen.events,
+        [
+            Event::LinkUp { peer: dc(1) },
+            Event::LinkUp { peer: dc(2) },
+            received(dc(2)),
+            Event::LinkDown { peer: dc(1) },
+            Event::LinkUp { peer: dc(1) },
+            received(dc(1)),
+        ]
+    );
+    assert_eq!(seen.closed_links.len(), 1);
+    assert!(seen.closed_links[0].1.starts_with("message: "), "{:?}", seen.closed_links);
+    assert_eq!(seen.sent, [(dc(1), true), (dc(2), true), (dc(1), true)]);
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_written_when_the_journal_has_grown_and_one_at_a_time() {
+    let options = LockServerOptions { checkpoint_after: 1, ..LockServerOptions::default() };
+    let rig = Rig::start(options, Syncs::AtOnce);
+    let handle = rig.server.handle();
+    handle.call(open_lease()).await.expect("the server runs");
+    rig.settle(|seen| seen.checkpoints == [Position(1)]).await;
+    handle.call(open_lease()).await.expect("the server runs");
+    handle.call(open_lease()).await.expect("the server runs");
+    assert_eq!(rig.seen().checkpoints, [Position(1)], "the first is not done");
+    rig.journal.put(StoreEvent::CheckpointDone);
+    rig.settle(|seen| seen.checkpoints == [Position(1), Position(3)]).await;
+}
+
+#[tokio::test]
+async fn nothing_new_is_taken_while_the_disk_is_behind() {
+    let options = LockServerOptions { max_journal_backlog: 0, ..LockServerOptions::default() };
+    let rig = Rig::start(options, Syncs::WhenTold);
+    let handle = rig.server.handle();
+    let seen = rig.watch();
+    let mut session = handle.open_session().await.expect("there is room");
+    session.call(1, open_lease()).await.expect("the server runs");
+    while seen.lock().expect("nobody panicked").events.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    session.call(2, acquire("a")).await.expect("the mailbox has room");
+    assert_eq!(seen.lock().expect("nobody panicked").events.len(), 1, "the second call waits in the mailbox");
+    rig.sync();
+    assert_eq!(reply(&mut session).await.0, 1);
+    assert_eq!(reply(&mut session).await.0, 2);
+}
+
+#[tokio::test]
+async fn a_full_mailbox_makes_sessions_wait_and_loses_nothing() {
+    let options = LockServerOptions { mailbox: 2, max_sessions: 1, ..LockServerOptions::default() };
+    let rig = Rig::start(options, Syncs::AtOnce);
+    let mut session = rig.server.handle().open_session().await.expect("there is room");
+    for tag in 1..=10_000 {
+        session.call(tag, acquire("a")).await.expect("the server runs");
+    }
+    for tag in 1..=10_000 {
+        assert_eq!(reply(&mut session).await.0, tag);
+    }
+}
+
+#[tokio::test]
+async fn a_picture_is_shown_without_being_asked_for() {
+    let rig = started(Syncs::AtOnce);
+    let mut snapshot = rig.server.handle().snapshot();
+    let shown = snapshot.wait_for(Option::is_some).await.expect("the server runs").clone();
+    assert_eq!(shown.map(|shown| (shown.status.dc, shown.sessions)), Some((dc(0), 0)));
+}
+
+#[tokio::test]
+#[should_panic(expected = "this machine cannot describe")]
+async fn a_bug_of_the_machine_ends_the_server_loudly() {
+    let rig = started(Syncs::AtOnce);
+    let lost = rig.server.handle().call(Call::Describe { lock: name("a") }).await;
+    assert_eq!(lost, Err(Stopped));
+    rig.server.stopped().await.expect("it panics");
+}
+
+#[tokio::test]
+async fn a_server_whose_handles_are_gone_drains() {
+    let rig = started(Syncs::AtOnce);
+    let seen = rig.watch();
+    let mut stage = rig.server.handle().stage();
+    drop(rig);
+    stage.wait_for(|stage| *stage == Stage::Stopped).await.ok();
+    assert!(seen.lock().expect("nobody panicked").events.contains(&Event::Drain));
+}
