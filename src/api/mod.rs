@@ -31,6 +31,9 @@ mod serve;
 mod server_info;
 mod show;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::ERROR_METADATA;
 pub use options::ApiOptions;
 pub use serve::{ServeError, serve};
