@@ -13,6 +13,7 @@ pub mod lock_server;
 pub mod lock_state;
 pub mod names;
 pub mod proto;
+pub mod pki;
 pub mod replica;
 pub mod sim;
 pub mod telemetry;

@@ -1,0 +1,181 @@
+//! A holder's folder: the authority it trusts, its own certificate, its key. Everything that can be wrong with
+//! them is found when they are loaded, with the file named, and not in some handshake later.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::time::ASN1Time;
+
+use super::error::PkiError;
+use super::files::{self, CA_FILE, CERT_FILE, KEY_FILE};
+use super::identity::{Identity, Role};
+use super::verify;
+
+/// Who a process is, and whom it trusts: a folder with [`CA_FILE`], [`CERT_FILE`] and [`KEY_FILE`].
+#[derive(Clone)]
+pub struct Credentials {
+    identity: Identity,
+    expires: SystemTime,
+    pub(super) roots: Arc<RootCertStore>,
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: Arc<PrivateKeyDer<'static>>,
+}
+
+impl Credentials {
+    /// Loads and checks the folder: every file there and readable as PEM, certificate and key a pair, signed by
+    /// the authority beside it, within its dates, and naming a geolock identity.
+    pub fn load(dir: &Path) -> Result<Credentials, PkiError> {
+        let (ca_file, cert_file, key_file) = (dir.join(CA_FILE), dir.join(CERT_FILE), dir.join(KEY_FILE));
+        let missing = |file| PkiError::Missing { file };
+        let trusted = certificates(&ca_file, &files::read(&ca_file, missing)?)?;
+        let chain = certificates(&cert_file, &files::read(&cert_file, missing)?)?;
+        let key = private_key(&key_file, &files::read(&key_file, missing)?)?;
+        let leaf = &chain[0];
+
+        check_dates(&cert_file, leaf)?;
+        check_key(&cert_file, leaf, &key_file, key.clone_key())?;
+        let roots = roots(&ca_file, trusted)?;
+        verify::check_chain(&roots, &chain).map_err(|error| PkiError::NotSigned {
+            certificate: cert_file.clone(),
+            ca: ca_file.clone(),
+            reason: error.to_string(),
+        })?;
+        let identity = Identity::of_certificate(leaf)
+            .map_err(|source| PkiError::Identity { file: cert_file.clone(), source })?;
+        let expires = expiry(&cert_file, leaf)?;
+        Ok(Credentials { identity, expires, roots: Arc::new(roots), chain, key: Arc::new(key) })
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// When the certificate stops being good.
+    pub fn expires(&self) -> SystemTime {
+        self.expires
+    }
+
+    /// Refuses, unless they are those of `role` in `cluster`. `dir` is where they were loaded from.
+    pub fn require(&self, dir: &Path, cluster: &str, role: &Role) -> Result<(), PkiError> {
+        if self.identity.cluster == cluster && self.identity.role == *role {
+            return Ok(());
+        }
+        Err(PkiError::WrongIdentity {
+            file: dir.join(CERT_FILE),
+            found: self.identity.to_string(),
+            needed: Identity { cluster: cluster.into(), role: role.clone() }.to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+impl Credentials {
+    /// Takes certificate and key from `dir` without looking at them: to show others what ought not to be shown.
+    pub(crate) fn replace_pair_unchecked(&mut self, dir: &Path) {
+        let read = |name| std::fs::read_to_string(dir.join(name)).expect("the test wrote this file");
+        self.chain = certificates(Path::new(CERT_FILE), &read(CERT_FILE)).expect("the test wrote PEM");
+        self.key = Arc::new(private_key(Path::new(KEY_FILE), &read(KEY_FILE)).expect("the test wrote PEM"));
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "credentials of {}", self.identity)
+    }
+}
+
+/// The cryptography in use, named in one place; never the process-wide default, which others may set.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+pub(super) fn first_certificate(file: &Path, pem: &str) -> Result<CertificateDer<'static>, PkiError> {
+    Ok(certificates(file, pem)?.swap_remove(0))
+}
+
+/// Never empty.
+fn certificates(file: &Path, pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match found {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(PkiError::NotPem { file: file.into(), expected: "certificate" }),
+    }
+}
+
+/// Trusts all of them, so that an authority can be replaced while the old one is still good; one at least must be.
+fn roots(file: &Path, trusted: Vec<CertificateDer<'static>>) -> Result<RootCertStore, PkiError> {
+    let dates: Vec<_> = trusted.iter().map(|ca| check_dates(file, ca)).collect();
+    if dates.iter().all(Result::is_err) {
+        dates.into_iter().collect::<Result<(), _>>()?;
+    }
+    let mut roots = RootCertStore::empty();
+    for ca in trusted {
+        roots.add(ca).map_err(|error| unusable(file, "certificate", &error))?;
+    }
+    Ok(roots)
+}
+
+fn private_key(file: &Path, pem: &str) -> Result<PrivateKeyDer<'static>, PkiError> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes())
+        .map_err(|_| PkiError::NotPem { file: file.into(), expected: "private key" })
+}
+
+/// As [`check_key`], for a key in PKCS#8.
+pub(super) fn check_key_bytes(
+    cert_file: &Path,
+    certificate: &CertificateDer<'static>,
+    key_file: &Path,
+    key: &[u8],
+) -> Result<(), PkiError> {
+    let key =
+        PrivateKeyDer::try_from(key.to_vec()).map_err(|reason| unusable(key_file, "private key", &reason))?;
+    check_key(cert_file, certificate, key_file, key)
+}
+
+fn check_key(
+    cert_file: &Path,
+    certificate: &CertificateDer<'static>,
+    key_file: &Path,
+    key: PrivateKeyDer<'static>,
+) -> Result<(), PkiError> {
+    match CertifiedKey::from_der(vec![certificate.clone()], key, &provider()) {
+        Ok(_) => Ok(()),
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            Err(PkiError::KeyMismatch { key: key_file.into(), certificate: cert_file.into() })
+        }
+        Err(error) => Err(unusable(key_file, "private key", &error)),
+    }
+}
+
+/// Refuses a certificate that is not good at this moment.
+pub(super) fn check_dates(file: &Path, der: &CertificateDer<'_>) -> Result<(), PkiError> {
+    let (_, certificate) =
+        X509Certificate::from_der(der).map_err(|error| unusable(file, "certificate", &error))?;
+    let (validity, now) = (certificate.validity(), ASN1Time::now());
+    if now < validity.not_before {
+        return Err(PkiError::NotYetValid { file: file.into(), from: validity.not_before.to_string() });
+    }
+    if now > validity.not_after {
+        return Err(PkiError::Expired { file: file.into(), since: validity.not_after.to_string() });
+    }
+    Ok(())
+}
+
+fn expiry(file: &Path, der: &CertificateDer<'_>) -> Result<SystemTime, PkiError> {
+    let (_, certificate) =
+        X509Certificate::from_der(der).map_err(|error| unusable(file, "certificate", &error))?;
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
+    Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+fn unusable(file: &Path, expected: &'static str, reason: &dyn fmt::Display) -> PkiError {
+    PkiError::Unusable { file: file.into(), expected, reason: reason.to_string() }
+}

@@ -1,0 +1,144 @@
+//! Folders with certificates and keys: what the files are called, and writing them so that a crash leaves the
+//! old set or the new one.
+//!
+//! The files are first written and synced in a staging folder beside the target. A target that does not exist
+//! yet (or is empty) then comes to be by one rename. Into a folder that already holds files, each is renamed by
+//! itself, the certificate last; a crash in between leaves a pair that does not match, which loading it reports
+//! and issuing again mends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::error::PkiError;
+
+/// The authority's certificate: in its own folder, and in the folder of everybody it signed.
+pub const CA_FILE: &str = "ca.pem";
+/// The authority's private key: only in its own folder.
+pub const CA_KEY_FILE: &str = "ca-key.pem";
+/// The holder's certificate.
+pub const CERT_FILE: &str = "cert.pem";
+/// The holder's private key.
+pub const KEY_FILE: &str = "key.pem";
+
+/// What to do about certificates and keys that are already there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    Refuse,
+    Replace,
+}
+
+/// A file to be written.
+pub(super) struct NewFile<'a> {
+    pub name: &'static str,
+    pub content: &'a str,
+    pub secret: Secrecy,
+}
+
+/// Who may read a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Secrecy {
+    /// Everybody (mode 0644).
+    Public,
+    /// Its owner (mode 0600).
+    Owner,
+}
+
+impl Secrecy {
+    fn mode(self) -> u32 {
+        match self {
+            Secrecy::Public => 0o644,
+            Secrecy::Owner => 0o600,
+        }
+    }
+}
+
+/// Writes `files` into `dir`, making it where need be. With [`Existing::Refuse`], none may exist.
+pub(super) fn write_set(dir: &Path, files: &[NewFile<'_>], existing: Existing) -> Result<(), PkiError> {
+    if existing == Existing::Refuse {
+        refuse_existing(dir, files)?;
+    }
+    let parent = parent_of(dir);
+    fs::create_dir_all(parent).map_err(failed("make", parent))?;
+    let staging = staging_beside(dir);
+    let outcome = stage(&staging, files).and_then(|()| move_in(&staging, dir, files));
+    if outcome.is_err() {
+        // What led here is the error to report; a staging folder left behind harms nobody.
+        let _ = fs::remove_dir_all(&staging);
+    }
+    outcome?;
+    sync_dir(dir)?;
+    sync_dir(parent)
+}
+
+/// The text of a file. `missing` makes the error for one that does not exist.
+pub(super) fn read(file: &Path, missing: impl FnOnce(PathBuf) -> PkiError) -> Result<String, PkiError> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing(file.into())),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(PkiError::NotPem { file: file.into(), expected: "certificate or key" })
+        }
+        Err(error) => Err(failed("read", file)(error)),
+    }
+}
+
+fn refuse_existing(dir: &Path, files: &[NewFile<'_>]) -> Result<(), PkiError> {
+    for file in files {
+        let path = dir.join(file.name);
+        if path.try_exists().map_err(failed("look at", &path))? {
+            return Err(PkiError::Exists { file: path });
+        }
+    }
+    Ok(())
+}
+
+/// Two processes writing the same folder must not share a staging folder.
+fn staging_beside(dir: &Path) -> PathBuf {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    parent_of(dir).join(format!(".{name}.new-{}", std::process::id()))
+}
+
+fn parent_of(dir: &Path) -> &Path {
+    match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn stage(staging: &Path, files: &[NewFile<'_>]) -> Result<(), PkiError> {
+    match fs::remove_dir_all(staging) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("clear", staging)(error)),
+        _ => {}
+    }
+    fs::create_dir(staging).map_err(failed("make", staging))?;
+    for file in files {
+        let path = staging.join(file.name);
+        let written =
+            OpenOptions::new().write(true).create_new(true).mode(file.secret.mode()).open(&path).and_then(
+                |mut opened| opened.write_all(file.content.as_bytes()).and_then(|()| opened.sync_all()),
+            );
+        written.map_err(failed("write", &path))?;
+    }
+    sync_dir(staging)
+}
+
+fn move_in(staging: &Path, dir: &Path, files: &[NewFile<'_>]) -> Result<(), PkiError> {
+    if fs::rename(staging, dir).is_ok() {
+        return Ok(());
+    }
+    for file in files {
+        let target = dir.join(file.name);
+        fs::rename(staging.join(file.name), &target).map_err(failed("write", &target))?;
+    }
+    fs::remove_dir(staging).map_err(failed("remove", staging))
+}
+
+fn sync_dir(dir: &Path) -> Result<(), PkiError> {
+    File::open(dir).and_then(|opened| opened.sync_all()).map_err(failed("sync", dir))
+}
+
+fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> PkiError + use<'a> {
+    move |source| PkiError::Io { action, path: path.into(), source }
+}

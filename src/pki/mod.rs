@@ -1,0 +1,30 @@
+//! Certificates: who is who among datacenters and clients, and the TLS settings that check it.
+//!
+//! One authority per cluster signs everything. A certificate says what its holder is in one URI among its
+//! subject alternative names ([`Identity`]); that URI, not a host name, is what decides between datacenters. So
+//! a client's certificate never passes as a datacenter's, a datacenter's never as a client's, and neither passes
+//! in another cluster.
+//!
+//! On disk everything is a folder: an authority's ([`Authority`]) or a holder's ([`Credentials`]).
+
+mod authority;
+mod credentials;
+mod error;
+mod files;
+mod identity;
+mod playground;
+mod tls;
+mod validity;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+pub use authority::{Authority, Leaf};
+pub use credentials::Credentials;
+pub use error::PkiError;
+pub use files::{CA_FILE, CA_KEY_FILE, CERT_FILE, Existing, KEY_FILE};
+pub use identity::{Identity, IdentityError, Role, check_label};
+pub use playground::{Playground, playground};
+pub use tls::peer_identity;
+pub use validity::{CA_LIFETIME, LEAF_LIFETIME, Validity};

@@ -1,0 +1,91 @@
+//! The TLS settings of every kind of connection: between datacenters, and between clients and datacenters.
+//!
+//! TLS 1.3 only, certificates on both sides, no early data and no resumption: every connection shows its
+//! certificates afresh, so an expired one is not carried on by a ticket.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ServerConfig};
+
+use super::credentials::{Credentials, provider};
+use super::error::PkiError;
+use super::identity::{Identity, Role};
+use super::verify::{AcceptVerifier, DialVerifier, HostName, WantedRole};
+use crate::names::DcId;
+
+/// The application protocol between datacenters (ALPN).
+const DC_PROTOCOL: &[u8] = b"geolock-dc";
+/// The application protocol between clients and datacenters (ALPN): HTTP/2, for gRPC.
+const API_PROTOCOL: &[u8] = b"h2";
+
+impl Credentials {
+    /// For datacenter `me` that accepts other datacenters of its cluster: chain and identity are checked.
+    pub fn accept_dcs(&self) -> Result<ServerConfig, PkiError> {
+        let me = self.my_dc()?;
+        self.server(WantedRole::OtherDcThan(me), DC_PROTOCOL)
+    }
+
+    /// For a datacenter that dials `peer`: whoever answers must be exactly that datacenter. Its host name does not
+    /// matter.
+    pub fn dial_dc(&self, peer: DcId) -> Result<ClientConfig, PkiError> {
+        self.my_dc()?;
+        self.client(DialVerifier::new(self, WantedRole::Dc(peer), HostName::Ignored), DC_PROTOCOL)
+    }
+
+    /// For a datacenter that serves clients: they must be clients of its cluster.
+    pub fn accept_clients(&self) -> Result<ServerConfig, PkiError> {
+        self.my_dc()?;
+        self.server(WantedRole::AnyClient, API_PROTOCOL)
+    }
+
+    /// For a client that dials a datacenter: it must be a datacenter of the client's cluster, and its certificate
+    /// must be good for the host name or address dialled.
+    pub fn dial_api(&self) -> Result<ClientConfig, PkiError> {
+        self.client(DialVerifier::new(self, WantedRole::AnyDc, HostName::Checked), API_PROTOCOL)
+    }
+
+    /// The check that [`Credentials::dial_api`] does, for transports that build their own settings around it.
+    pub fn api_verifier(&self) -> Arc<dyn ServerCertVerifier> {
+        DialVerifier::new(self, WantedRole::AnyDc, HostName::Checked)
+    }
+
+    fn my_dc(&self) -> Result<DcId, PkiError> {
+        match &self.identity().role {
+            Role::Dc(dc) => Ok(*dc),
+            Role::Client(_) => Err(PkiError::WrongIdentity {
+                file: super::files::CERT_FILE.into(),
+                found: self.identity().to_string(),
+                needed: "a datacenter".into(),
+            }),
+        }
+    }
+
+    fn server(&self, role: WantedRole, protocol: &[u8]) -> Result<ServerConfig, PkiError> {
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(AcceptVerifier::new(self, role)?)
+            .with_single_cert(self.chain.clone(), self.key.clone_key())?;
+        config.alpn_protocols = vec![protocol.to_vec()];
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+
+    fn client(&self, verifier: Arc<DialVerifier>, protocol: &[u8]) -> Result<ClientConfig, PkiError> {
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())?;
+        config.alpn_protocols = vec![protocol.to_vec()];
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+}
+
+/// Who is at the other end of a connection whose handshake is done, by the certificates it showed.
+pub fn peer_identity(chain: &[rustls::pki_types::CertificateDer<'_>]) -> Option<Identity> {
+    Identity::of_certificate(chain.first()?).ok()
+}
