@@ -10,6 +10,7 @@ pub mod hybrid_clock;
 pub mod journal;
 pub mod leases;
 pub mod lock_server;
+pub mod interdc;
 pub mod lock_state;
 pub mod names;
 pub mod proto;

@@ -1,0 +1,252 @@
+//! Incoming connections, until it is known who they are.
+//!
+//! Strangers are bounded in number (in all, and from one address), in time, and in what they may send: only a
+//! datacenter's certificate gets as far as a hello. When many wait, addresses must first prove that they are real,
+//! which costs nothing here.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
+use rustls::pki_types::CertificateDer;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::dial::{Established, Unconfirmed};
+use super::error::{AttemptError, Refusal};
+use super::hello::{self, Hello};
+use super::peer::stopped;
+use super::shared::{Context, Peer, nonce};
+use crate::names::DcId;
+use crate::pki::{Role, peer_identity};
+
+/// Connections that may be between their first packet and their hello, in all.
+pub(super) const MAX_PENDING: usize = 64;
+/// The same, from one IP address.
+const MAX_PENDING_FROM_ONE: usize = 16;
+/// From so many on, addresses are validated first.
+const VALIDATE_FROM: usize = 16;
+
+/// A peer's connection, with its hello read and found good.
+pub(super) struct Candidate {
+    connection: Unconfirmed,
+    send: SendStream,
+    receive: RecvStream,
+    pub hello: Hello,
+    version: u16,
+}
+
+impl Candidate {
+    pub(super) fn refuse(self, refusal: Refusal) {
+        self.connection.fail(&refusal.into());
+    }
+
+    /// Answers the hello; the link is up when the dialler confirms.
+    pub(super) async fn welcome(
+        mut self,
+        context: Arc<Context>,
+        peer: Arc<Peer>,
+    ) -> Result<Established, AttemptError> {
+        let limit = context.timeout;
+        match timeout(limit, self.shake_hands(&context, &peer)).await.unwrap_or(Err(AttemptError::TimedOut)) {
+            Ok(nonce) => Ok(Established {
+                connection: self.connection.confirm(),
+                version: self.version,
+                nonce,
+                incarnation: self.hello.incarnation,
+            }),
+            Err(error) => {
+                self.connection.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    async fn shake_hands(&mut self, context: &Context, peer: &Peer) -> Result<u64, AttemptError> {
+        let arbiter = context.arbitrates(peer.id);
+        let nonce = if arbiter { nonce() } else { self.hello.named()? };
+        let ours = Hello::new(context, if arbiter { nonce } else { 0 }, peer.last_link());
+        hello::write(&mut self.send, &ours).await?;
+        hello::read_confirmation(&mut self.receive).await?;
+        Ok(nonce)
+    }
+}
+
+pub(super) struct Acceptor {
+    pub context: Arc<Context>,
+    pub endpoint: Endpoint,
+    pub candidates: HashMap<DcId, mpsc::Sender<Candidate>>,
+}
+
+/// What to do with a connection attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    Take,
+    /// Come back with the token in the answer: proves the address.
+    Validate,
+    Refuse,
+}
+
+impl Acceptor {
+    pub(super) async fn run(self: Arc<Acceptor>, mut shutdown: watch::Receiver<bool>) {
+        let mut pending = Pending::default();
+        loop {
+            tokio::select! {
+                incoming = self.endpoint.accept() => match incoming {
+                    Some(incoming) => self.admit(incoming, &mut pending),
+                    // Only when the endpoint's socket has failed, or at shutdown.
+                    None => break,
+                },
+                () = pending.one_done() => {}
+                () = stopped(&mut shutdown) => break,
+            }
+        }
+        pending.tasks.shutdown().await;
+    }
+
+    fn admit(self: &Arc<Acceptor>, incoming: Incoming, pending: &mut Pending) {
+        let from = incoming.remote_address();
+        match pending.admission(from.ip(), incoming.remote_address_validated()) {
+            Admission::Take => {
+                let acceptor = self.clone();
+                pending.start(from.ip(), async move { acceptor.introduce(incoming).await });
+            }
+            // An address that is not validated can always be asked to prove itself.
+            Admission::Validate => drop(incoming.retry()),
+            Admission::Refuse => {
+                self.context.refused(from, "too many connections at once");
+                incoming.refuse();
+            }
+        }
+    }
+
+    /// Finds out who it is, and hands the connection to that peer's task.
+    async fn introduce(&self, incoming: Incoming) {
+        let from = incoming.remote_address();
+        let limit = self.context.timeout;
+        let connection = match timeout(limit, async { incoming.accept()?.await }).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return self.context.refused(from, &error.to_string()),
+            Err(_) => return self.context.refused(from, &AttemptError::TimedOut.to_string()),
+        };
+        let connection = Unconfirmed::new(connection);
+        let peer = match self.identify(connection.get()) {
+            Ok(peer) => peer,
+            Err(refusal) => {
+                self.context.refused(from, &refusal.to_string());
+                return connection.fail(&refusal.into());
+            }
+        };
+        let greeting = timeout(limit, self.greeting(connection.get(), peer.id)).await;
+        match greeting.unwrap_or(Err(Refusal::TimedOut.into())) {
+            Ok((send, receive, hello, version)) => {
+                let candidate = Candidate { connection, send, receive, hello, version };
+                self.hand_over(peer.id, candidate);
+            }
+            Err(error) => {
+                peer.failed(&error);
+                self.context.refused(from, &error.to_string());
+                connection.fail(&error);
+            }
+        }
+    }
+
+    fn identify(&self, connection: &Connection) -> Result<&Arc<Peer>, Refusal> {
+        let shown = connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+        match shown.and_then(|chain| peer_identity(&chain)).map(|identity| identity.role) {
+            Some(Role::Dc(dc)) => self.context.peer(dc).ok_or(Refusal::UnknownDc(dc)),
+            _ => Err(Refusal::Nobody),
+        }
+    }
+
+    async fn greeting(
+        &self,
+        connection: &Connection,
+        peer: DcId,
+    ) -> Result<(SendStream, RecvStream, Hello, u16), AttemptError> {
+        let (send, mut receive) = connection.accept_bi().await?;
+        let hello = hello::read(&mut receive).await?;
+        let version = hello.check(&self.context, peer)?;
+        Ok((send, receive, hello, version))
+    }
+
+    /// A peer that has more connections waiting than its task can take will dial again: dropping one says so.
+    fn hand_over(&self, peer: DcId, candidate: Candidate) {
+        if let Some(task) = self.candidates.get(&peer) {
+            drop(task.try_send(candidate));
+        }
+    }
+}
+
+/// The connections of which it is not known yet who they are.
+#[derive(Default)]
+struct Pending {
+    tasks: JoinSet<IpAddr>,
+    from: HashMap<IpAddr, usize>,
+}
+
+impl Pending {
+    fn admission(&self, from: IpAddr, validated: bool) -> Admission {
+        let from_it = self.from.get(&from).copied().unwrap_or(0);
+        match self.tasks.len() {
+            MAX_PENDING.. => Admission::Refuse,
+            _ if from_it >= MAX_PENDING_FROM_ONE => Admission::Refuse,
+            VALIDATE_FROM.. if !validated => Admission::Validate,
+            _ => Admission::Take,
+        }
+    }
+
+    fn start(&mut self, from: IpAddr, task: impl Future<Output = ()> + Send + 'static) {
+        *self.from.entry(from).or_default() += 1;
+        self.tasks.spawn(async move {
+            task.await;
+            from
+        });
+    }
+
+    /// Waits for ever while there is none.
+    async fn one_done(&mut self) {
+        let Some(done) = self.tasks.join_next().await else { return std::future::pending().await };
+        let from = done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        if let Some(count) = self.from.get_mut(&from) {
+            *count -= 1;
+            if *count == 0 {
+                self.from.remove(&from);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn strangers_are_bounded_and_leave_room_for_others() {
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let mut pending = Pending::default();
+        for _ in 0..MAX_PENDING_FROM_ONE {
+            assert_eq!(pending.admission(address(1), false), Admission::Take);
+            pending.start(address(1), std::future::pending());
+        }
+        assert_eq!(pending.admission(address(1), true), Admission::Refuse);
+        assert_eq!(pending.admission(address(2), false), Admission::Validate);
+        assert_eq!(pending.admission(address(2), true), Admission::Take);
+        for last in 2..5 {
+            (0..MAX_PENDING_FROM_ONE).for_each(|_| pending.start(address(last), std::future::pending()));
+        }
+        assert_eq!(pending.admission(address(9), true), Admission::Refuse);
+    }
+
+    #[tokio::test]
+    async fn who_is_done_makes_room() {
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let mut pending = Pending::default();
+        (0..MAX_PENDING_FROM_ONE).for_each(|_| pending.start(address, async {}));
+        assert_eq!(pending.admission(address, true), Admission::Refuse);
+        pending.one_done().await;
+        assert_eq!(pending.admission(address, true), Admission::Take);
+    }
+}

@@ -1,0 +1,168 @@
+//! The network thread: starts the endpoint and its tasks, and at the end joins them all.
+//!
+//! A thread of its own, with a runtime of one thread: packets are handled two to three times faster than on a
+//! shared one, and no client request can hold them up.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{AsyncUdpSocket, Endpoint, Runtime as _, TokioRuntime};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::accept::Acceptor;
+use super::config::InterdcConfig;
+use super::dial::{Backoff, Dialler};
+use super::error::{CloseCode, InterdcError};
+use super::event::LinkEvent;
+use super::peer::{PeerTask, Welcoming, stopped};
+use super::shared::{Context, Peer, Refusals, nonce};
+use super::transport;
+use super::wan::Pump;
+use crate::names::ClusterId;
+use crate::pki::{Identity, Role};
+
+/// How long the endpoint may take to tell its peers that it is gone.
+const CLOSING_TIME: Duration = Duration::from_millis(500);
+/// Incoming connections that may wait for a peer's task.
+const WAITING_CANDIDATES: usize = 2;
+
+/// An endpoint that is set up but does nothing yet.
+pub(super) struct Setup {
+    pub context: Arc<Context>,
+    pub local_address: SocketAddr,
+    runtime: Runtime,
+    endpoint: Endpoint,
+    diallers: Vec<Dialler>,
+    pump: Option<Pump>,
+}
+
+impl Setup {
+    pub(super) fn new(config: InterdcConfig, socket: UdpSocket) -> Result<Setup, InterdcError> {
+        let context = Arc::new(context(&config)?);
+        let transport = transport::transport(config.peer_timeout)?;
+        let server = transport::server(&config.tls, &transport)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+
+        let mut socket: Arc<dyn AsyncUdpSocket> = TokioRuntime.wrap_udp_socket(socket)?;
+        let mut pump = None;
+        if let Some(wan) = &config.wan {
+            let (delaying, its_pump) = wan.wrap(socket)?;
+            (socket, pump) = (delaying, Some(its_pump));
+        }
+        let local_address = socket.local_addr()?;
+        let endpoint = Endpoint::new_with_abstract_socket(
+            transport::endpoint(),
+            Some(server),
+            socket,
+            Arc::new(TokioRuntime),
+        )?;
+        let diallers = context.peers.iter().map(|peer| {
+            Ok(Dialler {
+                endpoint: endpoint.clone(),
+                config: transport::client(&config.tls, peer.id, &transport)?,
+                context: context.clone(),
+                peer: peer.clone(),
+            })
+        });
+        let diallers = diallers.collect::<Result<_, InterdcError>>()?;
+        drop(entered);
+        Ok(Setup { context, local_address, runtime, endpoint, diallers, pump })
+    }
+
+    /// Runs until told to stop, and everything has ended.
+    pub(super) fn run(self, events: mpsc::Sender<LinkEvent>, shutdown: watch::Receiver<bool>) {
+        let Setup { context, runtime, endpoint, diallers, pump, .. } = self;
+        runtime.block_on(run(context, endpoint, diallers, pump, events, shutdown));
+        // A name may still be being resolved, on a thread that nobody can stop.
+        runtime.shutdown_background();
+    }
+}
+
+async fn run(
+    context: Arc<Context>,
+    endpoint: Endpoint,
+    diallers: Vec<Dialler>,
+    pump: Option<Pump>,
+    events: mpsc::Sender<LinkEvent>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let (mut tasks, mut helpers) = (JoinSet::new(), JoinSet::new());
+    if let Some(pump) = pump {
+        helpers.spawn(pump.run());
+    }
+    let mut candidates = HashMap::new();
+    for dialler in diallers {
+        let (sender, receiver) = mpsc::channel(WAITING_CANDIDATES);
+        candidates.insert(dialler.peer.id, sender);
+        let task = PeerTask {
+            context: context.clone(),
+            peer: dialler.peer.clone(),
+            dialler,
+            backoff: Backoff::default(),
+            candidates: receiver,
+            welcoming: Welcoming::default(),
+            events: events.clone(),
+            shutdown: shutdown.clone(),
+        };
+        tasks.spawn(task.run());
+    }
+    let acceptor = Arc::new(Acceptor { context, endpoint: endpoint.clone(), candidates });
+    tasks.spawn(acceptor.run(shutdown.clone()));
+
+    stopped(&mut shutdown).await;
+    join(&mut tasks).await;
+    endpoint.close(CloseCode::ShuttingDown.value(), b"shut down");
+    // Peers that do not hear of it find out after their peer_timeout.
+    let _ = timeout(CLOSING_TIME, endpoint.wait_idle()).await;
+    helpers.abort_all();
+    join(&mut helpers).await;
+}
+
+async fn join(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+}
+
+fn context(config: &InterdcConfig) -> Result<Context, InterdcError> {
+    let wanted = Identity { cluster: config.cluster.clone(), role: Role::Dc(config.me) };
+    if *config.tls.identity() != wanted {
+        return Err(InterdcError::WrongCertificate {
+            found: config.tls.identity().to_string(),
+            me: config.me,
+            cluster: config.cluster.clone(),
+        });
+    }
+    if config.versions.is_empty() {
+        return Err(InterdcError::NoVersion { from: *config.versions.start(), to: *config.versions.end() });
+    }
+    let mut peers: Vec<_> =
+        config.peers.iter().map(|(id, address)| Arc::new(Peer::new(*id, address.clone()))).collect();
+    peers.sort_by_key(|peer| peer.id);
+    let doubled = peers.windows(2).find(|pair| pair[0].id == pair[1].id).map(|pair| pair[0].id);
+    let me = peers.iter().find(|peer| peer.id == config.me).map(|peer| peer.id);
+    if let Some(bad) = doubled.or(me) {
+        return Err(InterdcError::BadPeer(bad));
+    }
+    Ok(Context {
+        me: config.me,
+        cluster: ClusterId::of(&config.cluster),
+        epoch: config.epoch,
+        versions: config.versions.clone(),
+        incarnation: nonce(),
+        timeout: config.peer_timeout,
+        queue: config.queue,
+        peers,
+        refusals: Refusals::default().into(),
+    })
+}

@@ -1,0 +1,246 @@
+//! What can go wrong on the way to a peer, and what each is called on the wire.
+
+use std::io;
+use std::net::SocketAddr;
+
+use quinn::{ConnectionError, ReadError, ReadExactError, VarInt, WriteError};
+
+use super::event::Lane;
+use crate::names::{ClusterId, DcId};
+use crate::pki::PkiError;
+use crate::wire::MAX_FRAME;
+
+/// Why links could not be started. Nothing runs.
+#[derive(Debug, thiserror::Error)]
+pub enum InterdcError {
+    #[error("{found} cannot be used by datacenter {me} of cluster {cluster}: issue a certificate for it")]
+    WrongCertificate { found: String, me: DcId, cluster: String },
+    #[error("datacenter {0} is listed as a peer twice, or is this one")]
+    BadPeer(DcId),
+    #[error("peer_timeout of {0:?} is out of range: 10 ms to one day")]
+    BadPeerTimeout(std::time::Duration),
+    #[error("no protocol version: {from} to {to} is an empty range")]
+    NoVersion { from: u16, to: u16 },
+    #[error("could not listen on {address} (UDP); is the port taken?")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("could not set up the network thread")]
+    Setup(#[from] io::Error),
+    #[error("the certificates give no TLS settings")]
+    Tls(#[from] PkiError),
+    #[error("the TLS settings do not fit QUIC: {0}")]
+    Quic(#[from] quinn::crypto::rustls::NoInitialCipherSuite),
+}
+
+/// Why a message was not taken. It will not be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("that link is gone")]
+    Gone,
+    #[error("the {lane} queue of that link is full; the link is reset")]
+    Full { lane: Lane },
+    #[error("a message of {0} bytes: it must have at least 1 and at most {MAX_FRAME}")]
+    Size(usize),
+}
+
+/// Why a link went down.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DownReason {
+    #[error("nothing was heard from it for too long")]
+    TimedOut,
+    #[error("it closed the link: {0}")]
+    ClosedByPeer(String),
+    #[error("it shut down")]
+    Finished,
+    #[error("the connection failed: {0}")]
+    Transport(String),
+    #[error("it broke the framing: {0}")]
+    Frame(FrameError),
+    #[error("the {lane} queue towards it was full: it takes less than it is sent")]
+    QueueFull { lane: Lane },
+    #[error("closed here: {0}")]
+    ClosedHere(String),
+    #[error("it connected anew")]
+    Replaced,
+    #[error("shutting down here")]
+    ShuttingDown,
+}
+
+/// What is wrong with the bytes of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("a stream starts with format {found}, known here is {known}")]
+    Format { found: u8, known: u8 },
+    #[error("a stream for lane {0}, which is none or already has one")]
+    Lane(u8),
+    #[error("no streams for its messages came in time")]
+    NoLanes,
+    #[error("a frame of {0} bytes; the limit is {MAX_FRAME}")]
+    TooLarge(u32),
+    #[error("an empty frame")]
+    Empty,
+    #[error("a stream ends within a frame")]
+    Truncated,
+}
+
+/// Why a hello was refused. Either side may say so; both log it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("its cluster is {found}, ours is {ours}")]
+    WrongCluster { found: ClusterId, ours: ClusterId },
+    #[error("it says it is {said}, its certificate says {certificate}")]
+    WrongDc { said: DcId, certificate: DcId },
+    #[error("{0} is no peer of this datacenter: add it to the configuration")]
+    UnknownDc(DcId),
+    #[error("its membership epoch is {found}, ours is {ours}")]
+    WrongEpoch { found: u32, ours: u32 },
+    #[error("it speaks protocol versions {} to {}, here it is {} to {}", theirs.0, theirs.1, ours.0, ours.1)]
+    NoCommonVersion { theirs: (u16, u16), ours: (u16, u16) },
+    #[error("no proper hello: {0}")]
+    NotHello(String),
+    #[error("no hello in time")]
+    TimedOut,
+    #[error("another connection of the two datacenters is used")]
+    Duplicate,
+    #[error("it showed no certificate of a datacenter")]
+    Nobody,
+}
+
+/// QUIC application error codes: append only, retired codes keep their number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum CloseCode {
+    ShuttingDown = 0,
+    WrongCluster = 1,
+    WrongDc = 2,
+    UnknownDc = 3,
+    WrongEpoch = 4,
+    NoCommonVersion = 5,
+    NotHello = 6,
+    TimedOut = 7,
+    Duplicate = 8,
+    Frame = 9,
+    QueueFull = 10,
+    ClosedHere = 11,
+    Replaced = 12,
+}
+
+impl CloseCode {
+    pub(super) fn value(self) -> VarInt {
+        VarInt::from_u32(self as u32)
+    }
+}
+
+impl Refusal {
+    pub(super) fn code(&self) -> CloseCode {
+        match self {
+            Refusal::WrongCluster { .. } => CloseCode::WrongCluster,
+            Refusal::WrongDc { .. } => CloseCode::WrongDc,
+            Refusal::UnknownDc(_) | Refusal::Nobody => CloseCode::UnknownDc,
+            Refusal::WrongEpoch { .. } => CloseCode::WrongEpoch,
+            Refusal::NoCommonVersion { .. } => CloseCode::NoCommonVersion,
+            Refusal::NotHello(_) => CloseCode::NotHello,
+            Refusal::TimedOut => CloseCode::TimedOut,
+            Refusal::Duplicate => CloseCode::Duplicate,
+        }
+    }
+}
+
+impl DownReason {
+    pub(super) fn code(&self) -> CloseCode {
+        match self {
+            DownReason::TimedOut | DownReason::Transport(_) => CloseCode::TimedOut,
+            DownReason::ClosedByPeer(_) | DownReason::Finished | DownReason::ShuttingDown => {
+                CloseCode::ShuttingDown
+            }
+            DownReason::Frame(_) => CloseCode::Frame,
+            DownReason::QueueFull { .. } => CloseCode::QueueFull,
+            DownReason::ClosedHere(_) => CloseCode::ClosedHere,
+            DownReason::Replaced => CloseCode::Replaced,
+        }
+    }
+}
+
+/// Why an attempt to get a link came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum AttemptError {
+    #[error("could not resolve {address}: {reason}")]
+    Resolve { address: String, reason: String },
+    #[error("no connection: {0}")]
+    Connect(String),
+    #[error("refused by it: {0}")]
+    RefusedByPeer(String),
+    /// It uses another connection instead: not a failure.
+    #[error("it uses another connection")]
+    Superseded,
+    #[error("refused here: {0}")]
+    Refused(#[from] Refusal),
+    #[error("no answer in time")]
+    TimedOut,
+}
+
+impl From<ConnectionError> for AttemptError {
+    fn from(error: ConnectionError) -> AttemptError {
+        match error {
+            ConnectionError::ApplicationClosed(close) if close.error_code == CloseCode::Duplicate.value() => {
+                AttemptError::Superseded
+            }
+            ConnectionError::ApplicationClosed(close) => AttemptError::RefusedByPeer(close.to_string()),
+            ConnectionError::ConnectionClosed(close) => AttemptError::RefusedByPeer(close.to_string()),
+            ConnectionError::TimedOut => AttemptError::TimedOut,
+            other => AttemptError::Connect(other.to_string()),
+        }
+    }
+}
+
+impl From<WriteError> for AttemptError {
+    fn from(error: WriteError) -> AttemptError {
+        match error {
+            WriteError::ConnectionLost(lost) => lost.into(),
+            other => AttemptError::Connect(other.to_string()),
+        }
+    }
+}
+
+impl From<ReadExactError> for AttemptError {
+    fn from(error: ReadExactError) -> AttemptError {
+        match error {
+            ReadExactError::ReadError(ReadError::ConnectionLost(lost)) => lost.into(),
+            ReadExactError::ReadError(other) => AttemptError::Connect(other.to_string()),
+            ReadExactError::FinishedEarly(_) => Refusal::NotHello("it ends too soon".into()).into(),
+        }
+    }
+}
+
+impl From<ConnectionError> for DownReason {
+    fn from(error: ConnectionError) -> DownReason {
+        match error {
+            ConnectionError::ApplicationClosed(close) => DownReason::ClosedByPeer(close.to_string()),
+            ConnectionError::TimedOut => DownReason::TimedOut,
+            other => DownReason::Transport(other.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for DownReason {
+    fn from(error: ReadError) -> DownReason {
+        match error {
+            ReadError::ConnectionLost(lost) => lost.into(),
+            other => DownReason::Transport(other.to_string()),
+        }
+    }
+}
+
+impl From<WriteError> for DownReason {
+    fn from(error: WriteError) -> DownReason {
+        match error {
+            WriteError::ConnectionLost(lost) => lost.into(),
+            other => DownReason::Transport(other.to_string()),
+        }
+    }
+}
+
+impl From<FrameError> for DownReason {
+    fn from(error: FrameError) -> DownReason {
+        DownReason::Frame(error)
+    }
+}

@@ -1,0 +1,134 @@
+//! The way in: start, send, close, count, shut down.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::config::InterdcConfig;
+use super::endpoint::Setup;
+use super::error::{DownReason, InterdcError, SendError};
+use super::event::{Lane, LinkEvent, LinkId};
+use super::link::Link;
+use super::queue::Unqueued;
+use super::shared::{Context, InterdcStats};
+use crate::wire::MAX_FRAME;
+
+/// The links of one datacenter, on a thread of their own. Dropped, it tells that thread to stop and does not wait for
+/// it; [`Interdc::shutdown`] does.
+pub struct Interdc {
+    links: Links,
+    local_address: SocketAddr,
+    stop: watch::Sender<bool>,
+    ended: oneshot::Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+/// The live links, for sending and looking. Cheap to clone.
+#[derive(Clone)]
+pub struct Links {
+    context: Arc<Context>,
+}
+
+impl Interdc {
+    /// Listens, and begins to dial every peer. What happens is reported to `events`, which must be read: a reader
+    /// that is slow slows the peers down, and links end when there is none.
+    pub fn start(config: InterdcConfig, events: mpsc::Sender<LinkEvent>) -> Result<Interdc, InterdcError> {
+        let address = config.listen;
+        let socket = UdpSocket::bind(address).map_err(|source| InterdcError::Listen { address, source })?;
+        Interdc::start_on(socket, config, events)
+    }
+
+    /// As [`Interdc::start`], on a socket that is already bound (`config.listen` is not looked at): for whoever has
+    /// to know all ports before anything starts.
+    pub fn start_on(
+        socket: UdpSocket,
+        config: InterdcConfig,
+        events: mpsc::Sender<LinkEvent>,
+    ) -> Result<Interdc, InterdcError> {
+        let name = format!("interdc-{}", config.me);
+        let setup = Setup::new(config, socket)?;
+        let links = Links { context: setup.context.clone() };
+        let local_address = setup.local_address;
+        let (stop, stopping) = watch::channel(false);
+        let (ending, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            setup.run(events, stopping);
+            // Nobody may be waiting.
+            let _ = ending.send(());
+        })?;
+        Ok(Interdc { links, local_address, stop, ended, thread })
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// For others who send or look.
+    pub fn links(&self) -> Links {
+        self.links.clone()
+    }
+
+    /// As [`Links::send`].
+    pub fn send(&self, link: LinkId, lane: Lane, message: Bytes) -> Result<(), SendError> {
+        self.links.send(link, lane, message)
+    }
+
+    /// As [`Links::close`].
+    pub fn close(&self, link: LinkId, reason: &str) {
+        self.links.close(link, reason);
+    }
+
+    /// As [`Links::stats`].
+    pub fn stats(&self) -> InterdcStats {
+        self.links.stats()
+    }
+
+    /// Lets what is queued go out for up to a second, closes every link, and returns when nothing runs any more.
+    pub async fn shutdown(self) {
+        // Nobody hears it only if everything has ended already.
+        let _ = self.stop.send(true);
+        // An error means that the thread panicked; joining it passes that on.
+        let _ = self.ended.await;
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Links {
+    /// Queues a message on a lane of a link. Never waits. When the queue is full the link is reset: its `Down` comes.
+    pub fn send(&self, link: LinkId, lane: Lane, message: Bytes) -> Result<(), SendError> {
+        if !(1..=MAX_FRAME).contains(&message.len()) {
+            return Err(SendError::Size(message.len()));
+        }
+        let link = self.live(link).ok_or(SendError::Gone)?;
+        link.queue(lane).push(message).map_err(|unqueued| match unqueued {
+            Unqueued::Finished => SendError::Gone,
+            Unqueued::Full => {
+                link.end(DownReason::QueueFull { lane });
+                SendError::Full { lane }
+            }
+        })
+    }
+
+    /// Closes a link, and tells the peer why: it broke the protocol. It is dialled again after a while. Does nothing
+    /// to a link that has gone.
+    pub fn close(&self, link: LinkId, reason: &str) {
+        if let Some(link) = self.live(link) {
+            link.end(DownReason::ClosedHere(reason.into()));
+        }
+    }
+
+    /// What happened since the start.
+    pub fn stats(&self) -> InterdcStats {
+        self.context.stats()
+    }
+
+    fn live(&self, link: LinkId) -> Option<Arc<Link>> {
+        self.context.peer(link.peer())?.link().filter(|live| live.id == link)
+    }
+}

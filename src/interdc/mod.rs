@@ -1,0 +1,40 @@
+//! Links between datacenters: QUIC with mutual TLS. Dials, accepts, backs off, keeps exactly one link per pair of
+//! datacenters. Knows bytes and peers, no locks.
+//!
+//! ```text
+//!   Interdc ── send ──> lane queues ──> writers ══ QUIC ══> readers ── Received ──> events
+//!      │                                   ▲                   ▲
+//!      └ its own thread, one runtime:      └── link.rs ────────┘   one link: four lanes, one end
+//!           endpoint.rs   starts and joins everything
+//!           peer.rs       one task per peer: no link -> link -> no link; the only one to report its events
+//!           dial.rs       outgoing attempts        accept.rs   incoming ones, until it is known who it is
+//!           hello.rs      what both sides say first
+//! ```
+
+mod accept;
+mod config;
+mod dial;
+mod endpoint;
+mod error;
+mod event;
+mod frame;
+mod handle;
+mod hello;
+mod link;
+mod peer;
+mod queue;
+mod shared;
+mod transport;
+mod wan;
+mod wan_profile;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{InterdcConfig, QueueBound};
+pub use error::{DownReason, FrameError, InterdcError, Refusal, SendError};
+pub use event::{Lane, LinkEvent, LinkId};
+pub use handle::{Interdc, Links};
+pub use shared::{InterdcStats, LaneStats, PeerStats};
+pub use wan::Wan;
+pub use wan_profile::{WanProfile, WanProfileError};

@@ -1,0 +1,228 @@
+//! What the network thread and its users share: who is who, the live links, and what is counted.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::config::QueueBound;
+use super::error::{AttemptError, DownReason};
+use super::event::{Lane, LinkId};
+use super::link::Link;
+use crate::names::{ClusterId, DcId};
+
+/// At most one line about refused connections in so long: a stranger must not fill the log.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What does not change while links run.
+pub(super) struct Context {
+    pub me: DcId,
+    pub cluster: ClusterId,
+    pub epoch: u32,
+    pub versions: RangeInclusive<u16>,
+    /// Tells this run of the server from its next.
+    pub incarnation: u64,
+    /// How long a connection attempt or a hello may take.
+    pub timeout: Duration,
+    pub queue: QueueBound,
+    pub peers: Vec<Arc<Peer>>,
+    pub refusals: Mutex<Refusals>,
+}
+
+/// Connections that were turned away before it was clear who they are.
+#[derive(Default)]
+pub(super) struct Refusals {
+    count: u64,
+    last: Option<String>,
+    logged: Option<Instant>,
+}
+
+impl Context {
+    pub(super) fn peer(&self, dc: DcId) -> Option<&Arc<Peer>> {
+        self.peers.iter().find(|peer| peer.id == dc)
+    }
+
+    /// Of each pair of datacenters, one decides which of their connections is the link: the one with the lower id.
+    pub(super) fn arbitrates(&self, peer: DcId) -> bool {
+        self.me < peer
+    }
+
+    pub(super) fn refused(&self, from: std::net::SocketAddr, reason: &str) {
+        let mut refusals = self.refusals();
+        refusals.count += 1;
+        refusals.last = Some(reason.into());
+        if refusals.logged.is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
+            refusals.logged = Some(Instant::now());
+            tracing::warn!(%from, reason, refused_so_far = refusals.count, "connection refused");
+        }
+    }
+
+    pub(super) fn stats(&self) -> InterdcStats {
+        let refusals = self.refusals();
+        InterdcStats {
+            peers: self.peers.iter().map(|peer| peer.stats()).collect(),
+            refused: refusals.count,
+            last_refusal: refusals.last.clone(),
+        }
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().expect("nothing panics while it holds the refusals")
+    }
+}
+
+/// A number that no other run or connection has, and that is no secret. Never 0.
+pub(super) fn nonce() -> u64 {
+    RandomState::new().hash_one(0).max(1)
+}
+
+/// Another member, and the link to it while there is one.
+pub(super) struct Peer {
+    pub id: DcId,
+    /// As configured: `host:port`.
+    pub address: String,
+    link: Mutex<Option<Arc<Link>>>,
+    /// What the arbiter called the last link that was up; 0 for none.
+    last_link: AtomicU64,
+    /// Links that were up so far.
+    generation: AtomicU64,
+    lanes: [LaneCounters; 2],
+    last_error: Mutex<Option<String>>,
+}
+
+#[derive(Default)]
+struct LaneCounters {
+    messages_sent: AtomicU64,
+    bytes_sent: AtomicU64,
+    messages_received: AtomicU64,
+    bytes_received: AtomicU64,
+}
+
+impl Peer {
+    pub(super) fn new(id: DcId, address: String) -> Peer {
+        Peer {
+            id,
+            address,
+            link: Mutex::default(),
+            last_link: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            lanes: Default::default(),
+            last_error: Mutex::default(),
+        }
+    }
+
+    pub(super) fn next_link_id(&self) -> LinkId {
+        LinkId::new(self.id, self.generation.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    pub(super) fn last_link(&self) -> u64 {
+        self.last_link.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn link(&self) -> Option<Arc<Link>> {
+        self.link.lock().expect("nothing panics while it holds a link").clone()
+    }
+
+    pub(super) fn link_up(&self, link: Arc<Link>, nonce: u64) {
+        self.last_link.store(nonce, Ordering::Relaxed);
+        tracing::info!(peer = %self.id, from = %link.connection.remote_address(), "link up");
+        *self.link.lock().expect("nothing panics while it holds a link") = Some(link);
+    }
+
+    pub(super) fn link_down(&self, reason: &DownReason) {
+        *self.link.lock().expect("nothing panics while it holds a link") = None;
+        tracing::warn!(peer = %self.id, %reason, "link down");
+        self.set_error(reason.to_string());
+    }
+
+    /// An attempt at a link failed. The same failure again and again is logged once.
+    pub(super) fn failed(&self, error: &AttemptError) {
+        if *error == AttemptError::Superseded {
+            return;
+        }
+        let text = error.to_string();
+        if self.set_error(text.clone()) {
+            tracing::warn!(peer = %self.id, address = self.address, error = text, "no link");
+        }
+    }
+
+    /// Whether it is another error than the last.
+    fn set_error(&self, text: String) -> bool {
+        let mut last = self.last_error.lock().expect("nothing panics while it holds an error");
+        let differs = last.as_ref() != Some(&text);
+        *last = Some(text);
+        differs
+    }
+
+    pub(super) fn sent(&self, lane: Lane, messages: usize, bytes: usize) {
+        let counters = &self.lanes[lane.index()];
+        counters.messages_sent.fetch_add(messages as u64, Ordering::Relaxed);
+        counters.bytes_sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn received(&self, lane: Lane, bytes: usize) {
+        let counters = &self.lanes[lane.index()];
+        counters.messages_received.fetch_add(1, Ordering::Relaxed);
+        counters.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn stats(&self) -> PeerStats {
+        let link = self.link();
+        let [urgent, bulk] = self.lanes.each_ref().map(LaneCounters::read);
+        PeerStats {
+            peer: self.id,
+            up: link.is_some(),
+            rtt: link.map(|link| link.connection.rtt()),
+            urgent,
+            bulk,
+            reconnects: self.generation.load(Ordering::Relaxed).saturating_sub(1),
+            last_error: self.last_error.lock().expect("nothing panics while it holds an error").clone(),
+        }
+    }
+}
+
+impl LaneCounters {
+    fn read(&self) -> LaneStats {
+        LaneStats {
+            messages_sent: self.messages_sent.load(Ordering::Relaxed),
+            bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
+            messages_received: self.messages_received.load(Ordering::Relaxed),
+            bytes_received: self.bytes_received.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What happened on the links of one datacenter since its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterdcStats {
+    /// In the order of ids.
+    pub peers: Vec<PeerStats>,
+    /// Incoming connections turned away: strangers, wrong certificates, too many at once.
+    pub refused: u64,
+    pub last_refusal: Option<String>,
+}
+
+/// What happened on the links to one peer since the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStats {
+    pub peer: DcId,
+    pub up: bool,
+    /// As QUIC estimates it, while the link is up.
+    pub rtt: Option<Duration>,
+    pub urgent: LaneStats,
+    pub bulk: LaneStats,
+    /// Links after the first.
+    pub reconnects: u64,
+    /// Why there is no link, or why there was none before this one.
+    pub last_error: Option<String>,
+}
+
+/// Messages on one lane, and their bytes without framing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneStats {
+    pub messages_sent: u64,
+    pub bytes_sent: u64,
+    pub messages_received: u64,
+    pub bytes_received: u64,
+}

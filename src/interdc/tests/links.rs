@@ -1,0 +1,273 @@
+//! Two datacenters that get along.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::world::{World, dc};
+use crate::interdc::{DownReason, Interdc, Lane, LinkEvent, QueueBound, SendError, Wan};
+use crate::wire::MAX_FRAME;
+
+#[tokio::test]
+async fn either_side_may_start_first() {
+    for first in [0, 1] {
+        let world = World::new();
+        let mut early = world.start(first);
+        early.peer_error("").await;
+        let mut late = world.start(1 - first);
+        assert_eq!(early.up().await.peer(), dc(1 - first));
+        assert_eq!(late.up().await.peer(), dc(first));
+        late.interdc.shutdown().await;
+        early.interdc.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn only_one_side_can_be_reached() {
+    for reachable in [0, 1] {
+        let world = World::new();
+        let mut config = world.config(reachable);
+        config.peers[0].1 = "127.0.0.1:1".into();
+        let mut passive = world.start_with(config);
+        let mut active = world.start(1 - reachable);
+        passive.up().await;
+        active.up().await;
+    }
+}
+
+#[tokio::test]
+async fn simultaneous_dials_end_in_one_link_that_stays() {
+    for _ in 0..20 {
+        let world = World::new();
+        let (mut low, mut high) = (world.start(0), world.start(1));
+        let (to_high, to_low) = (low.up().await, high.up().await);
+        // Whatever else was under way is settled by the time many round trips have passed on the link.
+        for turn in 0..100_u32 {
+            low.interdc.send(to_high, Lane::Urgent, Bytes::copy_from_slice(&turn.to_be_bytes())).unwrap();
+            assert_eq!(high.message().await.1.as_ref(), turn.to_be_bytes());
+            high.interdc.send(to_low, Lane::Urgent, Bytes::copy_from_slice(&turn.to_be_bytes())).unwrap();
+            assert_eq!(low.message().await.1.as_ref(), turn.to_be_bytes());
+        }
+        assert_eq!((low.stats().reconnects, high.stats().reconnects), (0, 0));
+        assert!(low.stats().up && high.stats().up);
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_messages_arrive_in_order_on_both_lanes() {
+    const MESSAGES: u32 = 10_000;
+    let world = World::new();
+    let (mut low, mut high) = (world.start(0), world.start(1));
+    let (to_high, to_low) = (low.up().await, high.up().await);
+    for number in 0..MESSAGES {
+        for lane in Lane::BOTH {
+            // Sizes on both sides of what is copied together, and some that take many packets.
+            let mut message = number.to_be_bytes().to_vec();
+            message.resize(4 + (number as usize % 7) * 1_000, lane.index() as u8);
+            low.interdc.send(to_high, lane, message.clone().into()).unwrap();
+            high.interdc.send(to_low, lane, message.into()).unwrap();
+        }
+    }
+    for node in [&mut low, &mut high] {
+        let (mut next, mut flushed) = ([0_u32; 2], [0_usize; 2]);
+        while next != [MESSAGES; 2] || flushed != [MESSAGES as usize; 2] {
+            match node.event().await {
+                LinkEvent::Received { lane, bytes, .. } => {
+                    let expected = &mut next[lane.index()];
+                    assert_eq!(bytes[..4], expected.to_be_bytes());
+                    assert_eq!(bytes.len(), 4 + (*expected as usize % 7) * 1_000);
+                    assert!(bytes[4..].iter().all(|byte| *byte == lane.index() as u8));
+                    *expected += 1;
+                }
+                LinkEvent::Flushed { lane, messages, .. } => flushed[lane.index()] += messages,
+                other => panic!("{other:?}"),
+            }
+        }
+        let stats = node.stats();
+        for lane in [stats.urgent, stats.bulk] {
+            assert_eq!((lane.messages_sent, lane.messages_received), (MESSAGES.into(), MESSAGES.into()));
+            assert_eq!(lane.bytes_sent, lane.bytes_received);
+        }
+        assert!(stats.up && stats.rtt.is_some());
+    }
+}
+
+#[tokio::test]
+async fn the_largest_message_passes_and_a_larger_one_is_not_taken() {
+    let world = World::new();
+    let (mut low, mut high) = (world.start(0), world.start(1));
+    let to_high = low.up().await;
+    high.up().await;
+    low.interdc.send(to_high, Lane::Bulk, vec![7; MAX_FRAME].into()).unwrap();
+    assert_eq!(high.message().await, (Lane::Bulk, Bytes::from(vec![7; MAX_FRAME])));
+    for size in [0, MAX_FRAME + 1] {
+        let refused = low.interdc.send(to_high, Lane::Bulk, vec![7; size].into());
+        assert_eq!(refused, Err(SendError::Size(size)));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_is_stopped_and_started_is_met_again() {
+    for stays in [0, 1] {
+        let world = World::new();
+        let (mut stays, mut goes) = (world.start(stays), world.start(1 - stays));
+        for round in 0..3 {
+            let link = stays.up().await;
+            let back = goes.up().await;
+            goes.interdc.send(back, Lane::Bulk, Bytes::from_static(b"goodbye")).unwrap();
+            let id = back.peer().get();
+            goes.interdc.shutdown().await;
+            assert_eq!(stays.message().await.1.as_ref(), b"goodbye", "what is queued still goes out");
+            let reason = stays.down().await;
+            assert!(matches!(reason, DownReason::Finished | DownReason::ClosedByPeer(_)), "{reason:?}");
+            assert_eq!(stays.interdc.send(link, Lane::Bulk, Bytes::from_static(b"x")), Err(SendError::Gone));
+            assert_eq!(stays.stats().reconnects, round);
+            goes = world.start(1 - id);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_restarts_without_a_word_replaces_its_half_dead_link() {
+    for stays in [0, 1] {
+        let world = World::new();
+        let (wan, goes_to) = (Wan::new(1), world.address(stays));
+        let mut config = world.config(1 - stays);
+        config.wan = Some(wan.clone());
+        // Nobody may notice by itself in the time of this test.
+        config.peer_timeout = Duration::from_secs(3_600);
+        let mut stays_config = world.config(stays);
+        stays_config.peer_timeout = Duration::from_secs(3_600);
+        let (mut stays, mut goes) = (world.start_with(stays_config), world.start_with(config));
+        stays.up().await;
+        goes.up().await;
+        wan.cut(goes_to);
+        goes.interdc.shutdown().await;
+
+        let mut again = world.start(goes_id(&world, goes_to));
+        assert_eq!(stays.down().await, DownReason::Replaced);
+        stays.up().await;
+        again.up().await;
+    }
+}
+
+/// The datacenter that is not at that address.
+fn goes_id(world: &World, stays: std::net::SocketAddr) -> u8 {
+    if world.address(0) == stays { 1 } else { 0 }
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_gone_after_its_timeout_and_comes_back() {
+    let world = World::new();
+    let (wan, to_high) = (Wan::new(1), world.address(1));
+    let mut config = world.config(0);
+    config.wan = Some(wan.clone());
+    config.peer_timeout = Duration::from_millis(300);
+    let (mut low, mut high) = (world.start_with(config), world.start(1));
+    low.up().await;
+    high.up().await;
+    wan.cut(to_high);
+    assert_eq!(high.down().await, DownReason::TimedOut);
+    assert_eq!(low.down().await, DownReason::TimedOut);
+    wan.heal(to_high);
+    low.up().await;
+    high.up().await;
+}
+
+#[tokio::test]
+async fn a_full_queue_resets_the_link() {
+    let world = World::new();
+    let (mut low, mut high) = (world.start_with(bounded(&world, 0)), world.start(1));
+    let link = low.up().await;
+    high.up().await;
+    // Nobody reads the other side's events: first they fill up, then QUIC's window, then the queue.
+    let message = Bytes::from(vec![7; 1 << 20]);
+    let full = loop {
+        match low.interdc.send(link, Lane::Bulk, message.clone()) {
+            Ok(()) => tokio::task::yield_now().await,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, SendError::Full { lane: Lane::Bulk });
+    assert_eq!(low.down().await, DownReason::QueueFull { lane: Lane::Bulk });
+    loop {
+        if let LinkEvent::Down { reason, .. } = high.event().await {
+            assert!(reason.to_string().contains("queue"), "{reason}");
+            break;
+        }
+    }
+    let link = low.up().await;
+    high.up().await;
+    low.interdc.send(link, Lane::Urgent, Bytes::from_static(b"again")).unwrap();
+    assert_eq!(high.message().await.1.as_ref(), b"again");
+}
+
+fn bounded(world: &World, id: u8) -> crate::interdc::InterdcConfig {
+    let mut config = world.config(id);
+    config.queue = QueueBound { messages: 1_000, bytes: 8 << 20 };
+    config
+}
+
+#[tokio::test]
+async fn a_link_closed_here_tells_the_peer_why_and_comes_back() {
+    let world = World::new();
+    let (mut low, mut high) = (world.start(0), world.start(1));
+    let link = low.up().await;
+    high.up().await;
+    low.interdc.close(link, "entry dc1:7 has a gap before it");
+    let reason = low.down().await;
+    assert_eq!(reason, DownReason::ClosedHere("entry dc1:7 has a gap before it".into()));
+    let reason = high.down().await;
+    assert!(matches!(&reason, DownReason::ClosedByPeer(why) if why.contains("gap before it")), "{reason}");
+    let next = low.up().await;
+    high.up().await;
+    assert_ne!(next, link);
+    low.interdc.close(link, "too late");
+    low.interdc.send(next, Lane::Urgent, Bytes::from_static(b"again")).unwrap();
+    assert_eq!(high.message().await.1.as_ref(), b"again");
+}
+
+#[tokio::test]
+async fn shutdown_ends_everything_even_if_nobody_reads() {
+    let world = World::new();
+    let (mut low, mut high) = (world.start(0), world.start(1));
+    let link = low.up().await;
+    high.up().await;
+    for _ in 0..1_000 {
+        low.interdc.send(link, Lane::Bulk, Bytes::from_static(b"unread")).unwrap();
+    }
+    high.interdc.shutdown().await;
+    let links = low.interdc.links();
+    low.interdc.shutdown().await;
+    assert_eq!(links.send(link, Lane::Bulk, Bytes::from_static(b"x")), Err(SendError::Gone));
+    let address = world.address(0);
+    let config = world.config(0);
+    drop(world);
+    let (sender, _events) = tokio::sync::mpsc::channel(1);
+    let again = Interdc::start(crate::interdc::InterdcConfig { listen: address, ..config }, sender).unwrap();
+    assert_eq!(again.local_address(), address);
+    again.shutdown().await;
+}
+
+#[tokio::test]
+async fn delayed_links_take_their_time_and_lossy_ones_lose_nothing() {
+    let world = World::new();
+    let wans = [0, 1].map(|id: u8| {
+        let wan = Wan::new(id.into());
+        wan.set_delay(world.address(1 - id), Duration::from_millis(10));
+        wan.set_loss(world.address(1 - id), 0.05);
+        wan
+    });
+    let [low, high] = wans.map(Some);
+    let mut low = world.start_with(crate::interdc::InterdcConfig { wan: low, ..world.config(0) });
+    let mut high = world.start_with(crate::interdc::InterdcConfig { wan: high, ..world.config(1) });
+    let link = low.up().await;
+    high.up().await;
+    for number in 0..1_000_u32 {
+        low.interdc.send(link, Lane::Bulk, Bytes::copy_from_slice(&number.to_be_bytes())).unwrap();
+    }
+    for number in 0..1_000_u32 {
+        assert_eq!(high.message().await.1.as_ref(), number.to_be_bytes());
+    }
+    assert!(low.stats().rtt.unwrap() >= Duration::from_millis(20));
+}

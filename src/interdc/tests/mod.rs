@@ -1,0 +1,6 @@
+//! Real links over loopback: real certificates, ephemeral ports. Events are awaited, nothing sleeps.
+
+mod broken;
+mod links;
+mod refused;
+mod world;

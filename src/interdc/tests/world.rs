@@ -1,0 +1,186 @@
+//! Datacenters for tests, and a raw peer that says what it likes.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quinn::{Connection, Endpoint};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::interdc::{Interdc, InterdcConfig, Lane, LinkEvent, LinkId, PeerStats, QueueBound, transport};
+use crate::names::DcId;
+use crate::pki::{Authority, Credentials, Existing, Leaf, Role, Validity};
+
+/// No event takes longer, unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) fn dc(id: u8) -> DcId {
+    DcId::new(id).unwrap()
+}
+
+/// A place with an authority, and a port for each of two datacenters.
+pub(super) struct World {
+    dir: TempDir,
+    authority: Authority,
+    sockets: [UdpSocket; 2],
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        let dir = TempDir::new().unwrap();
+        let authority =
+            Authority::create(&dir.path().join("ca"), "test", Validity::days(1), Existing::Refuse).unwrap();
+        let bind = |_| UdpSocket::bind("127.0.0.1:0").unwrap();
+        World { dir, authority, sockets: [0, 1].map(bind) }
+    }
+
+    pub(super) fn address(&self, id: u8) -> SocketAddr {
+        self.sockets[usize::from(id)].local_addr().unwrap()
+    }
+
+    pub(super) fn credentials(&self, role: Role) -> Credentials {
+        Credentials::load(&self.issue(role, Validity::days(1))).unwrap()
+    }
+
+    pub(super) fn issue(&self, role: Role, validity: Validity) -> std::path::PathBuf {
+        let folder = self.dir.path().join(format!("{role} {validity:?}"));
+        let leaf = Leaf { role, hosts: vec!["127.0.0.1".into()], validity };
+        self.authority.issue(&folder, &leaf, Existing::Replace).unwrap();
+        folder
+    }
+
+    /// How datacenter `id`, 0 or 1, is set up to meet the other.
+    pub(super) fn config(&self, id: u8) -> InterdcConfig {
+        let other = 1 - id;
+        InterdcConfig {
+            me: dc(id),
+            cluster: "test".into(),
+            epoch: 0,
+            listen: self.address(id),
+            peers: vec![(dc(other), self.address(other).to_string())],
+            tls: self.credentials(Role::Dc(dc(id))),
+            peer_timeout: Duration::from_secs(3),
+            versions: 1..=1,
+            queue: QueueBound { messages: 100_000, bytes: 64 << 20 },
+            wan: None,
+        }
+    }
+
+    pub(super) fn start(&self, id: u8) -> Node {
+        self.start_with(self.config(id))
+    }
+
+    pub(super) fn start_with(&self, config: InterdcConfig) -> Node {
+        let socket = self.sockets[usize::from(config.me.get())].try_clone().unwrap();
+        Node::start(socket, config)
+    }
+
+    /// An endpoint that is no geolock, on the port of datacenter `id`, with the credentials given.
+    pub(super) fn raw(&self, id: u8, credentials: &Credentials) -> Raw {
+        let transport = transport::transport(Duration::from_secs(3)).unwrap();
+        let socket = self.sockets[usize::from(id)].try_clone().unwrap();
+        let server = transport::server(credentials, &transport).unwrap();
+        let runtime = Arc::new(quinn::TokioRuntime);
+        let endpoint = Endpoint::new(transport::endpoint(), Some(server), socket, runtime).unwrap();
+        Raw { endpoint, credentials: credentials.clone() }
+    }
+}
+
+/// A running datacenter's links, with their events.
+pub(super) struct Node {
+    pub interdc: Interdc,
+    pub events: mpsc::Receiver<LinkEvent>,
+}
+
+impl Node {
+    pub(super) fn start(socket: UdpSocket, config: InterdcConfig) -> Node {
+        let (sender, events) = mpsc::channel(64);
+        Node { interdc: Interdc::start_on(socket, config, sender).unwrap(), events }
+    }
+
+    pub(super) async fn event(&mut self) -> LinkEvent {
+        timeout(PATIENCE, self.events.recv()).await.expect("an event in time").expect("links run")
+    }
+
+    /// The next event, which is `Up`.
+    pub(super) async fn up(&mut self) -> LinkId {
+        match self.event().await {
+            LinkEvent::Up { link, .. } => link,
+            other => panic!("up expected, not {other:?}"),
+        }
+    }
+
+    /// The reason in the next event but `Flushed`, which is `Down`.
+    pub(super) async fn down(&mut self) -> super::super::DownReason {
+        loop {
+            match self.event().await {
+                LinkEvent::Down { reason, .. } => return reason,
+                LinkEvent::Flushed { .. } => {}
+                other => panic!("down expected, not {other:?}"),
+            }
+        }
+    }
+
+    /// The next message.
+    pub(super) async fn message(&mut self) -> (Lane, Bytes) {
+        loop {
+            match self.event().await {
+                LinkEvent::Received { lane, bytes, .. } => return (lane, bytes),
+                LinkEvent::Flushed { .. } => {}
+                other => panic!("a message expected, not {other:?}"),
+            }
+        }
+    }
+
+    pub(super) fn stats(&self) -> PeerStats {
+        self.interdc.stats().peers.swap_remove(0)
+    }
+
+    /// Waits until the last error about the only peer satisfies `wanted`; checks whenever the links had time to run.
+    pub(super) async fn peer_error(&self, wanted: &str) -> String {
+        self.until(|node| node.stats().last_error.filter(|error| error.contains(wanted)), wanted).await
+    }
+
+    /// As `peer_error`, for what was refused before it was clear who it is.
+    pub(super) async fn refusal(&self, wanted: &str) -> String {
+        let find = |node: &Node| node.interdc.stats().last_refusal.filter(|error| error.contains(wanted));
+        self.until(find, wanted).await
+    }
+
+    async fn until(&self, find: impl Fn(&Node) -> Option<String>, wanted: &str) -> String {
+        let polling = async {
+            loop {
+                match find(self) {
+                    Some(found) => return found,
+                    None => tokio::time::sleep(Duration::from_millis(2)).await,
+                }
+            }
+        };
+        let seen = || format!("{:?}", self.interdc.stats());
+        timeout(PATIENCE, polling).await.unwrap_or_else(|_| panic!("{wanted:?} expected, not {}", seen()))
+    }
+}
+
+/// A peer that knows QUIC and has a certificate, and is otherwise free.
+pub(super) struct Raw {
+    pub endpoint: Endpoint,
+    credentials: Credentials,
+}
+
+impl Raw {
+    /// A connection to datacenter `id` of `world`.
+    pub(super) async fn connect(&self, world: &World, id: u8) -> Connection {
+        let transport = transport::transport(Duration::from_secs(3)).unwrap();
+        let config = transport::client(&self.credentials, dc(id), &transport).unwrap();
+        let connecting = self.endpoint.connect_with(config, world.address(id), "any").unwrap();
+        timeout(PATIENCE, connecting).await.unwrap().unwrap()
+    }
+}
+
+/// What the other side says when it closes the connection.
+pub(super) async fn close_reason(connection: &Connection) -> String {
+    timeout(PATIENCE, connection.closed()).await.expect("closed in time").to_string()
+}

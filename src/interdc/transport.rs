@@ -1,0 +1,69 @@
+//! The QUIC settings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+
+use super::accept::MAX_PENDING;
+use super::error::InterdcError;
+use crate::names::DcId;
+use crate::pki::Credentials;
+
+/// How often a quiet link says that it lives; more often when `peer_timeout` is short.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// A lane keeps 1 Gbit/s busy over 250 ms: just above 31.25 MB.
+const STREAM_WINDOW: u32 = 32 << 20;
+/// Two lanes.
+const CONNECTION_WINDOW: u32 = 2 * STREAM_WINDOW;
+/// What all connections that are not yet accepted may have sent beyond their first packet.
+const INCOMING_BUFFER: u64 = 1 << 20;
+
+/// The settings that both sides share.
+pub(super) fn transport(peer_timeout: Duration) -> Result<Arc<TransportConfig>, InterdcError> {
+    let out_of_range = || InterdcError::BadPeerTimeout(peer_timeout);
+    if !(Duration::from_millis(10)..=Duration::from_secs(86_400)).contains(&peer_timeout) {
+        return Err(out_of_range());
+    }
+    let idle = IdleTimeout::try_from(peer_timeout).map_err(|_| out_of_range())?;
+    let mut config = TransportConfig::default();
+    config
+        .max_idle_timeout(Some(idle))
+        .keep_alive_interval(Some(KEEP_ALIVE.min(peer_timeout / 3)))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
+        .send_window(u64::from(CONNECTION_WINDOW))
+        // One for the hello; one for each lane.
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(2))
+        .datagram_receive_buffer_size(None);
+    Ok(Arc::new(config))
+}
+
+pub(super) fn endpoint() -> EndpointConfig {
+    EndpointConfig::default()
+}
+
+pub(super) fn server(tls: &Credentials, transport: &Arc<TransportConfig>) -> Result<ServerConfig, InterdcError> {
+    let crypto = QuicServerConfig::try_from(tls.accept_dcs()?)?;
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config
+        .transport_config(transport.clone())
+        .max_incoming(MAX_PENDING)
+        .incoming_buffer_size_total(INCOMING_BUFFER)
+        // Datacenters do not wander, and a link's distance must not change under it.
+        .migration(false);
+    Ok(config)
+}
+
+pub(super) fn client(
+    tls: &Credentials,
+    peer: DcId,
+    transport: &Arc<TransportConfig>,
+) -> Result<ClientConfig, InterdcError> {
+    let crypto = QuicClientConfig::try_from(tls.dial_dc(peer)?)?;
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(transport.clone());
+    Ok(config)
+}
