@@ -1,0 +1,190 @@
+//! The rules of the house, as far as a test can hold them: who imports whom, what pure rooms may not touch, how
+//! long files and functions are, what is left open.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A source file, without its tests (from a `#[cfg(test)]` module on).
+struct Source {
+    path: PathBuf,
+    room: String,
+    text: String,
+    is_test: bool,
+}
+
+const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
+const GROUND: [&str; 6] = ["names", "time", "wire", "deadlines", "hybrid_clock", "proto"];
+const EDGES: [&str; 10] =
+    ["journal", "interdc", "lock_server", "api", "client", "cli", "telemetry", "recipes", "pki", "config"];
+/// Longest file, in lines.
+const MAX_FILE: usize = 500;
+/// Longest function, in lines.
+const MAX_FUNCTION: usize = 70;
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths = Vec::new();
+    collect(&root, &mut paths);
+    paths.sort();
+    assert!(paths.len() > 50, "the sources are where they should be");
+    paths.into_iter().map(|path| read(&root, path)).collect()
+}
+
+fn collect(dir: &Path, paths: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a source folder is readable") {
+        let path = entry.expect("a source entry is readable").path();
+        if path.is_dir() {
+            collect(&path, paths);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            paths.push(path);
+        }
+    }
+}
+
+fn read(root: &Path, path: PathBuf) -> Source {
+    let text = fs::read_to_string(&path).expect("a source file is readable");
+    let relative = path.strip_prefix(root).expect("it was found below the root");
+    let first = relative.components().next().expect("a file has a name").as_os_str().to_string_lossy();
+    let room = first.trim_end_matches(".rs").to_string();
+    let is_test = relative.components().any(|part| {
+        matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs" | "mutations.rs" | "stories.rs"))
+    });
+    Source { path, room, text, is_test }
+}
+
+impl Source {
+    /// The text before the tests at its end.
+    fn code(&self) -> &str {
+        match self.text.find("#[cfg(test)]\nmod tests {") {
+            Some(tests) => &self.text[..tests],
+            None => &self.text,
+        }
+    }
+
+    /// Lines of code that match, with their numbers, comments left out.
+    fn lines_with<'a>(&'a self, pattern: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+        self.code()
+            .lines()
+            .enumerate()
+            .filter(move |(_, line)| !line.trim_start().starts_with("//") && line.contains(pattern))
+            .map(|(number, line)| (number + 1, line))
+    }
+}
+
+fn report(faults: &[String]) {
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn pure_rooms_touch_no_clock_no_io_no_randomness() {
+    let forbidden = [
+        "tokio", "std::fs", "std::net", "std::thread", "std::io", "Instant::now", "SystemTime", "quinn", "tonic",
+        "rand::", "std::env", "println!", "std::collections::HashMap", "std::collections::HashSet",
+    ];
+    let mut faults = Vec::new();
+    for source in sources().iter().filter(|source| PURE.contains(&source.room.as_str())) {
+        for pattern in forbidden {
+            for (number, line) in source.lines_with(pattern) {
+                faults.push(format!("{}:{number}: {pattern} in a pure room: {}", source.path.display(), line.trim()));
+            }
+        }
+    }
+    report(&faults);
+}
+
+#[test]
+fn rooms_import_downwards_only() {
+    let allowed = |room: &str| -> Vec<&str> {
+        let below: &[&str] = match room {
+            "crdt" => &[],
+            "causal_log" => &["crdt", "sim"],
+            "lock_state" => &["crdt", "causal_log", "sim", "replica"],
+            "leases" => &["lock_state"],
+            "replica" => &["crdt", "causal_log", "lock_state", "leases", "sim"],
+            "sim" => &["crdt", "causal_log", "lock_state", "leases", "replica"],
+            "journal" | "interdc" | "pki" => &["pki"],
+            "client" => &["pki"],
+            _ => return PURE.into_iter().chain(EDGES).chain(GROUND).chain(["node"]).collect(),
+        };
+        below.iter().copied().chain(GROUND).chain([room]).collect()
+    };
+    let mut faults = Vec::new();
+    let rooms: Vec<&str> = PURE.into_iter().chain(EDGES).collect();
+    let mut imports = 0;
+    for source in sources().iter().filter(|source| rooms.contains(&source.room.as_str()) && !source.is_test) {
+        let allowed = allowed(&source.room);
+        for (number, line) in source.lines_with("crate::") {
+            for path in line.split("crate::").skip(1) {
+                let target: String = path.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                imports += 1;
+                let known = rooms.contains(&target.as_str()) || GROUND.contains(&target.as_str());
+                if known && !allowed.contains(&target.as_str()) {
+                    faults.push(format!("{}:{number}: {} may not import {target}", source.path.display(), source.room));
+                }
+            }
+        }
+    }
+    assert!(imports > 100, "imports are found");
+    report(&faults);
+}
+
+#[test]
+fn files_and_functions_stay_small() {
+    let mut faults = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_test) {
+        let code = source.code();
+        if code.lines().count() > MAX_FILE {
+            faults.push(format!("{}: {} lines, at most {MAX_FILE}", source.path.display(), code.lines().count()));
+        }
+        faults.extend(long_functions(code).map(|name| format!("{}: {name}", source.path.display())));
+    }
+    report(&faults);
+}
+
+/// Functions over the limit: rustfmt closes a function at the indentation at which it opens it.
+fn long_functions(code: &str) -> impl Iterator<Item = String> {
+    let mut open: Option<(usize, usize, String)> = None;
+    let mut long = Vec::new();
+    for (number, line) in code.lines().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let text = line.trim_start();
+        let starts = ["fn ", "pub fn ", "pub(super) fn ", "pub(crate) fn ", "async fn ", "pub async fn ", "pub(super) async fn "];
+        if starts.iter().any(|start| text.starts_with(start)) && open.is_none() {
+            open = Some((number, indent, text.to_string()));
+        } else if let Some((start, at, name)) = &open
+            && indent == *at
+            && text == "}"
+        {
+            if number - start > MAX_FUNCTION {
+                long.push(format!("{} lines, at most {MAX_FUNCTION}: {name}", number - start));
+            }
+            open = None;
+        } else if open.as_ref().is_some_and(|(_, at, _)| indent == *at && (text.ends_with(';') || text.ends_with("}"))) {
+            open = None;
+        }
+    }
+    long.into_iter()
+}
+
+#[test]
+fn nothing_is_left_open_and_nothing_panics_without_a_reason() {
+    let mut faults = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_test) {
+        for pattern in ["todo!", "unimplemented!", "TODO", "FIXME", "XXX", "dbg!(", ".unwrap()", "use super::*", "Box<dyn Error"] {
+            for (number, line) in source.lines_with(pattern) {
+                faults.push(format!("{}:{number}: {}", source.path.display(), line.trim()));
+            }
+        }
+    }
+    report(&faults);
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let missing: Vec<String> = sources()
+        .iter()
+        .filter(|source| !source.text.starts_with("//!"))
+        .map(|source| format!("{}: no module documentation at its top", source.path.display()))
+        .collect();
+    report(&missing);
+}
