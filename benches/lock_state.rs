@@ -67,10 +67,8 @@ impl Bench {
 
     fn client(&mut self, tag: u64, request: Call) {
         self.now += 500;
-        let now = Now {
-            mono: Instant::from_nanos(self.now),
-            wall: Wall(1_700_000_000_000 + self.now / 1_000_000),
-        };
+        let now =
+            Now { mono: Instant::from_nanos(self.now), wall: Wall(1_700_000_000_000 + self.now / 1_000_000) };
         let call = CallId { session: SessionId(1), tag };
         self.replica.handle(now, Event::Client { call, request });
     }

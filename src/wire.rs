@@ -72,3 +72,158 @@ fn decode_limited<T: DeserializeOwned, const LIMIT: usize>(
     }
     Ok(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
+    use super::{decode, decode_checkpoint, encode, encode_checkpoint};
+    use crate::causal_log::{Entry, LockParts, Op, Wants};
+    use crate::crdt::{Ownership, PartMove, VersionVector};
+    use crate::leases::OnDisconnect;
+    use crate::names::{
+        ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, Position, RequestId, Secret,
+    };
+    use crate::replica::call::HolderInfo;
+    use crate::replica::{Checkpoint, Heartbeat, LeaseRecord, Message, Record, RequestRow};
+    use crate::time::Timestamp;
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    fn entry() -> Entry {
+        let lock = LockName::new(b"a\xff").expect("valid");
+        let id = RequestId { dc: dc(1), n: 300 };
+        let wants = Wants::all(vec![(lock.clone(), Mode::Exclusive)]).expect("one lock");
+        Entry {
+            cluster: ClusterId::from_raw(7),
+            epoch: 0,
+            dc: dc(1),
+            seq: 2,
+            at: Timestamp::from_millis(1),
+            deps: VersionVector::from_iter([(dc(0), 5), (dc(1), 1)]),
+            ops: vec![
+                Op::Withdraw { id },
+                Op::Transfer { to: dc(2), parts: vec![LockParts { lock, parts: vec![(dc(1), 3)] }] },
+                Op::Request { id, at: Timestamp::from_millis(2), wants },
+            ],
+        }
+    }
+
+    fn holder() -> HolderInfo {
+        HolderInfo {
+            dc: dc(2),
+            request: RequestId { dc: dc(2), n: 1 },
+            mode: Mode::Shared,
+            token: FencingToken(9),
+            label: Arc::from("me"),
+            held_for: Duration::from_millis(1_500),
+        }
+    }
+
+    /// The bytes of a value are these, and they are that value: what was written by an earlier version can be
+    /// read by this one.
+    fn golden<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T, hex: &str) {
+        let bytes = encode("golden", value).expect("it fits a frame");
+        let mut found = String::new();
+        bytes.iter().for_each(|byte| write!(found, "{byte:02x}").expect("writing to a string"));
+        assert_eq!(
+            found, hex,
+            "the bytes of {value:?} changed: old peers and old data cannot be read any more"
+        );
+        assert_eq!(decode::<T>("golden", &bytes).expect("its own bytes"), *value);
+        for end in 0..bytes.len() {
+            assert!(decode::<T>("golden", &bytes[..end]).is_err(), "a piece of a value is no value");
+        }
+        let mut longer = bytes;
+        longer.push(0);
+        assert!(decode::<T>("golden", &longer).is_err(), "nothing follows a value");
+    }
+
+    #[test]
+    fn bytes_of_messages() {
+        let heartbeat = Heartbeat {
+            clock: Timestamp::from_raw(0x0001_0002),
+            durable: VersionVector::from_iter([(dc(2), 4)]),
+            linked: DcSet::only(dc(1)),
+            heard: vec![(dc(1), Timestamp::from_raw(3), 250)],
+        };
+        golden(&Message::Heartbeat(heartbeat), GOLDEN_HEARTBEAT);
+        golden(&Message::Entries(vec![Arc::new(entry())]), GOLDEN_ENTRIES);
+        golden(&Message::HeldBack { durable: VersionVector::default() }, "0200");
+        let lock = LockName::new(b"a").expect("valid");
+        golden(&Message::AskHolders { query: 1, locks: vec![lock] }, "0301010161");
+        golden(&Message::Holders { query: 1, holders: vec![vec![holder()], vec![]] }, GOLDEN_HOLDERS);
+    }
+
+    #[test]
+    fn bytes_of_records() {
+        let lease = LeaseRecord {
+            lease: LeaseId::new(dc(1), 5),
+            secret: Secret::new([9; 16]),
+            ttl: Duration::from_secs(10),
+            on_disconnect: OnDisconnect::Release,
+        };
+        golden(&Record::Entry(Arc::new(entry())), GOLDEN_ENTRY_RECORD);
+        golden(&Record::Bound { clock: Timestamp::from_raw(5), n: 6 }, "010506");
+        golden(&Record::LeaseOpened(lease.clone()), GOLDEN_LEASE);
+        golden(&Record::LeaseEnded { lease: lease.lease }, "03fb0105");
+        golden(&Record::Joined, "04");
+    }
+
+    #[test]
+    fn a_checkpoint_is_read_as_it_was_written() {
+        use crdts::CmRDT;
+        let mut ownership = Ownership::new(3);
+        let lock = LockName::new(b"a").expect("valid");
+        ownership.apply(PartMove { lock: lock.clone(), part: dc(1), owner: dc(0), version: 2 });
+        let wants = Wants::all(vec![(lock, Mode::Shared)]).expect("one lock");
+        let checkpoint = Checkpoint {
+            position: Position(8),
+            members: DcSet::from_iter([dc(0), dc(1)]),
+            joined: true,
+            clock: Timestamp::from_raw(9),
+            n: 10,
+            applied: VersionVector::from_iter([(dc(0), 1)]),
+            last_stamps: vec![(dc(0), Timestamp::from_raw(4))],
+            ownership,
+            requests: vec![RequestRow {
+                id: RequestId { dc: dc(0), n: 1 },
+                at: Timestamp::ZERO,
+                wants,
+                seq: 1,
+            }],
+            leases: vec![],
+            log: vec![Arc::new(entry())],
+        };
+        let bytes = encode_checkpoint(&checkpoint).expect("it is small");
+        assert_eq!(decode_checkpoint::<Checkpoint>(&bytes).expect("its own bytes"), checkpoint);
+    }
+
+    #[test]
+    fn lengths_from_outside_allocate_nothing() {
+        // A list of 2^62 entries, of which not one follows.
+        let mut bytes = vec![1, 0xfd];
+        bytes.extend((1_u64 << 62).to_le_bytes());
+        assert!(decode::<Message>("message", &bytes).is_err());
+        // A lock name of 1025 bytes, one too long.
+        let mut bytes = vec![3, 1, 1, 0xfb, 0x01, 0x04];
+        bytes.extend([b'x'; 1025]);
+        let error = decode::<Message>("message", &bytes).expect_err("too long a name");
+        assert!(error.to_string().contains("at most 1024 bytes"), "{error}");
+    }
+
+    const GOLDEN_HEARTBEAT: &str = "00fc020001000300000402010103fa";
+    const GOLDEN_ENTRIES: &str =
+        "010107000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff01";
+    const GOLDEN_HOLDERS: &str = "040102010202010009026d6501fc0065cd1d00";
+    const GOLDEN_ENTRY_RECORD: &str =
+        "0007000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff01";
+    const GOLDEN_LEASE: &str = "02fb0105090909090909090909090909090909090a0001";
+}

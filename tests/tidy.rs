@@ -78,14 +78,30 @@ fn report(faults: &[String]) {
 #[test]
 fn pure_rooms_touch_no_clock_no_io_no_randomness() {
     let forbidden = [
-        "tokio", "std::fs", "std::net", "std::thread", "std::io", "Instant::now", "SystemTime", "quinn", "tonic",
-        "rand::", "std::env", "println!", "std::collections::HashMap", "std::collections::HashSet",
+        "tokio",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "std::io",
+        "Instant::now",
+        "SystemTime",
+        "quinn",
+        "tonic",
+        "rand::",
+        "std::env",
+        "println!",
+        "std::collections::HashMap",
+        "std::collections::HashSet",
     ];
     let mut faults = Vec::new();
     for source in sources().iter().filter(|source| PURE.contains(&source.room.as_str())) {
         for pattern in forbidden {
             for (number, line) in source.lines_with(pattern) {
-                faults.push(format!("{}:{number}: {pattern} in a pure room: {}", source.path.display(), line.trim()));
+                faults.push(format!(
+                    "{}:{number}: {pattern} in a pure room: {}",
+                    source.path.display(),
+                    line.trim()
+                ));
             }
         }
     }
@@ -119,7 +135,11 @@ fn rooms_import_downwards_only() {
                 imports += 1;
                 let known = rooms.contains(&target.as_str()) || GROUND.contains(&target.as_str());
                 if known && !allowed.contains(&target.as_str()) {
-                    faults.push(format!("{}:{number}: {} may not import {target}", source.path.display(), source.room));
+                    faults.push(format!(
+                        "{}:{number}: {} may not import {target}",
+                        source.path.display(),
+                        source.room
+                    ));
                 }
             }
         }
@@ -134,7 +154,11 @@ fn files_and_functions_stay_small() {
     for source in sources().iter().filter(|source| !source.is_test) {
         let code = source.code();
         if code.lines().count() > MAX_FILE {
-            faults.push(format!("{}: {} lines, at most {MAX_FILE}", source.path.display(), code.lines().count()));
+            faults.push(format!(
+                "{}: {} lines, at most {MAX_FILE}",
+                source.path.display(),
+                code.lines().count()
+            ));
         }
         faults.extend(long_functions(code).map(|name| format!("{}: {name}", source.path.display())));
     }
@@ -148,7 +172,15 @@ fn long_functions(code: &str) -> impl Iterator<Item = String> {
     for (number, line) in code.lines().enumerate() {
         let indent = line.len() - line.trim_start().len();
         let text = line.trim_start();
-        let starts = ["fn ", "pub fn ", "pub(super) fn ", "pub(crate) fn ", "async fn ", "pub async fn ", "pub(super) async fn "];
+        let starts = [
+            "fn ",
+            "pub fn ",
+            "pub(super) fn ",
+            "pub(crate) fn ",
+            "async fn ",
+            "pub async fn ",
+            "pub(super) async fn ",
+        ];
         if starts.iter().any(|start| text.starts_with(start)) && open.is_none() {
             open = Some((number, indent, text.to_string()));
         } else if let Some((start, at, name)) = &open
@@ -159,7 +191,10 @@ fn long_functions(code: &str) -> impl Iterator<Item = String> {
                 long.push(format!("{} lines, at most {MAX_FUNCTION}: {name}", number - start));
             }
             open = None;
-        } else if open.as_ref().is_some_and(|(_, at, _)| indent == *at && (text.ends_with(';') || text.ends_with("}"))) {
+        } else if open
+            .as_ref()
+            .is_some_and(|(_, at, _)| indent == *at && (text.ends_with(';') || text.ends_with("}")))
+        {
             open = None;
         }
     }
@@ -170,7 +205,17 @@ fn long_functions(code: &str) -> impl Iterator<Item = String> {
 fn nothing_is_left_open_and_nothing_panics_without_a_reason() {
     let mut faults = Vec::new();
     for source in sources().iter().filter(|source| !source.is_test) {
-        for pattern in ["todo!", "unimplemented!", "TODO", "FIXME", "XXX", "dbg!(", ".unwrap()", "use super::*", "Box<dyn Error"] {
+        for pattern in [
+            "todo!",
+            "unimplemented!",
+            "TODO",
+            "FIXME",
+            "XXX",
+            "dbg!(",
+            ".unwrap()",
+            "use super::*",
+            "Box<dyn Error",
+        ] {
             for (number, line) in source.lines_with(pattern) {
                 faults.push(format!("{}:{number}: {}", source.path.display(), line.trim()));
             }

@@ -88,6 +88,9 @@ pub(super) enum Asked {
 pub(super) fn notice(notice: Notice) -> ServerMessage {
     let answer = match notice {
         Notice::LeaseEnded { lease } => Answer::LeaseEnded(proto::LeaseEnded { lease: lease.get() }),
+        Notice::LockLost { lease, request: lost } => {
+            Answer::LockLost(proto::LockLost { lease: lease.get(), request: Some(request(lost)) })
+        }
     };
     ServerMessage { tag: 0, answer: Some(answer) }
 }

@@ -242,6 +242,7 @@ impl Machine for FakeMachine {
         Checkpoint {
             position: self.last,
             members: DcSet::only(dc(0)),
+            joined: true,
             clock: Timestamp::ZERO,
             n: 1,
             applied: VersionVector::default(),

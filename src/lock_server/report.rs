@@ -28,6 +28,9 @@ pub(super) fn log(report: &Report) {
         Report::LeaseExpired { lease, held, waiting } => {
             tracing::info!(%lease, held, waiting, "lease expired");
         }
+        Report::PeerTooFarBehind { peer } => {
+            tracing::error!(%peer, "it lacks entries that are no longer kept here: it needs a copy of the state");
+        }
         Report::OwnLogBehind { ours, theirs } => {
             tracing::error!(
                 ours,

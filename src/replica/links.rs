@@ -140,7 +140,6 @@ impl Replica {
         if self.life.quiet_until.is_some() {
             return;
         }
-        self.renew_bound();
         self.tell_links();
         // Entries of others that had their time to arrive by themselves are passed on.
         self.pump = true;

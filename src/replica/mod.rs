@@ -71,6 +71,7 @@ pub struct Replica {
     /// Acquires that came while the clock could not be read yet.
     early: Vec<(CallId, Acquire)>,
     heartbeat_at: Instant,
+    renew_bound_at: Instant,
     /// Entries may have become sendable.
     pump: bool,
     counts: Counts,
@@ -107,6 +108,7 @@ impl Replica {
     pub fn next_deadline(&self) -> Option<Instant> {
         [
             Some(self.heartbeat_at),
+            Some(self.renew_bound_at),
             self.locks.next_deadline(),
             self.leases.next_deadline(),
             self.waits.next(),

@@ -88,6 +88,7 @@ impl Replica {
             },
             early: Vec::new(),
             heartbeat_at: now.mono,
+            renew_bound_at: now.mono,
             pump: false,
             counts: Counts::default(),
             effects: VecDeque::new(),

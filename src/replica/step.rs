@@ -37,6 +37,9 @@ impl Replica {
         if self.links.retry_at().is_some_and(|at| at <= now.mono) {
             self.drain_inbox();
         }
+        if self.renew_bound_at <= now.mono {
+            self.renew_bound();
+        }
         if self.heartbeat_at <= now.mono {
             self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             self.on_heartbeat_due();
@@ -174,8 +177,9 @@ impl Replica {
         }
     }
 
-    /// When the bound is to be renewed, so that no grant has to wait for the disk because of it.
-    pub(super) fn renew_bound(&mut self) {
+    /// Renews the bound ahead of time, so that no grant has to wait for the disk because of it.
+    fn renew_bound(&mut self) {
+        self.renew_bound_at = self.now.mono + CLOCK_BOUND / 2;
         let soon = self.clock.bound(CLOCK_BOUND / 2);
         if self.life.quiet_until.is_none() && soon > self.bounds.recorded().clock {
             self.record_bound();
