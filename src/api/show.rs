@@ -7,16 +7,20 @@ use bytes::Bytes;
 
 use super::server_info::{ServerInfo, VERSION};
 use crate::crdt::VersionVector;
-use crate::lock_server::LinkTraffic;
 use crate::names::{DcSet, LockName, Mode, RequestId};
 use crate::proto;
 use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
+use crate::telemetry::LinkFigures;
 
 /// Whole milliseconds, rounded up: a wait that is too short would be one too many.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn request(id: RequestId) -> proto::RequestId {
@@ -86,7 +90,7 @@ pub(super) fn summary(lock: &LockSummary) -> proto::LockSummary {
     }
 }
 
-pub(super) fn status(info: &ServerInfo, status: &Status, links: &[LinkTraffic]) -> proto::StatusResponse {
+pub(super) fn status(info: &ServerInfo, status: &Status, links: &[LinkFigures]) -> proto::StatusResponse {
     let (phase, grace_leases) = match status.phase {
         Phase::Starting => (proto::Phase::Starting, 0),
         Phase::ReadOnly => (proto::Phase::ReadOnly, 0),
@@ -109,7 +113,7 @@ pub(super) fn status(info: &ServerInfo, status: &Status, links: &[LinkTraffic]) 
     }
 }
 
-fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkTraffic]) -> proto::PeerStatus {
+fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> proto::PeerStatus {
     let link = links.iter().find(|link| link.peer == peer.dc);
     proto::PeerStatus {
         dc: peer.dc.get().into(),
@@ -120,7 +124,7 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkTraffic]) -> p
         lag: peer.lag,
         clock_ahead_ms: peer.clock_ahead_ms,
         paused_by_skew: peer.paused_by_skew,
-        rtt_us: link.and_then(|link| link.rtt_us).unwrap_or(0),
+        rtt_us: link.and_then(|link| link.rtt).map_or(0, micros),
         messages_sent: link.map_or(0, |link| link.messages_sent),
         messages_received: link.map_or(0, |link| link.messages_received),
     }

@@ -154,7 +154,8 @@ impl Acceptor {
     }
 
     fn identify(&self, connection: &Connection) -> Result<&Arc<Peer>, Refusal> {
-        let shown = connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+        let shown =
+            connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
         match shown.and_then(|chain| peer_identity(&chain)).map(|identity| identity.role) {
             Some(Role::Dc(dc)) => self.context.peer(dc).ok_or(Refusal::UnknownDc(dc)),
             _ => Err(Refusal::Nobody),

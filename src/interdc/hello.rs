@@ -59,7 +59,11 @@ impl Hello {
 
     /// What the sender, which is the arbiter, calls the connection.
     pub(super) fn named(&self) -> Result<u64, Refusal> {
-        if self.link == 0 { Err(Refusal::NotHello("it gives the connection no number".into())) } else { Ok(self.link) }
+        if self.link == 0 {
+            Err(Refusal::NotHello("it gives the connection no number".into()))
+        } else {
+            Ok(self.link)
+        }
     }
 
     /// The version to speak with a sender whose certificate is that of `certificate`.

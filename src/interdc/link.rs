@@ -55,7 +55,8 @@ impl Link {
 
     async fn wanted_end(&self) -> DownReason {
         loop {
-            if let Some(reason) = self.ending.lock().expect("nothing panics while it holds a reason").clone() {
+            if let Some(reason) = self.ending.lock().expect("nothing panics while it holds a reason").clone()
+            {
                 return reason;
             }
             self.ended.notified().await;
@@ -117,10 +118,8 @@ impl Running<'_> {
             Err(_) => return FrameError::NoLanes.into(),
         };
         let [urgent, bulk] = lanes;
-        let outcome = tokio::try_join!(
-            self.receive_lane(Lane::Urgent, urgent),
-            self.receive_lane(Lane::Bulk, bulk),
-        );
+        let outcome =
+            tokio::try_join!(self.receive_lane(Lane::Urgent, urgent), self.receive_lane(Lane::Bulk, bulk),);
         outcome.err().unwrap_or(DownReason::Finished)
     }
 
@@ -177,4 +176,3 @@ async fn preamble(stream: &mut RecvStream) -> Result<[u8; 2], DownReason> {
         Err(quinn::ReadExactError::FinishedEarly(_)) => Err(FrameError::Truncated.into()),
     }
 }
-

@@ -45,7 +45,10 @@ pub(super) fn endpoint() -> EndpointConfig {
     EndpointConfig::default()
 }
 
-pub(super) fn server(tls: &Credentials, transport: &Arc<TransportConfig>) -> Result<ServerConfig, InterdcError> {
+pub(super) fn server(
+    tls: &Credentials,
+    transport: &Arc<TransportConfig>,
+) -> Result<ServerConfig, InterdcError> {
     let crypto = QuicServerConfig::try_from(tls.accept_dcs()?)?;
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config

@@ -110,7 +110,9 @@ impl Wan {
 
 impl fmt::Debug for Wan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.paths().by_destination.iter().map(|(to, path)| (to, path.one_way))).finish()
+        f.debug_map()
+            .entries(self.paths().by_destination.iter().map(|(to, path)| (to, path.one_way)))
+            .finish()
     }
 }
 
@@ -338,10 +340,14 @@ struct Alarm(tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>);
 
 #[cfg(target_os = "linux")]
 impl Alarm {
-    #[expect(deprecated, reason = "its successor is unsafe for types that may change their descriptor; OwnedFd never does")]
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe for types that may change their descriptor; OwnedFd never does"
+    )]
     fn new() -> io::Result<Alarm> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         Ok(Alarm(tokio::io::unix::AsyncFd::new(timer)?))
     }
 

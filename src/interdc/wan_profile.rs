@@ -30,8 +30,10 @@ pub enum WanProfileError {
     Unreadable { name: String, source: std::io::Error },
     #[error("{}: {reason}", file.display())]
     Malformed { file: PathBuf, reason: String },
-    #[error("{name} says nothing about the distance of datacenters {a} and {b}; \
-        take fewer datacenters, `zero`, or a file that names all pairs")]
+    #[error(
+        "{name} says nothing about the distance of datacenters {a} and {b}; \
+        take fewer datacenters, `zero`, or a file that names all pairs"
+    )]
     Unknown { name: String, a: u8, b: u8 },
 }
 
@@ -71,7 +73,11 @@ impl WanProfile {
         match &self.rtt {
             Some(rtt) if a != b => {
                 let rtt = rtt.get(&(a, b));
-                rtt.map(|rtt| *rtt / 2).ok_or_else(|| WanProfileError::Unknown { name: self.name.clone(), a, b })
+                rtt.map(|rtt| *rtt / 2).ok_or_else(|| WanProfileError::Unknown {
+                    name: self.name.clone(),
+                    a,
+                    b,
+                })
             }
             _ => Ok(Duration::ZERO),
         }
@@ -82,7 +88,8 @@ fn parse(text: &str) -> Result<BTreeMap<(u8, u8), Duration>, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let pairs = file.rtt_ms.into_iter().map(|(pair, rtt)| {
         let ids = pair.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        let (a, b): (u8, u8) = ids.ok_or_else(|| format!("{pair:?} is no pair of datacenters, such as 0-1"))?;
+        let (a, b): (u8, u8) =
+            ids.ok_or_else(|| format!("{pair:?} is no pair of datacenters, such as 0-1"))?;
         if a == b || DcId::new(a.max(b)).is_none() {
             return Err(format!("{pair:?} is no pair of datacenters"));
         }
@@ -123,7 +130,9 @@ mod tests {
         let profile = load("[rtt_ms]\n0-1 = 30\n3-2 = 0.5\n").unwrap();
         assert_eq!(profile.one_way(dc(1), dc(0)).unwrap(), Duration::from_millis(15));
         assert_eq!(profile.one_way(dc(2), dc(3)).unwrap(), Duration::from_micros(250));
-        for bad in ["[rtt_ms]\n0-0 = 1", "[rtt_ms]\n0-64 = 1", "[rtt_ms]\nx = 1", "[rtt_ms]\n0-1 = -1", "rtt = 1"] {
+        for bad in
+            ["[rtt_ms]\n0-0 = 1", "[rtt_ms]\n0-64 = 1", "[rtt_ms]\nx = 1", "[rtt_ms]\n0-1 = -1", "rtt = 1"]
+        {
             assert!(matches!(load(bad), Err(WanProfileError::Malformed { .. })), "{bad}");
         }
         assert!(matches!(WanProfile::load("mars"), Err(WanProfileError::Unreadable { .. })));

@@ -13,7 +13,7 @@ use super::callers::OWN;
 use super::checkpoints::Checkpoints;
 use super::clock;
 use super::effects::Outlets;
-use super::handle::{Input, Snapshot, Stage};
+use super::handle::{Input, Stage};
 use super::inlets::{Inlets, Taking, Wake};
 use super::options::LockServerOptions;
 use super::outbox::Output;
@@ -21,6 +21,7 @@ use super::ports::{LinkInput, Links, Machine, Store};
 use super::start::StopError;
 use crate::replica::call::{Call, CallId, Status};
 use crate::replica::{Event, Message};
+use crate::telemetry::{Board, Snapshot};
 use crate::time::{Instant, Now};
 use crate::wire;
 
@@ -30,9 +31,9 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 const DRAINING_INTERVAL: Duration = Duration::from_millis(10);
 
 /// See the top of this file.
-pub(super) struct Actor<M, S, L> {
+pub(super) struct Actor<M, S, L: Links> {
     pub machine: M,
-    pub inlets: Inlets,
+    pub inlets: Inlets<L::Event>,
     pub outlets: Outlets<S, L>,
     pub checkpoints: Checkpoints,
     pub showing: Showing,
@@ -45,10 +46,9 @@ pub(super) struct Actor<M, S, L> {
 /// What others can see of the actor.
 pub(super) struct Showing {
     pub stage: watch::Sender<Stage>,
-    pub snapshot: watch::Sender<Option<Arc<Snapshot>>>,
+    pub board: Arc<Board>,
+    /// When the next picture is due.
     pub next: Instant,
-    pub inputs: u64,
-    pub wakeups: u64,
 }
 
 /// Whether the actor goes on after a step.
@@ -69,7 +69,6 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         loop {
             let wake = self.inlets.next(self.sleep_until(), self.taking(), &mut self.checkpoints).await;
             self.now = clock::now();
-            self.showing.wakeups += 1;
             self.step(wake)?;
             self.start_checkpoint_if_due();
             self.outlets.callers.wake();
@@ -87,8 +86,8 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
                 }
             }
             Wake::Links => {
-                while let Some(input) = self.inlets.next_link() {
-                    self.on_link(input)?;
+                while let Some(event) = self.inlets.next_link() {
+                    self.on_link(event)?;
                 }
             }
             Wake::Journal => self.on_journal()?,
@@ -100,7 +99,6 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
     }
 
     fn on_client(&mut self, input: Input) -> Result<(), StopError> {
-        self.showing.inputs += 1;
         match input {
             Input::Open { session, feed } => {
                 self.outlets.callers.open(session, feed);
@@ -124,9 +122,8 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         }
     }
 
-    fn on_link(&mut self, input: LinkInput) -> Result<(), StopError> {
-        self.showing.inputs += 1;
-        match input {
+    fn on_link(&mut self, event: L::Event) -> Result<(), StopError> {
+        match self.outlets.links.read(event) {
             LinkInput::Up { peer } => {
                 self.outlets.closing.remove(peer);
                 tracing::info!(%peer, "link up");
@@ -183,9 +180,6 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
 
     /// Somebody wants the server to stop.
     fn on_wanted(&mut self) -> Result<(), StopError> {
-        if self.drained_by.is_some() {
-            return Ok(());
-        }
         let timeout = self.options.drain_timeout;
         tracing::info!(?timeout, "draining");
         self.drained_by = Some(self.now.mono + timeout);
@@ -237,17 +231,12 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         }
     }
 
-    fn show_snapshot(&mut self, status: Status) {
-        let snapshot = Snapshot {
+    fn show_snapshot(&self, status: Status) {
+        self.showing.board.publish(Snapshot {
             status,
-            links: self.outlets.links.traffic(),
-            sessions: self.outlets.callers.sessions(),
-            unary_waiting: self.outlets.callers.unary(),
-            journal_backlog: self.outlets.store.backlog_bytes(),
-            inputs: self.showing.inputs,
-            wakeups: self.showing.wakeups,
-        };
-        self.showing.snapshot.send_replace(Some(Arc::new(snapshot)));
+            journal: self.outlets.store.figures(),
+            links: self.outlets.links.figures(),
+        });
     }
 
     fn drain_left(&self) -> Duration {
@@ -259,7 +248,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
     }
 
     fn taking(&self) -> Taking {
-        let backlog = self.outlets.store.backlog_bytes();
+        let backlog = self.outlets.store.figures().backlog_bytes;
         if backlog <= self.options.max_journal_backlog { Taking::All } else { Taking::NothingNew }
     }
 }

@@ -46,14 +46,6 @@ impl Callers {
         self.sessions.contains_key(&session)
     }
 
-    pub(super) fn sessions(&self) -> usize {
-        self.sessions.len()
-    }
-
-    pub(super) fn unary(&self) -> usize {
-        self.unary.len()
-    }
-
     /// Remembers a unary call until it is answered.
     ///
     /// Some never are (an acquire retried under its key), so those whose callers are gone are swept out whenever
@@ -125,7 +117,7 @@ mod tests {
         for _ in 0..100_000 {
             callers.add_unary(oneshot::channel().0);
         }
-        assert!(callers.unary() <= MIN_SWEEP, "{} are remembered", callers.unary());
+        assert!(callers.unary.len() <= MIN_SWEEP, "{} are remembered", callers.unary.len());
         callers.answer_unary(first.tag, Reply::Released);
         assert_eq!(answer.try_recv(), Ok(Reply::Released));
     }

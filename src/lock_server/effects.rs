@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::callers::{Callers, OWN, UNARY};
 use super::outbox::Output;
-use super::ports::{Links, Store};
+use super::ports::{Links, Store, Urgency};
 use super::report;
 use super::start::StopError;
 use crate::names::{DcId, DcSet};
@@ -49,8 +49,9 @@ impl<S: Store, L: Links> Outlets<S, L> {
         if self.closing.contains(peer) {
             return;
         }
+        let urgency = if message.is_urgent() { Urgency::Urgent } else { Urgency::InOrder };
         match wire::encode("message", message) {
-            Ok(bytes) => self.links.send(peer, message.is_urgent(), bytes),
+            Ok(bytes) => self.links.send(peer, urgency, bytes),
             // A bug of ours, but no reason to stop serving what needs no other datacenter.
             Err(error) => self.close_link(peer, &error),
         }

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{
-    JournalInbox, LinkInput, LinkTraffic, Links, LockServer, LockServerOptions, Machine, Parts, Store,
-    StoreError, StoreEvent,
-};
+use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store, Urgency};
 use crate::crdt::{Ownership, VersionVector};
+use crate::journal::{Figures, JournalError, JournalEvent};
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::{Acquire, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Event, Message, Position, Record};
+use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now, Timestamp};
 
 pub(crate) fn dc(id: u8) -> DcId {
@@ -28,7 +27,7 @@ pub(crate) fn name(text: &str) -> LockName {
 #[derive(Default)]
 pub(crate) struct Seen {
     pub events: Vec<Event>,
-    pub sent: Vec<(DcId, bool)>,
+    pub sent: Vec<(DcId, Urgency)>,
     pub closed_links: Vec<(DcId, String)>,
     pub checkpoints: Vec<Position>,
     pub store_closed: bool,
@@ -64,7 +63,7 @@ impl Rig {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let disk = Arc::new(Mutex::new(Disk::default()));
         let journal = Arc::new(JournalInbox::default());
-        let (links, link_inputs) = mpsc::channel(16);
+        let (links, link_events) = mpsc::channel(16);
         let parts = Parts {
             machine: FakeMachine::new(Arc::clone(&seen)),
             last: Position(0),
@@ -76,7 +75,8 @@ impl Rig {
             },
             journal: Arc::clone(&journal),
             links: FakeLinks(Arc::clone(&seen)),
-            link_inputs,
+            link_events,
+            board: Arc::default(),
         };
         let server = LockServer::start("test", options, parts).expect("there are threads");
         Rig { server, journal, links, seen, disk }
@@ -94,7 +94,7 @@ impl Rig {
     pub(crate) fn sync(&self) {
         let mut disk = self.disk.lock().expect("no test panics while it looks");
         disk.backlog = 0;
-        self.journal.put(StoreEvent::Durable(disk.appended));
+        self.journal.put(JournalEvent::Durable(disk.appended.0));
     }
 
     /// Calls that change nothing, until what was done before them is seen.
@@ -274,7 +274,7 @@ impl Store for FakeStore {
         disk.appended = position;
         disk.since_checkpoint += record.len() as u64;
         match self.syncs {
-            Syncs::AtOnce => self.journal.put(StoreEvent::Durable(position)),
+            Syncs::AtOnce => self.journal.put(JournalEvent::Durable(position.0)),
             Syncs::WhenTold => disk.backlog += record.len() as u64,
         }
     }
@@ -288,11 +288,11 @@ impl Store for FakeStore {
         self.disk().since_checkpoint
     }
 
-    fn backlog_bytes(&self) -> u64 {
-        self.disk().backlog
+    fn figures(&self) -> Figures {
+        Figures { backlog_bytes: self.disk().backlog, ..Figures::default() }
     }
 
-    fn close(self) -> Result<(), StoreError> {
+    fn close(self) -> Result<(), JournalError> {
         self.seen.lock().expect("no test panics while it looks").store_closed = true;
         Ok(())
     }
@@ -307,15 +307,21 @@ impl FakeLinks {
 }
 
 impl Links for FakeLinks {
-    fn send(&mut self, peer: DcId, urgent: bool, _message: Vec<u8>) {
-        self.seen().sent.push((peer, urgent));
+    type Event = LinkInput;
+
+    fn read(&mut self, event: LinkInput) -> LinkInput {
+        event
+    }
+
+    fn send(&mut self, peer: DcId, urgency: Urgency, _message: Vec<u8>) {
+        self.seen().sent.push((peer, urgency));
     }
 
     fn close(&mut self, peer: DcId, reason: &str) {
         self.seen().closed_links.push((peer, reason.to_owned()));
     }
 
-    fn traffic(&self) -> Vec<LinkTraffic> {
+    fn figures(&self) -> Vec<LinkFigures> {
         vec![]
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::outbox::{Feed, Outbox};
-use super::ports::LinkTraffic;
 use super::session::Session;
-use crate::replica::call::{Call, Reply, SessionId, Status};
+use crate::replica::call::{Call, Reply, SessionId};
+use crate::telemetry::Board;
 
 /// What clients put into the actor's mailbox.
 pub(super) enum Input {
@@ -38,21 +38,6 @@ pub enum Stage {
     Stopped,
 }
 
-/// What the actor shows of itself every 100 ms.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Snapshot {
-    pub status: Status,
-    pub links: Vec<LinkTraffic>,
-    pub sessions: usize,
-    /// Unary calls that wait for their answer.
-    pub unary_waiting: usize,
-    /// Bytes that wait for the disk.
-    pub journal_backlog: u64,
-    /// Inputs that the actor has taken so far, and how often it woke up for them.
-    pub inputs: u64,
-    pub wakeups: u64,
-}
-
 /// A way to a running server.
 #[derive(Clone)]
 pub struct LockServerHandle {
@@ -70,7 +55,7 @@ pub(super) struct Shared {
     pub wanted: watch::Sender<Stage>,
     /// What is: written by the actor.
     pub stage: watch::Receiver<Stage>,
-    pub snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
+    pub board: Arc<Board>,
 }
 
 impl LockServerHandle {
@@ -112,9 +97,9 @@ impl LockServerHandle {
         self.shared.stage.clone()
     }
 
-    /// The server's latest picture of itself; `None` until it made the first.
-    pub fn snapshot(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
-        self.shared.snapshot.clone()
+    /// Where the server shows a picture of itself every 100 ms.
+    pub fn board(&self) -> &Board {
+        &self.shared.board
     }
 }
 

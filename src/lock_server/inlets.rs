@@ -1,6 +1,7 @@
 //! Where the actor's inputs come from. Chooses which comes next; handles none.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -11,7 +12,6 @@ use super::checkpoints::Checkpoints;
 use super::clock;
 use super::handle::{Input, Stage};
 use super::journal_inbox::{JournalInbox, JournalNews};
-use super::ports::LinkInput;
 use super::start::StopError;
 use crate::replica::Position;
 use crate::time::Instant;
@@ -39,13 +39,15 @@ pub(super) enum Taking {
     NothingNew,
 }
 
-pub(super) struct Inlets {
+/// See the top of this file. `E` is what links put into their mailbox.
+pub(super) struct Inlets<E> {
     mailbox: mpsc::Receiver<Input>,
-    links: mpsc::Receiver<LinkInput>,
+    links: mpsc::Receiver<E>,
     journal: Arc<JournalInbox>,
-    wanted: watch::Receiver<Stage>,
+    /// Looked at until it has changed: a drain is asked for once.
+    wanted: Option<watch::Receiver<Stage>>,
     clients: Batch<Input>,
-    link_inputs: Batch<LinkInput>,
+    link_events: Batch<E>,
     alarm: Alarm,
 }
 
@@ -70,15 +72,16 @@ impl<T> Batch<T> {
     }
 }
 
-impl Inlets {
+impl<E> Inlets<E> {
     pub(super) fn new(
         mailbox: mpsc::Receiver<Input>,
-        links: mpsc::Receiver<LinkInput>,
+        links: mpsc::Receiver<E>,
         journal: Arc<JournalInbox>,
         wanted: watch::Receiver<Stage>,
-    ) -> Inlets {
-        let (clients, link_inputs) = (Batch::default(), Batch::default());
-        Inlets { mailbox, links, journal, wanted, clients, link_inputs, alarm: Alarm::default() }
+    ) -> Inlets<E> {
+        let (clients, link_events) = (Batch::default(), Batch::default());
+        let wanted = Some(wanted);
+        Inlets { mailbox, links, journal, wanted, clients, link_events, alarm: Alarm::default() }
     }
 
     /// Waits for something to do, at most until `deadline`. In no fixed order, so that no source can keep
@@ -96,8 +99,8 @@ impl Inlets {
                 self.clients.took(count);
                 Wake::Clients
             }
-            count = self.links.recv_many(&mut self.link_inputs.taken, LINK_BATCH), if all && self.link_inputs.open => {
-                self.link_inputs.took(count);
+            count = self.links.recv_many(&mut self.link_events.taken, LINK_BATCH), if all && self.link_events.open => {
+                self.link_events.took(count);
                 Wake::Links
             }
             () = self.journal.changed() => Wake::Journal,
@@ -105,8 +108,10 @@ impl Inlets {
                 self.alarm.rang();
                 Wake::Deadline
             }
-            // That all handles are gone is a wish, too.
-            _ = self.wanted.changed(), if *self.wanted.borrow() == Stage::Running => Wake::Wanted,
+            () = wish(&mut self.wanted) => {
+                self.wanted = None;
+                Wake::Wanted
+            }
             (position, state) = checkpoints.encoded() => Wake::Encoded(position, state),
         }
     }
@@ -115,8 +120,8 @@ impl Inlets {
         self.clients.left.pop_front()
     }
 
-    pub(super) fn next_link(&mut self) -> Option<LinkInput> {
-        self.link_inputs.left.pop_front()
+    pub(super) fn next_link(&mut self) -> Option<E> {
+        self.link_events.left.pop_front()
     }
 
     pub(super) fn journal_news(&mut self) -> JournalNews {
@@ -125,6 +130,15 @@ impl Inlets {
 
     pub(super) async fn journal_changed(&self) {
         self.journal.changed().await;
+    }
+}
+
+/// Until something else is wanted than at the start.
+async fn wish(wanted: &mut Option<watch::Receiver<Stage>>) {
+    match wanted {
+        // An error means that all handles are gone: a wish, too.
+        Some(wanted) => drop(wanted.changed().await),
+        None => pending().await,
     }
 }
 

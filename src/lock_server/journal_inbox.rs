@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use super::ports::{StoreError, StoreEvent};
+use crate::journal::{JournalError, JournalEvent};
 use crate::replica::Position;
 
 /// All that the journal said since the actor last looked.
@@ -16,7 +16,7 @@ pub(super) struct JournalNews {
     /// The highest position that became durable.
     pub durable: Option<Position>,
     pub checkpoint_done: bool,
-    pub failed: Option<StoreError>,
+    pub failed: Option<JournalError>,
 }
 
 #[derive(Debug, Default)]
@@ -27,12 +27,12 @@ pub struct JournalInbox {
 
 impl JournalInbox {
     /// Called by the journal's threads.
-    pub fn put(&self, event: StoreEvent) {
+    pub fn put(&self, event: JournalEvent) {
         let mut news = self.lock();
         match event {
-            StoreEvent::Durable(position) => news.durable = news.durable.max(Some(position)),
-            StoreEvent::CheckpointDone => news.checkpoint_done = true,
-            StoreEvent::Failed(error) => news.failed = Some(error),
+            JournalEvent::Durable(position) => news.durable = news.durable.max(Some(Position(position))),
+            JournalEvent::CheckpointDone { .. } => news.checkpoint_done = true,
+            JournalEvent::Failed(error) => news.failed = Some(error),
         }
         drop(news);
         self.changed.notify_one();

@@ -12,14 +12,15 @@
 //! for a client, a peer or the disk: what goes to those is queued, every queue has a bound, and a bound that is
 //! reached ends the one who is slow (a session, a link) or stops the taking of inputs (a slow disk).
 //!
-//! **Start**: the journal is open and its records at hand; the machine is recovered from them; the thread
-//! starts; only then links are started (their events are queued until the actor looks) and the API listens.
+//! **Start** ([`start_datacenter`]): the journal is opened; the machine is recovered from its records; links start
+//! (their events are queued until the actor looks); the actor's thread starts. Only then the API listens.
 //! **Stop** (`drain`): the API goes on; acquires are refused; when nothing is held, or the time is up, the actor
 //! takes no more inputs, waits until all that was appended is durable and answers what waited for that, ends
 //! every session, shuts the links down, closes the journal, and returns.
 //!
 //! | file | job |
 //! |---|---|
+//! | `datacenter.rs` | journal, links and machine put together |
 //! | `start.rs` | [`LockServer`]: recover, run, wait for the end |
 //! | `handle.rs`, `session.rs` | what the API holds: calls in |
 //! | `outbox.rs` | answers out, batched and bounded |
@@ -28,16 +29,18 @@
 //! | `stopping.rs` | drain, last sync, end |
 //! | `callers.rs` | who waits for an answer |
 //! | `checkpoints.rs` | when to write state to disk |
-//! | `ports.rs`, `journal_inbox.rs` | what the actor needs of journal and links |
-//! | `clock.rs`, `options.rs`, `report.rs` | |
+//! | `ports.rs`, `journal_inbox.rs`, `interdc_links.rs` | what the actor needs of journal and links |
+//! | `clock.rs`, `options.rs`, `report.rs` | the clocks, the options, the log |
 
 mod actor;
 mod callers;
 mod checkpoints;
 mod clock;
+mod datacenter;
 mod effects;
 mod handle;
 mod inlets;
+mod interdc_links;
 mod journal_inbox;
 mod options;
 mod outbox;
@@ -52,10 +55,11 @@ pub(crate) mod fakes;
 #[cfg(test)]
 mod tests;
 
-pub use handle::{LockServerHandle, OpenError, Snapshot, Stage, Stopped, TooManySessions};
+pub use datacenter::{DatacenterConfig, start_datacenter};
+pub use handle::{LockServerHandle, OpenError, Stage, Stopped, TooManySessions};
 pub use journal_inbox::JournalInbox;
 pub use options::LockServerOptions;
 pub use outbox::{End, Output};
-pub use ports::{LinkInput, LinkTraffic, Links, Machine, Store, StoreError, StoreEvent};
+pub use ports::{LinkInput, Links, Machine, Store, Urgency};
 pub use session::Session;
 pub use start::{LockServer, Parts, StartError, StopError, recover};

@@ -14,7 +14,7 @@ pub struct LockServerOptions {
     /// About how many bytes of answers wait for a client that does not read; beyond, its session is closed.
     /// Default 16 MiB: some 100 000 grants.
     pub session_backlog: usize,
-    /// A checkpoint is written when the journal has grown by this many bytes since the last. Default 64 MiB.
+    /// A checkpoint is written when the journal has grown by this many bytes since the last. Default 128 MiB.
     /// Raising it writes less and makes a restart slower (some 100 MiB of journal are read in a second).
     pub checkpoint_after: u64,
     /// While more bytes than this wait for the disk, no inputs are taken. Default 64 MiB.
@@ -29,7 +29,7 @@ impl Default for LockServerOptions {
             max_sessions: 16_384,
             mailbox: 4_096,
             session_backlog: 16 << 20,
-            checkpoint_after: 64 << 20,
+            checkpoint_after: 128 << 20,
             max_journal_backlog: 64 << 20,
             drain_timeout: Duration::from_secs(10),
         }

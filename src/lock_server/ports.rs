@@ -4,8 +4,10 @@ use std::future::Future;
 
 use bytes::Bytes;
 
+use crate::journal::{Figures, Journal, JournalError};
 use crate::names::DcId;
 use crate::replica::{Checkpoint, Effect, Event, Position, Replica};
+use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now};
 
 /// The machine: [`Replica`], whose methods these are.
@@ -34,32 +36,40 @@ impl Machine for Replica {
     }
 }
 
-/// Why a journal stopped.
-pub type StoreError = Box<dyn std::error::Error + Send + Sync>;
-
-/// What a journal says.
-#[derive(Debug)]
-pub enum StoreEvent {
-    /// Every record up to this is durable.
-    Durable(Position),
-    CheckpointDone,
-    /// Nothing becomes durable any more: the process has to stop.
-    Failed(StoreError),
-}
-
-/// The journal. No call waits for the disk but the last.
+/// The journal: [`Journal`], whose methods these are. No call waits for the disk but the last.
 pub trait Store: Send + 'static {
     fn append(&mut self, position: Position, record: &[u8]);
     /// Keeps this state once everything up to `position` is durable, and forgets what it covers.
     fn checkpoint(&mut self, position: Position, state: Vec<u8>);
     fn bytes_since_checkpoint(&self) -> u64;
-    /// Bytes that wait for the disk.
-    fn backlog_bytes(&self) -> u64;
-    /// Finishes writing. Waits for the disk.
-    fn close(self) -> Result<(), StoreError>;
+    fn figures(&self) -> Figures;
+    /// Makes everything durable and stops.
+    fn close(self) -> Result<(), JournalError>;
 }
 
-/// What links say.
+impl Store for Journal {
+    fn append(&mut self, position: Position, record: &[u8]) {
+        Journal::append(self, position.0, record);
+    }
+
+    fn checkpoint(&mut self, position: Position, state: Vec<u8>) {
+        Journal::checkpoint(self, position.0, state);
+    }
+
+    fn bytes_since_checkpoint(&self) -> u64 {
+        Journal::bytes_since_checkpoint(self)
+    }
+
+    fn figures(&self) -> Figures {
+        Journal::figures(self)
+    }
+
+    fn close(self) -> Result<(), JournalError> {
+        Journal::close(self)
+    }
+}
+
+/// What a link says.
 #[derive(Debug)]
 pub enum LinkInput {
     Up { peer: DcId },
@@ -70,24 +80,24 @@ pub enum LinkInput {
 
 /// The links to other datacenters.
 pub trait Links: Send + 'static {
+    /// What they put into the actor's mailbox.
+    type Event: Send + 'static;
+
+    /// What this says. Called once for each event, in their order: what is sent goes to the link that was up last.
+    fn read(&mut self, event: Self::Event) -> LinkInput;
     /// Queues a message on the link to `peer`. Urgent ones may overtake others. Without a link, or without room,
     /// it is lost, and the link goes down.
-    fn send(&mut self, peer: DcId, urgent: bool, message: Vec<u8>);
+    fn send(&mut self, peer: DcId, urgency: Urgency, message: Vec<u8>);
     /// Closes the link to `peer`, telling it why.
     fn close(&mut self, peer: DcId, reason: &str);
-    fn traffic(&self) -> Vec<LinkTraffic>;
+    fn figures(&self) -> Vec<LinkFigures>;
     /// Sends what is queued, as far as a short time allows, and closes everything.
     fn shutdown(self) -> impl Future<Output = ()> + Send;
 }
 
-/// What went over the links to a peer since the start of the process.
+/// Whether a message may overtake others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkTraffic {
-    pub peer: DcId,
-    /// Round trip in microseconds; `None` without a link.
-    pub rtt_us: Option<u64>,
-    pub messages_sent: u64,
-    pub messages_received: u64,
-    pub bytes_sent: u64,
-    pub bytes_received: u64,
+pub enum Urgency {
+    Urgent,
+    InOrder,
 }

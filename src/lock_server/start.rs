@@ -18,14 +18,21 @@ use super::handle::{LockServerHandle, Shared, Stage};
 use super::inlets::Inlets;
 use super::journal_inbox::JournalInbox;
 use super::options::LockServerOptions;
-use super::ports::{LinkInput, Links, Machine, Store, StoreError};
+use super::ports::{Links, Machine, Store};
+use crate::interdc::InterdcError;
+use crate::journal::JournalError;
 use crate::names::DcSet;
 use crate::replica::{Checkpoint, Position, Record, RecoveryError, Replica, ReplicaConfig};
+use crate::telemetry::Board;
 use crate::wire::{self, WireError};
 
 /// Why a lock server did not start. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Links(#[from] InterdcError),
     #[error(
         "the checkpoint in the data directory cannot be read ({0}): another release wrote it, or it is damaged"
     )]
@@ -45,7 +52,7 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum StopError {
     #[error("the journal failed, so nothing more can be promised: {0}")]
-    Journal(#[source] StoreError),
+    Journal(#[source] JournalError),
     #[error("the disk did not take the last records within {0:?}")]
     LastSync(Duration),
     #[error("this is a bug in geolock: a record cannot be encoded: {0}")]
@@ -89,13 +96,15 @@ pub struct LockServer {
 }
 
 /// What a lock server is made of. `last` is the position of the last record that `machine` knows.
-pub struct Parts<M, S, L> {
+pub struct Parts<M, S, L: Links> {
     pub machine: M,
     pub last: Position,
     pub store: S,
     pub journal: Arc<JournalInbox>,
     pub links: L,
-    pub link_inputs: mpsc::Receiver<LinkInput>,
+    pub link_events: mpsc::Receiver<L::Event>,
+    /// Where the actor shows itself.
+    pub board: Arc<Board>,
 }
 
 impl LockServer {
@@ -109,7 +118,6 @@ impl LockServer {
         let (mailbox, inputs) = mpsc::channel(options.max_sessions + options.mailbox);
         let (wanted, wanted_by_actor) = watch::channel(Stage::Running);
         let (stage, stage_for_handles) = watch::channel(Stage::Running);
-        let (snapshot, snapshot_for_handles) = watch::channel(None);
         let shared = Shared {
             mailbox,
             sessions: Arc::new(Semaphore::new(options.max_sessions)),
@@ -119,12 +127,12 @@ impl LockServer {
             next_session: AtomicU64::new(FIRST_CLIENT),
             wanted,
             stage: stage_for_handles,
-            snapshot: snapshot_for_handles,
+            board: Arc::clone(&parts.board),
         };
         let now = clock::now();
         let actor = Actor {
             machine: parts.machine,
-            inlets: Inlets::new(inputs, parts.link_inputs, parts.journal, wanted_by_actor),
+            inlets: Inlets::new(inputs, parts.link_events, parts.journal, wanted_by_actor),
             outlets: Outlets {
                 store: parts.store,
                 links: parts.links,
@@ -135,7 +143,7 @@ impl LockServer {
                 own_status: None,
             },
             checkpoints: Checkpoints::default(),
-            showing: Showing { stage, snapshot, next: now.mono, inputs: 0, wakeups: 0 },
+            showing: Showing { stage, board: parts.board, next: now.mono },
             options,
             now,
             drained_by: None,

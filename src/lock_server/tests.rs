@@ -6,9 +6,10 @@ use bytes::Bytes;
 
 use super::fakes::{Rig, Syncs, dc, name};
 use super::handle::OpenError;
-use super::{End, LinkInput, LockServerOptions, Output, Session, Stage, StopError, Stopped, StoreEvent};
+use super::{End, LinkInput, LockServerOptions, Output, Session, Stage, StopError, Stopped, Urgency};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
+use crate::journal::{JournalError, JournalEvent};
 use crate::names::{LeaseId, Mode, Secret};
 use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
 use crate::replica::{Event, Message, Position};
@@ -151,6 +152,15 @@ async fn a_drain_ends_when_nothing_is_held() {
 }
 
 #[tokio::test]
+async fn a_drain_that_comes_before_the_actor_looks_is_not_lost() {
+    for _ in 0..100 {
+        let rig = started(Syncs::AtOnce);
+        rig.server.handle().drain();
+        rig.server.stopped().await.expect("nothing goes wrong");
+    }
+}
+
+#[tokio::test]
 async fn a_drain_ends_after_its_timeout_with_what_waits_for_the_disk() {
     let options = LockServerOptions { drain_timeout: Duration::ZERO, ..LockServerOptions::default() };
     let rig = Rig::start(options, Syncs::WhenTold);
@@ -175,10 +185,9 @@ async fn a_failed_journal_stops_the_server() {
     let mut session = handle.open_session().await.expect("there is room");
     session.call(1, open_lease()).await.expect("the server runs");
     rig.settle(|seen| seen.events.len() == 1).await;
-    rig.journal.put(StoreEvent::Failed("no space left on device".into()));
+    rig.journal.put(JournalEvent::Failed(JournalError::Stopped));
     assert_eq!(session.next().await, Err(End::Stopped), "and no answer to what is not durable");
-    let Err(StopError::Journal(error)) = rig.server.stopped().await else { panic!("it was the journal") };
-    assert_eq!(error.to_string(), "no space left on device");
+    assert!(matches!(rig.server.stopped().await, Err(StopError::Journal(JournalError::Stopped))));
 }
 
 #[tokio::test]
@@ -215,7 +224,7 @@ async fn a_message_that_cannot_be_read_closes_its_link_and_no_other() {
     );
     assert_eq!(seen.closed_links.len(), 1);
     assert!(seen.closed_links[0].1.starts_with("message: "), "{:?}", seen.closed_links);
-    assert_eq!(seen.sent, [(dc(1), true), (dc(2), true), (dc(1), true)]);
+    assert_eq!(seen.sent, [1, 2, 1].map(|peer| (dc(peer), Urgency::Urgent)));
 }
 
 #[tokio::test]
@@ -228,7 +237,7 @@ async fn a_checkpoint_is_written_when_the_journal_has_grown_and_one_at_a_time() 
     handle.call(open_lease()).await.expect("the server runs");
     handle.call(open_lease()).await.expect("the server runs");
     assert_eq!(rig.seen().checkpoints, [Position(1)], "the first is not done");
-    rig.journal.put(StoreEvent::CheckpointDone);
+    rig.journal.put(JournalEvent::CheckpointDone { position: 1, bytes_freed: 0 });
     rig.settle(|seen| seen.checkpoints == [Position(1), Position(3)]).await;
 }
 
@@ -266,9 +275,11 @@ async fn a_full_mailbox_makes_sessions_wait_and_loses_nothing() {
 #[tokio::test]
 async fn a_picture_is_shown_without_being_asked_for() {
     let rig = started(Syncs::AtOnce);
-    let mut snapshot = rig.server.handle().snapshot();
-    let shown = snapshot.wait_for(Option::is_some).await.expect("the server runs").clone();
-    assert_eq!(shown.map(|shown| (shown.status.dc, shown.sessions)), Some((dc(0), 0)));
+    let handle = rig.server.handle();
+    while handle.board().latest().is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(handle.board().latest().map(|shown| shown.status.dc), Some(dc(0)));
 }
 
 #[tokio::test]

@@ -1,4 +1,7 @@
-//! The border: what gets in, what is refused and how, what comes out.
+//! The border: what gets in, what is refused and how, what comes out; then the whole server on loopback.
 
 mod refusals;
+mod site;
+mod streams;
 mod translations;
+mod unary;

@@ -12,7 +12,6 @@ use crate::api::server_info::ServerInfo;
 use crate::api::{answer, error, show};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
-use crate::lock_server::LinkTraffic;
 use crate::lock_server::fakes::{dc, name};
 use crate::names::{DcSet, FencingToken, LeaseId, Mode, RequestId, Secret};
 use crate::proto::server_message::Answer;
@@ -21,6 +20,7 @@ use crate::replica::call::{
     Acquire, Call, Counts, Grant, HolderInfo, ListCursor, LockDescription, LockSummary, OnDisconnect,
     PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait, WaiterInfo,
 };
+use crate::telemetry::LinkFigures;
 use crate::time::Timestamp;
 
 const LEASE: u64 = 0x2a00;
@@ -237,9 +237,11 @@ fn status() -> Status {
 
 #[test]
 fn status_shows_datacenter_links_and_counts() {
-    let link = LinkTraffic {
+    let link = LinkFigures {
         peer: dc(1),
-        rtt_us: Some(80_000),
+        rtt: Some(Duration::from_millis(80)),
+        queued: 0,
+        connects: 1,
         messages_sent: 10,
         messages_received: 11,
         bytes_sent: 0,

@@ -144,7 +144,8 @@ async fn garbage_instead_of_a_hello_is_refused_and_the_server_lives_on() {
 #[tokio::test]
 async fn a_peer_that_never_says_hello_is_given_up() {
     let world = World::new();
-    let right = world.start_with(InterdcConfig { peer_timeout: Duration::from_millis(500), ..world.config(0) });
+    let right =
+        world.start_with(InterdcConfig { peer_timeout: Duration::from_millis(500), ..world.config(0) });
     let peer = world.raw(1, &world.credentials(Role::Dc(dc(1))));
     let silent = peer.connect(&world, 0).await;
     let reason = close_reason(&silent).await;
@@ -156,7 +157,8 @@ async fn a_peer_that_never_says_hello_is_given_up() {
 async fn a_peer_that_never_answers_the_hello_is_given_up_and_dialled_again() {
     let world = World::new();
     let peer = world.raw(1, &world.credentials(Role::Dc(dc(1))));
-    let right = world.start_with(InterdcConfig { peer_timeout: Duration::from_millis(300), ..world.config(0) });
+    let right =
+        world.start_with(InterdcConfig { peer_timeout: Duration::from_millis(300), ..world.config(0) });
     let mut silent = Vec::new();
     for _ in 0..2 {
         silent.push(peer.endpoint.accept().await.unwrap().await.unwrap());

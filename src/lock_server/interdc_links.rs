@@ -1,0 +1,103 @@
+//! The links as the actor sees them: peers, where [`Interdc`] has one link after another.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::ports::{LinkInput, Links, Urgency};
+use crate::interdc::{Interdc, Lane, LinkEvent, LinkId, PeerStats};
+use crate::names::DcId;
+use crate::telemetry::LinkFigures;
+
+/// See the top of this file.
+pub(super) struct InterdcLinks {
+    interdc: Interdc,
+    peers: BTreeMap<DcId, Peer>,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// The link whose coming up the actor has heard of last.
+    link: Option<LinkId>,
+    connects: u64,
+    /// Messages sent and not flushed.
+    queued: u64,
+}
+
+impl InterdcLinks {
+    pub(super) fn new(interdc: Interdc) -> InterdcLinks {
+        InterdcLinks { interdc, peers: BTreeMap::new() }
+    }
+
+    fn link(&self, peer: DcId) -> Option<LinkId> {
+        self.peers.get(&peer)?.link
+    }
+
+    fn figures_of(&self, stats: &PeerStats) -> LinkFigures {
+        let peer = self.peers.get(&stats.peer);
+        LinkFigures {
+            peer: stats.peer,
+            messages_sent: stats.urgent.messages_sent + stats.bulk.messages_sent,
+            messages_received: stats.urgent.messages_received + stats.bulk.messages_received,
+            bytes_sent: stats.urgent.bytes_sent + stats.bulk.bytes_sent,
+            bytes_received: stats.urgent.bytes_received + stats.bulk.bytes_received,
+            queued: peer.map_or(0, |peer| peer.queued),
+            connects: peer.map_or(0, |peer| peer.connects),
+            rtt: stats.rtt,
+        }
+    }
+}
+
+impl Links for InterdcLinks {
+    type Event = LinkEvent;
+
+    fn read(&mut self, event: LinkEvent) -> LinkInput {
+        match event {
+            LinkEvent::Up { peer, link, version } => {
+                tracing::debug!(%peer, version, "protocol version agreed");
+                let known = self.peers.entry(peer).or_default();
+                *known = Peer { link: Some(link), connects: known.connects + 1, queued: 0 };
+                LinkInput::Up { peer }
+            }
+            LinkEvent::Down { peer, reason } => {
+                let known = self.peers.entry(peer).or_default();
+                (known.link, known.queued) = (None, 0);
+                LinkInput::Down { peer, reason: reason.to_string() }
+            }
+            LinkEvent::Received { peer, lane: _, bytes } => LinkInput::Received { peer, message: bytes },
+            LinkEvent::Flushed { peer, lane: _, messages } => {
+                let known = self.peers.entry(peer).or_default();
+                known.queued = known.queued.saturating_sub(messages as u64);
+                LinkInput::Flushed { peer, messages }
+            }
+        }
+    }
+
+    fn send(&mut self, peer: DcId, urgency: Urgency, message: Vec<u8>) {
+        let Some(known) = self.peers.get_mut(&peer) else { return };
+        let Some(link) = known.link else { return };
+        let lane = match urgency {
+            Urgency::Urgent => Lane::Urgent,
+            Urgency::InOrder => Lane::Bulk,
+        };
+        match self.interdc.send(link, lane, Bytes::from(message)) {
+            Ok(()) => known.queued += 1,
+            // Its going down comes as an event.
+            Err(error) => tracing::debug!(%peer, %error, "a message was not sent"),
+        }
+    }
+
+    fn close(&mut self, peer: DcId, reason: &str) {
+        if let Some(link) = self.link(peer) {
+            self.interdc.close(link, reason);
+        }
+    }
+
+    fn figures(&self) -> Vec<LinkFigures> {
+        self.interdc.stats().peers.iter().map(|stats| self.figures_of(stats)).collect()
+    }
+
+    async fn shutdown(self) {
+        self.interdc.shutdown().await;
+    }
+}
