@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::world::{World, dc};
+use super::world::{Node, World, dc};
 use crate::interdc::{DownReason, Interdc, Lane, LinkEvent, QueueBound, SendError, Wan};
 use crate::wire::MAX_FRAME;
 
@@ -68,28 +68,31 @@ async fn ten_thousand_messages_arrive_in_order_on_both_lanes() {
             high.interdc.send(to_low, lane, message.into()).unwrap();
         }
     }
-    for node in [&mut low, &mut high] {
-        let (mut next, mut flushed) = ([0_u32; 2], [0_usize; 2]);
-        while next != [MESSAGES; 2] || flushed != [MESSAGES as usize; 2] {
-            match node.event().await {
-                LinkEvent::Received { lane, bytes, .. } => {
-                    let expected = &mut next[lane.index()];
-                    assert_eq!(bytes[..4], expected.to_be_bytes());
-                    assert_eq!(bytes.len(), 4 + (*expected as usize % 7) * 1_000);
-                    assert!(bytes[4..].iter().all(|byte| *byte == lane.index() as u8));
-                    *expected += 1;
-                }
-                LinkEvent::Flushed { lane, messages, .. } => flushed[lane.index()] += messages,
-                other => panic!("{other:?}"),
+    tokio::join!(gets_all(&mut low, MESSAGES), gets_all(&mut high, MESSAGES));
+}
+
+/// Reads until all messages have come, in order, and all own ones have left.
+async fn gets_all(node: &mut Node, messages: u32) {
+    let (mut next, mut flushed) = ([0_u32; 2], [0_usize; 2]);
+    while next != [messages; 2] || flushed != [messages as usize; 2] {
+        match node.event().await {
+            LinkEvent::Received { lane, bytes, .. } => {
+                let expected = &mut next[lane.index()];
+                assert_eq!(bytes[..4], expected.to_be_bytes());
+                assert_eq!(bytes.len(), 4 + (*expected as usize % 7) * 1_000);
+                assert!(bytes[4..].iter().all(|byte| *byte == lane.index() as u8));
+                *expected += 1;
             }
+            LinkEvent::Flushed { lane, messages, .. } => flushed[lane.index()] += messages,
+            other => panic!("{other:?}"),
         }
-        let stats = node.stats();
-        for lane in [stats.urgent, stats.bulk] {
-            assert_eq!((lane.messages_sent, lane.messages_received), (MESSAGES.into(), MESSAGES.into()));
-            assert_eq!(lane.bytes_sent, lane.bytes_received);
-        }
-        assert!(stats.up && stats.rtt.is_some());
     }
+    let stats = node.stats();
+    for lane in [stats.urgent, stats.bulk] {
+        assert_eq!((lane.messages_sent, lane.messages_received), (messages.into(), messages.into()));
+        assert_eq!(lane.bytes_sent, lane.bytes_received);
+    }
+    assert!(stats.up && stats.rtt.is_some());
 }
 
 #[tokio::test]

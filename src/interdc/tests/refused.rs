@@ -58,8 +58,10 @@ async fn a_datacenter_that_is_no_peer_is_refused() {
 async fn another_datacenter_at_the_peers_address_is_refused() {
     let world = World::new();
     let right = world.start(0);
-    let _stranger = world.raw(1, &world.credentials(Role::Dc(dc(5))));
-    let error = right.peer_error("must be datacenter dc1").await;
+    let stranger = world.raw(1, &world.credentials(Role::Dc(dc(5))));
+    let refused = async { stranger.endpoint.accept().await.unwrap().await.map(|_| ()) };
+    let (error, refused) = tokio::join!(right.peer_error("must be datacenter dc1"), refused);
+    assert!(refused.is_err());
     assert!(error.contains("geolock://test/dc/5"), "{error}");
 }
 
