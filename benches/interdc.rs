@@ -21,8 +21,8 @@ const PINGS: u32 = 20_000;
 const PING_BYTES: usize = 64;
 const SMALL: (usize, usize) = (100, 2_000_000);
 const LARGE: (usize, usize) = (16 << 10, 40_000);
-/// Messages on their way at most: what the server's credit would allow.
-const IN_FLIGHT: usize = 16_384;
+/// Messages in the queue at most, and their bytes: well within its bound.
+const IN_FLIGHT: (usize, usize) = (16_384, 16 << 20);
 
 fn main() -> Result<()> {
     let baseline = udp_pings()?;
@@ -156,14 +156,14 @@ impl Pair {
         Ok(times)
     }
 
-    /// How long it takes until the last of so many bulk messages is through: an urgent one is sent when they have
-    /// all left the queue, and the bulk lane's end is echoed.
+    /// How long it takes until so many bulk messages are through: the last is echoed.
     fn one_way(&mut self, bytes: usize, messages: usize) -> Result<Duration> {
         let message = Bytes::from(vec![7; bytes]);
+        let in_flight = IN_FLIGHT.0.min(IN_FLIGHT.1 / bytes);
         let (mut sent, mut flushed) = (0, 0);
         let began = Instant::now();
         loop {
-            while sent < messages && sent - flushed < IN_FLIGHT {
+            while sent < messages && sent - flushed < in_flight {
                 self.here.send(self.link, Lane::Bulk, message.clone())?;
                 sent += 1;
             }

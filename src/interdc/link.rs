@@ -3,6 +3,7 @@
 //! All four run in one task and end together, with one reason: whichever comes first. Every lane is a
 //! unidirectional stream: format, lane number, then frames.
 
+use std::pin::pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -118,8 +119,19 @@ impl Running<'_> {
             Err(_) => return FrameError::NoLanes.into(),
         };
         let [urgent, bulk] = lanes;
-        let outcome =
-            tokio::try_join!(self.receive_lane(Lane::Urgent, urgent), self.receive_lane(Lane::Bulk, bulk),);
+        let mut urgent = pin!(self.receive_lane(Lane::Urgent, urgent));
+        let mut bulk = pin!(self.receive_lane(Lane::Bulk, bulk));
+        // A side that shuts down ends both lanes; one alone is no link, and not waited with for long.
+        let outcome = tokio::select! {
+            ended = &mut urgent => match ended {
+                Ok(()) => timeout(DRAIN_TIME, bulk).await.unwrap_or(Ok(())),
+                failed => failed,
+            },
+            ended = &mut bulk => match ended {
+                Ok(()) => timeout(DRAIN_TIME, urgent).await.unwrap_or(Ok(())),
+                failed => failed,
+            },
+        };
         outcome.err().unwrap_or(DownReason::Finished)
     }
 

@@ -107,6 +107,14 @@ async fn an_unknown_or_doubled_lane_closes_the_link() {
 }
 
 #[tokio::test]
+async fn one_lane_alone_is_no_link() {
+    let mut broken = Broken::meet().await;
+    let [mut urgent, _bulk] = broken.lanes().await;
+    urgent.finish().unwrap();
+    assert_eq!(broken.right.down().await, DownReason::Finished);
+}
+
+#[tokio::test]
 async fn more_streams_than_agreed_are_never_opened() {
     let broken = Broken::meet().await;
     let _lanes = broken.lanes().await;

@@ -5,14 +5,16 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::world::{Node, World, dc};
-use crate::interdc::{DownReason, Interdc, Lane, LinkEvent, QueueBound, SendError, Wan};
+use crate::interdc::{DownReason, Interdc, InterdcConfig, Lane, LinkEvent, QueueBound, SendError, Wan};
 use crate::wire::MAX_FRAME;
 
 #[tokio::test]
 async fn either_side_may_start_first() {
     for first in [0, 1] {
         let world = World::new();
-        let mut early = world.start(first);
+        let config = world.config(first);
+        let mut early =
+            world.start_with(InterdcConfig { peer_timeout: Duration::from_millis(500), ..config });
         early.peer_error("").await;
         let mut late = world.start(1 - first);
         assert_eq!(early.up().await.peer(), dc(1 - first));
@@ -50,6 +52,28 @@ async fn simultaneous_dials_end_in_one_link_that_stays() {
         }
         assert_eq!((low.stats().reconnects, high.stats().reconnects), (0, 0));
         assert!(low.stats().up && high.stats().up);
+    }
+}
+
+#[tokio::test]
+async fn simultaneous_dials_from_afar_end_in_one_link_that_stays() {
+    // The way there and the way back differ, so that each side in turn is far ahead of the other.
+    for (there, back) in [(20, 20), (1, 30), (30, 1)] {
+        let world = World::new();
+        let far = |id: u8, one_way| {
+            let wan = Wan::new(1);
+            wan.set_delay(world.address(1 - id), Duration::from_millis(one_way));
+            InterdcConfig { wan: Some(wan), ..world.config(id) }
+        };
+        let (mut low, mut high) = (world.start_with(far(0, there)), world.start_with(far(1, back)));
+        let (to_high, to_low) = (low.up().await, high.up().await);
+        for _ in 0..10 {
+            low.interdc.send(to_high, Lane::Urgent, Bytes::from_static(b"ping")).unwrap();
+            high.message().await;
+            high.interdc.send(to_low, Lane::Urgent, Bytes::from_static(b"pong")).unwrap();
+            low.message().await;
+        }
+        assert_eq!((low.stats().reconnects, high.stats().reconnects), (0, 0));
     }
 }
 
@@ -205,7 +229,7 @@ async fn a_full_queue_resets_the_link() {
     assert_eq!(high.message().await.1.as_ref(), b"again");
 }
 
-fn bounded(world: &World, id: u8) -> crate::interdc::InterdcConfig {
+fn bounded(world: &World, id: u8) -> InterdcConfig {
     let mut config = world.config(id);
     config.queue = QueueBound { messages: 1_000, bytes: 8 << 20 };
     config
@@ -247,7 +271,7 @@ async fn shutdown_ends_everything_even_if_nobody_reads() {
     let config = world.config(0);
     drop(world);
     let (sender, _events) = tokio::sync::mpsc::channel(1);
-    let again = Interdc::start(crate::interdc::InterdcConfig { listen: address, ..config }, sender).unwrap();
+    let again = Interdc::start(InterdcConfig { listen: address, ..config }, sender).unwrap();
     assert_eq!(again.local_address(), address);
     again.shutdown().await;
 }
@@ -262,8 +286,8 @@ async fn delayed_links_take_their_time_and_lossy_ones_lose_nothing() {
         wan
     });
     let [low, high] = wans.map(Some);
-    let mut low = world.start_with(crate::interdc::InterdcConfig { wan: low, ..world.config(0) });
-    let mut high = world.start_with(crate::interdc::InterdcConfig { wan: high, ..world.config(1) });
+    let mut low = world.start_with(InterdcConfig { wan: low, ..world.config(0) });
+    let mut high = world.start_with(InterdcConfig { wan: high, ..world.config(1) });
     let link = low.up().await;
     high.up().await;
     for number in 0..1_000_u32 {
