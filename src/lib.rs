@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod causal_log;
+pub mod cli;
 pub mod config;
 pub mod crdt;
 pub mod deadlines;

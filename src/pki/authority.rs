@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::SystemTime;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
 };
 
-use super::credentials::{check_dates, first_certificate};
+use super::credentials::{check_dates, check_key_bytes, expiry, first_certificate};
 use super::error::PkiError;
 use super::files::{self, CA_FILE, CA_KEY_FILE, CERT_FILE, Existing, KEY_FILE, NewFile, Secrecy};
 use super::identity::{Identity, Role, authority_cluster, authority_uri, check_label};
@@ -24,9 +25,18 @@ pub struct Leaf {
     pub validity: Validity,
 }
 
+/// What was issued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    pub identity: Identity,
+    /// As asked for, but not beyond the authority itself.
+    pub until: SystemTime,
+}
+
 /// A cluster's certificate authority: its certificate and its private key.
 pub struct Authority {
     cluster: String,
+    until: SystemTime,
     certificate_pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -53,7 +63,8 @@ impl Authority {
             ],
             existing,
         )?;
-        Ok(Authority { cluster: cluster.into(), certificate_pem, issuer: Issuer::new(params, key) })
+        let issuer = Issuer::new(params, key);
+        Ok(Authority { cluster: cluster.into(), until: validity.until, certificate_pem, issuer })
     }
 
     /// The authority in `dir`.
@@ -67,13 +78,18 @@ impl Authority {
         check_dates(&ca_file, &der)?;
         let key = KeyPair::from_pem(&key_pem)
             .map_err(|_| PkiError::NotPem { file: key_file.clone(), expected: "private key" })?;
-        super::credentials::check_key_bytes(&ca_file, &der, &key_file, key.serialized_der())?;
+        check_key_bytes(&ca_file, &der, &key_file, key.serialized_der())?;
         let issuer = Issuer::from_ca_cert_der(&der, key)?;
-        Ok(Authority { cluster, certificate_pem, issuer })
+        Ok(Authority { cluster, until: expiry(&ca_file, &der)?, certificate_pem, issuer })
     }
 
     pub fn cluster(&self) -> &str {
         &self.cluster
+    }
+
+    /// When its certificate, and with it everything it signed, stops being good.
+    pub fn expires(&self) -> SystemTime {
+        self.until
     }
 
     /// The certificate that everybody in the cluster trusts.
@@ -82,7 +98,7 @@ impl Authority {
     }
 
     /// Issues a certificate into `dir`: [`CA_FILE`], [`CERT_FILE`] and [`KEY_FILE`].
-    pub fn issue(&self, dir: &Path, leaf: &Leaf, existing: Existing) -> Result<Identity, PkiError> {
+    pub fn issue(&self, dir: &Path, leaf: &Leaf, existing: Existing) -> Result<Issued, PkiError> {
         if matches!(leaf.role, Role::Dc(_)) && leaf.hosts.is_empty() {
             return Err(PkiError::NoHosts);
         }
@@ -91,7 +107,10 @@ impl Authority {
         }
         let identity = Identity { cluster: self.cluster.clone(), role: leaf.role.clone() };
         let key = KeyPair::generate()?;
-        let certificate = leaf_params(&identity, leaf)?.signed_by(&key, &self.issuer)?;
+        let mut params = leaf_params(&identity, leaf)?;
+        let until = leaf.validity.until.min(self.until);
+        params.not_after = until.into();
+        let certificate = params.signed_by(&key, &self.issuer)?;
         files::write_set(
             dir,
             &[
@@ -101,7 +120,7 @@ impl Authority {
             ],
             existing,
         )?;
-        Ok(identity)
+        Ok(Issued { identity, until })
     }
 }
 

@@ -169,7 +169,7 @@ pub(super) fn check_dates(file: &Path, der: &CertificateDer<'_>) -> Result<(), P
     Ok(())
 }
 
-fn expiry(file: &Path, der: &CertificateDer<'_>) -> Result<SystemTime, PkiError> {
+pub(super) fn expiry(file: &Path, der: &CertificateDer<'_>) -> Result<SystemTime, PkiError> {
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|error| unusable(file, "certificate", &error))?;
     let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);

@@ -20,11 +20,11 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use authority::{Authority, Leaf};
+pub use authority::{Authority, Issued, Leaf};
 pub use credentials::Credentials;
 pub use error::PkiError;
 pub use files::{CA_FILE, CA_KEY_FILE, CERT_FILE, Existing, KEY_FILE};
 pub use identity::{Identity, IdentityError, Role, check_label};
 pub use playground::{Playground, playground};
 pub use tls::peer_identity;
-pub use validity::{CA_LIFETIME, LEAF_LIFETIME, Validity};
+pub use validity::{CA_LIFETIME, LEAF_LIFETIME, Validity, day};

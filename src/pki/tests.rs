@@ -173,6 +173,17 @@ fn a_reloaded_authority_signs_for_its_cluster() {
 }
 
 #[test]
+fn nothing_outlives_the_authority_that_signed_it() {
+    let fixture = Fixture::new();
+    let leaf = Leaf { role: client("ci"), hosts: vec![], validity: Validity::days(9) };
+    let out = fixture.dir.path().join("out");
+    let issued = fixture.authority.issue(&out, &leaf, Existing::Refuse).unwrap();
+    assert_eq!(issued.until, fixture.authority.expires());
+    assert_eq!(day(Credentials::load(&out).unwrap().expires()), day(issued.until));
+    assert_eq!(day(SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_219_200)), "2026-11-21");
+}
+
+#[test]
 fn each_thing_wrong_with_a_folder_has_its_own_error() {
     let fixture = Fixture::new();
     let load = |dir: &Path| Credentials::load(dir).unwrap_err();

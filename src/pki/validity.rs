@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use x509_parser::time::ASN1Time;
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long a new authority is good by default: ten years.
@@ -29,4 +31,11 @@ impl Validity {
     pub fn days(days: u32) -> Validity {
         Validity::lasting(DAY * days)
     }
+}
+
+/// The day of that moment (UTC), as people write it in tables: `2027-11-21`.
+pub fn day(at: SystemTime) -> String {
+    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let time = i64::try_from(seconds).ok().and_then(|seconds| ASN1Time::from_timestamp(seconds).ok());
+    time.map_or_else(|| "a day too far away".into(), |time| time.to_datetime().date().to_string())
 }
