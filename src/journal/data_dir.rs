@@ -16,7 +16,8 @@ use super::error::{Identity, JournalError};
 pub(super) const IDENTITY: &str = "identity";
 pub(super) const IDENTITY_TEMP: &str = "identity.tmp";
 const LOCK: &str = "lock";
-const FIRST_LINE: &str = "geolock data directory, format 1";
+const FIRST_LINE: &str = "geolock data directory, format ";
+const VERSION: u8 = 1;
 /// Above this an identity file is none; it is not read.
 const MAX_IDENTITY: u64 = 4096;
 
@@ -76,7 +77,12 @@ pub(super) fn check_identity<D: Disk>(disk: &D, expected: Identity) -> Result<Kn
         return Err(damaged("no identity file is that long"));
     }
     let bytes = disk.read(IDENTITY).doing("read", disk, IDENTITY)?;
-    let found = parse(&bytes).ok_or_else(|| damaged("not what an identity file holds"))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| damaged("not text"))?;
+    let version = text.lines().next().and_then(|line| line.strip_prefix(FIRST_LINE)?.parse().ok());
+    if let Some(found) = version.filter(|found| *found > VERSION) {
+        return Err(JournalError::UnknownVersion { path: disk.path(IDENTITY), found, known: VERSION });
+    }
+    let found = parse(text).ok_or_else(|| damaged("not what an identity file holds"))?;
     if found != expected {
         return Err(JournalError::WrongIdentity { dir: disk.path(""), found, expected });
     }
@@ -92,12 +98,11 @@ pub(super) fn write_identity<D: Disk>(disk: &D, identity: Identity) -> Result<()
 }
 
 fn render(identity: Identity) -> String {
-    format!("{FIRST_LINE}\ncluster {}\ndc {}\n", identity.cluster, identity.dc.get())
+    format!("{FIRST_LINE}{VERSION}\ncluster {}\ndc {}\n", identity.cluster, identity.dc.get())
 }
 
 /// Exactly what [`render`] makes, nothing like it.
-fn parse(bytes: &[u8]) -> Option<Identity> {
-    let text = std::str::from_utf8(bytes).ok()?;
+fn parse(text: &str) -> Option<Identity> {
     let mut lines = text.lines();
     let (_, cluster, dc) = (lines.next()?, lines.next()?, lines.next()?);
     let cluster = u64::from_str_radix(cluster.strip_prefix("cluster ")?, 16).ok()?;

@@ -42,9 +42,9 @@ pub enum JournalError {
     )]
     UnknownVersion { path: PathBuf, found: u8, known: u8 },
     #[error(
-        "{} is damaged at byte {offset}: {what}. Records that were durable are lost, so the server does not \
-         start on it: check the disk, keep a copy of the directory, restore a backup of it; the server then \
-         fetches from its peers what the backup lacks",
+        "{} is damaged at byte {offset}: {what}. What was durable may be lost, so the server does not start on \
+         it: check the disk, keep a copy of the directory, restore a backup of it; the server then fetches \
+         from its peers what the backup lacks",
         path.display()
     )]
     Damaged { path: PathBuf, offset: u64, what: String },

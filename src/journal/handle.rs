@@ -131,7 +131,8 @@ impl Journal {
         ))
     }
 
-    /// Queues a record; never waits for the disk. Told durable later, perhaps together with others.
+    /// Queues a record; never waits for the disk. Told durable later, perhaps together with others. After a
+    /// failure it does nothing.
     ///
     /// Positions come without gaps, after the last recovered one, or 1. A record is at most
     /// [`crate::wire::MAX_FRAME`] bytes, as the codec already holds. Panics otherwise.

@@ -141,7 +141,7 @@ fn run(seed: u64, forgets: Forgets, tally: &mut Tally) -> Result<(), Broken> {
 #[test]
 fn nothing_durable_is_lost_and_a_prefix_is_recovered() {
     let mut tally = Tally::default();
-    for seed in 0..5_000 {
+    for seed in 0..2_500 {
         assert_eq!(run(seed, Forgets::Nothing, &mut tally), Ok(()), "seed {seed}");
     }
     println!("{tally:?}");

@@ -83,3 +83,14 @@ fn a_directory_of_another_cluster_or_datacenter_is_refused() {
     }
     assert_eq!(reopen(temp.path()), Recovered::default());
 }
+
+#[test]
+fn a_directory_of_a_later_release_is_named_so() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    reopen(temp.path());
+    let identity = temp.path().join("identity");
+    let text = fs::read_to_string(&identity).expect("it is text");
+    fs::write(&identity, text.replace("format 1", "format 2")).expect("it is written");
+    let error = Journal::open(options(temp.path()), |_| {}).map(|_| ()).expect_err("too new");
+    assert!(matches!(error, JournalError::UnknownVersion { found: 2, known: 1, .. }), "{error}");
+}
