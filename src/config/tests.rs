@@ -1,3 +1,5 @@
+//! The configuration: files, environment and flags, and every bound.
+
 use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
