@@ -143,15 +143,10 @@ async fn wish(wanted: &mut Option<watch::Receiver<Stage>>) {
 }
 
 /// A timer that is set again only when the deadline is another one: the usual case is that it is not.
+#[derive(Default)]
 struct Alarm {
     set_to: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
-}
-
-impl Default for Alarm {
-    fn default() -> Alarm {
-        Alarm { set_to: None, sleep: None }
-    }
 }
 
 impl Alarm {

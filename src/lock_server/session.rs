@@ -30,9 +30,12 @@ pub struct Session {
     _slot: OwnedSemaphorePermit,
 }
 
+/// A place in the mailbox, unless the server has stopped.
+type Room = Result<OwnedPermit<Input>, SendError<()>>;
+
 struct Parked {
     input: Input,
-    room: Pin<Box<dyn Future<Output = Result<OwnedPermit<Input>, SendError<()>>> + Send>>,
+    room: Pin<Box<dyn Future<Output = Room> + Send>>,
 }
 
 impl Session {

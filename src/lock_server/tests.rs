@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::fakes::{Rig, Syncs, dc, name};
+use super::fakes::{Rig, Seen, Syncs, dc, name};
 use super::handle::OpenError;
 use super::{End, LinkInput, LockServerOptions, Output, Session, Stage, StopError, Stopped, Urgency};
 use crate::causal_log::Wants;
@@ -145,8 +145,8 @@ async fn a_drain_ends_when_nothing_is_held() {
     assert_eq!(*handle.stage().borrow(), Stage::Stopped);
     let seen = rig.watch();
     assert!(rig.server.stopped().await.is_ok());
-    let seen = seen.lock().expect("nobody panicked");
-    assert!(seen.store_closed && seen.links_shut_down);
+    let ended = |seen: &Seen| seen.store_closed && seen.links_shut_down;
+    assert!(ended(&seen.lock().expect("nobody panicked")));
     assert_eq!(handle.call(Call::Status).await, Err(Stopped));
     assert!(matches!(handle.open_session().await, Err(OpenError::Stopped(_))));
 }

@@ -88,7 +88,7 @@ async fn a_waiter_is_granted_on_release_and_can_be_cancelled() {
     let target = Some(proto::cancel_request::Target::Key(2));
     let cancel = proto::CancelRequest { lease: second, secret: bytes::Bytes::new(), target };
     let cancel = two.send(Call::Cancel(cancel)).await;
-    let mut heard = vec![two.hear().await, two.hear().await];
+    let mut heard = [two.hear().await, two.hear().await];
     heard.sort_by_key(|heard| heard.as_ref().ok().and_then(|heard| heard.as_ref().map(|heard| heard.0)));
     match &heard[..] {
         [Ok(Some((a, Answer::Error(error)))), Ok(Some((b, Answer::Cancelled(_))))] => {
