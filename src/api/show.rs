@@ -1,6 +1,6 @@
 //! What people and tools look at: descriptions, listings and status as messages.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -131,11 +131,11 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
 }
 
 /// By name; a field that is added and forgotten here does not compile.
-fn counts(counts: &Counts) -> HashMap<String, u64> {
+fn counts(counts: &Counts) -> BTreeMap<String, u64> {
     macro_rules! by_name {
         ({ $($gauge:ident)* } { $($counter:ident)* }) => {{
             let Counts { $($gauge,)* $($counter),* } = *counts;
-            HashMap::from([
+            BTreeMap::from([
                 $((stringify!($gauge).to_owned(), $gauge),)*
                 $((concat!(stringify!($counter), "_total").to_owned(), $counter)),*
             ])

@@ -18,6 +18,7 @@ pub(super) fn now() -> Now {
     // Seconds since boot are never negative, and the sum overflows after 584 years without a reboot.
     let nanos = (reading.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(reading.tv_nsec as u64);
     // A wall clock before 1970 counts as 1970: the hybrid clock follows it slowly, if at all.
+    #[expect(clippy::disallowed_methods, reason = "this is where the edge reads it")]
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Now { mono: Instant::from_nanos(nanos), wall: Wall(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)) }
 }
