@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::api::ApiOptions;
 use crate::journal::{JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
+use crate::lock_server::LockServerOptions;
 use crate::lock_state::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
 use crate::names::{ClusterId, DcId, DcSet, MAX_DCS, MAX_LOCK_NAME};
 use crate::replica::{AgreedConfig, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
@@ -22,8 +24,11 @@ const MAX_RULES: usize = 1000;
 const MAX_NAME: usize = 64;
 /// Bounds of what is counted per server.
 const COUNTS: RangeInclusive<usize> = 1..=100_000_000;
-const CHECKPOINT_BYTES: u64 = 128 << 20;
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bounds of what costs a file or more each.
+const STREAMS: RangeInclusive<usize> = 1..=1_000_000;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -48,14 +53,8 @@ pub(super) fn assemble(from: &Sources<'_>) -> Result<Config, ConfigError> {
         listen: listen(from)?,
         tls: tls(from)?,
         journal,
-        checkpoint_bytes: from.size(
-            "journal.checkpoint_bytes",
-            1 << 20..=64 << 30,
-            CHECKPOINT_BYTES,
-            |o| &o.journal.checkpoint_bytes,
-        )?,
-        drain_timeout: from
-            .duration("drain_timeout", Duration::ZERO..=ms(600_000), DRAIN_TIMEOUT, |o| &o.drain_timeout)?,
+        server: server(from)?,
+        api: api(from)?,
         log: log(from)?,
     })
 }
@@ -162,6 +161,49 @@ fn local(from: &Sources<'_>) -> Result<LocalConfig, ConfigError> {
             .number("limits.link_window", 1..=4096, default.link_window, |o| &o.limits.link_window)?,
         hash_seed: RandomState::new().build_hasher().finish(),
     })
+}
+
+fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {
+    let default = LockServerOptions::default();
+    let session_backlog =
+        from.size("limits.session_backlog", 64 * KIB..=GIB, default.session_backlog as u64, |o| {
+            &o.limits.session_backlog
+        })?;
+    Ok(LockServerOptions {
+        max_sessions: from
+            .number("limits.sessions", STREAMS, default.max_sessions, |o| &o.limits.sessions)?,
+        session_backlog: usize::try_from(session_backlog).expect("at most a GiB"),
+        checkpoint_after: from.size(
+            "journal.checkpoint_bytes",
+            MIB..=64 * GIB,
+            default.checkpoint_after,
+            |o| &o.journal.checkpoint_bytes,
+        )?,
+        max_journal_backlog: from.size(
+            "journal.max_backlog",
+            MIB..=4 * GIB,
+            default.max_journal_backlog,
+            |o| &o.journal.max_backlog,
+        )?,
+        drain_timeout: from.duration(
+            "drain_timeout",
+            Duration::ZERO..=ms(600_000),
+            default.drain_timeout,
+            |o| &o.drain_timeout,
+        )?,
+        ..default
+    })
+}
+
+fn api(from: &Sources<'_>) -> Result<ApiOptions, ConfigError> {
+    let default = ApiOptions::default();
+    let connections =
+        from.number("limits.connections", STREAMS, default.max_connections, |o| &o.limits.connections)?;
+    let streams = default.max_streams as usize;
+    let streams = from
+        .number("limits.streams_per_connection", 1..=65_536, streams, |o| &o.limits.streams_per_connection)?;
+    let max_streams = u32::try_from(streams).expect("at most 65536");
+    Ok(ApiOptions { max_connections: connections, max_streams, ..default })
 }
 
 /// The rules as given; the default rule joins them if none is for all names.

@@ -16,10 +16,11 @@ mod units;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use std::{fs, io};
 
+use crate::api::ApiOptions;
 use crate::journal::JournalOptions;
+use crate::lock_server::LockServerOptions;
 use crate::names::DcId;
 use crate::replica::ReplicaConfig;
 use crate::telemetry::LogOptions;
@@ -52,10 +53,8 @@ pub struct Config {
     pub listen: Listen,
     pub tls: Tls,
     pub journal: JournalOptions,
-    /// A checkpoint is made when the log has grown by that many bytes.
-    pub checkpoint_bytes: u64,
-    /// How long a server that was told to stop lets clients release and renew.
-    pub drain_timeout: Duration,
+    pub server: LockServerOptions,
+    pub api: ApiOptions,
     pub log: LogOptions,
 }
 

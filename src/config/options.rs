@@ -148,6 +148,39 @@ pub struct LimitsSection {
         value_name = "TIME"
     )]
     pub describe_timeout: Option<String>,
+    /// Most connections of clients; more wait in the listen queue [default: 4096; 1 to 1000000]
+    #[arg(
+        id = "limits.connections",
+        long = "limits-connections",
+        env = "GEOLOCK_LIMITS_CONNECTIONS",
+        value_name = "N"
+    )]
+    pub connections: Option<u64>,
+    /// Most streams of a connection; a unary call is one too [default: 256; 1 to 65536]
+    #[arg(
+        id = "limits.streams_per_connection",
+        long = "limits-streams-per-connection",
+        env = "GEOLOCK_LIMITS_STREAMS_PER_CONNECTION",
+        value_name = "N"
+    )]
+    pub streams_per_connection: Option<u64>,
+    /// Most client streams in all; more are refused [default: 16384; 1 to 1000000]
+    #[arg(
+        id = "limits.sessions",
+        long = "limits-sessions",
+        env = "GEOLOCK_LIMITS_SESSIONS",
+        value_name = "N"
+    )]
+    pub sessions: Option<u64>,
+    /// Answers that wait for a client that does not read; beyond, its stream is closed
+    /// [default: 16 MiB; 64 KiB to 1 GiB]
+    #[arg(
+        id = "limits.session_backlog",
+        long = "limits-session-backlog",
+        env = "GEOLOCK_LIMITS_SESSION_BACKLOG",
+        value_name = "SIZE"
+    )]
+    pub session_backlog: Option<String>,
     /// Most messages queued on a link to a datacenter [default: 64; 1 to 4096]
     #[arg(
         id = "limits.link_window",
@@ -171,7 +204,7 @@ pub struct JournalSection {
     )]
     pub segment_bytes: Option<String>,
     /// A checkpoint is made when the log has grown by that much: more makes a restart slower and the disk
-    /// less busy [default: 128 MiB; 1 MiB to 64 GiB]
+    /// less busy [default: 64 MiB; 1 MiB to 64 GiB]
     #[arg(
         id = "journal.checkpoint_bytes",
         long = "journal-checkpoint-bytes",
@@ -179,6 +212,14 @@ pub struct JournalSection {
         value_name = "SIZE"
     )]
     pub checkpoint_bytes: Option<String>,
+    /// While more than this waits for the disk, no client is read [default: 64 MiB; 1 MiB to 4 GiB]
+    #[arg(
+        id = "journal.max_backlog",
+        long = "journal-max-backlog",
+        env = "GEOLOCK_JOURNAL_MAX_BACKLOG",
+        value_name = "SIZE"
+    )]
+    pub max_backlog: Option<String>,
 }
 
 /// `[log]`

@@ -1,4 +1,4 @@
-//! The configuration: files, environment and flags, and every bound.
+//! Good and bad configurations, by file, flag and environment.
 
 use std::io::Write;
 use std::process::Command;
@@ -8,6 +8,8 @@ use clap::{Args, Parser};
 
 use super::error::{flag_of, variable_of};
 use super::{Config, ConfigError, Options, ServerArgs};
+use crate::api::ApiOptions;
+use crate::lock_server::LockServerOptions;
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::names::{ClusterId, DcId};
 use crate::replica::{AgreedConfig, LocalConfig};
@@ -83,6 +85,7 @@ fn the_example_states_the_defaults() {
     let members = [0, 1, 2].iter().filter_map(|id| DcId::new(*id)).collect();
     assert_eq!(plain.replica.agreed, AgreedConfig::new(ClusterId::of("example"), members));
     assert_eq!(plain.replica.local, LocalConfig::default());
+    assert_eq!((&plain.server, &plain.api), (&LockServerOptions::default(), &ApiOptions::default()));
     assert_eq!(plain.log, LogOptions::default());
     for key in keys() {
         let (section, name) = key.split_once('.').unwrap_or(("", &key));
@@ -140,6 +143,11 @@ fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
         ("limits", "describe_timeout = \"61 s\"", "10 ms to 1 min"),
         ("journal", "segment_bytes = \"1 KiB\"", "1 MiB to 1 GiB"),
         ("journal", "segment_bytes = \"64\"", "a whole number and one of B, KiB, MiB, GiB"),
+        ("journal", "max_backlog = \"1 KiB\"", "1 MiB to 4 GiB"),
+        ("limits", "session_backlog = \"1 B\"", "64 KiB to 1 GiB"),
+        ("limits", "sessions = 0", "1 to 1000000"),
+        ("limits", "connections = 0", "1 to 1000000"),
+        ("limits", "streams_per_connection = 65537", "1 to 65536"),
         ("journal", "checkpoint_bytes = \"65 GiB\"", "1 MiB to 64 GiB"),
         ("listen", "grpc = \"localhost\"", "IP:port"),
         ("listen", "http = \"127.0.0.1:7400\"", "the same"),
