@@ -1,4 +1,32 @@
 //! Pure. A world in a for-loop: replicas, network, disks, clients, faults, an oracle. Seed in, verdict out.
+//!
+//! The nodes run exactly the code that production runs ([`crate::replica::Replica`]); everything around them is
+//! simulated in virtual time. Where to look: [`run`] for the two phases of a run, `plan.rs` for what a seed
+//! decides, `world/` for the loop, `client.rs` for the rules that clients keep, `oracle/` for what must be true.
+
+mod client;
+mod clock;
+mod disk;
+mod failure;
+mod network;
+mod oracle;
+mod plan;
+mod queue;
+mod rng;
+mod run;
+mod trace;
+mod world;
+
+pub use failure::{Failure, FailureKind, FaultKind, Outcome};
+pub use plan::Profile;
+pub use run::{SimOptions, run};
+pub use trace::TraceMode;
+
+/// The bug of a run: none outside tests.
+#[cfg(test)]
+pub(crate) type MutationOfRun = Mutation;
+#[cfg(not(test))]
+pub(crate) type MutationOfRun = std::convert::Infallible;
 
 /// A deliberate bug in the core, to prove that the oracle catches it. Compiled into tests only.
 #[cfg(test)]

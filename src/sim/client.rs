@@ -1,0 +1,575 @@
+//! A client as the real client library behaves: one session at a time, one lease, requests with client keys.
+//!
+//! The rules it keeps (protocol section 7), which the oracle's notion of *holding* rests on:
+//!
+//! - It holds a lock from the grant it received until it decides to release it, is told that it lost it, or its
+//!   lease runs out by its own count, whichever is first. It counts from before the send of the call that
+//!   renewed the lease, and leaves a margin for clocks that run at different speeds.
+//! - It takes a lock out of what it would reclaim before it sends the release.
+//! - A lease that ends with its session ([`OnDisconnect::Release`]) is over for it as soon as the session is.
+//! - On a new session it attaches its lease, reclaims if it is asked to, and sends every release and every
+//!   waiting request again, under the same key.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::causal_log::Wants;
+use crate::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
+use crate::replica::call::{
+    Acquire, Call, ClientKey, Grant, OnDisconnect, Proof, Reclaim, Refusal, Reply, SessionId, Target, Wait,
+};
+use crate::sim::failure::FailureKind;
+use crate::sim::queue::Moment;
+
+/// What a client wants done by its world.
+#[derive(Debug)]
+pub(super) enum Out {
+    Call {
+        tag: u64,
+        call: Call,
+    },
+    Timer {
+        at: Moment,
+        timer: Timer,
+    },
+    /// It holds that request from now on.
+    Holds {
+        key: ClientKey,
+        grant: Grant,
+    },
+    /// It does not hold it any more.
+    Ends {
+        key: ClientKey,
+        why: HoldEnd,
+    },
+    /// That request, which never was held, is over.
+    Over {
+        key: ClientKey,
+    },
+    Reclaimed {
+        count: usize,
+    },
+    Fails {
+        kind: FailureKind,
+        what: String,
+    },
+}
+
+/// Why a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HoldEnd {
+    Released,
+    /// The lease ran out by the client's own count, or ended with the session.
+    Lapsed,
+    /// The server said so.
+    Told,
+}
+
+/// What a client wants to be woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    KeepAlive,
+    LeaseOver,
+    Release(ClientKey),
+    Cancel(ClientKey),
+    Reconnect,
+    /// The load decides what it does next.
+    Act,
+}
+
+/// What kind of client it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    pub ttl: Duration,
+    pub on_disconnect: OnDisconnect,
+    /// When its lease has run out by its own count it still tries to attach it, and goes on with its queue
+    /// places if the server was more patient.
+    pub stubborn: bool,
+}
+
+/// The part of a lease's time that a client counts on: clocks may differ in speed by 1 % each.
+pub(super) fn usable(ttl: Duration) -> Duration {
+    ttl - ttl / 32
+}
+
+#[derive(Clone, Debug)]
+struct Lease {
+    id: LeaseId,
+    secret: Secret,
+    valid_until: Moment,
+    /// Attached to the current session.
+    attached: bool,
+    /// It ran out by the client's own count; what the server thinks is unknown.
+    lapsed: bool,
+}
+
+/// What the client is after.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub wants: Wants,
+    pub wait: Wait,
+    /// Releases it by itself that long after the grant.
+    pub hold: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub order: Order,
+    pub issued: Moment,
+    pub state: State,
+    /// The server may have forgotten it: it restarted, or the lease ran out.
+    shaken: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Waiting,
+    Held {
+        id: RequestId,
+        token: FencingToken,
+    },
+    /// Released or cancelled; the answer is outstanding.
+    Ending {
+        id: Option<RequestId>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pending {
+    Open { sent: Moment, secret: Secret },
+    Attach { sent: Moment },
+    KeepAlive { sent: Moment },
+    Acquire(ClientKey),
+    End(ClientKey),
+    Reclaim,
+    Close(LeaseId),
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub number: usize,
+    pub dc: DcId,
+    pub manner: Manner,
+    /// It stopped without a word: does nothing, hears nothing.
+    pub dead: bool,
+    /// It closed its lease and wants no other.
+    pub retired: bool,
+    session: Option<SessionId>,
+    lease: Option<Lease>,
+    requests: BTreeMap<ClientKey, Request>,
+    pending: BTreeMap<u64, Pending>,
+    next_tag: u64,
+    next_key: ClientKey,
+    label: Arc<str>,
+    over_armed: bool,
+}
+
+impl Client {
+    pub fn new(number: usize, dc: DcId, manner: Manner) -> Client {
+        Client {
+            number,
+            dc,
+            manner,
+            dead: false,
+            retired: false,
+            session: None,
+            lease: None,
+            requests: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            next_tag: 1,
+            next_key: 1,
+            label: format!("c{number}").into(),
+            over_armed: false,
+        }
+    }
+
+    pub fn session(&self) -> Option<SessionId> {
+        self.session
+    }
+
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.lease.as_ref().map(|lease| lease.id)
+    }
+
+    /// Its lease is attached to its session: it can ask for locks.
+    pub fn is_ready(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.attached)
+    }
+
+    pub fn requests(&self) -> &BTreeMap<ClientKey, Request> {
+        &self.requests
+    }
+
+    /// Which request a call of the current session asked for.
+    pub fn acquire_of(&self, tag: u64) -> Option<(ClientKey, &Request)> {
+        match self.pending.get(&tag) {
+            Some(Pending::Acquire(key)) => self.requests.get(key).map(|request| (*key, request)),
+            _ => None,
+        }
+    }
+
+    /// Which lease a call of the current session closes.
+    pub fn closing_of(&self, tag: u64) -> Option<LeaseId> {
+        match self.pending.get(&tag) {
+            Some(Pending::Close(lease)) => Some(*lease),
+            _ => None,
+        }
+    }
+
+    fn call(&mut self, pending: Pending, call: Call, out: &mut Vec<Out>) {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        self.pending.insert(tag, pending);
+        out.push(Out::Call { tag, call });
+    }
+
+    pub fn on_connected(&mut self, now: Moment, session: SessionId, out: &mut Vec<Out>) {
+        assert!(self.session.is_none(), "client {} has one session at a time", self.number);
+        self.session = Some(session);
+        match &self.lease {
+            Some(lease) => {
+                let call = Call::AttachLease { lease: lease.id, secret: lease.secret };
+                self.call(Pending::Attach { sent: now }, call, out);
+            }
+            None => self.open_lease(now, out),
+        }
+    }
+
+    fn open_lease(&mut self, now: Moment, out: &mut Vec<Out>) {
+        if self.session.is_none() || self.retired || self.dead {
+            return;
+        }
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&(self.number as u64).to_le_bytes());
+        bytes[8..].copy_from_slice(&self.next_tag.to_le_bytes());
+        let secret = Secret::new(bytes);
+        let Manner { ttl, on_disconnect, .. } = self.manner;
+        self.call(Pending::Open { sent: now, secret }, Call::OpenLease { secret, ttl, on_disconnect }, out);
+    }
+
+    pub fn on_disconnected(&mut self, out: &mut Vec<Out>) {
+        self.session = None;
+        self.pending.clear();
+        match (&mut self.lease, self.manner.on_disconnect) {
+            (Some(lease), OnDisconnect::Keep) => lease.attached = false,
+            (_, OnDisconnect::Release) => self.forget_lease(HoldEnd::Lapsed, out),
+            (None, OnDisconnect::Keep) => {}
+        }
+    }
+
+    /// The lease is over, with all that it had.
+    fn forget_lease(&mut self, why: HoldEnd, out: &mut Vec<Out>) {
+        self.lease = None;
+        for (key, request) in std::mem::take(&mut self.requests) {
+            out.push(match request.state {
+                State::Held { .. } => Out::Ends { key, why },
+                State::Waiting | State::Ending { .. } => Out::Over { key },
+            });
+        }
+    }
+
+    /// Looks whether the lease has run out by the client's own count.
+    pub fn on_lease_timer(&mut self, now: Moment, out: &mut Vec<Out>) {
+        self.over_armed = false;
+        let Some(lease) = &mut self.lease else { return };
+        if lease.lapsed {
+            return;
+        }
+        if lease.valid_until > now {
+            self.arm_lease_timer(out);
+            return;
+        }
+        lease.lapsed = true;
+        if !self.manner.stubborn || self.dead {
+            self.forget_lease(HoldEnd::Lapsed, out);
+            self.open_lease(now, out);
+            return;
+        }
+        for (&key, request) in &mut self.requests {
+            request.shaken = true;
+            if let State::Held { id, .. } = request.state {
+                request.state = State::Ending { id: Some(id) };
+                out.push(Out::Ends { key, why: HoldEnd::Lapsed });
+            }
+        }
+        if self.is_ready() {
+            self.resend(now, out);
+        }
+    }
+
+    fn arm_lease_timer(&mut self, out: &mut Vec<Out>) {
+        if let Some(lease) = self.lease.as_ref().filter(|_| !self.over_armed) {
+            out.push(Out::Timer { at: lease.valid_until, timer: Timer::LeaseOver });
+            self.over_armed = true;
+        }
+    }
+
+    fn renewed(&mut self, sent: Moment, ttl: Duration, out: &mut Vec<Out>) {
+        if let Some(lease) = &mut self.lease {
+            lease.valid_until = lease.valid_until.max(sent + usable(ttl));
+            lease.lapsed = false;
+            self.arm_lease_timer(out);
+        }
+    }
+
+    pub fn keep_alive(&mut self, now: Moment, out: &mut Vec<Out>) {
+        if let Some(lease) = self.lease.as_ref().filter(|lease| lease.attached) {
+            let call = Call::KeepAlive { lease: lease.id, proof: Proof::Attached };
+            self.call(Pending::KeepAlive { sent: now }, call, out);
+        }
+    }
+
+    /// Wants these locks. Sent at once if the lease is attached, else as soon as it is.
+    pub fn acquire(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) -> ClientKey {
+        let key = self.next_key;
+        self.next_key += 1;
+        let request = Request { order, issued: now, state: State::Waiting, shaken: false };
+        self.requests.insert(key, request);
+        self.send_acquire(now, key, out);
+        key
+    }
+
+    /// Sends the call of a waiting request, perhaps again.
+    pub fn send_acquire(&mut self, now: Moment, key: ClientKey, out: &mut Vec<Out>) {
+        let (Some(lease), Some(request)) = (&self.lease, self.requests.get(&key)) else { return };
+        if !lease.attached || request.state != State::Waiting {
+            return;
+        }
+        let wait = match request.order.wait {
+            Wait::AtMost(limit) => Wait::AtMost(limit.saturating_sub(now.since(request.issued))),
+            other => other,
+        };
+        let acquire = Acquire {
+            lease: lease.id,
+            proof: Proof::Attached,
+            key: Some(key),
+            wants: request.order.wants.clone(),
+            wait,
+            label: self.label.clone(),
+        };
+        self.call(Pending::Acquire(key), Call::Acquire(acquire), out);
+    }
+
+    /// Releases a held request, cancels a waiting one. The client does not hold it from here on.
+    pub fn end(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        match request.state {
+            State::Waiting => request.state = State::Ending { id: None },
+            State::Held { id, .. } => {
+                request.state = State::Ending { id: Some(id) };
+                out.push(Out::Ends { key, why: HoldEnd::Released });
+            }
+            State::Ending { .. } => return,
+        }
+        self.send_end(key, out);
+    }
+
+    fn send_end(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+        let (Some(lease), Some(request)) = (&self.lease, self.requests.get(&key)) else { return };
+        let (true, State::Ending { id }) = (lease.attached, request.state) else { return };
+        let (lease, proof) = (lease.id, Proof::Attached);
+        let call = match id {
+            Some(id) => Call::Release { lease, proof, target: Target::Id(id) },
+            None => Call::Cancel { lease, proof, target: Target::Key(key) },
+        };
+        self.call(Pending::End(key), call, out);
+    }
+
+    /// Closes the lease for good, if it is attached.
+    pub fn retire(&mut self, out: &mut Vec<Out>) {
+        let Some(lease) = self.lease.as_ref().filter(|lease| lease.attached) else { return };
+        self.retired = true;
+        let id = lease.id;
+        let call = Call::CloseLease { lease: id, proof: Proof::Attached };
+        self.forget_lease(HoldEnd::Released, out);
+        self.call(Pending::Close(id), call, out);
+    }
+
+    /// All that a new session has to say again.
+    fn resend(&mut self, now: Moment, out: &mut Vec<Out>) {
+        let keys: Vec<ClientKey> = self.requests.keys().copied().collect();
+        for key in keys {
+            self.send_end(key, out);
+            let given_up = self.requests.get(&key).is_some_and(|request| {
+                let limit = match request.order.wait {
+                    Wait::Try => Duration::ZERO,
+                    Wait::AtMost(limit) => limit,
+                    Wait::Forever => return false,
+                };
+                request.state == State::Waiting && now.since(request.issued) > limit
+            });
+            match given_up {
+                true => self.end(key, out),
+                false => self.send_acquire(now, key, out),
+            }
+        }
+    }
+
+    /// The server ended the lease by itself.
+    pub fn on_lease_ended(&mut self, now: Moment, lease: LeaseId, out: &mut Vec<Out>) {
+        let Some(ours) = self.lease.as_ref().filter(|ours| ours.id == lease) else { return };
+        if now < ours.valid_until {
+            let until = ours.valid_until;
+            let what = format!(
+                "client {} was told at {now} that its {lease:?} ended; it is valid until {until}",
+                self.number
+            );
+            out.push(Out::Fails { kind: FailureKind::LeaseEndedEarly, what });
+        }
+        self.forget_lease(HoldEnd::Told, out);
+        self.open_lease(now, out);
+    }
+
+    pub fn on_reply(&mut self, now: Moment, tag: u64, reply: Reply, out: &mut Vec<Out>) {
+        let Some(pending) = self.pending.remove(&tag) else {
+            let what = format!("client {} got a second reply to call {tag}: {reply:?}", self.number);
+            out.push(Out::Fails { kind: FailureKind::Contract, what });
+            return;
+        };
+        match (pending, reply) {
+            (Pending::Open { sent, secret }, Reply::LeaseOpened { lease, ttl }) => {
+                let valid_until = sent + usable(ttl);
+                self.lease = Some(Lease { id: lease, secret, valid_until, attached: true, lapsed: false });
+                self.arm_lease_timer(out);
+                self.resend(now, out);
+            }
+            (Pending::Attach { sent }, Reply::LeaseAttached { ttl, reclaim }) => {
+                self.on_attached(now, sent, ttl, reclaim, out);
+            }
+            (Pending::KeepAlive { sent }, Reply::Renewed { ttl }) => self.renewed(sent, ttl, out),
+            (Pending::Acquire(key), Reply::Granted(grant)) => self.on_granted(now, key, grant, out),
+            (Pending::End(key), Reply::Released) => self.over(key, out),
+            (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => self.on_reclaimed(now, &kept, &lost, out),
+            (Pending::Close(_), Reply::LeaseClosed) => {}
+            (pending, Reply::Refused(refusal)) => self.on_refused(now, pending, refusal, out),
+            (pending, reply) => {
+                let what = format!("client {} got {reply:?} to {pending:?}", self.number);
+                out.push(Out::Fails { kind: FailureKind::Contract, what });
+            }
+        }
+    }
+
+    fn on_attached(&mut self, now: Moment, sent: Moment, ttl: Duration, reclaim: bool, out: &mut Vec<Out>) {
+        // It may have run out while the answer was on its way: then it is another one by now, or none.
+        let Some(lease) = &mut self.lease else { return };
+        lease.attached = true;
+        let id = lease.id;
+        self.renewed(sent, ttl, out);
+        if reclaim {
+            self.requests.values_mut().for_each(|request| request.shaken = true);
+            let held = self.requests.iter().filter_map(|(&key, request)| {
+                let State::Held { id, token } = request.state else { return None };
+                let wants = request.order.wants.clone();
+                Some(Reclaim { request: id, key: Some(key), wants, token, label: self.label.clone() })
+            });
+            let call = Call::Reclaim { lease: id, proof: Proof::Attached, held: held.collect() };
+            self.call(Pending::Reclaim, call, out);
+        }
+        self.resend(now, out);
+    }
+
+    fn on_granted(&mut self, now: Moment, key: ClientKey, grant: Grant, out: &mut Vec<Out>) {
+        let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        let id = grant.request;
+        match request.state {
+            State::Waiting if valid => {
+                request.state = State::Held { id, token: grant.token };
+                if let Some(hold) = request.order.hold {
+                    out.push(Out::Timer { at: now + hold, timer: Timer::Release(key) });
+                }
+                out.push(Out::Holds { key, grant });
+            }
+            State::Waiting => {
+                request.state = State::Ending { id: Some(id) };
+                self.send_end(key, out);
+            }
+            State::Held { id: before, token } if before != id || token != grant.token => {
+                let what = format!("client {} holds {before} with {token:?} and got {grant:?}", self.number);
+                out.push(Out::Fails { kind: FailureKind::Contract, what });
+            }
+            State::Held { .. } | State::Ending { .. } => {}
+        }
+    }
+
+    fn on_reclaimed(&mut self, now: Moment, kept: &[RequestId], lost: &[RequestId], out: &mut Vec<Out>) {
+        out.push(Out::Reclaimed { count: kept.len() });
+        let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
+        let told: Vec<ClientKey> = self
+            .requests
+            .iter()
+            .filter(|(_, r)| matches!(r.state, State::Held { id, .. } if lost.contains(&id)))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in told {
+            self.requests.remove(&key);
+            out.push(Out::Ends { key, why: HoldEnd::Told });
+            if valid {
+                let what = format!("client {} came back in time and lost request {key}", self.number);
+                out.push(Out::Fails { kind: FailureKind::HoldLost, what });
+            }
+        }
+    }
+
+    fn over(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+        if self.requests.remove(&key).is_some() {
+            out.push(Out::Over { key });
+        }
+    }
+
+    fn on_refused(&mut self, now: Moment, pending: Pending, refusal: Refusal, out: &mut Vec<Out>) {
+        match (pending, &refusal) {
+            (_, Refusal::UnknownLease(lease)) if !matches!(pending, Pending::Close(_)) => {
+                self.on_lease_ended(now, *lease, out);
+            }
+            (Pending::Open { .. }, Refusal::ResourceExhausted { .. }) => self.open_lease(now, out),
+            (Pending::Acquire(key), refusal) => self.on_acquire_refused(now, key, refusal, out),
+            (Pending::End(key), Refusal::NotHeld) => self.on_not_held(key, out),
+            (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => {}
+            (Pending::KeepAlive { .. } | Pending::End(_) | Pending::Reclaim, Refusal::NotAttached(lease))
+                if self.lease() != Some(*lease) => {}
+            (pending, refusal) => {
+                let what = format!("client {} was refused {pending:?}: {refusal}", self.number);
+                out.push(Out::Fails { kind: FailureKind::Contract, what });
+            }
+        }
+    }
+
+    fn on_acquire_refused(&mut self, now: Moment, key: ClientKey, refusal: &Refusal, out: &mut Vec<Out>) {
+        let Some(request) = self.requests.get(&key) else { return };
+        let ending = matches!(request.state, State::Ending { .. });
+        let waited = now.since(request.issued);
+        let allowed = match (refusal, request.order.wait) {
+            (Refusal::NotFree, wait) => wait == Wait::Try,
+            // A server's clock may run fast by 1 %.
+            (Refusal::TimedOut(_), Wait::AtMost(limit)) => waited >= limit - limit / 50,
+            (Refusal::Cancelled, _) => ending,
+            (Refusal::KeyFinished(_), wait) => wait != Wait::Forever || ending,
+            (Refusal::ResourceExhausted { .. } | Refusal::Draining, _) => true,
+            (Refusal::LeaseEnded, _) => request.shaken,
+            _ => ending,
+        };
+        if !allowed {
+            let what = format!("client {}, request {key} after {waited:?}: {refusal}", self.number);
+            out.push(Out::Fails { kind: FailureKind::Contract, what });
+        }
+        // The answer to the cancel is what ends a cancelled one.
+        if !ending {
+            self.over(key, out);
+        }
+    }
+
+    fn on_not_held(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+        if let Some(Request { state: State::Ending { id: Some(id) }, shaken: false, .. }) =
+            self.requests.get(&key)
+        {
+            let what = format!(
+                "client {} released {id}, which it held, and was told that it never did",
+                self.number
+            );
+            out.push(Out::Fails { kind: FailureKind::Contract, what });
+        }
+        self.over(key, out);
+    }
+}

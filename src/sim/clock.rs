@@ -1,0 +1,87 @@
+//! What a node's clocks make of the world's time: a monotonic clock that runs a little fast or slow from an
+//! origin of its own, and a wall clock that may be anywhere.
+
+use crate::sim::queue::Moment;
+use crate::time::{Instant, Now, Wall};
+
+/// What a wall clock without skew shows when the world begins, in ms since the Unix epoch.
+const WALL_AT_START: i64 = 1_800_000_000_000;
+
+/// The clocks of one node since its last start.
+#[derive(Clone, Debug)]
+pub(super) struct NodeClock {
+    /// What the monotonic clock showed at `since`.
+    origin: Instant,
+    since: Moment,
+    /// By how much the monotonic clock runs fast, in millionths.
+    drift_ppm: i64,
+    /// By how much the wall clock is ahead, in ms.
+    pub wall_ahead_ms: i64,
+}
+
+impl NodeClock {
+    pub fn new(origin: Instant, since: Moment, drift_ppm: i64, wall_ahead_ms: i64) -> NodeClock {
+        NodeClock { origin, since, drift_ppm, wall_ahead_ms }
+    }
+
+    pub fn drift_ppm(&self) -> i64 {
+        self.drift_ppm
+    }
+
+    pub fn now(&self, at: Moment) -> Now {
+        let wall = WALL_AT_START + (at.0 / 1_000_000) as i64 + self.wall_ahead_ms;
+        Now { mono: self.mono(at), wall: Wall(wall.max(0) as u64) }
+    }
+
+    fn mono(&self, at: Moment) -> Instant {
+        let passed = i128::from(at.0.saturating_sub(self.since.0));
+        let shown = passed + passed * i128::from(self.drift_ppm) / 1_000_000;
+        Instant::from_nanos(self.origin.as_nanos() + shown as u64)
+    }
+
+    /// The first moment at which the monotonic clock shows `deadline` or more; not before `since`.
+    pub fn when(&self, deadline: Instant) -> Moment {
+        let ahead = u128::from(deadline.as_nanos().saturating_sub(self.origin.as_nanos()));
+        let rate = (1_000_000 + self.drift_ppm) as u128;
+        let passed = (ahead * 1_000_000 / rate).min(u128::from(u64::MAX / 4)) as u64;
+        // The division above rounds down, and so does `mono`: at most a few nanoseconds too early.
+        let mut at = Moment(self.since.0 + passed);
+        while self.mono(at) < deadline && passed < u64::MAX / 4 {
+            at.0 += 1;
+        }
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_deadline_has_come_when_the_world_says_so_and_not_before() {
+        for drift in [-10_000, -3, 0, 7, 10_000] {
+            let clock = NodeClock::new(Instant::from_nanos(77), Moment(1_000), drift, 0);
+            for nanos in [78, 1_000, 123_456_789, 9_999_999_999] {
+                let deadline = Instant::from_nanos(nanos);
+                let at = clock.when(deadline);
+                assert!(clock.now(at).mono >= deadline, "drift {drift}, {nanos}");
+                assert!(clock.now(Moment(at.0 - 1)).mono < deadline, "drift {drift}, {nanos}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_far_future_does_not_overflow() {
+        let clock = NodeClock::new(Instant::ZERO, Moment::START, -10_000, 0);
+        assert!(clock.when(Instant::FAR_FUTURE) > Moment::START + Duration::from_secs(1_000_000_000));
+    }
+
+    #[test]
+    fn the_wall_clock_is_off_by_its_skew() {
+        let (right, ahead) = (NodeClock::new(Instant::ZERO, Moment::START, 0, 0), -250);
+        let skewed = NodeClock { wall_ahead_ms: ahead, ..right.clone() };
+        let at = Moment::from_millis(40);
+        assert_eq!(right.now(at).wall.0 - 250, skewed.now(at).wall.0);
+    }
+}

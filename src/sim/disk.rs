@@ -1,0 +1,268 @@
+//! A node's disk: a journal that loses what was not synced, and checkpoints.
+//!
+//! A sync takes a while and makes durable what was appended before its start. A crash keeps some prefix: at
+//! least what is durable, at most all. The disk also keeps, for the oracle, what its durable records amount to
+//! ([`Facts`]): what a node may tell others.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crdts::CmRDT;
+
+use crate::causal_log::{LockParts, Op};
+use crate::crdt::{Ownership, PartMove, VersionVector};
+use crate::names::LeaseId;
+use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
+use crate::sim::rng::Rng;
+
+/// What records up to some position amount to, as far as the oracle asks.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub applied: VersionVector,
+    pub ownership: Ownership,
+    pub leases: BTreeMap<LeaseId, LeaseRecord>,
+}
+
+impl Facts {
+    fn new() -> Facts {
+        Facts { applied: VersionVector::default(), ownership: Ownership::new(0), leases: BTreeMap::new() }
+    }
+
+    fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Entry(entry) => {
+                self.applied.raise(entry.dc, entry.seq);
+                entry.ops.iter().for_each(|op| self.apply_op(op));
+            }
+            Record::LeaseOpened(lease) => {
+                self.leases.insert(lease.lease, lease.clone());
+            }
+            Record::LeaseEnded { lease } => {
+                self.leases.remove(lease);
+            }
+            Record::Bound { .. } => {}
+        }
+    }
+
+    fn apply_op(&mut self, op: &Op) {
+        let Op::Transfer { to, parts } = op else { return };
+        for LockParts { lock, parts } in parts {
+            for &(part, version) in parts {
+                self.ownership.apply(PartMove { lock: lock.clone(), part, owner: *to, version });
+            }
+        }
+    }
+}
+
+/// See the top of the file.
+#[derive(Debug)]
+pub(super) struct Disk {
+    /// Newest first: the one that recovery starts from, and the one before it.
+    checkpoints: VecDeque<Checkpoint>,
+    /// A checkpoint that is being written.
+    writing: Option<Checkpoint>,
+    /// All records after the older checkpoint; the first has position `first`.
+    records: VecDeque<Record>,
+    first: u64,
+    durable: Position,
+    syncing: Option<Position>,
+    pub facts: Facts,
+}
+
+impl Disk {
+    pub fn new() -> Disk {
+        Disk {
+            checkpoints: VecDeque::new(),
+            writing: None,
+            records: VecDeque::new(),
+            first: 1,
+            durable: Position(0),
+            syncing: None,
+            facts: Facts::new(),
+        }
+    }
+
+    pub fn appended(&self) -> Position {
+        Position(self.first + self.records.len() as u64 - 1)
+    }
+
+    pub fn durable(&self) -> Position {
+        self.durable
+    }
+
+    /// What recovery would start from.
+    pub fn checkpointed(&self) -> Position {
+        self.checkpoints.front().map_or(Position(0), |c| c.position)
+    }
+
+    /// Refuses a gap: says which position was due.
+    pub fn append(&mut self, position: Position, record: Record) -> Result<(), Position> {
+        let due = Position(self.appended().0 + 1);
+        if position != due {
+            return Err(due);
+        }
+        self.records.push_back(record);
+        Ok(())
+    }
+
+    /// Whether a sync begins: there is something to sync, and none is under way.
+    pub fn begin_sync(&mut self) -> bool {
+        let begins = self.syncing.is_none() && self.appended() > self.durable;
+        if begins {
+            self.syncing = Some(self.appended());
+        }
+        begins
+    }
+
+    /// What has become durable.
+    pub fn end_sync(&mut self) -> Position {
+        let until = self.syncing.take().expect("a sync ends once, after it began");
+        self.settle(until);
+        until
+    }
+
+    fn settle(&mut self, until: Position) {
+        for position in self.durable.0 + 1..=until.0 {
+            self.facts.apply(&self.records[(position - self.first) as usize]);
+        }
+        self.durable = until;
+    }
+
+    /// The write of a checkpoint begins; one at a time.
+    pub fn begin_checkpoint(&mut self, checkpoint: Checkpoint) {
+        self.writing = Some(checkpoint);
+    }
+
+    /// It is written: kept if all that it covers is durable. Returns whether it was.
+    pub fn end_checkpoint(&mut self) -> bool {
+        let Some(checkpoint) = self.writing.take_if(|c| c.position <= self.durable) else {
+            return false;
+        };
+        if checkpoint.position <= self.checkpointed() {
+            return false;
+        }
+        self.checkpoints.push_front(checkpoint);
+        if self.checkpoints.len() > 2 {
+            self.checkpoints.truncate(2);
+        }
+        if let [_, older] = self.checkpoints.make_contiguous() {
+            let gone = (older.position.0 + 1).saturating_sub(self.first);
+            self.records.drain(..gone as usize);
+            self.first += gone;
+        }
+        true
+    }
+
+    /// Loses a random part of what was not durable. Returns how many records were lost.
+    pub fn crash(&mut self, rng: &mut Rng) -> u64 {
+        let appended = self.appended();
+        let kept = Position(rng.between(self.durable.0, appended.0));
+        self.records.truncate((kept.0 + 1 - self.first) as usize);
+        self.syncing = None;
+        self.settle(kept);
+        self.writing = None;
+        appended.0 - kept.0
+    }
+
+    /// What a start reads: the newest checkpoint, and the records after it.
+    pub fn recover(&self) -> (Option<Checkpoint>, Vec<(Position, Record)>) {
+        self.recover_from(self.checkpoints.front())
+    }
+
+    /// The same state by the longer way: the checkpoint before, and all the records since. `None` when there is
+    /// no longer way.
+    pub fn recover_longer(&self) -> Option<(Option<Checkpoint>, Vec<(Position, Record)>)> {
+        (!self.checkpoints.is_empty()).then(|| self.recover_from(self.checkpoints.get(1)))
+    }
+
+    fn recover_from(&self, checkpoint: Option<&Checkpoint>) -> (Option<Checkpoint>, Vec<(Position, Record)>) {
+        let after = checkpoint.map_or(0, |c| c.position.0);
+        let numbered = (self.first..).map(Position).zip(self.records.iter().cloned());
+        (checkpoint.cloned(), numbered.filter(|(position, _)| position.0 > after).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::DcSet;
+    use crate::time::Timestamp;
+
+    fn bound(n: u64) -> Record {
+        Record::Bound { clock: Timestamp::ZERO, n }
+    }
+
+    fn disk_with(records: u64) -> Disk {
+        let mut disk = Disk::new();
+        for n in 1..=records {
+            disk.append(Position(n), bound(n)).expect("no gap");
+        }
+        disk
+    }
+
+    fn checkpoint(position: u64) -> Checkpoint {
+        Checkpoint {
+            position: Position(position),
+            members: DcSet::EMPTY,
+            clock: Timestamp::ZERO,
+            n: position,
+            applied: VersionVector::default(),
+            last_stamps: Vec::new(),
+            ownership: Ownership::new(0),
+            requests: Vec::new(),
+            leases: Vec::new(),
+            log: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_gap_is_refused() {
+        let mut disk = disk_with(2);
+        assert_eq!(disk.append(Position(4), bound(4)), Err(Position(3)));
+        assert_eq!(disk.append(Position(2), bound(2)), Err(Position(3)));
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_appended_before_it_began() {
+        let mut disk = disk_with(2);
+        assert!(disk.begin_sync());
+        disk.append(Position(3), bound(3)).expect("no gap");
+        assert!(!disk.begin_sync(), "one at a time");
+        assert_eq!(disk.end_sync(), Position(2));
+        assert_eq!((disk.durable(), disk.appended()), (Position(2), Position(3)));
+        assert!(disk.begin_sync());
+    }
+
+    #[test]
+    fn a_crash_keeps_a_prefix_with_all_that_is_durable() {
+        let mut kept = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            let mut disk = disk_with(2);
+            disk.begin_sync();
+            disk.end_sync();
+            (3..=5).for_each(|n| disk.append(Position(n), bound(n)).expect("no gap"));
+            disk.crash(&mut Rng::new(seed, 0));
+            kept.insert(disk.appended().0);
+            assert_eq!(disk.durable(), disk.appended());
+        }
+        assert_eq!(kept, (2..=5).collect());
+    }
+
+    #[test]
+    fn recovery_starts_from_the_newest_checkpoint_that_is_durable() {
+        let mut disk = disk_with(5);
+        disk.begin_sync();
+        disk.end_sync();
+        disk.append(Position(6), bound(6)).expect("no gap");
+        disk.begin_checkpoint(checkpoint(6));
+        assert!(!disk.end_checkpoint(), "position 6 is not durable");
+        for position in [2, 3, 4] {
+            disk.begin_checkpoint(checkpoint(position));
+            assert!(disk.end_checkpoint());
+        }
+        let positions = |(_, records): (_, Vec<(Position, Record)>)| -> Vec<u64> {
+            records.into_iter().map(|(position, _)| position.0).collect()
+        };
+        assert_eq!(positions(disk.recover()), [5, 6]);
+        assert_eq!(positions(disk.recover_longer().expect("two checkpoints are kept")), [4, 5, 6]);
+    }
+}

@@ -1,0 +1,174 @@
+//! What a run can be found guilty of, and what it reports when it is not.
+
+use std::fmt;
+
+/// Which promise was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailureKind {
+    /// Two clients held a lock in conflict.
+    ConflictingHolders,
+    /// A fencing token was not above those of earlier conflicting grants.
+    TokenOrder,
+    /// A restarted server gave out a token, a clock reading or a request number that is not above the old ones.
+    HandedOutAgain,
+    /// A grant's snapshot does not cover that of an earlier conflicting grant.
+    SnapshotOrder,
+    /// Two datacenters believe that they own one part.
+    TwoOwners,
+    /// After delivery of all logs nobody believes that he owns a part.
+    NoOwner,
+    /// Two replicas that applied the same entries differ.
+    Diverged,
+    /// Something left a datacenter before its journal was durable up to what it depends on.
+    LeftBeforeDurable,
+    /// A lock was granted again before the end of the lease that held it was durable.
+    LeaseEndNotDurable,
+    /// A crash lost something that others had been told.
+    Forgotten,
+    /// State recovered from a checkpoint differs from that recovered from all records.
+    RecoveryDiffers,
+    /// A lease ended although its client had renewed it in time.
+    LeaseEndedEarly,
+    /// A client that came back in time after a restart did not get its locks back.
+    HoldLost,
+    /// A request waited longer than the bound of its scenario.
+    Starved,
+    /// After all faults were healed a request was not answered within the bound.
+    NotAnswered,
+    /// After the load was gone a gauge did not go back to its floor.
+    NotQuiet,
+    /// The core broke its contract with the edge: a gap in positions, a message to a link that is down, a
+    /// second reply, a refusal that cannot be.
+    Contract,
+    /// A correct peer was accused of breaking the protocol.
+    Violation,
+    /// The codec changed a message.
+    Codec,
+    /// Too little happened for the run to prove anything.
+    NothingHappened,
+    /// The core panicked: one of its own invariants is broken.
+    Panic,
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("seed {seed}: {kind:?}: {what}\n{trace}replay: geolock sim --seeds {seed}..{} --trace", seed + 1)]
+pub struct Failure {
+    pub seed: u64,
+    pub kind: FailureKind,
+    pub what: String,
+    /// The last part of the trace, line by line; empty if none was kept.
+    pub trace: String,
+}
+
+/// What happens to the world's machines and networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A node stops at once and starts again later.
+    Crash,
+    /// All nodes do.
+    CrashAll,
+    /// A link loses everything in flight.
+    LinkReset,
+    /// A link carries nothing for a while.
+    CutPair,
+    /// A link carries nothing one way for a while.
+    CutOneWay,
+    /// All links of a datacenter carry nothing for a while.
+    Isolate,
+    /// A link breaks several times in a row.
+    Flap,
+    /// A wall clock jumps.
+    WallJump,
+    /// A client stops without a word.
+    ClientDies,
+    /// A client loses its session.
+    ClientDisconnects,
+}
+
+impl FaultKind {
+    pub const ALL: [FaultKind; 10] = [
+        FaultKind::Crash,
+        FaultKind::CrashAll,
+        FaultKind::LinkReset,
+        FaultKind::CutPair,
+        FaultKind::CutOneWay,
+        FaultKind::Isolate,
+        FaultKind::Flap,
+        FaultKind::WallJump,
+        FaultKind::ClientDies,
+        FaultKind::ClientDisconnects,
+    ];
+}
+
+/// What happened in a run, or in many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Virtual time that a cluster ran, in ms.
+    pub cluster_ms: u64,
+    /// Inputs that replicas handled.
+    pub steps: u64,
+    /// Grants that clients received.
+    pub grants: u64,
+    /// Grants of a lock in another datacenter than its last.
+    pub hand_offs: u64,
+    /// Messages between datacenters.
+    pub messages: u64,
+    /// Requests that ended without a grant: timed out, cancelled, not free.
+    pub ungranted: u64,
+    /// Locks that clients got back after a restart of their server.
+    pub reclaimed: u64,
+    /// Grants that clients had to consider lost.
+    pub lapsed: u64,
+    /// Journal records that crashes lost.
+    pub records_lost: u64,
+    /// By [`FaultKind::ALL`].
+    pub faults: [u64; FaultKind::ALL.len()],
+    /// Equal for equal seeds and builds.
+    pub trace_hash: u64,
+}
+
+impl Outcome {
+    pub fn add(&mut self, other: &Outcome) {
+        self.cluster_ms += other.cluster_ms;
+        self.steps += other.steps;
+        self.grants += other.grants;
+        self.hand_offs += other.hand_offs;
+        self.messages += other.messages;
+        self.ungranted += other.ungranted;
+        self.reclaimed += other.reclaimed;
+        self.lapsed += other.lapsed;
+        self.records_lost += other.records_lost;
+        for (total, faults) in self.faults.iter_mut().zip(other.faults) {
+            *total += faults;
+        }
+        self.trace_hash = self.trace_hash.rotate_left(1) ^ other.trace_hash;
+    }
+
+    pub fn faults_of(&self, kind: FaultKind) -> u64 {
+        self.faults[kind as usize]
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}.{:03} cluster-seconds, {} steps, {} messages between datacenters",
+            self.cluster_ms / 1_000,
+            self.cluster_ms % 1_000,
+            self.steps,
+            self.messages
+        )?;
+        writeln!(
+            f,
+            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} lapsed, {} records lost",
+            self.grants, self.hand_offs, self.ungranted, self.reclaimed, self.lapsed, self.records_lost
+        )?;
+        f.write_str("faults:")?;
+        for (kind, count) in FaultKind::ALL.iter().zip(self.faults).filter(|(_, count)| *count > 0) {
+            write!(f, " {kind:?} {count}")?;
+        }
+        write!(f, "\ntrace hash {:016x}", self.trace_hash)
+    }
+}

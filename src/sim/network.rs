@@ -1,0 +1,359 @@
+//! Links between datacenters, as QUIC gives them: reliable and in order while they live, and everything in
+//! flight is lost when they break.
+//!
+//! A link has two lanes each way (urgent messages overtake entries), each first in, first out. It breaks at
+//! once for both in truth, but each end hears of it when it does: until then it goes on sending into nothing.
+//! A direction can be *blocked* (a cut): what is sent waits, as retransmissions would, and arrives late if the
+//! cut heals in time, or never if one end gives the connection up. Every connection has a number; whatever
+//! belongs to an older one is dropped.
+//!
+//! This file only keeps the state and computes times; the world keeps the queue.
+
+use std::time::Duration;
+
+use crate::names::DcId;
+use crate::replica::Message;
+use crate::sim::queue::Moment;
+use crate::sim::rng::Rng;
+
+/// The number of a connection of one link.
+pub(super) type ConnId = u64;
+
+/// How one direction behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Path {
+    pub delay: Duration,
+    /// Added at random, up to this.
+    pub jitter: Duration,
+}
+
+#[derive(Debug)]
+struct Direction {
+    path: Path,
+    /// Last arrival by lane: entries, urgent.
+    last: [Moment; 2],
+    /// How many cuts block it.
+    cuts: u32,
+    stalled: Vec<Message>,
+    /// Messages taken by the queue of the sender's link and not reported as flushed.
+    unflushed: usize,
+    flush_scheduled: bool,
+}
+
+/// What one end of a link thinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Down,
+    /// Will be told that the link is up at that moment.
+    Rising(Moment),
+    Up,
+}
+
+#[derive(Debug)]
+struct Link {
+    conn: ConnId,
+    /// The connection lives, whatever the ends think.
+    alive: bool,
+    /// By [`DcId`] order: the lower one first.
+    ends: [End; 2],
+    /// From the lower, from the higher.
+    directions: [Direction; 2],
+}
+
+/// What happened to a message handed to the network.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// It arrives then.
+    Arrives { at: Moment, conn: ConnId, message: Message },
+    /// It waits for the end of a cut.
+    Stalled,
+    /// The link is dead, though the sender does not know.
+    Lost,
+}
+
+/// All links.
+#[derive(Debug)]
+pub(super) struct Network {
+    dcs: usize,
+    links: Vec<Link>,
+}
+
+impl Network {
+    pub fn new(dcs: u8, path: impl Fn(DcId, DcId) -> Path) -> Network {
+        let ids: Vec<DcId> = (0..dcs).filter_map(DcId::new).collect();
+        let direction = |from, to| Direction {
+            path: path(from, to),
+            last: [Moment::START; 2],
+            cuts: 0,
+            stalled: Vec::new(),
+            unflushed: 0,
+            flush_scheduled: false,
+        };
+        let mut links = Vec::new();
+        for (i, &a) in ids.iter().enumerate() {
+            links.extend(ids[i + 1..].iter().map(|&b| Link {
+                conn: 0,
+                alive: false,
+                ends: [End::Down; 2],
+                directions: [direction(a, b), direction(b, a)],
+            }));
+        }
+        Network { dcs: usize::from(dcs), links }
+    }
+
+    fn index(&self, a: DcId, b: DcId) -> usize {
+        assert!(a != b, "{a} has no link to itself");
+        let (low, high) = (a.min(b).index(), a.max(b).index());
+        // Links are listed row by row: all of dc0, then those of dc1 to higher ones, and so on.
+        low * (2 * self.dcs - low - 1) / 2 + (high - low - 1)
+    }
+
+    fn link(&mut self, a: DcId, b: DcId) -> &mut Link {
+        let index = self.index(a, b);
+        &mut self.links[index]
+    }
+
+    pub fn conn(&mut self, a: DcId, b: DcId) -> ConnId {
+        self.link(a, b).conn
+    }
+
+    pub fn is_alive(&self, a: DcId, b: DcId) -> bool {
+        self.links[self.index(a, b)].alive
+    }
+
+    pub fn is_cut(&self, a: DcId, b: DcId) -> bool {
+        self.links[self.index(a, b)].directions.iter().any(|d| d.cuts > 0)
+    }
+
+    pub fn is_cut_from(&self, from: DcId, to: DcId) -> bool {
+        self.links[self.index(from, to)].directions[side(from, to)].cuts > 0
+    }
+
+    /// Whether `node` may send to `peer`: it was told that the link is up, and not that it is down.
+    pub fn is_up_at(&self, node: DcId, peer: DcId) -> bool {
+        self.links[self.index(node, peer)].ends[side(node, peer)] == End::Up
+    }
+
+    /// Connects anew. Returns the number of the connection and when `a` and `b` hear of it. The caller has told
+    /// both of the end of the last one.
+    pub fn connect(&mut self, now: Moment, a: DcId, b: DcId, rng: &mut Rng) -> (ConnId, Moment, Moment) {
+        let link = self.link(a, b);
+        assert!(!link.alive, "a link between {a} and {b} is up already");
+        assert!(link.ends == [End::Down; 2], "{a} and {b} were not both told that the link is down");
+        link.conn += 1;
+        link.alive = true;
+        for direction in &mut link.directions {
+            direction.last = [now; 2];
+            direction.stalled.clear();
+            direction.unflushed = 0;
+            direction.flush_scheduled = false;
+        }
+        // The side that accepts is up as soon as it answers, the one that dials when it has the answer.
+        let answer = link.directions[0].path.delay;
+        let (first, second) = (now + rng.duration(Duration::ZERO, Duration::from_millis(1)), now + answer);
+        let (at_a, at_b) = if rng.percent(50) { (first, second) } else { (second, first) };
+        link.ends[side(a, b)] = End::Rising(at_a);
+        link.ends[side(b, a)] = End::Rising(at_b);
+        (link.conn, at_a, at_b)
+    }
+
+    /// Whether `node` is to be told now that connection `conn` to `peer` is up.
+    pub fn rise(&mut self, node: DcId, peer: DcId, conn: ConnId) -> bool {
+        let link = self.link(node, peer);
+        let end = &mut link.ends[side(node, peer)];
+        let rises = link.alive && link.conn == conn && matches!(end, End::Rising(_));
+        if rises {
+            *end = End::Up;
+        }
+        rises
+    }
+
+    /// The connection is dead. Both ends still have to hear of it.
+    pub fn kill(&mut self, a: DcId, b: DcId) {
+        let link = self.link(a, b);
+        link.alive = false;
+        for direction in &mut link.directions {
+            direction.stalled.clear();
+        }
+        for end in &mut link.ends {
+            if matches!(end, End::Rising(_)) {
+                *end = End::Down;
+            }
+        }
+    }
+
+    /// Whether `node` is to be told now that connection `conn` to `peer` is gone.
+    pub fn fall(&mut self, node: DcId, peer: DcId, conn: ConnId) -> bool {
+        let link = self.link(node, peer);
+        assert!(!link.alive || link.conn != conn, "the link between {node} and {peer} is alive");
+        let end = &mut link.ends[side(node, peer)];
+        let falls = link.conn == conn && *end == End::Up;
+        if falls {
+            *end = End::Down;
+        }
+        falls
+    }
+
+    /// `node` has crashed: it thinks nothing any more.
+    pub fn forget(&mut self, node: DcId, peer: DcId) {
+        self.link(node, peer).ends[side(node, peer)] = End::Down;
+    }
+
+    pub fn send(&mut self, now: Moment, from: DcId, to: DcId, message: Message, rng: &mut Rng) -> Sent {
+        let link = self.link(from, to);
+        let (conn, alive) = (link.conn, link.alive);
+        let receiver_up = match link.ends[side(to, from)] {
+            End::Rising(at) => at,
+            End::Up | End::Down => now,
+        };
+        let direction = &mut link.directions[side(from, to)];
+        direction.unflushed += 1;
+        if !alive {
+            return Sent::Lost;
+        }
+        if direction.cuts > 0 {
+            direction.stalled.push(message);
+            return Sent::Stalled;
+        }
+        let at = direction.arrival(now, message.is_urgent(), rng).max(receiver_up);
+        Sent::Arrives { at, conn, message }
+    }
+
+    /// Whether the world has to schedule a flush of the link's queue; asked once per message.
+    pub fn wants_flush(&mut self, from: DcId, to: DcId) -> bool {
+        let direction = &mut self.link(from, to).directions[side(from, to)];
+        let wanted = direction.cuts == 0 && direction.unflushed > 0 && !direction.flush_scheduled;
+        direction.flush_scheduled |= wanted;
+        wanted
+    }
+
+    /// How many messages left the queue of connection `conn` now.
+    pub fn flush(&mut self, from: DcId, to: DcId, conn: ConnId) -> usize {
+        let link = self.link(from, to);
+        let up = link.ends[side(from, to)] == End::Up && link.conn == conn;
+        let direction = &mut link.directions[side(from, to)];
+        if !up {
+            return 0;
+        }
+        direction.flush_scheduled = false;
+        if direction.cuts > 0 { 0 } else { std::mem::take(&mut direction.unflushed) }
+    }
+
+    /// Whether a message of connection `conn` that has come to `to` now is received there.
+    pub fn arrives(&mut self, from: DcId, to: DcId, conn: ConnId) -> bool {
+        let link = self.link(from, to);
+        link.alive && link.conn == conn && link.ends[side(to, from)] == End::Up
+    }
+
+    /// Blocks a direction. Cuts add up.
+    pub fn cut(&mut self, from: DcId, to: DcId) {
+        self.link(from, to).directions[side(from, to)].cuts += 1;
+    }
+
+    /// Ends one cut. When it was the last, returns what had stalled, with the times of arrival.
+    pub fn uncut(&mut self, now: Moment, from: DcId, to: DcId, rng: &mut Rng) -> Vec<(Moment, Message)> {
+        let direction = &mut self.link(from, to).directions[side(from, to)];
+        direction.cuts = direction.cuts.saturating_sub(1);
+        if direction.cuts > 0 {
+            return Vec::new();
+        }
+        let stalled = std::mem::take(&mut direction.stalled);
+        stalled.into_iter().map(|m| (direction.arrival(now, m.is_urgent(), rng), m)).collect()
+    }
+}
+
+impl Direction {
+    fn arrival(&mut self, now: Moment, urgent: bool, rng: &mut Rng) -> Moment {
+        let jitter = rng.duration(Duration::ZERO, self.path.jitter);
+        let lane = &mut self.last[usize::from(urgent)];
+        *lane = (now + self.path.delay + jitter).max(*lane);
+        *lane
+    }
+}
+
+/// The place of `node`'s end, and of the direction from it.
+fn side(node: DcId, peer: DcId) -> usize {
+    usize::from(node > peer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crdt::VersionVector;
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    fn entries() -> Message {
+        Message::Entries(Vec::new())
+    }
+
+    fn urgent() -> Message {
+        Message::HeldBack { durable: VersionVector::default() }
+    }
+
+    /// Two datacenters, 10 ms apart, connected and both told so.
+    fn pair() -> (Network, Rng) {
+        let path = Path { delay: Duration::from_millis(10), jitter: Duration::from_millis(5) };
+        let (mut net, mut rng) = (Network::new(3, |_, _| path), Rng::new(1, 1));
+        let (conn, _, _) = net.connect(Moment::START, dc(0), dc(1), &mut rng);
+        assert!(net.rise(dc(0), dc(1), conn) && net.rise(dc(1), dc(0), conn));
+        (net, rng)
+    }
+
+    fn arrival(sent: Sent) -> Moment {
+        match sent {
+            Sent::Arrives { at, .. } => at,
+            other => panic!("it arrives, but was {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_pair_has_its_own_link() {
+        let path = Path { delay: Duration::ZERO, jitter: Duration::ZERO };
+        let net = Network::new(5, |_, _| path);
+        let mut seen: Vec<usize> = Vec::new();
+        for a in 0..5 {
+            seen.extend((a + 1..5).map(|b| net.index(dc(b), dc(a))));
+        }
+        assert_eq!(seen, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_lane_is_first_in_first_out() {
+        let (mut net, mut rng) = pair();
+        let times: Vec<Moment> =
+            (0..200).map(|i| arrival(net.send(Moment(i), dc(0), dc(1), entries(), &mut rng))).collect();
+        assert!(times.is_sorted());
+        let overtakes = arrival(net.send(Moment(201), dc(0), dc(1), urgent(), &mut rng));
+        assert!(overtakes <= Moment(201) + Duration::from_millis(15));
+    }
+
+    #[test]
+    fn a_dead_link_swallows_what_is_sent_until_its_end_is_told() {
+        let (mut net, mut rng) = pair();
+        net.kill(dc(0), dc(1));
+        assert!(net.is_up_at(dc(0), dc(1)));
+        assert_eq!(net.send(Moment(5), dc(0), dc(1), entries(), &mut rng), Sent::Lost);
+        assert!(!net.arrives(dc(1), dc(0), 1));
+        assert!(net.fall(dc(0), dc(1), 1));
+        assert!(!net.fall(dc(0), dc(1), 1), "once is enough");
+        assert!(!net.is_up_at(dc(0), dc(1)));
+    }
+
+    #[test]
+    fn what_stalls_in_a_cut_arrives_late_and_in_order() {
+        let (mut net, mut rng) = pair();
+        net.cut(dc(0), dc(1));
+        assert_eq!(net.send(Moment(1), dc(0), dc(1), entries(), &mut rng), Sent::Stalled);
+        assert_eq!(net.send(Moment(2), dc(0), dc(1), urgent(), &mut rng), Sent::Stalled);
+        assert!(!net.wants_flush(dc(0), dc(1)), "a blocked queue does not drain");
+        let healed = Moment::from_millis(500);
+        let late = net.uncut(healed, dc(0), dc(1), &mut rng);
+        assert_eq!(late.len(), 2);
+        assert!(late.iter().all(|(at, _)| *at >= healed + Duration::from_millis(10)));
+        assert!(net.wants_flush(dc(0), dc(1)));
+        assert_eq!(net.flush(dc(0), dc(1), 1), 2);
+    }
+}

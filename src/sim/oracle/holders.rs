@@ -1,0 +1,268 @@
+//! Who holds what, all over the cluster, as it happens.
+
+use std::collections::BTreeMap;
+
+use crdts::CvRDT;
+
+use crate::crdt::VersionVector;
+use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
+use crate::replica::call::{ClientKey, Grant};
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::{Broken, Interval};
+use crate::sim::queue::Moment;
+
+/// One request of one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HolderId {
+    pub client: usize,
+    pub key: ClientKey,
+}
+
+/// A client that begins to hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub id: HolderId,
+    pub dc: DcId,
+    pub wants: Vec<(LockName, Mode)>,
+    pub grant: Grant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holding {
+    id: HolderId,
+    mode: Mode,
+    request: RequestId,
+    token: FencingToken,
+    since: Moment,
+}
+
+/// One lock.
+#[derive(Debug, Default)]
+struct Lock {
+    holdings: Vec<Holding>,
+    last_dc: Option<DcId>,
+    exclusive: Past,
+    shared: Past,
+}
+
+/// What earlier grants of a mode amount to.
+#[derive(Debug, Default)]
+struct Past {
+    token: Option<FencingToken>,
+    snapshot: VersionVector,
+}
+
+impl Past {
+    fn add(&mut self, grant: &Grant) {
+        self.token = self.token.max(Some(grant.token));
+        self.snapshot.merge(VersionVector::clone(&grant.snapshot));
+    }
+
+    fn allows(&self, lock: &LockName, grant: &Grant) -> Result<(), Broken> {
+        if let Some(before) = self.token.filter(|before| *before >= grant.token) {
+            let what =
+                format!("{lock} was granted to {} with {:?} after {before:?}", grant.request, grant.token);
+            return Err(Broken::new(FailureKind::TokenOrder, what));
+        }
+        // Place for commits: `commit(t1)` in `snapshot(t2)`. Until there are any, the snapshots themselves.
+        if !grant.snapshot.covers(&self.snapshot) {
+            let what = format!(
+                "{lock} was granted to {} with snapshot {}, before it with {}",
+                grant.request, grant.snapshot, self.snapshot
+            );
+            return Err(Broken::new(FailureKind::SnapshotOrder, what));
+        }
+        Ok(())
+    }
+}
+
+/// All holders.
+#[derive(Debug, Default)]
+pub(crate) struct Holders {
+    locks: BTreeMap<LockName, Lock>,
+    held: BTreeMap<HolderId, Vec<LockName>>,
+    /// Whose a request number is.
+    requests: BTreeMap<RequestId, HolderId>,
+    /// Holds that are over, for [`super::verify`].
+    finished: Vec<Interval>,
+    pub grants: u64,
+    pub hand_offs: u64,
+}
+
+impl Holders {
+    pub fn begin(&mut self, now: Moment, holder: &Holder) -> Result<(), Broken> {
+        self.grants += 1;
+        let request = holder.grant.request;
+        let first = *self.requests.entry(request).or_insert(holder.id);
+        if first != holder.id {
+            let what = format!("{request} is a request of {first:?} and of {:?}", holder.id);
+            return Err(Broken::new(FailureKind::HandedOutAgain, what));
+        }
+        self.held.insert(holder.id, holder.wants.iter().map(|(name, _)| name.clone()).collect());
+        for (name, mode) in &holder.wants {
+            if !self.locks.contains_key(name) {
+                self.locks.insert(name.clone(), Lock::default());
+            }
+            let lock = self.locks.get_mut(name).expect("it was inserted above");
+            self.hand_offs += u64::from(lock.last_dc.is_some_and(|last| last != holder.dc));
+            lock.begin(now, name, *mode, holder)?;
+        }
+        Ok(())
+    }
+
+    /// The client does not hold it any more.
+    pub fn end(&mut self, now: Moment, id: HolderId) {
+        for name in self.held.remove(&id).unwrap_or_default() {
+            let Some(lock) = self.locks.get_mut(&name) else { continue };
+            if let Some(index) = lock.holdings.iter().position(|h| h.id == id) {
+                let Holding { mode, token, since, .. } = lock.holdings.swap_remove(index);
+                self.finished.push(Interval { lock: name, mode, token, from: since, until: now });
+            }
+        }
+    }
+
+    /// Whether anybody anywhere holds the lock in conflict with `mode`.
+    pub fn conflicts(&self, lock: &LockName, mode: Mode) -> bool {
+        self.locks.get(lock).is_some_and(|l| l.holdings.iter().any(|h| h.mode.conflicts_with(mode)))
+    }
+
+    /// All holds that are over, with those that are not cut off now.
+    pub fn into_history(mut self, now: Moment) -> Vec<Interval> {
+        let open: Vec<_> = self
+            .locks
+            .iter()
+            .flat_map(|(lock, state)| {
+                state.holdings.iter().map(move |h| Interval {
+                    lock: lock.clone(),
+                    mode: h.mode,
+                    token: h.token,
+                    from: h.since,
+                    until: now,
+                })
+            })
+            .collect();
+        self.finished.extend(open);
+        self.finished
+    }
+}
+
+impl Lock {
+    fn begin(&mut self, now: Moment, name: &LockName, mode: Mode, holder: &Holder) -> Result<(), Broken> {
+        let Holder { id, dc, grant, .. } = holder;
+        if let Some(other) = self.holdings.iter().find(|h| h.mode.conflicts_with(mode)) {
+            let what = format!(
+                "{name} is held {} by client {} as {} since {} with {:?}; {now}: granted {mode} to client {} of {dc} as {} with {:?}",
+                other.mode,
+                other.id.client,
+                other.request,
+                other.since,
+                other.token,
+                id.client,
+                grant.request,
+                grant.token
+            );
+            return Err(Broken::new(FailureKind::ConflictingHolders, what));
+        }
+        self.exclusive.allows(name, grant)?;
+        if mode == Mode::Exclusive {
+            self.shared.allows(name, grant)?;
+        }
+        match mode {
+            Mode::Exclusive => self.exclusive.add(grant),
+            Mode::Shared => self.shared.add(grant),
+        }
+        let Grant { request, token, .. } = *grant;
+        self.holdings.push(Holding { id: *id, mode, request, token, since: now });
+        self.last_dc = Some(*dc);
+        Ok(())
+    }
+}
+
+/// A grant by hand, for tests of the oracle.
+#[cfg(test)]
+pub(super) fn test_grant(n: u64, token: u64, snapshot: &[(u8, u64)]) -> Grant {
+    let dc = |id| DcId::new(id).expect("a small id");
+    let snapshot: VersionVector = snapshot.iter().map(|&(id, seq)| (dc(id), seq)).collect();
+    Grant {
+        request: RequestId { dc: dc(0), n },
+        token: FencingToken(token),
+        snapshot: std::sync::Arc::new(snapshot),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(name: &str) -> LockName {
+        LockName::try_from(name).expect("a test name is valid")
+    }
+
+    fn holder(client: usize, mode: Mode, grant: Grant) -> Holder {
+        Holder {
+            id: HolderId { client, key: 1 },
+            dc: DcId::new(client as u8).expect("a small id"),
+            wants: vec![(lock("a"), mode)],
+            grant,
+        }
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_millis(millis)
+    }
+
+    fn kind(result: Result<(), Broken>) -> Option<FailureKind> {
+        result.err().map(|broken| broken.kind)
+    }
+
+    #[test]
+    fn readers_share_and_a_writer_follows() {
+        let mut holders = Holders::default();
+        let first = holder(0, Mode::Shared, test_grant(1, 1, &[]));
+        let second = holder(1, Mode::Shared, test_grant(2, 1, &[]));
+        assert_eq!(holders.begin(at(0), &first), Ok(()));
+        assert_eq!(holders.begin(at(1), &second), Ok(()));
+        holders.end(at(2), first.id);
+        holders.end(at(2), second.id);
+        assert_eq!(holders.begin(at(3), &holder(2, Mode::Exclusive, test_grant(3, 2, &[]))), Ok(()));
+        assert_eq!((holders.grants, holders.hand_offs), (3, 2));
+        assert_eq!(holders.into_history(at(9)).len(), 3);
+    }
+
+    #[test]
+    fn a_writer_beside_a_reader_is_caught() {
+        let mut holders = Holders::default();
+        holders.begin(at(0), &holder(0, Mode::Shared, test_grant(1, 1, &[]))).expect("nobody holds it");
+        let second = holders.begin(at(1), &holder(1, Mode::Exclusive, test_grant(2, 2, &[])));
+        assert_eq!(kind(second), Some(FailureKind::ConflictingHolders));
+    }
+
+    #[test]
+    fn a_token_that_does_not_grow_is_caught() {
+        let mut holders = Holders::default();
+        let first = holder(0, Mode::Exclusive, test_grant(1, 5, &[]));
+        holders.begin(at(0), &first).expect("nobody holds it");
+        holders.end(at(1), first.id);
+        let second = holders.begin(at(2), &holder(1, Mode::Shared, test_grant(2, 5, &[])));
+        assert_eq!(kind(second), Some(FailureKind::TokenOrder));
+    }
+
+    #[test]
+    fn a_snapshot_that_misses_an_earlier_one_is_caught() {
+        let mut holders = Holders::default();
+        let first = holder(0, Mode::Exclusive, test_grant(1, 5, &[(0, 3)]));
+        holders.begin(at(0), &first).expect("nobody holds it");
+        holders.end(at(1), first.id);
+        let second = holders.begin(at(2), &holder(1, Mode::Exclusive, test_grant(2, 6, &[(1, 9)])));
+        assert_eq!(kind(second), Some(FailureKind::SnapshotOrder));
+    }
+
+    #[test]
+    fn a_request_number_of_two_clients_is_caught() {
+        let mut holders = Holders::default();
+        let first = holder(0, Mode::Shared, test_grant(1, 1, &[]));
+        holders.begin(at(0), &first).expect("nobody holds it");
+        let second = holders.begin(at(2), &holder(1, Mode::Shared, test_grant(1, 2, &[])));
+        assert_eq!(kind(second), Some(FailureKind::HandedOutAgain));
+    }
+}

@@ -1,0 +1,33 @@
+//! What must be true of a world, seen from outside (protocol section 9).
+//!
+//! - [`holders`]: no two holders in conflict, tokens and snapshots in the order of the grants; online.
+//! - [`history`]: the same, once more and independently, over the finished intervals of a run.
+//! - [`promises`]: what a node told others is durable before, and survives its crashes.
+//!
+//! When exactly does a client *hold*? From the moment it receives a grant that it still wants, under a lease
+//! that is valid by its own count, until it decides to release, is told that it lost the lock, or its lease
+//! runs out by its own count ([`super::client`] keeps these rules). That is what a client may rely on, so it
+//! is what must never overlap.
+
+mod history;
+mod holders;
+mod promises;
+
+pub(super) use history::{Interval, verify};
+pub(super) use holders::{Holder, HolderId, Holders};
+pub(super) use promises::{Asked, Promises};
+
+use crate::sim::failure::FailureKind;
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub kind: FailureKind,
+    pub what: String,
+}
+
+impl Broken {
+    pub fn new(kind: FailureKind, what: String) -> Broken {
+        Broken { kind, what }
+    }
+}

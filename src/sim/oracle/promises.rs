@@ -1,0 +1,312 @@
+//! What a node told others: durable before it was told, and there after every crash.
+
+use std::collections::BTreeMap;
+
+use crate::crdt::VersionVector;
+use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
+use crate::replica::call::{Call, ClientKey, Grant, Reclaim, Target};
+use crate::replica::{Message, Position};
+use crate::sim::disk::Disk;
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::Broken;
+use crate::time::Timestamp;
+
+/// The end of a lease in the journal, with what it held as far as clients were told.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedHold {
+    pub lease: LeaseId,
+    pub position: Position,
+    pub wants: Vec<(LockName, Mode)>,
+}
+
+/// A grant that a client was told of.
+#[derive(Debug)]
+struct Told {
+    lease: LeaseId,
+    key: ClientKey,
+    wants: Vec<(LockName, Mode)>,
+}
+
+/// A request as its client knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub lease: LeaseId,
+    pub key: ClientKey,
+    pub wants: &'a [(LockName, Mode)],
+}
+
+/// What one node told others, over all its lives.
+#[derive(Debug)]
+pub(crate) struct Promises {
+    dc: DcId,
+    /// By peer: the clock of the last heartbeat.
+    clocks: BTreeMap<DcId, Timestamp>,
+    /// The highest token, and that of the lives before this one.
+    token: Option<FencingToken>,
+    token_before: Option<FencingToken>,
+    /// Granted and told, and neither released nor ended as far as the server knows.
+    held: BTreeMap<RequestId, Told>,
+    /// Ends of leases that may not be durable yet.
+    ended: Vec<EndedHold>,
+}
+
+impl Promises {
+    pub fn new(dc: DcId) -> Promises {
+        Promises {
+            dc,
+            clocks: BTreeMap::new(),
+            token: None,
+            token_before: None,
+            held: BTreeMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// The node says this to a peer.
+    pub fn on_send(&mut self, disk: &Disk, peer: DcId, message: &Message) -> Result<(), Broken> {
+        let durable = &disk.facts.applied;
+        match message {
+            Message::Entries(entries) => {
+                if let Some(entry) = entries.iter().find(|e| durable.get(e.dc) < e.seq) {
+                    let what = format!(
+                        "{} sent entry {}:{} to {peer}; durable are only {durable}",
+                        self.dc, entry.dc, entry.seq
+                    );
+                    return Err(Broken::new(FailureKind::LeftBeforeDurable, what));
+                }
+            }
+            Message::Heartbeat(heartbeat) => {
+                self.on_vector(durable, peer, &heartbeat.durable)?;
+                let before = self.clocks.insert(peer, heartbeat.clock);
+                if let Some(before) = before.filter(|before| *before >= heartbeat.clock) {
+                    let what =
+                        format!("{} told {peer} the clock {:?} after {before:?}", self.dc, heartbeat.clock);
+                    return Err(Broken::new(FailureKind::HandedOutAgain, what));
+                }
+            }
+            Message::HeldBack { durable: told } => self.on_vector(durable, peer, told)?,
+            Message::AskHolders { .. } | Message::Holders { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn on_vector(&self, durable: &VersionVector, peer: DcId, told: &VersionVector) -> Result<(), Broken> {
+        if durable.covers(told) {
+            return Ok(());
+        }
+        let what = format!("{} told {peer} that it has {told}; durable are only {durable}", self.dc);
+        Err(Broken::new(FailureKind::LeftBeforeDurable, what))
+    }
+
+    /// The node answers that a lease is open.
+    pub fn on_lease_opened(&self, disk: &Disk, lease: LeaseId) -> Result<(), Broken> {
+        if disk.facts.leases.contains_key(&lease) {
+            return Ok(());
+        }
+        let what = format!("{} answered that {lease:?} is open before it is durable", self.dc);
+        Err(Broken::new(FailureKind::LeftBeforeDurable, what))
+    }
+
+    /// The node answers that a lease is closed.
+    pub fn on_lease_closed(&self, disk: &Disk, lease: LeaseId) -> Result<(), Broken> {
+        if !disk.facts.leases.contains_key(&lease) {
+            return Ok(());
+        }
+        let what = format!("{} answered that {lease:?} is closed before that is durable", self.dc);
+        Err(Broken::new(FailureKind::LeftBeforeDurable, what))
+    }
+
+    /// The node tells a client of a grant for the first time, or again.
+    pub fn on_granted(
+        &mut self,
+        disk: &Disk,
+        asked: Asked<'_>,
+        grant: &Grant,
+        members: DcSet,
+    ) -> Result<(), Broken> {
+        let (dc, Asked { lease, key, wants }) = (self.dc, asked);
+        let left = |what| Err(Broken::new(FailureKind::LeftBeforeDurable, what));
+        if !disk.facts.applied.covers(&grant.snapshot) {
+            let (snapshot, durable) = (&grant.snapshot, &disk.facts.applied);
+            return left(format!("{dc} granted {} at {snapshot}; durable are only {durable}", grant.request));
+        }
+        for (lock, mode) in wants {
+            let needed = if *mode == Mode::Exclusive { members } else { DcSet::only(dc) };
+            let durably_here = disk.facts.ownership.parts_of(lock, dc, members);
+            if !durably_here.is_superset(needed) {
+                return left(format!(
+                    "{dc} granted {lock} {mode} as {} with the parts {durably_here:?} durably there",
+                    grant.request
+                ));
+            }
+        }
+        self.ended.retain(|ended| ended.position > disk.durable());
+        let conflicts = |ended: &&EndedHold| {
+            ended.wants.iter().any(|(lock, mode)| {
+                wants.iter().any(|(wanted, as_mode)| wanted == lock && as_mode.conflicts_with(*mode))
+            })
+        };
+        if let Some(ended) = self.ended.iter().find(conflicts) {
+            let what =
+                format!("{dc} granted {} before the end of {:?} is durable", grant.request, ended.lease);
+            return Err(Broken::new(FailureKind::LeaseEndNotDurable, what));
+        }
+        self.on_token(grant)?;
+        self.held.insert(grant.request, Told { lease, key, wants: wants.to_vec() });
+        Ok(())
+    }
+
+    fn on_token(&mut self, grant: &Grant) -> Result<(), Broken> {
+        if let Some(before) = self.token_before.filter(|before| *before >= grant.token) {
+            let what = format!(
+                "{} granted {} with {:?}; before its restart it gave {before:?}",
+                self.dc, grant.request, grant.token
+            );
+            return Err(Broken::new(FailureKind::HandedOutAgain, what));
+        }
+        self.token = self.token.max(Some(grant.token));
+        Ok(())
+    }
+
+    /// A call has come to the node: a client releases, or says what it holds.
+    pub fn on_call(&mut self, call: &Call) {
+        match call {
+            Call::Release { lease, target, .. } | Call::Cancel { lease, target, .. } => {
+                self.held.retain(|id, told| told.lease != *lease || !names(*target, *id, told.key));
+            }
+            Call::Reclaim { lease, held, .. } => {
+                for Reclaim { request, key, wants, .. } in held {
+                    let (key, wants) = (key.unwrap_or_default(), wants.locks().to_vec());
+                    self.held.insert(*request, Told { lease: *lease, key, wants });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The end of a lease is appended to the journal.
+    pub fn on_lease_ended(&mut self, lease: LeaseId, position: Position) {
+        let mut wants = Vec::new();
+        self.held.retain(|_, told| {
+            let ends = told.lease == lease;
+            if ends {
+                wants.append(&mut told.wants);
+            }
+            !ends
+        });
+        if !wants.is_empty() {
+            self.ended.push(EndedHold { lease, position, wants });
+        }
+    }
+
+    /// The node crashed; its memory is gone.
+    pub fn on_crash(&mut self) {
+        self.token_before = self.token;
+        self.held.clear();
+        self.ended.clear();
+    }
+}
+
+fn names(target: Target, id: RequestId, key: ClientKey) -> bool {
+    match target {
+        Target::Id(named) => named == id,
+        Target::Key(named) => named == key,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::holders::test_grant;
+    use super::*;
+    use crate::names::Secret;
+    use crate::replica::call::OnDisconnect;
+    use crate::replica::{LeaseRecord, Record};
+    use std::time::Duration;
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    fn lease() -> LeaseId {
+        LeaseId::new(dc(0), 1)
+    }
+
+    fn opened() -> Record {
+        Record::LeaseOpened(LeaseRecord {
+            lease: lease(),
+            secret: Secret::new([0; 16]),
+            ttl: Duration::from_secs(1),
+            on_disconnect: OnDisconnect::Keep,
+        })
+    }
+
+    fn wants(mode: Mode) -> Vec<(LockName, Mode)> {
+        vec![(LockName::try_from("a").expect("valid"), mode)]
+    }
+
+    fn kind(result: Result<(), Broken>) -> Option<FailureKind> {
+        result.err().map(|broken| broken.kind)
+    }
+
+    fn sync(disk: &mut Disk) {
+        assert!(disk.begin_sync());
+        disk.end_sync();
+    }
+
+    #[test]
+    fn a_vector_told_from_memory_is_caught() {
+        let told = Message::HeldBack { durable: [(dc(0), 1)].into_iter().collect() };
+        let result = Promises::new(dc(0)).on_send(&Disk::new(), dc(1), &told);
+        assert_eq!(kind(result), Some(FailureKind::LeftBeforeDurable));
+    }
+
+    #[test]
+    fn a_lease_answered_before_it_is_durable_is_caught() {
+        let (promises, mut disk) = (Promises::new(dc(0)), Disk::new());
+        disk.append(Position(1), opened()).expect("no gap");
+        assert_eq!(kind(promises.on_lease_opened(&disk, lease())), Some(FailureKind::LeftBeforeDurable));
+        sync(&mut disk);
+        assert_eq!(promises.on_lease_opened(&disk, lease()), Ok(()));
+        assert_eq!(kind(promises.on_lease_closed(&disk, lease())), Some(FailureKind::LeftBeforeDurable));
+    }
+
+    #[test]
+    fn a_grant_over_an_end_that_is_not_durable_is_caught() {
+        let (mut promises, mut disk) = (Promises::new(dc(0)), Disk::new());
+        let members = DcSet::only(dc(0));
+        let granted = |promises: &mut Promises, disk: &Disk, n, mode| {
+            let asked = Asked { lease: lease(), key: n, wants: &wants(mode) };
+            promises.on_granted(disk, asked, &test_grant(n, n, &[]), members)
+        };
+        assert_eq!(granted(&mut promises, &disk, 1, Mode::Shared), Ok(()));
+        disk.append(Position(1), Record::LeaseEnded { lease: lease() }).expect("no gap");
+        promises.on_lease_ended(lease(), Position(1));
+        assert_eq!(granted(&mut promises, &disk, 2, Mode::Shared), Ok(()), "two readers do not conflict");
+        let early = granted(&mut promises, &disk, 3, Mode::Exclusive);
+        assert_eq!(kind(early), Some(FailureKind::LeaseEndNotDurable));
+        sync(&mut disk);
+        assert_eq!(granted(&mut promises, &disk, 4, Mode::Exclusive), Ok(()));
+    }
+
+    #[test]
+    fn an_exclusive_grant_without_all_parts_is_caught() {
+        let both: DcSet = [dc(0), dc(1)].into_iter().collect();
+        let asked = Asked { lease: lease(), key: 1, wants: &wants(Mode::Exclusive) };
+        let result = Promises::new(dc(0)).on_granted(&Disk::new(), asked, &test_grant(1, 1, &[]), both);
+        assert_eq!(kind(result), Some(FailureKind::LeftBeforeDurable));
+    }
+
+    #[test]
+    fn a_token_of_before_the_restart_is_caught() {
+        let (mut promises, disk, members) = (Promises::new(dc(0)), Disk::new(), DcSet::only(dc(0)));
+        let grant = |promises: &mut Promises, token| {
+            let grant = test_grant(token, token, &[]);
+            let asked = Asked { lease: lease(), key: token, wants: &wants(Mode::Shared) };
+            promises.on_granted(&disk, asked, &grant, members)
+        };
+        assert_eq!(grant(&mut promises, 7), Ok(()));
+        promises.on_crash();
+        assert_eq!(kind(grant(&mut promises, 7)), Some(FailureKind::HandedOutAgain));
+        assert_eq!(grant(&mut promises, 8), Ok(()));
+    }
+}

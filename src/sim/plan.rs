@@ -1,0 +1,414 @@
+//! What one seed decides before its world begins: which kinds of fault exist and how often, how far apart the
+//! datacenters are, what clients want. A run in which everything is possible shows little of anything, so each
+//! seed picks a few.
+//!
+//! A [`Profile`] other than `General` directs the picks at one kind of trouble, so that a test can show a bug
+//! within a few seeds.
+
+use std::time::Duration;
+
+use crate::lock_state::{HoldPolicy, HoldRule};
+use crate::names::DcId;
+use crate::sim::failure::FaultKind;
+use crate::sim::network::Path;
+use crate::sim::rng::Rng;
+
+/// Where a run looks for trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Whatever the seed picks.
+    General,
+    /// No faults. dc0 reads all the time, the others sometimes write: how long does a writer wait?
+    BusyReaders,
+    /// No faults. All read all the time from far apart, one sometimes writes.
+    ReadersEverywhere,
+    /// Only dc2 writes, and it dies for long: readers elsewhere must go on.
+    DeadWriter,
+    /// One pair is cut for almost the whole run: entries must go round.
+    LongCut,
+    /// Links lose everything in flight all the time; nothing else.
+    Resets,
+    /// Nodes crash often, disks are slow, wall clocks are off at each restart.
+    Crashes,
+    /// Requests for several locks wait for a datacenter that is gone, behind them such that could be served.
+    Tangle,
+    /// No faults, no clients of its own: for stories and figures.
+    Quiet,
+}
+
+/// How datacenters are connected.
+#[derive(Clone, Debug)]
+pub(super) struct NetPlan {
+    /// One way, by the pair's (lower, higher) index.
+    pub delays: Vec<((u8, u8), Duration)>,
+    pub jitter: Duration,
+    /// How long a message stays on its link's queue.
+    pub flush: Duration,
+    /// How long a broken link takes to come back, at most.
+    pub reconnect: Duration,
+    /// Messages pass through the codec.
+    pub encoded: bool,
+}
+
+impl NetPlan {
+    pub fn path(&self, a: DcId, b: DcId) -> Path {
+        let pair = (a.min(b).get(), a.max(b).get());
+        let delay = self.delays.iter().find(|(p, _)| *p == pair).map(|(_, delay)| *delay);
+        Path { delay: delay.unwrap_or(Duration::from_millis(50)), jitter: self.jitter }
+    }
+
+    pub fn longest(&self) -> Duration {
+        let delays = self.delays.iter().map(|(_, delay)| *delay);
+        delays.max().unwrap_or_default() + self.jitter
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct DiskPlan {
+    pub sync: Duration,
+    /// Percent of syncs that take up to `slow`.
+    pub slow_percent: u64,
+    pub slow: Duration,
+    pub checkpoint_every: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ClockPlan {
+    /// Most that a monotonic clock runs fast or slow.
+    pub drift_ppm: i64,
+    /// Most that a wall clock is off at a start.
+    pub skew: Duration,
+    /// Most that a wall clock jumps while its node runs.
+    pub jump: Duration,
+    /// Most that a wall clock is ahead at a restart. Above `max_clock_skew` it costs that long to heal.
+    pub restart_ahead: Duration,
+    /// Most that a wall clock is behind at a restart.
+    pub restart_behind: Duration,
+}
+
+/// What clients do.
+#[derive(Clone, Debug)]
+pub(super) struct LoadPlan {
+    pub clients_per_dc: usize,
+    pub hot_locks: usize,
+    pub cold_locks: usize,
+    pub hot_percent: u64,
+    pub max_locks: usize,
+    /// By datacenter.
+    pub shared_percent: Vec<u64>,
+    pub think: Duration,
+    pub hold: Duration,
+    pub ttl: (Duration, Duration),
+    /// Most requests of a client at a time.
+    pub concurrent: usize,
+    pub try_percent: u64,
+    pub at_most_percent: u64,
+    pub at_most: Duration,
+    pub cancel_percent: u64,
+    /// Percent of leases that end with their session.
+    pub release_on_disconnect_percent: u64,
+    /// One way between a client and its server.
+    pub distance: Duration,
+}
+
+/// What one seed decides.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub dcs: u8,
+    /// How long faults go on.
+    pub trouble: Duration,
+    pub net: NetPlan,
+    pub disk: DiskPlan,
+    pub clock: ClockPlan,
+    pub load: LoadPlan,
+    /// Which faults, and how often on average.
+    pub faults: Vec<(FaultKind, Duration)>,
+    /// How long a node stays down.
+    pub down: Duration,
+    /// How long a cut lasts.
+    pub cut: Duration,
+    pub heartbeat: Duration,
+    pub peer_timeout: Duration,
+    pub hold: Vec<HoldRule>,
+    /// No request of a living client may wait longer than this, even during the trouble.
+    pub max_wait: Option<Duration>,
+    /// No reader whose own part is in its place may wait longer than this, even during the trouble.
+    pub max_wait_at_home: Option<Duration>,
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Round trips of 80, 150 and 220 ms between three datacenters.
+pub(super) fn world_delays() -> Vec<((u8, u8), Duration)> {
+    vec![((0, 1), 40 * MS), ((0, 2), 75 * MS), ((1, 2), 110 * MS)]
+}
+
+impl Plan {
+    pub fn new(profile: Profile, seed: u64, seconds: u64) -> Plan {
+        let mut rng = Rng::new(seed, 0);
+        let general = Plan::general(&mut rng, seconds);
+        match profile {
+            Profile::General => general,
+            Profile::BusyReaders => general.calm().busy_readers(),
+            Profile::ReadersEverywhere => general.calm().readers_everywhere(),
+            Profile::DeadWriter => general.calm().dead_writer(),
+            Profile::LongCut => general.calm().long_cut(),
+            Profile::Resets => general.calm().resets(),
+            Profile::Crashes => general.calm().crashes(),
+            Profile::Tangle => general.calm().tangle(),
+            Profile::Quiet => general.calm().quiet(),
+        }
+    }
+
+    fn general(rng: &mut Rng, seconds: u64) -> Plan {
+        let dcs = *rng.pick(&[3, 3, 3, 3, 2, 4]);
+        let trouble = Duration::from_secs(seconds);
+        let fast = rng.percent(40);
+        Plan {
+            dcs,
+            trouble,
+            net: general_net(rng, dcs),
+            disk: general_disk(rng),
+            clock: general_clock(rng),
+            load: general_load(rng, dcs),
+            faults: general_faults(rng, trouble),
+            down: *rng.pick(&[100 * MS, 1_000 * MS, 4_000 * MS]),
+            cut: *rng.pick(&[300 * MS, 2_000 * MS, 6_000 * MS]),
+            heartbeat: if fast { 100 * MS } else { 500 * MS },
+            peer_timeout: if fast { 600 * MS } else { 3_000 * MS },
+            hold: general_hold(rng),
+            max_wait: None,
+            max_wait_at_home: None,
+        }
+    }
+
+    /// Three datacenters as far apart as continents, default timings, no faults.
+    fn calm(self) -> Plan {
+        let quick = Duration::from_micros(300);
+        Plan {
+            dcs: 3,
+            net: NetPlan {
+                delays: world_delays(),
+                jitter: Duration::ZERO,
+                flush: Duration::from_micros(20),
+                reconnect: 200 * MS,
+                encoded: false,
+            },
+            disk: DiskPlan { sync: quick, slow_percent: 0, slow: quick, checkpoint_every: None },
+            clock: ClockPlan {
+                drift_ppm: 0,
+                skew: Duration::ZERO,
+                jump: Duration::ZERO,
+                restart_ahead: Duration::ZERO,
+                restart_behind: Duration::ZERO,
+            },
+            load: LoadPlan {
+                clients_per_dc: 3,
+                hot_locks: 2,
+                cold_locks: 0,
+                hot_percent: 100,
+                max_locks: 1,
+                shared_percent: vec![0; 3],
+                think: 20 * MS,
+                hold: 20 * MS,
+                ttl: (2_000 * MS, 4_000 * MS),
+                concurrent: 1,
+                try_percent: 0,
+                at_most_percent: 0,
+                at_most: Duration::ZERO,
+                cancel_percent: 0,
+                release_on_disconnect_percent: 0,
+                distance: Duration::ZERO,
+            },
+            faults: Vec::new(),
+            down: 1_000 * MS,
+            cut: 1_000 * MS,
+            heartbeat: 500 * MS,
+            peer_timeout: 3_000 * MS,
+            hold: vec![HoldRule::default()],
+            ..self
+        }
+    }
+
+    fn busy_readers(mut self) -> Plan {
+        self.load.shared_percent = vec![100, 0, 0];
+        self.load.clients_per_dc = 4;
+        self.load.think = 5 * MS;
+        self.load.hold = 60 * MS;
+        self.max_wait = Some(8_000 * MS);
+        self
+    }
+
+    fn readers_everywhere(mut self) -> Plan {
+        self.load.shared_percent = vec![100, 92, 100];
+        self.load.clients_per_dc = 4;
+        self.load.think = 2 * MS;
+        self.load.hold = 30 * MS;
+        self.load.hot_locks = 1;
+        self.max_wait = Some(10_000 * MS);
+        self
+    }
+
+    fn dead_writer(mut self) -> Plan {
+        self.load.shared_percent = vec![100, 100, 0];
+        self.load.hold = 200 * MS;
+        self.load.think = 100 * MS;
+        self.load.hot_locks = 6;
+        self.faults = vec![(FaultKind::Crash, self.trouble / 3)];
+        self.down = self.trouble / 2;
+        self.max_wait_at_home = Some(6_000 * MS);
+        self
+    }
+
+    fn long_cut(mut self) -> Plan {
+        self.faults = vec![(FaultKind::CutPair, self.trouble / 10)];
+        self.cut = self.trouble;
+        self.load.hot_locks = 4;
+        self.load.think = 400 * MS;
+        self.max_wait = Some(10_000 * MS);
+        self
+    }
+
+    fn resets(mut self) -> Plan {
+        self.faults = vec![(FaultKind::LinkReset, 150 * MS)];
+        self.net.reconnect = 30 * MS;
+        self.load.hot_locks = 4;
+        self.max_wait = Some(15_000 * MS);
+        self
+    }
+
+    fn crashes(mut self) -> Plan {
+        self.faults = vec![
+            (FaultKind::Crash, 1_500 * MS),
+            (FaultKind::ClientDies, 2_000 * MS),
+            (FaultKind::ClientDisconnects, 1_500 * MS),
+        ];
+        self.net.delays.iter_mut().for_each(|(_, delay)| *delay = 5 * MS);
+        self.down = 300 * MS;
+        self.disk.sync = 5 * MS;
+        self.disk.slow_percent = 20;
+        self.disk.slow = 150 * MS;
+        self.disk.checkpoint_every = Some(1_500 * MS);
+        self.clock.restart_behind = 5_000 * MS;
+        self.load.ttl = (1_000 * MS, 2_000 * MS);
+        self.load.release_on_disconnect_percent = 60;
+        self.load.hot_locks = 3;
+        self
+    }
+
+    fn tangle(mut self) -> Plan {
+        self.faults = vec![(FaultKind::Crash, self.trouble / 3)];
+        self.down = self.trouble / 2;
+        self.load.max_locks = 3;
+        self.load.hot_locks = 6;
+        self.load.concurrent = 3;
+        self
+    }
+
+    fn quiet(mut self) -> Plan {
+        self.load.clients_per_dc = 0;
+        self
+    }
+
+    /// How long healing may take at most, given how many requests wait: everything serial, everything at its
+    /// longest.
+    pub fn healing_bound(&self, waiting: usize) -> Duration {
+        let round_trip = 2 * self.net.longest();
+        let keep = self
+            .hold
+            .iter()
+            .map(|rule| {
+                let HoldPolicy::Fixed { max_keep, .. } = rule.policy;
+                max_keep + rule.request_delay
+            })
+            .max();
+        let turn = 2 * self.load.hold + keep.unwrap_or_default() + 4 * round_trip + 4 * self.disk.slow;
+        // A lease of a dead client, after a restart, after a reconnect; a clock that is ahead.
+        let once = 3 * self.load.ttl.1 + 2 * self.peer_timeout + 4 * self.heartbeat + 5_000 * MS;
+        once + 2 * self.clock.restart_ahead + turn * (waiting as u32)
+    }
+}
+
+fn general_net(rng: &mut Rng, dcs: u8) -> NetPlan {
+    let scale = *rng.pick(&[1, 5, 40]);
+    let mut delays = Vec::new();
+    for a in 0..dcs {
+        delays.extend((a + 1..dcs).map(|b| ((a, b), rng.duration(scale * MS / 2, 3 * scale * MS))));
+    }
+    NetPlan {
+        delays,
+        jitter: *rng.pick(&[Duration::ZERO, MS, 2 * scale * MS]),
+        flush: *rng.pick(&[Duration::from_micros(20), MS, 20 * MS]),
+        reconnect: *rng.pick(&[10 * MS, 300 * MS]),
+        encoded: rng.percent(10),
+    }
+}
+
+fn general_disk(rng: &mut Rng) -> DiskPlan {
+    DiskPlan {
+        sync: *rng.pick(&[Duration::from_micros(300), Duration::from_micros(300), 5 * MS]),
+        slow_percent: *rng.pick(&[0, 1, 20]),
+        slow: *rng.pick(&[10 * MS, 200 * MS]),
+        checkpoint_every: *rng.pick(&[None, Some(500 * MS), Some(3_000 * MS)]),
+    }
+}
+
+fn general_clock(rng: &mut Rng) -> ClockPlan {
+    let skewed = rng.percent(70);
+    let hours = Duration::from_secs(2 * 3_600);
+    ClockPlan {
+        drift_ppm: *rng.pick(&[0, 100, 10_000]),
+        skew: if skewed { 300 * MS } else { Duration::ZERO },
+        jump: *rng.pick(&[1_000 * MS, 120_000 * MS, hours]),
+        restart_ahead: *rng.pick(&[Duration::ZERO, Duration::ZERO, 1_000 * MS, 30_000 * MS]),
+        restart_behind: *rng.pick(&[Duration::ZERO, 2_000 * MS, hours]),
+    }
+}
+
+fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
+    LoadPlan {
+        clients_per_dc: rng.between(1, 4) as usize,
+        hot_locks: rng.between(1, 5) as usize,
+        cold_locks: *rng.pick(&[0, 20]),
+        hot_percent: *rng.pick(&[100, 90, 60]),
+        max_locks: *rng.pick(&[1, 2, 4]),
+        shared_percent: (0..dcs).map(|_| *rng.pick(&[0, 30, 50, 90])).collect(),
+        think: *rng.pick(&[5 * MS, 50 * MS, 400 * MS]),
+        hold: *rng.pick(&[MS, 30 * MS, 300 * MS]),
+        ttl: (1_000 * MS, *rng.pick(&[1_500 * MS, 4_000 * MS])),
+        concurrent: *rng.pick(&[1, 1, 3]),
+        try_percent: *rng.pick(&[0, 20]),
+        at_most_percent: *rng.pick(&[0, 40]),
+        at_most: *rng.pick(&[20 * MS, 1_000 * MS]),
+        cancel_percent: *rng.pick(&[0, 20]),
+        release_on_disconnect_percent: *rng.pick(&[0, 50]),
+        distance: *rng.pick(&[Duration::ZERO, MS, 20 * MS]),
+    }
+}
+
+/// Each kind exists in a third of the seeds; something always does.
+fn general_faults(rng: &mut Rng, trouble: Duration) -> Vec<(FaultKind, Duration)> {
+    let mut faults = Vec::new();
+    for kind in FaultKind::ALL {
+        if rng.percent(33) {
+            let often = *rng.pick(&[3, 8, 20]);
+            faults.push((kind, trouble / often));
+        }
+    }
+    if faults.is_empty() {
+        faults.push((FaultKind::LinkReset, trouble / 10));
+    }
+    faults
+}
+
+fn general_hold(rng: &mut Rng) -> Vec<HoldRule> {
+    let (min_keep, max_keep) = *rng.pick(&[
+        (250 * MS, 1_000 * MS),
+        (Duration::ZERO, Duration::ZERO),
+        (50 * MS, 100 * MS),
+        (250 * MS, 1_000 * MS),
+    ]);
+    let policy = HoldPolicy::Fixed { min_keep, max_keep };
+    let request_delay = *rng.pick(&[Duration::ZERO, Duration::ZERO, 100 * MS]);
+    vec![HoldRule { prefix: Vec::new(), policy, request_delay }]
+}

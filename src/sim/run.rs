@@ -1,0 +1,182 @@
+//! One run: break everything and look for broken promises; then heal everything and demand that every request
+//! is answered, that the world goes quiet, and that enough happened.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::sim::failure::{Failure, FailureKind, FaultKind, Outcome};
+use crate::sim::oracle::{Broken, verify};
+use crate::sim::plan::{Plan, Profile};
+use crate::sim::trace::TraceMode;
+use crate::sim::world::World;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct SimOptions {
+    pub seed: u64,
+    /// Virtual time with faults, in seconds; healing comes on top.
+    pub seconds: u64,
+    pub profile: Profile,
+    pub trace: TraceMode,
+    /// A deliberate bug in every node.
+    #[cfg(test)]
+    pub mutation: Option<crate::sim::Mutation>,
+}
+
+impl SimOptions {
+    pub fn new(seed: u64, seconds: u64) -> SimOptions {
+        SimOptions {
+            seed,
+            seconds,
+            profile: Profile::General,
+            trace: TraceMode::Off,
+            #[cfg(test)]
+            mutation: None,
+        }
+    }
+
+    pub(super) fn mutation_of_run(&self) -> Option<crate::sim::MutationOfRun> {
+        #[cfg(test)]
+        {
+            self.mutation
+        }
+        #[cfg(not(test))]
+        {
+            None
+        }
+    }
+}
+
+/// How many lines of a trace a failure shows.
+const TRACE_LINES: usize = 60;
+/// How often a run looks whether healing is done.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a world without load may take to go quiet, beyond leases and clocks.
+const QUIET_WITHIN: Duration = Duration::from_secs(10);
+
+/// Runs one seed. A panic of the core is a failure like any other, where panics unwind. If no trace was kept,
+/// a seed that fails is run once more to get one.
+pub fn run(options: &SimOptions) -> Result<Outcome, Failure> {
+    match attempt(options) {
+        Err(_) if matches!(options.trace, TraceMode::Off) => {
+            let traced = SimOptions { trace: TraceMode::Last(TRACE_LINES), ..*options };
+            Err(attempt(&traced).expect_err("a seed that failed fails again: it is the same run"))
+        }
+        result => result,
+    }
+}
+
+fn attempt(options: &SimOptions) -> Result<Outcome, Failure> {
+    let plan = Plan::new(options.profile, options.seed, options.seconds);
+    let mut run = Run { world: World::new(options.seed, plan, options.trace, options.mutation_of_run()) };
+    let finished = catch_unwind(AssertUnwindSafe(|| run.to_the_end()));
+    let broken = match finished {
+        Ok(Ok(())) => return run.verdict(options.seed),
+        Ok(Err(broken)) => broken,
+        Err(panic) => Broken::new(FailureKind::Panic, message_of(panic.as_ref())),
+    };
+    Err(failure(options.seed, broken, &run.world))
+}
+
+fn failure(seed: u64, broken: Broken, world: &World) -> Failure {
+    Failure { seed, kind: broken.kind, what: broken.what, trace: world.trace.text() }
+}
+
+fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
+}
+
+struct Run {
+    world: World,
+}
+
+impl Run {
+    fn to_the_end(&mut self) -> Result<(), Broken> {
+        let trouble_ends = self.world.now + self.world.plan.trouble;
+        self.world.run_until(trouble_ends);
+        self.ok()?;
+        self.world.heal();
+        self.answer_all()?;
+        self.go_quiet()?;
+        self.world.check_quiet();
+        self.ok()
+    }
+
+    fn ok(&self) -> Result<(), Broken> {
+        self.world.broken().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Runs until `done`, at most for `bound`. Whether it was done in time.
+    fn wait_for(
+        &mut self,
+        bound: Duration,
+        mut done: impl FnMut(&mut World) -> bool,
+    ) -> Result<bool, Broken> {
+        let deadline = self.world.now + bound;
+        while !done(&mut self.world) {
+            if self.world.now >= deadline {
+                return Ok(false);
+            }
+            self.world.run_until(self.world.now + LOOK_EVERY);
+            self.ok()?;
+        }
+        self.ok()?;
+        Ok(true)
+    }
+
+    fn answer_all(&mut self) -> Result<(), Broken> {
+        let waiting = self.world.waiting();
+        let bound = self.world.plan.healing_bound(waiting);
+        if self.wait_for(bound, |world| world.unfinished() == 0)? {
+            return Ok(());
+        }
+        let still = self.world.unfinished();
+        let stuck = self.world.clients().iter().filter(|c| !c.dead).find(|c| !c.requests().is_empty());
+        let what = format!("{bound:?} after healing {still} requests are not answered, such as {stuck:?}");
+        Err(Broken::new(FailureKind::NotAnswered, what))
+    }
+
+    fn go_quiet(&mut self) -> Result<(), Broken> {
+        let closed = self.wait_for(self.world.plan.load.ttl.1 * 3, World::retire_ready_clients)?;
+        if !closed {
+            let what = "some client never got its lease back to close it".to_owned();
+            return Err(Broken::new(FailureKind::NotAnswered, what));
+        }
+        let plan = &self.world.plan;
+        let bound = QUIET_WITHIN + 3 * plan.load.ttl.1 + 2 * plan.clock.restart_ahead + 2 * plan.peer_timeout;
+        if self.wait_for(bound, |world| world.unrest().is_none())? {
+            return Ok(());
+        }
+        let what = self.world.unrest().unwrap_or_else(|| "it became quiet at the last moment".to_owned());
+        Err(Broken::new(FailureKind::NotQuiet, what))
+    }
+
+    fn verdict(self, seed: u64) -> Result<Outcome, Failure> {
+        let mut world = self.world;
+        let mut outcome = world.tally.clone();
+        outcome.cluster_ms = world.now.0 / 1_000_000;
+        outcome.grants = world.holders.grants;
+        outcome.hand_offs = world.holders.hand_offs;
+        outcome.trace_hash = world.trace.hash();
+        let holds = std::mem::take(&mut world.holders).into_history(world.now);
+        verify(holds).map_err(|broken| failure(seed, broken, &world))?;
+        if let Some(what) = too_little(&world.plan, &outcome) {
+            return Err(failure(seed, Broken::new(FailureKind::NothingHappened, what), &world));
+        }
+        Ok(outcome)
+    }
+}
+
+/// What did not happen often enough for the run to prove anything.
+fn too_little(plan: &Plan, outcome: &Outcome) -> Option<String> {
+    if outcome.grants < 5 {
+        return Some(format!("only {} grants", outcome.grants));
+    }
+    if outcome.hand_offs == 0 {
+        return Some("no lock ever moved".to_owned());
+    }
+    let missing = |kind: &FaultKind| outcome.faults_of(*kind) == 0;
+    let kind = plan.faults.iter().map(|(kind, _)| *kind).find(missing)?;
+    Some(format!("{kind:?} was planned and never happened"))
+}

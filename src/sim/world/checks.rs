@@ -1,0 +1,172 @@
+//! The heavier checks, made now and then, and those of the quiet at the end.
+
+use std::time::Duration;
+
+use crate::names::{DcId, Mode};
+use crate::replica::Checkpoint;
+use crate::replica::call::{Call, Counts, Phase as ReplicaPhase, Status};
+use crate::sim::client::State;
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::HolderId;
+use crate::sim::world::{Action, World};
+
+/// How often the heavier checks are made.
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+/// A description is answered within a second, whatever happens; clocks may run slow by 1 %.
+const DESCRIBED_WITHIN: Duration = Duration::from_millis(1_100);
+
+impl World {
+    pub(super) fn on_sample(&mut self) {
+        self.queue.push(self.now + SAMPLE_EVERY, Action::Sample);
+        self.check_replicas(Stage::Running);
+        self.check_waits();
+        self.check_descriptions();
+    }
+
+    /// Compares what replicas believe.
+    fn check_replicas(&mut self, stage: Stage) {
+        let states: Vec<(DcId, Checkpoint)> = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.replica.as_ref().map(|replica| (node.dc, replica.checkpoint())))
+            .collect();
+        for (i, (a, first)) in states.iter().enumerate() {
+            for (b, second) in states[i + 1..].iter().filter(|(_, s)| s.applied == first.applied) {
+                if first.ownership != second.ownership || first.requests != second.requests {
+                    let what =
+                        format!("{a} and {b} applied {} and differ: {first:?}, {second:?}", first.applied);
+                    return self.fail(FailureKind::Diverged, what);
+                }
+            }
+        }
+        let names = self.locks.hot.iter().chain(&self.locks.cold);
+        for (lock, part) in names.flat_map(|lock| states.iter().map(move |(part, _)| (lock, *part))) {
+            let believe = states.iter().filter(|(dc, s)| s.ownership.owner(lock, part) == *dc).count();
+            let kind = match (believe, stage) {
+                (1, _) | (0, Stage::Running) => continue,
+                (0, Stage::Quiet) => FailureKind::NoOwner,
+                _ => FailureKind::TwoOwners,
+            };
+            let what = format!("{believe} believe that they own part {part} of {lock}");
+            return self.fail(kind, what);
+        }
+    }
+
+    fn check_waits(&mut self) {
+        let mut waits = Vec::new();
+        for client in self.clients.iter().filter(|client| !client.dead) {
+            let waiting = client.requests().iter().filter(|(_, r)| r.state == State::Waiting);
+            waits.extend(waiting.map(|(key, r)| (client.number, *key, r.issued)));
+        }
+        for (client, key, issued) in waits {
+            self.check_wait(client, key, self.now.since(issued));
+            self.check_wait_at_home(HolderId { client, key });
+        }
+    }
+
+    /// A reader whose own part is where it belongs, of a lock that nobody holds against it, waits for nothing
+    /// but a due writer elsewhere; and for a dead one not for long.
+    fn check_wait_at_home(&mut self, id: HolderId) {
+        let Some(bound) = self.plan.max_wait_at_home else { return };
+        let client = &self.clients[id.client];
+        let Some(replica) = &self.nodes[client.dc.index()].replica else { return };
+        let free = client.is_ready()
+            && client.requests()[&id.key].order.wants.locks().iter().all(|(lock, mode)| {
+                *mode == Mode::Shared
+                    && replica.owner_of(lock, client.dc) == client.dc
+                    && !self.holders.conflicts(lock, *mode)
+            });
+        if !free {
+            self.at_home_since.remove(&id);
+            return;
+        }
+        let since = *self.at_home_since.entry(id).or_insert(self.now);
+        if self.now.since(since) > bound {
+            let what = format!("{id:?} waits since {since} for readers' locks that nobody keeps from it");
+            self.fail(FailureKind::Starved, what);
+        }
+    }
+
+    /// Asks for descriptions and that the last ones were answered.
+    fn check_descriptions(&mut self) {
+        for dc in self.members().iter() {
+            if let Some(asked) = self.node(dc).described_at {
+                if self.now.since(asked) > DESCRIBED_WITHIN {
+                    let what = format!("{dc} did not describe a lock that it was asked for at {asked}");
+                    self.fail(FailureKind::Contract, what);
+                }
+            } else if self.is_running(dc) && self.chance.load.percent(10) && !self.locks.hot.is_empty() {
+                let lock = self.chance.load.pick(&self.locks.hot).clone();
+                self.nodes[dc.index()].described_at = Some(self.now);
+                self.operator_call(dc, self.now.0, Call::Describe { lock });
+            }
+        }
+    }
+
+    /// What a datacenter says of itself; `None` while it is down.
+    pub fn status(&mut self, dc: DcId) -> Option<Box<Status>> {
+        self.operator_call(dc, self.now.0, Call::Status);
+        self.nodes[dc.index()].status.take()
+    }
+
+    /// Requests of living clients that were not cancelled and wait.
+    pub fn waiting(&self) -> usize {
+        let living = self.clients.iter().filter(|client| !client.dead);
+        living.flat_map(|client| client.requests().values()).filter(|r| r.state == State::Waiting).count()
+    }
+
+    /// Requests of living clients that are not over.
+    pub fn unfinished(&self) -> usize {
+        self.clients.iter().filter(|client| !client.dead).map(|client| client.requests().len()).sum()
+    }
+
+    /// The first thing that keeps the world from being quiet.
+    pub fn unrest(&mut self) -> Option<String> {
+        let mut applied = None;
+        for dc in self.members().iter() {
+            let Some(status) = self.status(dc) else { return Some(format!("{dc} is down")) };
+            if let Some(gauge) = raised_gauge(&status.counts) {
+                return Some(format!("{dc} still has {gauge}: {:?}", status.counts));
+            }
+            if status.phase != ReplicaPhase::Serving {
+                return Some(format!("{dc} is {:?}", status.phase));
+            }
+            if status.peers.iter().any(|peer| !peer.linked || !peer.reachable || peer.lag > 0) {
+                return Some(format!("{dc} sees its peers as {:?}", status.peers));
+            }
+            let vector = applied.get_or_insert_with(|| status.applied.clone());
+            if *vector != status.applied || status.applied != status.durable {
+                return Some(format!("{dc} applied {}, another {vector}", status.applied));
+            }
+        }
+        None
+    }
+
+    /// In the quiet: all replicas are the same, and every part has exactly one owner.
+    pub fn check_quiet(&mut self) {
+        self.check_replicas(Stage::Quiet);
+    }
+}
+
+/// Whether every log is delivered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Running,
+    Quiet,
+}
+
+/// The name of a gauge that is above its floor.
+fn raised_gauge(counts: &Counts) -> Option<&'static str> {
+    let gauges = [
+        (counts.leases, "leases"),
+        (counts.held, "held requests"),
+        (counts.waiting, "waiting requests"),
+        (counts.published, "published requests"),
+        (counts.remote_requests, "remote requests"),
+        (counts.parked, "parked requests"),
+        (counts.locks_active, "active locks"),
+        (counts.log_entries, "log entries"),
+        (counts.held_back, "held back entries"),
+    ];
+    gauges.iter().find(|(value, _)| *value > 0).map(|(_, name)| *name)
+}

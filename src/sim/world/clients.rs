@@ -1,0 +1,302 @@
+//! Clients: their sessions, what they want, and what the oracle hears of them.
+
+use std::time::Duration;
+
+use crate::causal_log::Wants;
+use crate::names::{DcId, LockName, Mode};
+use crate::replica::Event;
+use crate::replica::call::{Call, CallId, ClientKey, OnDisconnect, SessionId, Wait};
+use crate::sim::client::{Client, HoldEnd, Manner, Order, Out, State, Timer};
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::{Holder, HolderId};
+use crate::sim::queue::Moment;
+use crate::sim::world::{Action, Phase, Said, Session, World};
+
+/// What makes a client do things.
+#[derive(Clone, Debug)]
+pub(crate) enum Driver {
+    /// The plan's load.
+    Random,
+    /// Its calls come from a story.
+    Manual,
+    /// Wants the same again as soon as it let it go.
+    Repeat(Order),
+}
+
+impl World {
+    pub fn spawn_client(&mut self, dc: DcId, driver: Driver) -> usize {
+        let (plan, rng) = (&self.plan.load, &mut self.chance.load);
+        let release = plan.release_on_disconnect_percent;
+        let manner = Manner {
+            ttl: rng.duration(plan.ttl.0, plan.ttl.1),
+            on_disconnect: if rng.percent(release) { OnDisconnect::Release } else { OnDisconnect::Keep },
+            stubborn: rng.percent(50),
+        };
+        let number = self.clients.len();
+        self.clients.push(Client::new(number, dc, manner));
+        let active = !matches!(driver, Driver::Manual);
+        self.drivers.push(driver);
+        self.connect_client(number);
+        let beat = self.now + manner.ttl / 3;
+        self.queue.push(beat, Action::Client { client: number, timer: Timer::KeepAlive });
+        if active {
+            self.act_later(number, self.plan.load.think);
+        }
+        number
+    }
+
+    pub fn client(&self, number: usize) -> &Client {
+        &self.clients[number]
+    }
+
+    pub fn clients(&self) -> &[Client] {
+        &self.clients
+    }
+
+    /// Lets every living client close its lease that can by now. Whether all have.
+    pub fn retire_ready_clients(&mut self) -> bool {
+        let living: Vec<usize> =
+            self.clients.iter().filter(|c| !c.dead && !c.retired).map(|c| c.number).collect();
+        for &number in living.iter() {
+            if self.clients[number].is_ready() {
+                self.with_client(number, |client, _, out| client.retire(out));
+            }
+        }
+        self.clients.iter().all(|client| client.dead || client.retired)
+    }
+
+    /// Lets a client do something and performs what it wants done.
+    pub fn with_client<T>(
+        &mut self,
+        number: usize,
+        act: impl FnOnce(&mut Client, Moment, &mut Vec<Out>) -> T,
+    ) -> T {
+        let mut outs = std::mem::take(&mut self.out);
+        let result = act(&mut self.clients[number], self.now, &mut outs);
+        for out in outs.drain(..) {
+            self.perform_out(number, out);
+        }
+        self.out = outs;
+        result
+    }
+
+    fn perform_out(&mut self, client: usize, out: Out) {
+        match out {
+            Out::Call { tag, call } => {
+                let Client { dc, .. } = self.clients[client];
+                if let Some(session) = self.clients[client].session() {
+                    let at = self.now + self.plan.load.distance;
+                    self.queue.push(at, Action::ToServer { dc, session, tag, call });
+                }
+            }
+            Out::Timer { at, timer } => self.queue.push(at, Action::Client { client, timer }),
+            Out::Holds { key, grant } => {
+                let request = &self.clients[client].requests()[&key];
+                let wants = request.order.wants.locks().to_vec();
+                let waited = self.now.since(request.issued);
+                let holder =
+                    Holder { id: HolderId { client, key }, dc: self.clients[client].dc, wants, grant };
+                let begun = self.holders.begin(self.now, &holder);
+                self.blame(begun);
+                self.check_wait(client, key, waited);
+                self.at_home_since.remove(&holder.id);
+            }
+            Out::Ends { key, why } => {
+                self.holders.end(self.now, HolderId { client, key });
+                self.tally.lapsed += u64::from(why != HoldEnd::Released);
+                self.trace.line(self.now, format_args!("c{client}"), || format!("ends {key}: {why:?}"));
+                if let (Driver::Repeat(_), HoldEnd::Released) = (&self.drivers[client], why) {
+                    self.act_later(client, Duration::ZERO);
+                }
+            }
+            Out::Over { key } => {
+                self.tally.ungranted += 1;
+                self.at_home_since.remove(&HolderId { client, key });
+            }
+            Out::Reclaimed { count } => self.tally.reclaimed += count as u64,
+            Out::Fails { kind, what } => self.fail(kind, what),
+        }
+    }
+
+    pub(super) fn check_wait(&mut self, client: usize, key: ClientKey, waited: Duration) {
+        if let Some(bound) = self.plan.max_wait.filter(|bound| waited > *bound) {
+            let what = format!("request {key} of client {client} waited {waited:?}, the bound is {bound:?}");
+            self.fail(FailureKind::Starved, what);
+        }
+    }
+
+    /// Opens a session, or tries again later if the server is down.
+    fn connect_client(&mut self, number: usize) {
+        let dc = self.clients[number].dc;
+        if !self.is_running(dc) {
+            let pause = self.chance.load.around(Duration::from_millis(100));
+            let again = Action::Client { client: number, timer: Timer::Reconnect };
+            return self.queue.push(self.now + pause, again);
+        }
+        let session = SessionId(self.next_session);
+        self.next_session += 1;
+        self.sessions.insert(session, Session { client: number, dc, deaf: false });
+        self.with_client(number, |client, now, out| client.on_connected(now, session, out));
+    }
+
+    pub(super) fn on_to_server(&mut self, dc: DcId, session: SessionId, tag: u64, call: Call) {
+        let open = self.sessions.get(&session).is_some_and(|known| !known.deaf);
+        if open && self.is_running(dc) {
+            self.nodes[dc.index()].promises.on_call(&call);
+            self.step(dc, Event::Client { call: CallId { session, tag }, request: call });
+        }
+    }
+
+    pub(super) fn on_to_client(&mut self, client: usize, session: SessionId, said: Said) {
+        let known = &self.clients[client];
+        if known.dead || known.session() != Some(session) {
+            return;
+        }
+        self.with_client(client, |client, now, out| match said {
+            Said::Reply { tag, reply } => client.on_reply(now, tag, reply, out),
+            Said::LeaseEnded(lease) => client.on_lease_ended(now, lease, out),
+        });
+    }
+
+    /// A client loses its session; the server hears of it later. What is on its way to the client is lost, what
+    /// is on its way to the server perhaps.
+    pub fn disconnect_client(&mut self, number: usize, reconnect_after: Duration) {
+        let Some(session) = self.clients[number].session() else { return };
+        let dc = self.clients[number].dc;
+        self.trace.line(self.now, format_args!("c{number}"), || "disconnects".to_owned());
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.deaf = self.chance.load.percent(50);
+            let late = self.chance.load.duration(Duration::ZERO, Duration::from_millis(200));
+            let at = self.now + self.plan.load.distance + late;
+            self.queue.push(at, Action::SessionClosed { dc, session });
+        }
+        self.with_client(number, |client, _, out| client.on_disconnected(out));
+        let again = Action::Client { client: number, timer: Timer::Reconnect };
+        self.queue.push(self.now + reconnect_after, again);
+    }
+
+    pub(super) fn on_session_closed(&mut self, dc: DcId, session: SessionId) {
+        if self.sessions.remove(&session).is_some() {
+            self.step(dc, Event::SessionClosed { session });
+        }
+    }
+
+    /// The server crashed; its clients hear of it a little later.
+    pub(super) fn drop_sessions_of(&mut self, dc: DcId) {
+        let gone: Vec<_> =
+            self.sessions.iter().filter(|(_, s)| s.dc == dc).map(|(id, s)| (*id, s.client)).collect();
+        for (session, client) in gone {
+            self.sessions.remove(&session);
+            let after = self.chance.load.duration(Duration::ZERO, Duration::from_millis(200));
+            self.queue.push(self.now + after, Action::SessionBroken { client, session });
+        }
+    }
+
+    pub(super) fn on_session_broken(&mut self, client: usize, session: SessionId) {
+        if self.clients[client].session() == Some(session) {
+            self.with_client(client, |client, _, out| client.on_disconnected(out));
+            let pause = self.chance.load.around(Duration::from_millis(100));
+            self.queue.push(self.now + pause, Action::Client { client, timer: Timer::Reconnect });
+        }
+    }
+
+    /// Stops a client without a word: it renews nothing, hears nothing, and counts on its lease to the end.
+    pub fn kill_client(&mut self, number: usize) {
+        self.trace.line(self.now, format_args!("c{number}"), || "dies".to_owned());
+        self.clients[number].dead = true;
+        if let Some(session) = self.clients[number].session() {
+            let dc = self.clients[number].dc;
+            let noticed = self.chance.load.duration(Duration::from_secs(5), Duration::from_secs(20));
+            self.queue.push(self.now + noticed, Action::SessionClosed { dc, session });
+        }
+    }
+
+    pub(super) fn on_client_timer(&mut self, number: usize, timer: Timer) {
+        let client = &self.clients[number];
+        if client.dead && timer != Timer::LeaseOver {
+            return;
+        }
+        match timer {
+            Timer::KeepAlive => {
+                let beat = self.now + client.manner.ttl / 3;
+                self.queue.push(beat, Action::Client { client: number, timer: Timer::KeepAlive });
+                self.with_client(number, |client, now, out| client.keep_alive(now, out));
+            }
+            Timer::LeaseOver => {
+                self.with_client(number, |client, now, out| client.on_lease_timer(now, out));
+            }
+            Timer::Release(key) => self.with_client(number, |client, _, out| client.end(key, out)),
+            Timer::Cancel(key) => {
+                if client.requests().get(&key).is_some_and(|r| r.state == State::Waiting) {
+                    self.with_client(number, |client, _, out| client.end(key, out));
+                }
+            }
+            Timer::Reconnect => {
+                if client.session().is_none() && !client.retired {
+                    self.connect_client(number);
+                }
+            }
+            Timer::Act => self.on_act(number),
+        }
+    }
+
+    fn act_later(&mut self, client: usize, after: Duration) {
+        self.queue.push(self.now + after, Action::Client { client, timer: Timer::Act });
+    }
+
+    fn on_act(&mut self, number: usize) {
+        if self.phase == Phase::Healing || self.clients[number].retired {
+            return;
+        }
+        match self.drivers[number].clone() {
+            Driver::Manual => {}
+            Driver::Repeat(order) => {
+                self.with_client(number, |client, now, out| client.acquire(now, order, out));
+            }
+            Driver::Random => {
+                self.act_randomly(number);
+                let pause = self.chance.load.around(self.plan.load.think);
+                self.act_later(number, pause.max(Duration::from_micros(100)));
+            }
+        }
+    }
+
+    fn act_randomly(&mut self, number: usize) {
+        let client = &self.clients[number];
+        let waiting = client.requests().iter().find(|(_, r)| r.state == State::Waiting).map(|(key, _)| *key);
+        if let Some(key) = waiting.filter(|_| self.chance.load.percent(2)) {
+            // A retry under the same key.
+            self.with_client(number, |client, now, out| client.send_acquire(now, key, out));
+        }
+        if self.clients[number].requests().len() >= self.plan.load.concurrent {
+            return;
+        }
+        let order = self.random_order(self.clients[number].dc);
+        let key = self.with_client(number, |client, now, out| client.acquire(now, order, out));
+        if self.chance.load.percent(self.plan.load.cancel_percent) {
+            let at = self.now + self.chance.load.around(Duration::from_millis(150));
+            self.queue.push(at, Action::Client { client: number, timer: Timer::Cancel(key) });
+        }
+    }
+
+    fn random_order(&mut self, dc: DcId) -> Order {
+        let (plan, rng) = (&self.plan.load, &mut self.chance.load);
+        let count = rng.between(1, plan.max_locks as u64);
+        let locks: Vec<(LockName, Mode)> = (0..count)
+            .map(|_| {
+                let hot = self.locks.cold.is_empty() || rng.percent(plan.hot_percent);
+                let name = rng.pick(if hot { &self.locks.hot } else { &self.locks.cold }).clone();
+                let shared = plan.shared_percent.get(dc.index()).copied().unwrap_or(0);
+                (name, if rng.percent(shared) { Mode::Shared } else { Mode::Exclusive })
+            })
+            .collect();
+        let dice = rng.below(100);
+        let wait = match dice {
+            _ if dice < plan.try_percent => Wait::Try,
+            _ if dice < plan.try_percent + plan.at_most_percent => Wait::AtMost(rng.around(plan.at_most)),
+            _ => Wait::Forever,
+        };
+        let wants = Wants::all(locks).expect("a few short names are fine");
+        Order { wants, wait, hold: Some(rng.around(plan.hold)) }
+    }
+}

@@ -1,0 +1,132 @@
+//! Effects of a node: performed at once, in order, each judged by the oracle on its way.
+
+use crate::causal_log::{Entry, Op};
+use crate::names::{DcId, LockName};
+use crate::replica::call::{CallId, Reply, SessionId};
+use crate::replica::{Effect, Notice, Position, Record};
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::Asked;
+use crate::sim::world::nodes::OPERATOR;
+use crate::sim::world::{Action, Said, World, show};
+
+impl World {
+    pub(super) fn perform_effects(&mut self, dc: DcId) {
+        while let Some(effect) = self.nodes[dc.index()].replica.as_mut().and_then(|r| r.poll_effect()) {
+            self.trace.line(self.now, dc, || format!("-> {}", show::effect(&effect)));
+            match effect {
+                Effect::Persist { position, record } => self.on_persist(dc, position, record),
+                Effect::Send { peer, message } => {
+                    self.trace.mix(0x5e4d ^ u64::from(peer.get()) << 32);
+                    let node = &mut self.nodes[dc.index()];
+                    let judged = node.promises.on_send(&node.disk, peer, &message);
+                    self.blame(judged);
+                    self.send(dc, peer, message);
+                }
+                Effect::Reply { call, reply } => self.on_effect_reply(dc, call, reply),
+                Effect::Notify { session, notice } => {
+                    let Notice::LeaseEnded { lease } = notice;
+                    self.trace.mix(lease.get());
+                    self.tell(session, Said::LeaseEnded(lease));
+                }
+                Effect::CloseLink { peer, violation } => {
+                    self.fail(FailureKind::Violation, format!("{dc} accuses {peer}: {violation}"));
+                }
+                Effect::Report(_) => {}
+            }
+        }
+    }
+
+    fn on_persist(&mut self, dc: DcId, position: Position, record: Record) {
+        self.trace.mix(position.0);
+        match &record {
+            Record::Entry(entry) => self.check_moved_parts(entry),
+            Record::LeaseEnded { lease } => {
+                self.nodes[dc.index()].promises.on_lease_ended(*lease, position);
+            }
+            Record::LeaseOpened(_) | Record::Bound { .. } => {}
+        }
+        if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {
+            let what = format!("{dc} persists position {}, due is {}", position.0, due.0);
+            self.fail(FailureKind::Contract, what);
+        }
+    }
+
+    /// A transfer was applied somewhere: nobody but the new owner may believe that it owns these parts.
+    fn check_moved_parts(&mut self, entry: &Entry) {
+        for op in &entry.ops {
+            let Op::Transfer { parts, .. } = op else { continue };
+            for moved in parts {
+                moved.parts.iter().for_each(|&(part, _)| self.check_part(&moved.lock, part));
+            }
+        }
+    }
+
+    fn check_part(&mut self, lock: &LockName, part: DcId) {
+        let believes = |node: &super::Node| {
+            node.replica.as_ref().is_some_and(|replica| replica.owner_of(lock, part) == node.dc)
+        };
+        let mut owners = self.nodes.iter().filter(|node| believes(node)).map(|node| node.dc);
+        if let (Some(first), Some(second)) = (owners.next(), owners.next()) {
+            let what = format!("{first} and {second} both believe that they own part {part} of {lock}");
+            self.fail(FailureKind::TwoOwners, what);
+        }
+    }
+
+    fn on_effect_reply(&mut self, dc: DcId, call: CallId, reply: Reply) {
+        self.trace.mix(call.session.0 << 20 ^ call.tag);
+        if call.session == OPERATOR {
+            return self.on_operator_reply(dc, reply);
+        }
+        self.judge_reply(dc, call, &reply);
+        self.tell(call.session, Said::Reply { tag: call.tag, reply });
+    }
+
+    fn on_operator_reply(&mut self, dc: DcId, reply: Reply) {
+        let node = &mut self.nodes[dc.index()];
+        match reply {
+            Reply::Status(status) => node.status = Some(status),
+            Reply::Described(description) => {
+                node.described_at = None;
+                node.description = Some(description);
+            }
+            other => self.fail(FailureKind::Contract, format!("{dc} answered the operator with {other:?}")),
+        }
+    }
+
+    /// What an answer promises must be durable by now.
+    fn judge_reply(&mut self, dc: DcId, call: CallId, reply: &Reply) {
+        let Some(session) = self.sessions.get(&call.session) else { return };
+        let client = &self.clients[session.client];
+        if client.session() != Some(call.session) {
+            return;
+        }
+        let members = self.nodes.iter().map(|node| node.dc).collect();
+        let node = &mut self.nodes[dc.index()];
+        let judged = match reply {
+            Reply::Granted(grant) => {
+                let (Some(lease), Some((key, request))) = (client.lease(), client.acquire_of(call.tag))
+                else {
+                    return;
+                };
+                let asked = Asked { lease, key, wants: request.order.wants.locks() };
+                self.trace.mix(grant.token.0);
+                node.promises.on_granted(&node.disk, asked, grant, members)
+            }
+            Reply::LeaseOpened { lease, .. } => node.promises.on_lease_opened(&node.disk, *lease),
+            Reply::LeaseClosed => match client.closing_of(call.tag) {
+                Some(lease) => node.promises.on_lease_closed(&node.disk, lease),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        };
+        self.blame(judged);
+    }
+
+    /// Says something to the client of a session, if there still is one.
+    fn tell(&mut self, session: SessionId, said: Said) {
+        if let Some(known) = self.sessions.get(&session) {
+            let action = Action::ToClient { client: known.client, session, said };
+            self.queue.push(self.now + self.plan.load.distance, action);
+        }
+    }
+}

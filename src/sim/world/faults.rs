@@ -1,0 +1,169 @@
+//! What breaks, and how all of it is healed.
+
+use std::time::Duration;
+
+use crate::names::DcId;
+use crate::sim::failure::FaultKind;
+use crate::sim::world::{Action, Phase, World};
+
+impl World {
+    pub(super) fn plan_faults(&mut self) {
+        for (kind, every) in self.plan.faults.clone() {
+            let at = self.now + self.chance.fault.around(every);
+            self.queue.push(at, Action::Fault(kind));
+        }
+    }
+
+    pub(super) fn on_fault(&mut self, kind: FaultKind) {
+        if self.phase == Phase::Healing {
+            return;
+        }
+        if self.inflict(kind) {
+            self.tally.faults[kind as usize] += 1;
+            self.trace.line(self.now, "**", || format!("{kind:?}"));
+        }
+        let every = self.plan.faults.iter().find(|(planned, _)| *planned == kind).map(|(_, every)| *every);
+        if let Some(every) = every {
+            let pause = self.chance.fault.around(every).max(Duration::from_millis(1));
+            self.queue.push(self.now + pause, Action::Fault(kind));
+        }
+    }
+
+    /// Whether there was something to break.
+    fn inflict(&mut self, kind: FaultKind) -> bool {
+        match kind {
+            FaultKind::Crash => {
+                let dc = self.victim();
+                self.crash_for_a_while(dc)
+            }
+            FaultKind::CrashAll => {
+                let crashed = self.members().iter().filter(|dc| self.crash_for_a_while(*dc)).count();
+                crashed > 0
+            }
+            FaultKind::LinkReset => {
+                let (a, b) = self.random_pair();
+                let alive = self.network.is_alive(a, b);
+                self.break_link(a, b);
+                alive
+            }
+            FaultKind::CutPair => {
+                let (a, b) = self.random_pair();
+                let lasts = self.cut_length();
+                self.cut_for(a, b, lasts);
+                self.cut_for(b, a, lasts);
+                true
+            }
+            FaultKind::CutOneWay => {
+                let (a, b) = self.random_pair();
+                let lasts = self.cut_length();
+                self.cut_for(a, b, lasts);
+                true
+            }
+            FaultKind::Isolate => {
+                let dc = self.random_dc();
+                let lasts = self.cut_length();
+                for peer in self.members().iter().filter(|peer| *peer != dc) {
+                    self.cut_for(dc, peer, lasts);
+                    self.cut_for(peer, dc, lasts);
+                }
+                true
+            }
+            FaultKind::Flap => {
+                let (a, b) = self.random_pair();
+                let mut at = self.now;
+                for _ in 0..self.chance.fault.between(3, 8) {
+                    self.queue.push(at, Action::Break { a, b });
+                    at = at + self.chance.fault.around(Duration::from_millis(120));
+                }
+                true
+            }
+            FaultKind::WallJump => {
+                let dc = self.random_dc();
+                let most = self.plan.clock.jump.as_millis() as i64;
+                self.nodes[dc.index()].clock.wall_ahead_ms += self.chance.fault.signed(most);
+                true
+            }
+            FaultKind::ClientDies => self.kill_some_client(),
+            FaultKind::ClientDisconnects => self.disconnect_some_client(),
+        }
+    }
+
+    /// Who crashes next: anybody, except where the plan has only one writer, which then is what dies.
+    fn victim(&mut self) -> DcId {
+        match self.plan.max_wait_at_home {
+            Some(_) => self.members().iter().last().expect("a cluster has members"),
+            None => self.random_dc(),
+        }
+    }
+
+    fn random_dc(&mut self) -> DcId {
+        let index = self.chance.fault.index(self.nodes.len());
+        self.nodes[index].dc
+    }
+
+    fn random_pair(&mut self) -> (DcId, DcId) {
+        let first = self.chance.fault.index(self.nodes.len());
+        let other = (first + 1 + self.chance.fault.index(self.nodes.len() - 1)) % self.nodes.len();
+        (self.nodes[first].dc, self.nodes[other].dc)
+    }
+
+    fn cut_length(&mut self) -> Duration {
+        self.chance.fault.around(self.plan.cut)
+    }
+
+    fn cut_for(&mut self, from: DcId, to: DcId, lasts: Duration) {
+        self.cut(from, to);
+        self.queue.push(self.now + lasts, Action::Uncut { from, to });
+    }
+
+    fn crash_for_a_while(&mut self, dc: DcId) -> bool {
+        let runs = self.is_running(dc);
+        if runs {
+            self.crash(dc);
+            let down = self.chance.fault.around(self.plan.down);
+            self.restart_later(dc, down);
+        }
+        runs
+    }
+
+    fn some_client(&mut self) -> Option<usize> {
+        let living: Vec<usize> = self.clients.iter().filter(|c| !c.dead).map(|c| c.number).collect();
+        (!living.is_empty()).then(|| *self.chance.fault.pick(&living))
+    }
+
+    fn kill_some_client(&mut self) -> bool {
+        let Some(number) = self.some_client() else { return false };
+        let dc = self.clients[number].dc;
+        self.kill_client(number);
+        let pause = self.chance.fault.around(Duration::from_millis(500));
+        self.queue.push(self.now + pause, Action::Spawn { dc });
+        true
+    }
+
+    fn disconnect_some_client(&mut self) -> bool {
+        let Some(number) = self.some_client() else { return false };
+        let connected = self.clients[number].session().is_some();
+        let long = self.chance.fault.percent(20);
+        let pause = if long { self.plan.load.ttl.1 * 3 / 2 } else { Duration::from_millis(100) };
+        let pause = self.chance.fault.around(pause);
+        self.disconnect_client(number, pause);
+        connected
+    }
+
+    /// Ends all trouble: links carry, nodes run, clocks are right, nobody wants anything new.
+    pub fn heal(&mut self) {
+        self.trace.line(self.now, "**", || "all faults are healed".to_owned());
+        self.phase = Phase::Healing;
+        for from in self.members().iter() {
+            for to in self.members().iter().filter(|to| *to != from) {
+                while self.network.is_cut_from(from, to) {
+                    self.uncut(from, to);
+                }
+            }
+            self.nodes[from.index()].clock.wall_ahead_ms = 0;
+            if !self.is_running(from) {
+                self.start_node(from);
+            }
+        }
+    }
+}

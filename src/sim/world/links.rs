@@ -1,0 +1,157 @@
+//! Links: how they come up, carry messages and break.
+
+use std::time::Duration;
+
+use crate::names::DcId;
+use crate::replica::{Event, Message};
+use crate::sim::failure::FailureKind;
+use crate::sim::network::{ConnId, Sent};
+use crate::sim::world::{Action, World, show};
+use crate::wire;
+
+impl World {
+    /// Queues a message of a node on one of its links.
+    pub(super) fn send(&mut self, from: DcId, to: DcId, message: Message) {
+        if !self.network.is_up_at(from, to) {
+            let what = format!("{from} sent {} to {to}, the link is down", show::message(&message));
+            return self.fail(FailureKind::Contract, what);
+        }
+        self.tally.messages += 1;
+        let message = if self.plan.net.encoded { self.through_codec(message) } else { message };
+        match self.network.send(self.now, from, to, message, &mut self.chance.net) {
+            Sent::Arrives { at, conn, message } => {
+                self.queue.push(at, Action::Arrive { from, to, conn, message });
+            }
+            Sent::Stalled | Sent::Lost => {}
+        }
+        self.flush_soon(from, to);
+    }
+
+    fn through_codec(&mut self, message: Message) -> Message {
+        let decoded = wire::encode("message", &message).and_then(|bytes| wire::decode("message", &bytes));
+        match decoded {
+            Ok(decoded) if decoded == message => decoded,
+            Ok(decoded) => {
+                self.fail(FailureKind::Codec, format!("{message:?} became {decoded:?}"));
+                message
+            }
+            Err(error) => {
+                self.fail(FailureKind::Codec, format!("{message:?}: {error}"));
+                message
+            }
+        }
+    }
+
+    fn flush_soon(&mut self, node: DcId, peer: DcId) {
+        if self.network.wants_flush(node, peer) {
+            let conn = self.network.conn(node, peer);
+            self.queue.push(self.now + self.plan.net.flush, Action::Flush { node, peer, conn });
+        }
+    }
+
+    pub(super) fn on_flush(&mut self, node: DcId, peer: DcId, conn: ConnId) {
+        let messages = self.network.flush(node, peer, conn);
+        if messages > 0 {
+            self.step(node, Event::Flushed { peer, messages });
+        }
+    }
+
+    pub(super) fn on_arrive(&mut self, from: DcId, to: DcId, conn: ConnId, message: Message) {
+        if self.is_running(to) && self.network.arrives(from, to, conn) {
+            self.step(to, Event::Received { peer: from, message });
+        }
+    }
+
+    /// Tries to connect, after the usual pause; at most one attempt is pending.
+    pub(super) fn connect_soon(&mut self, a: DcId, b: DcId) {
+        let pair = (a.min(b), a.max(b));
+        if self.connecting.contains(&pair) {
+            return;
+        }
+        self.connecting.push(pair);
+        let least = Duration::from_millis(5);
+        let pause = self.chance.net.duration(least, self.plan.net.reconnect.max(least));
+        self.queue.push(self.now + pause, Action::Connect { a: pair.0, b: pair.1 });
+    }
+
+    pub(super) fn on_connect(&mut self, a: DcId, b: DcId) {
+        self.connecting.retain(|pair| *pair != (a, b));
+        if self.network.is_alive(a, b) || !self.is_running(a) || !self.is_running(b) {
+            return;
+        }
+        if self.network.is_cut(a, b) {
+            return self.connect_soon(a, b);
+        }
+        // Whoever has not heard of the end of the last connection hears of it now.
+        let last = self.network.conn(a, b);
+        self.on_link_down(a, b, last);
+        self.on_link_down(b, a, last);
+        let (conn, at_a, at_b) = self.network.connect(self.now, a, b, &mut self.chance.net);
+        self.queue.push(at_a, Action::LinkUp { node: a, peer: b, conn });
+        self.queue.push(at_b, Action::LinkUp { node: b, peer: a, conn });
+    }
+
+    pub(super) fn on_link_up(&mut self, node: DcId, peer: DcId, conn: ConnId) {
+        if self.is_running(node) && self.network.rise(node, peer, conn) {
+            self.step(node, Event::LinkUp { peer });
+        }
+    }
+
+    pub(super) fn on_link_down(&mut self, node: DcId, peer: DcId, conn: ConnId) {
+        if self.is_running(node) && self.network.fall(node, peer, conn) {
+            self.step(node, Event::LinkDown { peer });
+        }
+    }
+
+    /// Everything in flight is lost, both ways. The ends hear of it at different times.
+    pub fn break_link(&mut self, a: DcId, b: DcId) {
+        if !self.network.is_alive(a, b) {
+            return;
+        }
+        self.trace.line(self.now, "net", || format!("the link between {a} and {b} breaks"));
+        let conn = self.network.conn(a, b);
+        self.network.kill(a, b);
+        for (node, peer) in [(a, b), (b, a)] {
+            let after = self.chance.net.duration(Duration::ZERO, Duration::from_millis(150));
+            self.queue.push(self.now + after, Action::LinkDown { node, peer, conn });
+        }
+        self.connect_soon(a, b);
+    }
+
+    /// All links of a node that has just crashed. Its peers hear of it by silence.
+    pub(super) fn drop_links_of(&mut self, dc: DcId) {
+        for peer in self.members().iter().filter(|peer| *peer != dc) {
+            if self.network.is_alive(dc, peer) {
+                let conn = self.network.conn(dc, peer);
+                self.network.kill(dc, peer);
+                let after = self.chance.net.duration(Duration::ZERO, self.plan.peer_timeout);
+                self.queue.push(self.now + after, Action::LinkDown { node: peer, peer: dc, conn });
+            }
+            self.network.forget(dc, peer);
+        }
+    }
+
+    /// From now on nothing gets from `from` to `to`.
+    pub fn cut(&mut self, from: DcId, to: DcId) {
+        self.trace.line(self.now, "net", || format!("nothing gets from {from} to {to} any more"));
+        self.network.cut(from, to);
+        let conn = self.network.conn(from, to);
+        let patience = self.plan.peer_timeout;
+        self.queue.push(self.now + patience, Action::IdleTimeout { a: from, b: to, conn });
+    }
+
+    pub fn uncut(&mut self, from: DcId, to: DcId) {
+        self.trace.line(self.now, "net", || format!("a cut from {from} to {to} heals"));
+        let conn = self.network.conn(from, to);
+        for (at, message) in self.network.uncut(self.now, from, to, &mut self.chance.net) {
+            self.queue.push(at, Action::Arrive { from, to, conn, message });
+        }
+        self.flush_soon(from, to);
+    }
+
+    pub(super) fn on_idle_timeout(&mut self, a: DcId, b: DcId, conn: ConnId) {
+        if self.network.is_cut(a, b) && self.network.conn(a, b) == conn {
+            self.break_link(a, b);
+        }
+    }
+}

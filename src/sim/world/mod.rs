@@ -1,0 +1,353 @@
+//! The world: nodes, links, disks, clocks and clients in one for-loop.
+//!
+//! Everything that happens is an [`Action`] in one queue, or the deadline of a node. Handling one takes no
+//! virtual time. A node's effects are performed at once and in order: records go to its disk, messages into
+//! the network, replies to clients; each of these comes back later as an action. The first broken promise ends
+//! the run.
+
+mod checks;
+mod clients;
+mod effects;
+mod faults;
+mod links;
+mod nodes;
+mod show;
+
+use std::collections::BTreeMap;
+
+pub(super) use clients::Driver;
+pub(super) use nodes::Node;
+
+use crate::names::{DcId, DcSet, LeaseId, LockName};
+use crate::replica::call::{Call, CallId, Reply, SessionId};
+use crate::replica::{Event, Message};
+use crate::sim::client::{Client, Out, Timer};
+use crate::sim::failure::{FailureKind, FaultKind, Outcome};
+use crate::sim::network::{ConnId, Network};
+use crate::sim::oracle::{Broken, HolderId, Holders};
+use crate::sim::plan::Plan;
+use crate::sim::queue::{Moment, Queue};
+use crate::sim::rng::Rng;
+use crate::sim::trace::{Trace, TraceMode};
+
+/// Most things that can happen at one moment: more is a loop.
+const MAX_AT_ONCE: u32 = 100_000;
+
+/// Something that happens.
+#[derive(Debug)]
+pub(super) enum Action {
+    Arrive {
+        from: DcId,
+        to: DcId,
+        conn: ConnId,
+        message: Message,
+    },
+    Flush {
+        node: DcId,
+        peer: DcId,
+        conn: ConnId,
+    },
+    LinkUp {
+        node: DcId,
+        peer: DcId,
+        conn: ConnId,
+    },
+    LinkDown {
+        node: DcId,
+        peer: DcId,
+        conn: ConnId,
+    },
+    /// The end of QUIC's patience with a link that carries nothing.
+    IdleTimeout {
+        a: DcId,
+        b: DcId,
+        conn: ConnId,
+    },
+    Connect {
+        a: DcId,
+        b: DcId,
+    },
+    Uncut {
+        from: DcId,
+        to: DcId,
+    },
+    Break {
+        a: DcId,
+        b: DcId,
+    },
+    Synced {
+        node: DcId,
+        life: u64,
+    },
+    TakeCheckpoint {
+        node: DcId,
+    },
+    CheckpointWritten {
+        node: DcId,
+        life: u64,
+    },
+    Restart {
+        node: DcId,
+        life: u64,
+    },
+    ToServer {
+        dc: DcId,
+        session: SessionId,
+        tag: u64,
+        call: Call,
+    },
+    SessionClosed {
+        dc: DcId,
+        session: SessionId,
+    },
+    ToClient {
+        client: usize,
+        session: SessionId,
+        said: Said,
+    },
+    SessionBroken {
+        client: usize,
+        session: SessionId,
+    },
+    Client {
+        client: usize,
+        timer: Timer,
+    },
+    Spawn {
+        dc: DcId,
+    },
+    Fault(FaultKind),
+    Sample,
+}
+
+/// What a server says to a client.
+#[derive(Debug)]
+pub(super) enum Said {
+    Reply { tag: u64, reply: Reply },
+    LeaseEnded(LeaseId),
+}
+
+/// A session as the world knows it.
+#[derive(Debug)]
+struct Session {
+    client: usize,
+    dc: DcId,
+    /// What is on its way to the server is lost.
+    deaf: bool,
+}
+
+/// What is allowed to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Clients want locks and everything breaks.
+    Trouble,
+    /// Nothing breaks and nobody wants anything new.
+    Healing,
+}
+
+/// The streams of chance, apart from each other.
+#[derive(Debug)]
+struct Chance {
+    net: Rng,
+    disk: Rng,
+    clock: Rng,
+    load: Rng,
+    fault: Rng,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub plan: Plan,
+    pub now: Moment,
+    pub phase: Phase,
+    queue: Queue<Action>,
+    nodes: Vec<Node>,
+    network: Network,
+    /// Links that are about to be connected.
+    connecting: Vec<(DcId, DcId)>,
+    clients: Vec<Client>,
+    drivers: Vec<Driver>,
+    sessions: BTreeMap<SessionId, Session>,
+    next_session: u64,
+    locks: Locks,
+    pub holders: Holders,
+    /// Since when a waiting reader has had all that it needs, by sample.
+    at_home_since: BTreeMap<HolderId, Moment>,
+    chance: Chance,
+    pub trace: Trace,
+    pub tally: Outcome,
+    broken: Option<Broken>,
+    out: Vec<Out>,
+}
+
+/// The locks that clients want.
+#[derive(Debug)]
+struct Locks {
+    hot: Vec<LockName>,
+    cold: Vec<LockName>,
+}
+
+impl World {
+    pub fn new(seed: u64, plan: Plan, trace: TraceMode, tweak: nodes::Tweak) -> World {
+        let name = |kind: &str, i: usize| {
+            LockName::try_from(format!("{kind}{i}").as_str()).expect("a short name is a lock name")
+        };
+        let locks = Locks {
+            hot: (0..plan.load.hot_locks).map(|i| name("hot", i)).collect(),
+            cold: (0..plan.load.cold_locks).map(|i| name("cold", i)).collect(),
+        };
+        let mut world = World {
+            now: Moment::START,
+            phase: Phase::Trouble,
+            queue: Queue::new(),
+            nodes: Vec::new(),
+            network: Network::new(plan.dcs, |a, b| plan.net.path(a, b)),
+            connecting: Vec::new(),
+            clients: Vec::new(),
+            drivers: Vec::new(),
+            sessions: BTreeMap::new(),
+            next_session: 1,
+            locks,
+            holders: Holders::default(),
+            at_home_since: BTreeMap::new(),
+            chance: Chance {
+                net: Rng::new(seed, 1),
+                disk: Rng::new(seed, 2),
+                clock: Rng::new(seed, 3),
+                load: Rng::new(seed, 4),
+                fault: Rng::new(seed, 5),
+            },
+            trace: Trace::new(trace),
+            tally: Outcome::default(),
+            broken: None,
+            out: Vec::new(),
+            plan,
+        };
+        world.begin(seed, tweak);
+        world
+    }
+
+    fn begin(&mut self, seed: u64, tweak: nodes::Tweak) {
+        let members: DcSet = (0..self.plan.dcs).filter_map(DcId::new).collect();
+        for dc in members.iter() {
+            let node = Node::new(&self.plan, dc, members, seed, tweak);
+            self.nodes.push(node);
+            self.start_node(dc);
+        }
+        for dc in members.iter() {
+            for _ in 0..self.plan.load.clients_per_dc {
+                self.spawn_client(dc, Driver::Random);
+            }
+        }
+        self.plan_faults();
+        self.queue.push(Moment::from_millis(250), Action::Sample);
+    }
+
+    pub fn members(&self) -> DcSet {
+        self.nodes.iter().map(|node| node.dc).collect()
+    }
+
+    pub fn broken(&self) -> Option<&Broken> {
+        self.broken.as_ref()
+    }
+
+    fn blame(&mut self, result: Result<(), Broken>) {
+        if let Err(broken) = result
+            && self.broken.is_none()
+        {
+            self.trace.line(self.now, "!!", || format!("{:?}: {}", broken.kind, broken.what));
+            self.broken = Some(broken);
+        }
+    }
+
+    pub fn fail(&mut self, kind: FailureKind, what: String) {
+        self.blame(Err(Broken::new(kind, what)));
+    }
+
+    /// Lets everything happen that is due up to `until`, or until a promise is broken.
+    pub fn run_until(&mut self, until: Moment) {
+        let mut at_once = 0;
+        while self.broken.is_none() {
+            let tick = self.nodes.iter().filter_map(|n| n.tick.map(|at| (at, n.dc))).min();
+            let queued = self.queue.next_at();
+            let at = match (tick, queued) {
+                (Some((tick, _)), Some(queued)) => tick.min(queued),
+                (Some((at, _)), None) | (None, Some(at)) => at,
+                (None, None) => break,
+            };
+            if at > until {
+                break;
+            }
+            at_once = if at > self.now { 0 } else { at_once + 1 };
+            if at_once > MAX_AT_ONCE {
+                self.fail(FailureKind::Contract, format!("more than {MAX_AT_ONCE} things happen at {at}"));
+            }
+            self.now = self.now.max(at);
+            match tick {
+                Some((tick, dc)) if tick <= at => self.step(dc, Event::Tick),
+                _ => {
+                    if let Some((_, action)) = self.queue.pop() {
+                        self.act(action);
+                    }
+                }
+            }
+        }
+        if self.broken.is_none() {
+            self.now = self.now.max(until);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Arrive { from, to, conn, message } => self.on_arrive(from, to, conn, message),
+            Action::Flush { node, peer, conn } => self.on_flush(node, peer, conn),
+            Action::LinkUp { node, peer, conn } => self.on_link_up(node, peer, conn),
+            Action::LinkDown { node, peer, conn } => self.on_link_down(node, peer, conn),
+            Action::IdleTimeout { a, b, conn } => self.on_idle_timeout(a, b, conn),
+            Action::Connect { a, b } => self.on_connect(a, b),
+            Action::Uncut { from, to } => self.uncut(from, to),
+            Action::Break { a, b } => self.break_link(a, b),
+            Action::Synced { node, life } => self.on_synced(node, life),
+            Action::TakeCheckpoint { node } => self.on_take_checkpoint(node),
+            Action::CheckpointWritten { node, life } => self.on_checkpoint_written(node, life),
+            Action::Restart { node, life } => self.on_restart(node, life),
+            Action::ToServer { dc, session, tag, call } => self.on_to_server(dc, session, tag, call),
+            Action::SessionClosed { dc, session } => self.on_session_closed(dc, session),
+            Action::ToClient { client, session, said } => self.on_to_client(client, session, said),
+            Action::SessionBroken { client, session } => self.on_session_broken(client, session),
+            Action::Client { client, timer } => self.on_client_timer(client, timer),
+            Action::Spawn { dc } => {
+                self.spawn_client(dc, Driver::Random);
+            }
+            Action::Fault(kind) => self.on_fault(kind),
+            Action::Sample => self.on_sample(),
+        }
+    }
+
+    /// One input for one node, with all that follows at once.
+    fn step(&mut self, dc: DcId, event: Event) {
+        let node = &mut self.nodes[dc.index()];
+        let Some(replica) = &mut node.replica else { return };
+        self.tally.steps += 1;
+        self.trace.mix(self.now.0 ^ u64::from(dc.get()) << 56);
+        self.trace.line(self.now, dc, || format!("<- {}", show::event(&event)));
+        replica.handle(node.clock.now(self.now), event);
+        self.settle(dc);
+    }
+
+    /// After every input: effects, invariants, the next deadline, the disk.
+    fn settle(&mut self, dc: DcId) {
+        self.perform_effects(dc);
+        let now = self.now;
+        let node = &mut self.nodes[dc.index()];
+        let Some(replica) = &node.replica else { return };
+        replica.check();
+        node.tick = replica.next_deadline().map(|deadline| node.clock.when(deadline).max(now));
+        self.begin_sync(dc);
+    }
+
+    /// A call of nobody in particular, such as an operator's; its reply is kept at the node.
+    fn operator_call(&mut self, dc: DcId, tag: u64, call: Call) {
+        self.step(dc, Event::Client { call: CallId { session: nodes::OPERATOR, tag }, request: call });
+    }
+}

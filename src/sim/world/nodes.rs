@@ -1,0 +1,226 @@
+//! Nodes: their disks, crashes and restarts.
+
+use crate::names::{ClusterId, DcId, DcSet};
+use crate::replica::call::{LockDescription, SessionId, Status};
+use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Replica, ReplicaConfig};
+use crate::sim::clock::NodeClock;
+use crate::sim::disk::Disk;
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::Promises;
+use crate::sim::plan::Plan;
+use crate::sim::queue::Moment;
+use crate::sim::world::{Action, Phase, World};
+use crate::time::Instant;
+
+/// The session of the world's own calls.
+pub(super) const OPERATOR: SessionId = SessionId(u64::MAX);
+
+/// Changes the configuration of every node before its first start.
+pub(crate) type Tweak = Option<crate::sim::MutationOfRun>;
+
+/// One datacenter's machine.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub dc: DcId,
+    config: ReplicaConfig,
+    /// `None` while it is down.
+    pub replica: Option<Box<Replica>>,
+    pub clock: NodeClock,
+    pub disk: Disk,
+    pub promises: Promises,
+    /// Counts starts.
+    pub life: u64,
+    /// When its next deadline comes.
+    pub tick: Option<Moment>,
+    /// The last answers to the operator.
+    pub status: Option<Box<Status>>,
+    pub description: Option<LockDescription>,
+    /// When the operator asked for a description that was not answered yet.
+    pub described_at: Option<Moment>,
+}
+
+impl Node {
+    pub fn new(plan: &Plan, dc: DcId, members: DcSet, seed: u64, tweak: Tweak) -> Node {
+        let mut agreed = AgreedConfig::new(ClusterId::of("simulated"), members);
+        agreed.heartbeat = plan.heartbeat;
+        agreed.peer_timeout = plan.peer_timeout;
+        let local = LocalConfig { hold: plan.hold.clone(), hash_seed: seed, ..LocalConfig::default() };
+        #[cfg_attr(not(test), expect(unused_mut, reason = "mutations exist in tests only"))]
+        let mut config = ReplicaConfig::new(dc, agreed, local);
+        #[cfg(test)]
+        {
+            config.mutation = tweak;
+        }
+        #[cfg(not(test))]
+        let _ = tweak;
+        Node {
+            dc,
+            config,
+            replica: None,
+            clock: NodeClock::new(Instant::ZERO, Moment::START, 0, 0),
+            disk: Disk::new(),
+            promises: Promises::new(dc),
+            life: 0,
+            tick: None,
+            status: None,
+            description: None,
+            described_at: None,
+        }
+    }
+}
+
+impl World {
+    pub fn node(&self, dc: DcId) -> &Node {
+        &self.nodes[dc.index()]
+    }
+
+    pub fn is_running(&self, dc: DcId) -> bool {
+        self.node(dc).replica.is_some()
+    }
+
+    /// Starts a node from what its disk has.
+    pub(super) fn start_node(&mut self, dc: DcId) {
+        let clock = self.new_clock(dc);
+        let node = &mut self.nodes[dc.index()];
+        node.clock = clock;
+        node.life += 1;
+        let life = node.life;
+        let now = node.clock.now(self.now);
+        let (checkpoint, records) = node.disk.recover();
+        let recovered = match Replica::recover(node.config.clone(), now, checkpoint, records) {
+            Ok(replica) => replica,
+            Err(error) => return self.fail(FailureKind::Contract, format!("{dc} cannot recover: {error}")),
+        };
+        node.replica = Some(Box::new(recovered));
+        self.trace.line(self.now, dc, || format!("started for the {life}. time"));
+        self.check_recovery(dc);
+        self.settle(dc);
+        for peer in self.members().iter().filter(|peer| *peer != dc) {
+            if self.is_running(peer) {
+                self.connect_soon(dc, peer);
+            }
+        }
+        if let Some(every) = self.plan.disk.checkpoint_every.filter(|_| life == 1) {
+            let at = self.now + self.chance.disk.around(every);
+            self.queue.push(at, Action::TakeCheckpoint { node: dc });
+        }
+    }
+
+    fn new_clock(&mut self, dc: DcId) -> NodeClock {
+        let (plan, rng) = (&self.plan.clock, &mut self.chance.clock);
+        let first = self.nodes[dc.index()].life == 0;
+        let drift = if first { rng.signed(plan.drift_ppm) } else { self.nodes[dc.index()].clock.drift_ppm() };
+        let origin = Instant::from_nanos(rng.between(0, 1 << 50));
+        let off = match self.phase {
+            Phase::Healing => 0,
+            Phase::Trouble if first => rng.signed(plan.skew.as_millis() as i64),
+            Phase::Trouble => {
+                let ahead = rng.between(0, plan.restart_ahead.as_millis() as u64) as i64;
+                let behind = rng.between(0, plan.restart_behind.as_millis() as u64) as i64;
+                if rng.percent(50) { ahead } else { -behind }
+            }
+        };
+        NodeClock::new(origin, self.now, drift, off)
+    }
+
+    /// What was told before the crash is there after it, and the way of recovery does not matter.
+    fn check_recovery(&mut self, dc: DcId) {
+        let node = &self.nodes[dc.index()];
+        let Some(replica) = &node.replica else { return };
+        let state = replica.checkpoint();
+        let facts = &node.disk.facts;
+        if !state.applied.covers(&facts.applied) {
+            let (has, had) = (&state.applied, &facts.applied);
+            return self.fail(FailureKind::Forgotten, format!("{dc} recovered {has}; durable were {had}"));
+        }
+        let leases: Vec<_> = state.leases.iter().map(|lease| lease.lease).collect();
+        if !leases.iter().eq(facts.leases.keys()) {
+            let what =
+                format!("{dc} recovered the leases {leases:?}; durable were {:?}", facts.leases.keys());
+            return self.fail(FailureKind::Forgotten, what);
+        }
+        let Some((checkpoint, records)) = node.disk.recover_longer() else { return };
+        let now = node.clock.now(self.now);
+        match Replica::recover(node.config.clone(), now, checkpoint, records) {
+            Ok(longer) => self.compare_recoveries(dc, &state, &longer.checkpoint()),
+            Err(error) => self.fail(FailureKind::Contract, format!("{dc} cannot recover: {error}")),
+        }
+    }
+
+    fn compare_recoveries(&mut self, dc: DcId, short: &Checkpoint, longer: &Checkpoint) {
+        // The longer way knows less of what others acknowledged, so it keeps more of the log.
+        let log_differs = !short.log.iter().all(|entry| longer.log.contains(entry));
+        let without_log = |c: &Checkpoint| Checkpoint { log: Vec::new(), ..c.clone() };
+        if log_differs || without_log(short) != without_log(longer) {
+            let what = format!("{dc}: from the checkpoint {short:?}, from all records {longer:?}");
+            self.fail(FailureKind::RecoveryDiffers, what);
+        }
+    }
+
+    /// Stops a node at once. It stays down until it is started.
+    pub fn crash(&mut self, dc: DcId) {
+        let node = &mut self.nodes[dc.index()];
+        if node.replica.take().is_none() {
+            return;
+        }
+        node.tick = None;
+        node.described_at = None;
+        let lost = node.disk.crash(&mut self.chance.disk);
+        node.promises.on_crash();
+        self.tally.records_lost += lost;
+        self.trace.line(self.now, dc, || format!("crashed, {lost} records lost"));
+        self.drop_links_of(dc);
+        self.drop_sessions_of(dc);
+    }
+
+    pub fn restart_later(&mut self, dc: DcId, after: std::time::Duration) {
+        let life = self.node(dc).life;
+        self.queue.push(self.now + after, Action::Restart { node: dc, life });
+    }
+
+    pub(super) fn on_restart(&mut self, dc: DcId, life: u64) {
+        if !self.is_running(dc) && self.node(dc).life == life {
+            self.start_node(dc);
+        }
+    }
+
+    pub(super) fn begin_sync(&mut self, dc: DcId) {
+        let (plan, rng) = (&self.plan.disk, &mut self.chance.disk);
+        let node = &mut self.nodes[dc.index()];
+        if node.disk.begin_sync() {
+            let slow = plan.slow_percent > 0 && rng.percent(plan.slow_percent);
+            let takes = if slow { rng.duration(plan.sync, plan.slow.max(plan.sync)) } else { plan.sync };
+            self.queue.push(self.now + takes, Action::Synced { node: dc, life: node.life });
+        }
+    }
+
+    fn is_this_life(&self, dc: DcId, life: u64) -> bool {
+        self.is_running(dc) && self.node(dc).life == life
+    }
+
+    pub(super) fn on_synced(&mut self, dc: DcId, life: u64) {
+        if self.is_this_life(dc, life) {
+            let position = self.nodes[dc.index()].disk.end_sync();
+            self.step(dc, Event::Durable { position });
+        }
+    }
+
+    pub(super) fn on_take_checkpoint(&mut self, dc: DcId) {
+        let Some(every) = self.plan.disk.checkpoint_every else { return };
+        let again = self.now + self.chance.disk.around(every);
+        self.queue.push(again, Action::TakeCheckpoint { node: dc });
+        let node = &mut self.nodes[dc.index()];
+        if let Some(replica) = &node.replica {
+            node.disk.begin_checkpoint(replica.checkpoint());
+            let takes = self.chance.disk.around(std::time::Duration::from_millis(20));
+            self.queue.push(self.now + takes, Action::CheckpointWritten { node: dc, life: node.life });
+        }
+    }
+
+    pub(super) fn on_checkpoint_written(&mut self, dc: DcId, life: u64) {
+        if self.is_this_life(dc, life) {
+            let kept = self.nodes[dc.index()].disk.end_checkpoint();
+            self.trace.line(self.now, dc, || format!("checkpoint written, kept: {kept}"));
+        }
+    }
+}
