@@ -1,3 +1,4 @@
-//! The command line: one file per subcommand.
+//! Edge. The command line: one file per subcommand.
 
 pub mod ca;
+pub mod sim;

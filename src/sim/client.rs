@@ -440,7 +440,10 @@ impl Client {
             (Pending::KeepAlive { sent }, Reply::Renewed { ttl }) => self.renewed(sent, ttl, out),
             (Pending::Acquire(key), Reply::Granted(grant)) => self.on_granted(now, key, grant, out),
             (Pending::End(key), Reply::Released) => self.over(key, out),
-            (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => self.on_reclaimed(now, &kept, &lost, out),
+            (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => {
+                out.push(Out::Reclaimed { count: kept.len() });
+                self.on_lost(now, &lost, out);
+            }
             (Pending::Close(_), Reply::LeaseClosed) => {}
             (pending, Reply::Refused(refusal)) => self.on_refused(now, pending, refusal, out),
             (pending, reply) => {
@@ -493,8 +496,8 @@ impl Client {
         }
     }
 
-    fn on_reclaimed(&mut self, now: Moment, kept: &[RequestId], lost: &[RequestId], out: &mut Vec<Out>) {
-        out.push(Out::Reclaimed { count: kept.len() });
+    /// The server says that somebody else may hold these.
+    pub fn on_lost(&mut self, now: Moment, lost: &[RequestId], out: &mut Vec<Out>) {
         let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
         let told: Vec<ClientKey> = self
             .requests

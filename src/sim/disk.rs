@@ -39,7 +39,7 @@ impl Facts {
             Record::LeaseEnded { lease } => {
                 self.leases.remove(lease);
             }
-            Record::Bound { .. } => {}
+            Record::Bound { .. } | Record::Joined => {}
         }
     }
 
@@ -203,6 +203,7 @@ mod tests {
         Checkpoint {
             position: Position(position),
             members: DcSet::EMPTY,
+            joined: false,
             clock: Timestamp::ZERO,
             n: position,
             applied: VersionVector::default(),

@@ -8,16 +8,21 @@ mod client;
 mod clock;
 mod disk;
 mod failure;
+mod figures;
+#[cfg(test)]
+mod mutations;
 mod network;
 mod oracle;
 mod plan;
 mod queue;
 mod rng;
 mod run;
+mod scene;
 mod trace;
 mod world;
 
 pub use failure::{Failure, FailureKind, FaultKind, Outcome};
+pub use figures::{Figures, HAND_OFF_LIMIT, figures};
 pub use plan::Profile;
 pub use run::{SimOptions, run};
 pub use trace::TraceMode;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::causal_log::Wants;
 use crate::names::{DcId, LockName, Mode};
-use crate::replica::Event;
 use crate::replica::call::{Call, CallId, ClientKey, OnDisconnect, SessionId, Wait};
+use crate::replica::{Event, Notice};
 use crate::sim::client::{Client, HoldEnd, Manner, Order, Out, State, Timer};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Holder, HolderId};
@@ -98,6 +98,7 @@ impl World {
                     Holder { id: HolderId { client, key }, dc: self.clients[client].dc, wants, grant };
                 let begun = self.holders.begin(self.now, &holder);
                 self.blame(begun);
+                self.worst_wait = self.worst_wait.max(waited);
                 self.check_wait(client, key, waited);
                 self.at_home_since.remove(&holder.id);
             }
@@ -154,7 +155,8 @@ impl World {
         }
         self.with_client(client, |client, now, out| match said {
             Said::Reply { tag, reply } => client.on_reply(now, tag, reply, out),
-            Said::LeaseEnded(lease) => client.on_lease_ended(now, lease, out),
+            Said::Notice(Notice::LeaseEnded { lease }) => client.on_lease_ended(now, lease, out),
+            Said::Notice(Notice::LockLost { request, .. }) => client.on_lost(now, &[request], out),
         });
     }
 

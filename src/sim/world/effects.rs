@@ -1,9 +1,10 @@
 //! Effects of a node: performed at once, in order, each judged by the oracle on its way.
 
 use crate::causal_log::{Entry, Op};
+use crate::names::Position;
 use crate::names::{DcId, LockName};
 use crate::replica::call::{CallId, Reply, SessionId};
-use crate::replica::{Effect, Notice, Position, Record};
+use crate::replica::{Effect, Record};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Asked;
 use crate::sim::world::nodes::OPERATOR;
@@ -24,9 +25,8 @@ impl World {
                 }
                 Effect::Reply { call, reply } => self.on_effect_reply(dc, call, reply),
                 Effect::Notify { session, notice } => {
-                    let Notice::LeaseEnded { lease } = notice;
-                    self.trace.mix(lease.get());
-                    self.tell(session, Said::LeaseEnded(lease));
+                    self.trace.mix(session.0);
+                    self.tell(session, Said::Notice(notice));
                 }
                 Effect::CloseLink { peer, violation } => {
                     self.fail(FailureKind::Violation, format!("{dc} accuses {peer}: {violation}"));
@@ -43,7 +43,7 @@ impl World {
             Record::LeaseEnded { lease } => {
                 self.nodes[dc.index()].promises.on_lease_ended(*lease, position);
             }
-            Record::LeaseOpened(_) | Record::Bound { .. } => {}
+            Record::LeaseOpened(_) | Record::Bound { .. } | Record::Joined => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {
             let what = format!("{dc} persists position {}, due is {}", position.0, due.0);

@@ -17,6 +17,7 @@ impl World {
             return self.fail(FailureKind::Contract, what);
         }
         self.tally.messages += 1;
+        self.entry_messages += u64::from(matches!(message, Message::Entries(_)));
         let message = if self.plan.net.encoded { self.through_codec(message) } else { message };
         match self.network.send(self.now, from, to, message, &mut self.chance.net) {
             Sent::Arrives { at, conn, message } => {

@@ -14,13 +14,14 @@ mod nodes;
 mod show;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub(super) use clients::Driver;
 pub(super) use nodes::Node;
 
-use crate::names::{DcId, DcSet, LeaseId, LockName};
+use crate::names::{DcId, DcSet, LockName};
 use crate::replica::call::{Call, CallId, Reply, SessionId};
-use crate::replica::{Event, Message};
+use crate::replica::{Event, Message, Notice};
 use crate::sim::client::{Client, Out, Timer};
 use crate::sim::failure::{FailureKind, FaultKind, Outcome};
 use crate::sim::network::{ConnId, Network};
@@ -124,7 +125,7 @@ pub(super) enum Action {
 #[derive(Debug)]
 pub(super) enum Said {
     Reply { tag: u64, reply: Reply },
-    LeaseEnded(LeaseId),
+    Notice(Notice),
 }
 
 /// A session as the world knows it.
@@ -155,7 +156,6 @@ struct Chance {
     fault: Rng,
 }
 
-#[derive(Debug)]
 pub(super) struct World {
     pub plan: Plan,
     pub now: Moment,
@@ -176,6 +176,10 @@ pub(super) struct World {
     chance: Chance,
     pub trace: Trace,
     pub tally: Outcome,
+    /// The longest that a request waited that was granted.
+    pub worst_wait: Duration,
+    /// Messages between datacenters that carried entries.
+    pub entry_messages: u64,
     broken: Option<Broken>,
     out: Vec<Out>,
 }
@@ -219,6 +223,8 @@ impl World {
             },
             trace: Trace::new(trace),
             tally: Outcome::default(),
+            worst_wait: Duration::ZERO,
+            entry_messages: 0,
             broken: None,
             out: Vec::new(),
             plan,

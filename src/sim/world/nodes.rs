@@ -19,7 +19,6 @@ pub(super) const OPERATOR: SessionId = SessionId(u64::MAX);
 pub(crate) type Tweak = Option<crate::sim::MutationOfRun>;
 
 /// One datacenter's machine.
-#[derive(Debug)]
 pub(crate) struct Node {
     pub dc: DcId,
     config: ReplicaConfig,

@@ -1,0 +1,103 @@
+//! A world without chance, for stories and figures: three datacenters with round trips of 80, 150 and 220 ms,
+//! no faults and no clients but those that the story brings. The oracle watches as in any run.
+
+use std::time::Duration;
+
+use crate::causal_log::Wants;
+use crate::names::{DcId, FencingToken, LockName, Mode};
+use crate::replica::call::{ClientKey, Wait};
+use crate::sim::client::{Order, State};
+use crate::sim::plan::{Plan, Profile};
+use crate::sim::queue::Moment;
+use crate::sim::trace::TraceMode;
+use crate::sim::world::{Driver, World};
+
+pub(super) struct Scene {
+    pub world: World,
+}
+
+pub(super) fn dc(id: u8) -> DcId {
+    DcId::new(id).expect("scenes have three datacenters")
+}
+
+/// All of these locks in one mode.
+pub(super) fn wants(locks: &[&str], mode: Mode) -> Wants {
+    let name = |lock: &&str| LockName::try_from(*lock).expect("scenes name locks as they should");
+    Wants::all(locks.iter().map(|lock| (name(lock), mode)).collect()).expect("scenes want some locks")
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        Scene::with(|_| {})
+    }
+
+    /// As [`Scene::new`], with another plan.
+    pub fn with(change: impl FnOnce(&mut Plan)) -> Scene {
+        let mut plan = Plan::new(Profile::Quiet, 1, 3_600);
+        change(&mut plan);
+        let mut scene = Scene { world: World::new(1, plan, TraceMode::Last(80), None) };
+        // Links come up, datacenters hear of each other.
+        scene.run_ms(2_000);
+        scene
+    }
+
+    pub fn now(&self) -> Moment {
+        self.world.now
+    }
+
+    /// # Panics
+    /// When a promise is broken.
+    pub fn run(&mut self, time: Duration) {
+        self.world.run_until(self.world.now + time);
+        if let Some(broken) = self.world.broken() {
+            panic!("{:?}: {}\n{}", broken.kind, broken.what, self.world.trace.text());
+        }
+    }
+
+    pub fn run_ms(&mut self, millis: u64) {
+        self.run(Duration::from_millis(millis));
+    }
+
+    /// A client that does only what it is told, connected and with a lease.
+    pub fn client(&mut self, dc: DcId) -> usize {
+        let client = self.world.spawn_client(dc, Driver::Manual);
+        self.run_ms(5);
+        client
+    }
+
+    /// A client that wants the same over and over, holding it for a while each time.
+    pub fn repeater(&mut self, dc: DcId, wants: Wants, hold: Duration) -> usize {
+        let order = Order { wants, wait: Wait::Forever, hold: Some(hold) };
+        self.world.spawn_client(dc, Driver::Repeat(order))
+    }
+
+    /// Asks, and holds until told otherwise.
+    pub fn acquire(&mut self, client: usize, wants: Wants) -> ClientKey {
+        let order = Order { wants, wait: Wait::Forever, hold: None };
+        self.world.with_client(client, |client, now, out| client.acquire(now, order, out))
+    }
+
+    pub fn release(&mut self, client: usize, key: ClientKey) {
+        self.world.with_client(client, |client, _, out| client.end(key, out));
+    }
+
+    /// The token, while it is held.
+    pub fn token(&self, client: usize, key: ClientKey) -> Option<FencingToken> {
+        match self.world.client(client).requests().get(&key)?.state {
+            State::Held { token, .. } => Some(token),
+            State::Waiting | State::Ending { .. } => None,
+        }
+    }
+
+    /// Runs until the request is granted. Returns how long that took from now; `None` if longer than `bound`.
+    pub fn granted_within(&mut self, client: usize, key: ClientKey, bound: Duration) -> Option<Duration> {
+        let begun = self.now();
+        while self.token(client, key).is_none() {
+            if self.now().since(begun) >= bound {
+                return None;
+            }
+            self.run(Duration::from_micros(100));
+        }
+        Some(self.now().since(begun))
+    }
+}
