@@ -137,11 +137,14 @@ impl Locks {
     }
 
     /// Allows or forbids; what was held up by it is looked at again.
-    pub fn permit(&mut self, permissions: Permissions) {
+    pub fn permit(&mut self, permissions: Permissions, now: Instant) {
         if self.permissions == permissions {
             return;
         }
         self.permissions = permissions;
+        if permissions.append {
+            self.withdraw_orphans(now);
+        }
         self.mark_all();
     }
 

@@ -164,12 +164,17 @@ impl Locks {
         }
     }
 
+    /// Withdraws own requests of before a restart. They leave the table before anything is served: parts are
+    /// never handed to oneself.
+    pub(super) fn withdraw_orphans(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.orphans) {
+            self.apply_withdraw(id, now);
+            self.output.withdraws.push(Op::Withdraw { id });
+        }
+    }
+
     /// The operations of a step, in the order of an entry: what leaves, what moves, what is asked.
     pub fn take_ops(&mut self) -> Vec<Op> {
-        if self.permissions.append {
-            let orphans = std::mem::take(&mut self.orphans);
-            self.output.withdraws.extend(orphans.into_iter().map(|id| Op::Withdraw { id }));
-        }
         let mut ops = std::mem::take(&mut self.output.withdraws);
         let mut transfers = std::mem::take(&mut self.output.transfers);
         transfers.sort_by_key(|(to, _)| *to);

@@ -49,10 +49,8 @@ impl Replica {
             self.report(Report::PhaseChanged(phase));
         }
         let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly);
-        self.locks.permit(Permissions {
-            grant: phase == Phase::Serving,
-            append: writable && !self.life.clock_skew,
-        });
+        let append = writable && !self.life.clock_skew;
+        self.locks.permit(Permissions { grant: phase == Phase::Serving, append }, self.now.mono);
     }
 
     /// `peer` has our entries up to `seq`.
