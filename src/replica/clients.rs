@@ -150,8 +150,10 @@ impl Replica {
     }
 
     fn on_cancel(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
-        self.cancel_early(call, lease, target);
-        let found = self.authorise(lease, proof, call).and_then(|lease| self.find_target(lease, target));
+        let found = self.authorise(lease, proof, call).and_then(|row| {
+            // Keys start in order: one that never started says nothing of those before it.
+            if self.cancel_early(call, lease, target) { Ok(None) } else { self.find_target(row, target) }
+        });
         match found {
             Ok(Some(request)) => {
                 if self.locks.get(request).is_held() {
@@ -167,20 +169,18 @@ impl Replica {
         }
     }
 
-    /// An acquire that has not started yet is cancelled by its key, on its own session.
-    fn cancel_early(&mut self, call: CallId, lease: LeaseId, target: Target) {
-        let Target::Key(key) = target else { return };
+    /// An acquire that has not started yet is cancelled by its key, on its own session. Whether there was one.
+    fn cancel_early(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
+        let Target::Key(key) = target else { return false };
         let is_it = |(other, acquire): &(CallId, Acquire)| {
             other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
         };
-        if let Some(index) = self.early.iter().position(is_it) {
+        let before = self.early.len();
+        while let Some(index) = self.early.iter().position(is_it) {
             let (cancelled, _) = self.early.remove(index);
             self.refuse(cancelled, Refusal::Cancelled);
-            if let Some(lease) = self.leases.find(lease) {
-                let row = self.leases.get_mut(lease);
-                row.last_key = row.last_key.max(Some(key));
-            }
         }
+        self.early.len() < before
     }
 
     /// The request that a client means; `None` when it is over, so that ending it again succeeds.

@@ -181,7 +181,6 @@ impl Replica {
         self.tickets.set(request, Ticket { key: reclaim.key, ..Ticket::default() });
         let lease = self.leases.get_mut(index);
         lease.requests.insert(request);
-        lease.last_key = lease.last_key.max(reclaim.key);
         if let Some(key) = reclaim.key {
             lease.keys.insert(key, request);
         }
