@@ -4,6 +4,7 @@
 pub mod api;
 pub mod causal_log;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod crdt;
 pub mod deadlines;

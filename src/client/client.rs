@@ -1,0 +1,125 @@
+//! The handle that callers have.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::config::ClientConfig;
+use super::connection::Dialled;
+use super::driver::{Alarm, Current, Driver};
+use super::error::{AcquireError, ClientError};
+use super::guard::LockGuard;
+use super::hub::Hub;
+use super::request::AcquireRequest;
+use super::session::{Ending, Session, Settings};
+
+/// A client of one datacenter. Cheap to clone; clones share one connection and one lease.
+///
+/// It ends when [`Client::close`] is called, or when the last clone and guard are gone; then its task gives the
+/// lease back and ends by itself, as far as the runtime lets it.
+#[derive(Clone)]
+pub struct Client {
+    pub(super) handle: Arc<Handle>,
+}
+
+/// What clones and guards share.
+pub(super) struct Handle {
+    pub hub: Arc<Hub>,
+    pub current: Arc<Current>,
+    pub connect_timeout: Duration,
+    driver: Mutex<Option<JoinHandle<Ending>>>,
+}
+
+impl Client {
+    /// Connects and opens a lease. Every endpoint is tried once; later, while the client lives, again and again.
+    ///
+    /// Has to be called on a tokio runtime with IO and time; the client lives on it.
+    pub async fn connect(config: ClientConfig) -> Result<Client, ClientError> {
+        config.check()?;
+        let endpoints = config.endpoints.iter().map(|name| Dialled::new(name, &config));
+        let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
+        let session = Session::new(Settings {
+            ttl: config.ttl,
+            on_disconnect: config.on_disconnect.into(),
+            name: config.name,
+            connect_timeout: config.connect_timeout,
+            endpoints: endpoints.len(),
+        });
+        let hub = Arc::new(Hub::new(session));
+        let current = Arc::new(Current::default());
+        let (tell, opened) = oneshot::channel();
+        let driver = Driver {
+            hub: Arc::clone(&hub),
+            endpoints,
+            current: Arc::clone(&current),
+            opened: Some(tell),
+            alarm: Alarm::new(),
+        };
+        let driver = Mutex::new(Some(tokio::spawn(driver.run())));
+        let connect_timeout = config.connect_timeout;
+        // From here on, dropping this future closes the session.
+        let handle = Arc::new(Handle { hub, current, connect_timeout, driver });
+        opened.await.unwrap_or(Err(ClientError::Closed))?;
+        Ok(Client { handle })
+    }
+
+    /// Acquires all the locks of a request, or none. Dropping the future gives the request up: if it was granted
+    /// unseen, it is released.
+    ///
+    /// A connection that breaks meanwhile is none of the caller's business: the request keeps its place in the
+    /// queues of the server for as long as the lease lives.
+    pub async fn acquire(&self, request: AcquireRequest) -> Result<LockGuard, AcquireError> {
+        let (number, outcome) = self.handle.hub.acquire(request)?;
+        let waiting = Waiting { handle: Arc::clone(&self.handle), number: Some(number) };
+        let grant = outcome.await.unwrap_or(Err(AcquireError::Closed))?;
+        Ok(LockGuard::new(waiting.into_handle(), number, grant))
+    }
+
+    /// Releases everything, gives the lease back and ends the client, also for its clones. Guards that are left
+    /// see their locks as lost.
+    pub async fn close(self) -> Result<(), ClientError> {
+        self.handle.hub.close();
+        let driver = self.handle.driver.lock().expect("nothing panics while it holds this").take();
+        match driver.ok_or(ClientError::Closed)?.await {
+            Ok(Ending::Confirmed) => Ok(()),
+            Ok(Ending::NotConfirmed) => Err(ClientError::NotConfirmed(self.handle.connect_timeout)),
+            Err(_) => Err(ClientError::Closed),
+        }
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.hub.close();
+    }
+}
+
+/// An acquire whose future has not seen its end.
+struct Waiting {
+    handle: Arc<Handle>,
+    number: Option<u64>,
+}
+
+impl Waiting {
+    /// It is granted, and somebody else looks after it now.
+    fn into_handle(mut self) -> Arc<Handle> {
+        self.number = None;
+        Arc::clone(&self.handle)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.handle.hub.abandon(number);
+        }
+    }
+}

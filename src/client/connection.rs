@@ -1,0 +1,141 @@
+//! Connections: TCP, TLS, HTTP/2, one stream.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_stream::Stream;
+use tonic::Streaming;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use super::config::{ClientConfig, ClientTls};
+use super::error::{ClientError, LinkError};
+use super::hub::Outgoing;
+use crate::proto::ServerMessage;
+use crate::proto::locks_client::LocksClient;
+
+/// Largest answer: a reclaim of very many locks, or a page of long names.
+const MAX_MESSAGE: usize = 64 << 20;
+/// HTTP/2 windows: enough for answers that fill a loopback or a network of one site.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Most answers taken in one go.
+const BATCH: usize = 256;
+
+/// Where one endpoint is, and how to talk to it.
+#[derive(Clone, Debug)]
+pub(super) struct Dialled {
+    pub name: String,
+    endpoint: Endpoint,
+    timeout: Duration,
+}
+
+impl Dialled {
+    /// Checks the endpoint's name and the certificates; connects nowhere yet.
+    pub(super) fn new(name: &str, config: &ClientConfig) -> Result<Dialled, ClientError> {
+        let host = host_of(name).ok_or_else(|| {
+            ClientError::Config(format!(
+                "`endpoints`: `{name}` is not HOST:PORT, ADDRESS:PORT or [IPV6]:PORT"
+            ))
+        })?;
+        let bad_name = |error: &dyn std::fmt::Display| {
+            ClientError::Config(format!("`endpoints`: `{name}` cannot be used: {error}"))
+        };
+        let endpoint = Endpoint::from_shared(format!("https://{name}"))
+            .map_err(|error| bad_name(&error))?
+            .connect_timeout(config.connect_timeout)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .tls_config(tls(&config.tls, host))
+            .map_err(|error| ClientError::Tls(LinkError::Transport(error).to_string()))?;
+        Ok(Dialled { name: name.to_owned(), endpoint, timeout: config.connect_timeout })
+    }
+
+    /// A channel on which calls can be made.
+    pub(super) async fn dial(&self) -> Result<LocksClient<Channel>, LinkError> {
+        let channel = timeout(self.timeout, self.endpoint.connect()).await;
+        let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(LinkError::Transport)?;
+        Ok(LocksClient::new(channel).max_decoding_message_size(MAX_MESSAGE))
+    }
+
+    /// Opens the stream. A server that does not want this client says so here, or in the first answer.
+    pub(super) async fn open(
+        &self,
+        mut client: LocksClient<Channel>,
+        outgoing: Outgoing,
+    ) -> Result<Answers, LinkError> {
+        let answers = timeout(self.timeout, client.session(outgoing)).await;
+        let answers = answers.map_err(|_| LinkError::Silent(self.timeout))?;
+        let answers = answers.map_err(|status| LinkError::Stream(Box::new(status)))?;
+        Ok(Answers { stream: answers.into_inner(), end: None })
+    }
+}
+
+fn tls(tls: &ClientTls, host: &str) -> ClientTlsConfig {
+    ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&tls.ca_pem))
+        .identity(Identity::from_pem(&tls.cert_pem, &tls.key_pem))
+        .domain_name(host)
+}
+
+/// The host that the server's certificate has to name.
+fn host_of(endpoint: &str) -> Option<&str> {
+    let (host, port) = endpoint.rsplit_once(':')?;
+    port.parse::<u16>().ok().filter(|port| *port > 0)?;
+    match host.strip_prefix('[') {
+        Some(host) => host.strip_suffix(']'),
+        None => Some(host).filter(|host| !host.is_empty() && !host.contains([':', '/', '@'])),
+    }
+}
+
+/// What the server says on a stream.
+pub(super) struct Answers {
+    stream: Streaming<ServerMessage>,
+    /// Why nothing follows the messages that were taken last.
+    end: Option<LinkError>,
+}
+
+impl Answers {
+    /// Waits for messages and takes all that are there. Loses nothing when it is not polled to its end.
+    pub(super) async fn next(&mut self, messages: &mut Vec<ServerMessage>) -> Result<(), LinkError> {
+        poll_fn(|cx| {
+            while messages.len() < BATCH && self.end.is_none() {
+                match Pin::new(&mut self.stream).poll_next(cx) {
+                    Poll::Ready(Some(Ok(message))) => messages.push(message),
+                    Poll::Ready(Some(Err(status))) => self.end = Some(LinkError::Stream(Box::new(status))),
+                    Poll::Ready(None) => self.end = Some(LinkError::Ended),
+                    Poll::Pending if messages.is_empty() => return Poll::Pending,
+                    Poll::Pending => break,
+                }
+            }
+            match self.end.take() {
+                Some(end) if messages.is_empty() => Poll::Ready(Err(end)),
+                end => {
+                    self.end = end;
+                    Poll::Ready(Ok(()))
+                }
+            }
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_name_a_host_and_a_port() {
+        assert_eq!(host_of("locks.example:7400"), Some("locks.example"));
+        assert_eq!(host_of("127.0.0.1:7400"), Some("127.0.0.1"));
+        assert_eq!(host_of("[::1]:7400"), Some("::1"));
+        for wrong in
+            ["", "host", "host:", ":7400", "host:0", "host:99999", "::1:7400", "https://host:7400", "a@b:1"]
+        {
+            assert_eq!(host_of(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What can go wrong, as a caller sees it.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use prost::Message;
+
+use crate::proto::{self, LockDescription, Reason};
+
+/// Why a client could not do something other than acquire.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nothing was sent.
+    #[error("the client is not configured right: {0}")]
+    Config(String),
+    #[error("{}: {source}", file.display())]
+    TlsFile { file: PathBuf, source: io::Error },
+    /// Nothing was sent.
+    #[error("the certificates cannot be used: {0}")]
+    Tls(String),
+    /// No endpoint answered; this is what the last one tried did.
+    #[error("{endpoint} cannot be reached: {source}")]
+    Unreachable { endpoint: String, source: LinkError },
+    /// The server said no and changed nothing.
+    #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
+    Refused(Reason, String),
+    #[error("the locks were lost before they were released: {0}")]
+    LeaseLost(#[from] LostReason),
+    /// [`Client::close`](super::Client::close) was called, or the runtime that the client lived on has ended.
+    #[error("the client is closed")]
+    Closed,
+    /// The lease could not be closed in time. It ends by itself, at the latest when its time to live is over.
+    #[error("the server did not confirm that the lease is closed within {0:?}; it ends by itself")]
+    NotConfirmed(Duration),
+}
+
+/// Why locks were not acquired. Whatever it says, the caller holds nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// `locks` says who was in the way, lock by lock: as many as fit an answer, none if the answer was lost.
+    #[error("not granted in time")]
+    TimedOut { locks: Vec<LockDescription> },
+    /// [`Wait::Try`](super::Wait::Try): not free in this datacenter at this moment.
+    #[error("not free at this moment")]
+    NotFree,
+    /// The request had been waiting under a lease that ended. The next acquire opens another.
+    #[error("the lease was lost while the request waited: {0}")]
+    LeaseLost(LostReason),
+    #[error("the server shuts down: acquire at another endpoint, or after its restart")]
+    Draining,
+    /// A limit of the server is reached.
+    #[error("the server is full: {message}; try again in {retry_after:?}")]
+    Exhausted { message: String, retry_after: Duration },
+    /// The server said no, because of what was asked.
+    #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
+    Refused(Reason, String),
+    /// The wait is over and no endpoint answered for at least `connect_timeout` after it. Should the request
+    /// have been granted unseen, it is released when a server is reached, or with the end of the lease.
+    #[error("no endpoint answered in time")]
+    Unreachable,
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// Why locks are no longer held although nobody released them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The lease was not renewed in time. Told [`lease_margin`](super::lease_margin) before it can end elsewhere.
+    #[error("the lease could not be renewed in time")]
+    Expired,
+    /// The server ended the lease.
+    #[error("the server ended the lease")]
+    LeaseEnded,
+    /// The connection broke, and the lease was opened to end with it.
+    #[error("the connection broke, and the lease ends with it")]
+    Disconnected,
+    /// After a restart of the server the locks turned out to be somebody else's.
+    #[error("after its restart the server could not give the locks back")]
+    NotReclaimed,
+    #[error("the client was closed")]
+    Closed,
+    /// Not lost at all: the guard was released or dropped, and nothing more will be told.
+    #[error("the locks were released")]
+    Released,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    #[error("{}", causes(.0))]
+    Transport(#[source] tonic::transport::Error),
+    #[error("{}", .0.message())]
+    Stream(#[source] Box<tonic::Status>),
+    #[error("no answer within {0:?}")]
+    Silent(Duration),
+    #[error("the server closed the stream")]
+    Ended,
+}
+
+/// An error with all its causes: gRPC's own text is just "transport error".
+fn causes(error: &dyn Error) -> String {
+    let mut text = String::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            text = if text.is_empty() { said } else { format!("{text}: {said}") };
+        }
+        cause = error.source();
+    }
+    if text.is_empty() { error.to_string() } else { text }
+}
+
+/// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
+const ERROR_METADATA: &str = "geolock-error-bin";
+
+/// What a unary call that failed means.
+pub(super) fn of_status(endpoint: &str, status: tonic::Status) -> ClientError {
+    let detail = status.metadata().get_bin(ERROR_METADATA).and_then(|value| value.to_bytes().ok());
+    match detail.and_then(|bytes| proto::Error::decode(bytes).ok()) {
+        Some(error) => ClientError::Refused(error.reason(), error.message),
+        None => ClientError::Unreachable {
+            endpoint: endpoint.to_owned(),
+            source: LinkError::Stream(Box::new(status)),
+        },
+    }
+}
+
+/// What a refused acquire means.
+pub(super) fn of_refusal(error: proto::Error) -> AcquireError {
+    match error.reason() {
+        Reason::TimedOut => AcquireError::TimedOut { locks: error.locks },
+        Reason::NotFree => AcquireError::NotFree,
+        Reason::Draining => AcquireError::Draining,
+        Reason::ResourceExhausted => AcquireError::Exhausted {
+            message: error.message,
+            retry_after: Duration::from_millis(error.retry_after_ms),
+        },
+        reason => AcquireError::Refused(reason, error.message),
+    }
+}

@@ -1,0 +1,288 @@
+//! Where callers and the driver meet: the session behind a mutex, and who waits for what.
+//!
+//! A caller hands its wish to the session itself, in its own task, and wakes the writer of the stream: no hop over
+//! the driver on the way out. On the way back the driver hands in all messages that are there under one lock and
+//! tells the callers afterwards. The mutex is held for the microsecond or less that a step of the session takes,
+//! and never over an await. Because cancelling is such a step too, dropping a future or a guard needs no task and
+//! cannot fail.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+use rustc_hash::FxHashMap;
+use tokio::sync::{Notify, oneshot};
+
+use super::clock;
+use super::error::{AcquireError, ClientError, LostReason};
+use super::request::AcquireRequest;
+use super::session::{Ending, Grant, Output, Releasing, Session, Why};
+use crate::proto::{ClientMessage, ServerMessage};
+use crate::time::Instant;
+
+/// See the top of this file.
+pub(super) struct Hub {
+    state: Mutex<State>,
+    /// The driver has something to look at.
+    news: Notify,
+}
+
+struct State {
+    session: Session,
+    /// Who waits for what, by the number of a request.
+    acquiring: FxHashMap<u64, oneshot::Sender<Result<Grant, AcquireError>>>,
+    releasing: FxHashMap<u64, oneshot::Sender<Result<(), ClientError>>>,
+    watching: FxHashMap<u64, Vec<oneshot::Sender<LostReason>>>,
+    /// The current stream; another number than before after every reconnect.
+    stream: u64,
+    /// Wakes its writer.
+    writer: Option<Waker>,
+}
+
+/// What a step of the session came to, for the driver.
+pub(super) struct Turn {
+    pub deadline: Instant,
+    pub leave: Option<Why>,
+    pub lease: Option<Result<(), ClientError>>,
+    pub ending: Option<Ending>,
+}
+
+/// What `lost()` waits for.
+pub(super) enum Watch {
+    Over(LostReason),
+    Waiting(oneshot::Receiver<LostReason>),
+}
+
+impl Hub {
+    pub(super) fn new(session: Session) -> Hub {
+        let state = State {
+            session,
+            acquiring: FxHashMap::default(),
+            releasing: FxHashMap::default(),
+            watching: FxHashMap::default(),
+            stream: 0,
+            writer: None,
+        };
+        Hub { state: Mutex::new(state), news: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no step of a session panics")
+    }
+
+    /// Does something in a caller's task, and wakes whom it concerns.
+    fn step<R>(&self, step: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let result = step(&mut state);
+        let writer = state.writer_to_wake();
+        let news = !state.session.is_ready() || state.session.has_outputs();
+        drop(state);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+        if news {
+            self.news.notify_one();
+        }
+        result
+    }
+
+    pub(super) fn acquire(
+        &self,
+        request: AcquireRequest,
+    ) -> Result<(u64, oneshot::Receiver<Result<Grant, AcquireError>>), AcquireError> {
+        let (tell, outcome) = oneshot::channel();
+        self.step(|state| {
+            let number = state.session.acquire(clock::now(), request)?;
+            state.acquiring.insert(number, tell);
+            Ok((number, outcome))
+        })
+    }
+
+    /// The future that wanted it is gone.
+    pub(super) fn abandon(&self, number: u64) {
+        self.step(|state| {
+            state.acquiring.remove(&number);
+            state.session.abandon(number);
+        });
+    }
+
+    /// The outcome, or what will tell it.
+    pub(super) fn release(
+        &self,
+        number: u64,
+    ) -> Result<oneshot::Receiver<Result<(), ClientError>>, Result<(), ClientError>> {
+        self.step(|state| {
+            state.watching.remove(&number);
+            match state.session.release(number) {
+                Releasing::OnItsWay => {
+                    let (tell, outcome) = oneshot::channel();
+                    state.releasing.insert(number, tell);
+                    Ok(outcome)
+                }
+                Releasing::Over(outcome) => Err(outcome),
+            }
+        })
+    }
+
+    /// The guard was dropped.
+    pub(super) fn drop_guard(&self, number: u64) {
+        self.step(|state| {
+            state.watching.remove(&number);
+            state.session.abandon(number);
+        });
+    }
+
+    pub(super) fn lost(&self, number: u64) -> Option<LostReason> {
+        self.lock().session.lost(clock::now(), number)
+    }
+
+    pub(super) fn watch(&self, number: u64) -> Watch {
+        let mut state = self.lock();
+        match state.session.lost(clock::now(), number) {
+            Some(reason) => Watch::Over(reason),
+            None => {
+                let (tell, reason) = oneshot::channel();
+                let watching = state.watching.entry(number).or_default();
+                // Futures that were dropped do not pile up.
+                watching.retain(|watch| !watch.is_closed());
+                watching.push(tell);
+                Watch::Waiting(reason)
+            }
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.step(|state| state.session.close(clock::now()));
+        self.news.notify_one();
+    }
+
+    // For the driver.
+
+    /// Until a caller did something that the driver has to look at.
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// There is a stream: what is to be sent on it, as long as it is the current one.
+    pub(super) fn connected(self: &Arc<Hub>) -> Outgoing {
+        let mut state = self.lock();
+        state.session.connected(clock::now());
+        state.stream += 1;
+        state.writer = None;
+        Outgoing { hub: Arc::clone(self), stream: state.stream, taken: VecDeque::new() }
+    }
+
+    pub(super) fn disconnected(&self) {
+        self.step(|state| {
+            state.stream += 1;
+            state.session.disconnected(clock::now());
+        });
+    }
+
+    /// Time has passed, and messages came.
+    pub(super) fn turn(&self, messages: &mut Vec<ServerMessage>) -> Turn {
+        let now = clock::now();
+        let mut state = self.lock();
+        state.session.on_time(now);
+        for message in messages.drain(..) {
+            state.session.on_message(now, message);
+        }
+        let mut turn = Turn { deadline: Instant::FAR_FUTURE, leave: None, lease: None, ending: None };
+        let tellings = state.tell(&mut turn);
+        turn.deadline = state.session.next_deadline();
+        turn.ending = state.session.ending();
+        let writer = state.writer_to_wake();
+        drop(state);
+        tellings.into_iter().for_each(Telling::tell);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+        turn
+    }
+}
+
+/// Somebody who has to be told something, once nobody holds the lock.
+enum Telling {
+    Acquired(oneshot::Sender<Result<Grant, AcquireError>>, Result<Grant, AcquireError>),
+    Released(oneshot::Sender<Result<(), ClientError>>, Result<(), ClientError>),
+    Lost(oneshot::Sender<LostReason>, LostReason),
+}
+
+impl Telling {
+    fn tell(self) {
+        // Whoever does not listen any more has said so to the session, or does not care.
+        match self {
+            Telling::Acquired(to, outcome) => drop(to.send(outcome)),
+            Telling::Released(to, outcome) => drop(to.send(outcome)),
+            Telling::Lost(to, reason) => drop(to.send(reason)),
+        }
+    }
+}
+
+impl State {
+    fn writer_to_wake(&mut self) -> Option<Waker> {
+        if self.session.has_messages() { self.writer.take() } else { None }
+    }
+
+    fn tell(&mut self, turn: &mut Turn) -> Vec<Telling> {
+        let mut outputs = Vec::new();
+        self.session.take_outputs(&mut outputs);
+        let mut tellings = Vec::with_capacity(outputs.len());
+        for output in outputs {
+            match output {
+                Output::Acquired { number, outcome } => {
+                    let to = self.acquiring.remove(&number);
+                    tellings.extend(to.map(|to| Telling::Acquired(to, outcome)));
+                }
+                Output::Released { number, outcome } => {
+                    let to = self.releasing.remove(&number);
+                    tellings.extend(to.map(|to| Telling::Released(to, outcome)));
+                }
+                Output::Lost { number, reason } => {
+                    let all = self.watching.remove(&number).unwrap_or_default();
+                    tellings.extend(all.into_iter().map(|to| Telling::Lost(to, reason)));
+                }
+                Output::LeaseOpened => turn.lease = Some(Ok(())),
+                Output::LeaseRefused(reason, message) => {
+                    turn.lease = Some(Err(ClientError::Refused(reason, message)));
+                }
+                Output::Reconnect(why) => turn.leave = Some(why),
+            }
+        }
+        tellings
+    }
+}
+
+/// What the session wants to send on one stream. gRPC polls it and packs what is there into as few frames as fit.
+pub(super) struct Outgoing {
+    hub: Arc<Hub>,
+    stream: u64,
+    /// Out of the session, not yet out of here.
+    taken: VecDeque<ClientMessage>,
+}
+
+impl tokio_stream::Stream for Outgoing {
+    type Item = ClientMessage;
+
+    fn poll_next(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ClientMessage>> {
+        let this = self.get_mut();
+        if let Some(message) = this.taken.pop_front() {
+            return Poll::Ready(Some(message));
+        }
+        let mut state = this.hub.lock();
+        if state.stream != this.stream {
+            return Poll::Ready(None);
+        }
+        state.session.take_messages(&mut this.taken);
+        match this.taken.pop_front() {
+            Some(message) => Poll::Ready(Some(message)),
+            None => {
+                match &mut state.writer {
+                    Some(writer) => writer.clone_from(cx.waker()),
+                    none => *none = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Pure. How long the client may count on its lease.
+//!
+//! The server counts a time to live from when it *hears* a renewal; the client counts it from before it *sends*
+//! the renewal, and only once that was answered. So, whatever the network does, the client's lease ends first,
+//! by at least the time that the message travelled. On top comes a margin for what that does not cover: clocks
+//! that run at slightly different rates, a timer that fires late, and the time that a holder needs to stop.
+//!
+//! ```text
+//! client   send ------------------------------------ expires |margin| ------
+//! server        hears ----------------------------------------------- ends
+//! ```
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// How long before the end of a lease of that time to live its locks are called lost: a tenth of it.
+pub fn lease_margin(ttl: Duration) -> Duration {
+    ttl / 10
+}
+
+/// The time of one lease. See the top of this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeaseClock {
+    ttl: Duration,
+    /// When the last renewal that was answered was sent.
+    renewed: Instant,
+    /// When the renewal that is on its way was sent.
+    sent: Option<Instant>,
+}
+
+impl LeaseClock {
+    /// A lease whose opening was sent then and is answered now.
+    pub(super) fn opened(ttl: Duration, sent: Instant) -> LeaseClock {
+        LeaseClock { ttl, renewed: sent, sent: None }
+    }
+
+    /// A renewal is about to be sent.
+    pub(super) fn sending(&mut self, now: Instant) {
+        self.sent = Some(now);
+    }
+
+    /// The renewal that was sent last is answered. An answer to nothing changes nothing.
+    pub(super) fn answered(&mut self, ttl: Duration) {
+        if let Some(sent) = self.sent.take() {
+            self.ttl = ttl;
+            self.renewed = self.renewed.max(sent);
+        }
+    }
+
+    /// What was sent will not be answered: its stream is gone.
+    pub(super) fn unsent(&mut self) {
+        self.sent = None;
+    }
+
+    /// From then on the locks count as lost.
+    pub(super) fn expires(&self) -> Instant {
+        self.renewed + (self.ttl - lease_margin(self.ttl))
+    }
+
+    /// When to send the next renewal; `None` while one is on its way.
+    pub(super) fn renewal_due(&self) -> Option<Instant> {
+        self.sent.is_none().then(|| self.renewed + self.ttl / 3)
+    }
+
+    /// When a renewal that is on its way has taken so long that another connection is the better bet.
+    pub(super) fn renewal_overdue(&self) -> Option<Instant> {
+        self.sent.map(|sent| sent + self.ttl / 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(9);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn time_counts_from_before_the_send_and_only_when_answered() {
+        let mut clock = LeaseClock::opened(TTL, at(100));
+        assert_eq!(clock.expires(), at(109) - lease_margin(TTL));
+        assert_eq!(clock.renewal_due(), Some(at(103)));
+        clock.sending(at(103));
+        assert_eq!((clock.expires(), clock.renewal_due()), (at(109) - lease_margin(TTL), None));
+        clock.answered(TTL);
+        assert_eq!(clock.expires(), at(112) - lease_margin(TTL), "whenever the answer came");
+    }
+
+    #[test]
+    fn what_was_lost_with_its_stream_does_not_count() {
+        let mut clock = LeaseClock::opened(TTL, at(100));
+        clock.sending(at(103));
+        clock.unsent();
+        clock.answered(TTL);
+        assert_eq!(clock.expires(), at(109) - lease_margin(TTL));
+    }
+
+    #[test]
+    fn there_is_time_to_reconnect_between_an_unanswered_renewal_and_the_end() {
+        let mut clock = LeaseClock::opened(TTL, at(100));
+        clock.sending(clock.renewal_due().expect("none is on its way"));
+        let overdue = clock.renewal_overdue().expect("one is on its way");
+        assert!(overdue + TTL / 4 < clock.expires());
+    }
+}

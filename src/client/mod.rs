@@ -1,0 +1,74 @@
+//! Edge. The Rust client of geolock: acquire locks, hold guards, be told when they are lost.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls};
+//! use geolock::names::LockName;
+//!
+//! let tls = ClientTls::from_dir("tls/client")?;
+//! let client = Client::connect(ClientConfig::new(["127.0.0.1:7400"], tls)).await?;
+//! let guard = client.acquire(AcquireRequest::exclusive(LockName::try_from("orders")?)).await?;
+//! tokio::select! {
+//!     () = async { /* work, and hand guard.token() to what the lock protects */ } => guard.release().await?,
+//!     reason = guard.lost() => eprintln!("stop working: {reason}"),
+//! }
+//! client.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A client talks to one datacenter over one stream and holds all its locks under one lease. One task owns the
+//! stream: it renews the lease, reconnects, also to other endpoints, and reclaims the locks after a restart of the
+//! server. Callers see none of that, only its limits:
+//!
+//! - A lease that could not be renewed in time is lost with all its locks. [`LockGuard::lost`] tells so while the
+//!   locks are still the client's, [`lease_margin`] before the server can give them to somebody else. The next
+//!   acquire opens another lease.
+//! - *Unknown is not no*: an acquire whose connection breaks is asked again under its own key until its outcome is
+//!   known, or its lease is lost. When the caller gives up first (its wait is over and no server answers, or its
+//!   future is dropped), the client sees to it that nothing stays held.
+//!
+//! What [`Client::status`], [`Client::list_locks`] and [`Client::describe_lock`] return are the messages of the
+//! API themselves, described in `proto/geolock/v1/geolock.proto`.
+//!
+//! ```text
+//!  Client, LockGuard --acquire, release--> Hub( Session ) --Outgoing--> stream --> server
+//!        ^                                   ^   |  decides                          |
+//!        '---------------- outcomes ---------|---'                                   |
+//!                                            '--- Driver: connect, answers, time <---'
+//! ```
+//!
+//! | file | job |
+//! |---|---|
+//! | `client.rs`, `guard.rs`, `queries.rs` | what callers have |
+//! | `config.rs`, `request.rs`, `error.rs` | what goes in, what can go wrong |
+//! | `session/` | pure: every decision |
+//! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, what answers belong to |
+//! | `hub.rs` | where callers and driver meet |
+//! | `driver.rs` | the task |
+//! | `connection.rs`, `clock.rs` | sockets, time |
+
+mod client;
+mod clock;
+mod config;
+mod connection;
+mod driver;
+mod error;
+mod guard;
+mod hub;
+mod lease_clock;
+mod queries;
+mod request;
+mod session;
+mod tag;
+
+pub use client::Client;
+pub use config::{ClientConfig, ClientTls, OnDisconnect};
+pub use error::{AcquireError, ClientError, LinkError, LostReason};
+pub use guard::LockGuard;
+pub use lease_clock::lease_margin;
+pub use queries::{LockPage, Page};
+pub use request::{AcquireRequest, Wait};
+
+pub use crate::names::Mode;
+pub use crate::proto::{LockDescription, LockSummary, Reason, Snapshot, StatusResponse as Status};

@@ -1,0 +1,115 @@
+//! What the server says.
+
+use super::{Ending, Grant, Held, Lease, Life, Output, Request, Session, Stage};
+use crate::client::error::{AcquireError, LostReason};
+use crate::client::request::Wait;
+use crate::client::tag::Tag;
+use crate::names::{DcId, FencingToken, RequestId};
+use crate::proto::server_message::Answer;
+use crate::proto::{self, Reason, ServerMessage};
+use crate::time::Instant;
+
+impl Session {
+    /// A message came. What does not fit its call is ignored: the server may be newer, or the call given up.
+    pub(in crate::client) fn on_message(&mut self, now: Instant, message: ServerMessage) {
+        let ServerMessage { tag, answer: Some(answer) } = message else { return };
+        match (Tag::from_wire(tag), answer) {
+            (None, notice) if tag == 0 => self.on_notice(now, notice),
+            (Some(Tag::Acquire(number)), Answer::Acquired(granted)) => self.on_granted(number, granted),
+            (
+                Some(Tag::Release(number) | Tag::Cancel(number)),
+                Answer::Released(_) | Answer::Cancelled(_),
+            ) => {
+                self.on_given_back(number);
+            }
+            (Some(Tag::KeepAlive), Answer::KeptAlive(kept)) => self.on_kept_alive(&kept),
+            (Some(Tag::OpenLease), Answer::LeaseOpened(opened)) => self.on_lease_opened(now, opened),
+            (Some(Tag::AttachLease), Answer::LeaseAttached(attached)) => self.on_attached(now, &attached),
+            (Some(Tag::Reclaim(_)), Answer::Reclaimed(answer)) => self.on_reclaimed(now, &answer),
+            (Some(Tag::CloseLease), Answer::LeaseClosed(_)) => self.life = Life::Closed(Ending::Confirmed),
+            (Some(tag), Answer::Error(error)) => self.on_refused(now, tag, error),
+            _ => {}
+        }
+    }
+
+    fn on_notice(&mut self, now: Instant, notice: Answer) {
+        match notice {
+            Answer::LeaseEnded(ended) if ended.lease == self.lease_id() => {
+                self.lose_lease(now, LostReason::LeaseEnded);
+            }
+            Answer::LockLost(lost) if lost.lease == self.lease_id() => {
+                let lost = lost.request.and_then(request_id);
+                let is_it = |stage: &Stage| match stage {
+                    Stage::Held(held) | Stage::InDoubt(held) => Some(held.request) == lost,
+                    _ => false,
+                };
+                for number in self.by_key(is_it) {
+                    self.lose(number);
+                }
+            }
+            Answer::Draining(_) => {
+                self.move_on();
+            }
+            _ => {}
+        }
+    }
+
+    fn on_kept_alive(&mut self, kept: &proto::KeepAliveResponse) {
+        if let Lease::Open(lease) = &mut self.lease {
+            lease.clock.answered(std::time::Duration::from_millis(kept.ttl_ms));
+        }
+    }
+
+    fn on_granted(&mut self, number: u64, granted: proto::AcquireResponse) {
+        let Some(request) = self.requests.get_mut(&number) else { return };
+        let id = granted.request.and_then(request_id);
+        let token = FencingToken(granted.token);
+        match (&request.stage, id) {
+            (Stage::Asked, Some(id)) => {
+                self.drained = 0;
+                request.stage = Stage::Held(Held { request: id, token });
+                let snapshot = granted.snapshot.unwrap_or_default();
+                let grant = Grant { request: id, token, snapshot };
+                self.outputs.push(Output::Acquired { number, outcome: Ok(grant) });
+            }
+            (Stage::Asked, None) => {
+                self.abandon(number);
+                let message = "the server's grant names no datacenter that can exist".to_owned();
+                let outcome = Err(AcquireError::Refused(Reason::Malformed, message));
+                self.outputs.push(Output::Acquired { number, outcome });
+            }
+            (Stage::InDoubt(held), id) if id == Some(held.request) => request.stage = Stage::Held(*held),
+            (Stage::InDoubt(_), _) => {
+                // The locks were lost and are free: this is another grant, which nobody knows of or wants.
+                let unwanted = Request {
+                    key: request.key,
+                    locks: Vec::new(),
+                    label: String::new(),
+                    wait: Wait::Try,
+                    deadline: None,
+                    stage: Stage::Cancelling,
+                };
+                self.lose(number);
+                let number = self.number();
+                self.requests.insert(number, unwanted);
+                self.send_cancel(number);
+            }
+            // A release or a cancellation is on its way after it, or it is held and was asked for twice.
+            (Stage::Queued | Stage::Held(_) | Stage::Releasing | Stage::Cancelling | Stage::Lost(_), _) => {}
+        }
+    }
+
+    fn on_given_back(&mut self, number: u64) {
+        match self.requests.get(&number).map(|request| &request.stage) {
+            Some(Stage::Releasing) => self.finish(number, Ok(())),
+            Some(Stage::Cancelling) => self.forget(number),
+            _ => {}
+        }
+    }
+}
+
+/// `None` when no datacenter has such a number.
+fn request_id(id: proto::RequestId) -> Option<RequestId> {
+    let dc = u8::try_from(id.dc).ok().and_then(DcId::new)?;
+    Some(RequestId { dc, n: id.n })
+}

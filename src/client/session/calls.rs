@@ -1,0 +1,210 @@
+//! What callers want.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Ending, Lease, Life, Link, Output, Request, Session, Stage, Standing};
+use crate::client::error::{AcquireError, ClientError, LostReason};
+use crate::client::request::{AcquireRequest, Wait};
+use crate::client::tag::Tag;
+use crate::proto::client_message::Call;
+use crate::proto::{self, cancel_request, release_request};
+use crate::time::Instant;
+
+/// What became of a wish to release.
+#[derive(Debug)]
+pub(in crate::client) enum Releasing {
+    /// An [`Output::Released`] will tell.
+    OnItsWay,
+    Over(Result<(), ClientError>),
+}
+
+impl Session {
+    /// Wants locks. The number stands for the request from now on; an [`Output::Acquired`] will tell.
+    pub(in crate::client) fn acquire(
+        &mut self,
+        now: Instant,
+        request: AcquireRequest,
+    ) -> Result<u64, AcquireError> {
+        if self.life != Life::Running {
+            return Err(AcquireError::Closed);
+        }
+        let number = self.number();
+        let AcquireRequest { locks, wait, mut label } = request;
+        if label.is_empty() {
+            label.clone_from(&self.settings.name);
+        }
+        let deadline = match wait {
+            Wait::Try => Some(now),
+            Wait::AtMost(wait) => Some(now + wait),
+            Wait::Forever => None,
+        };
+        let request = Request { key: number, locks, label, wait, deadline, stage: Stage::Queued };
+        self.requests.insert(number, request);
+        if self.is_ready() {
+            self.ask(now, number);
+        } else {
+            self.watch_deadline(number);
+            self.lease_wanted = true;
+            self.open_if_wanted(now);
+        }
+        Ok(number)
+    }
+
+    /// The holder does not want it any more.
+    pub(in crate::client) fn release(&mut self, number: u64) -> Releasing {
+        let Some(request) = self.requests.get_mut(&number) else { return Releasing::Over(Ok(())) };
+        match request.stage {
+            Stage::Held(_) | Stage::InDoubt(_) => {
+                request.stage = Stage::Releasing;
+                if self.is_ready() {
+                    self.send_release(number);
+                }
+                Releasing::OnItsWay
+            }
+            Stage::Lost(reason) => {
+                self.requests.remove(&number);
+                Releasing::Over(Err(ClientError::LeaseLost(reason)))
+            }
+            Stage::Queued | Stage::Asked | Stage::Releasing | Stage::Cancelling => Releasing::Over(Ok(())),
+        }
+    }
+
+    /// Nobody waits for it any more, whatever it is by now.
+    pub(in crate::client) fn abandon(&mut self, number: u64) {
+        let Some(request) = self.requests.get_mut(&number) else { return };
+        match request.stage {
+            Stage::Queued => self.forget(number),
+            Stage::Asked => {
+                request.stage = Stage::Cancelling;
+                if self.is_ready() {
+                    self.send_cancel(number);
+                }
+            }
+            Stage::Held(_) | Stage::InDoubt(_) | Stage::Lost(_) => {
+                // Whether it went well is of no use to anybody.
+                let _ = self.release(number);
+            }
+            Stage::Releasing | Stage::Cancelling => {}
+        }
+    }
+
+    /// Why it is not held, if it is not.
+    pub(in crate::client) fn lost(&self, now: Instant, number: u64) -> Option<LostReason> {
+        match self.requests.get(&number).map(|request| &request.stage) {
+            Some(Stage::Held(_) | Stage::InDoubt(_)) => match &self.lease {
+                Lease::Open(lease) if now < lease.clock.expires() => None,
+                _ => Some(LostReason::Expired),
+            },
+            Some(Stage::Lost(reason)) => Some(*reason),
+            _ => Some(LostReason::Released),
+        }
+    }
+
+    /// Gives everything back and ends; [`Session::is_closed`] says when that is done.
+    pub(in crate::client) fn close(&mut self, now: Instant) {
+        if self.life != Life::Running {
+            return;
+        }
+        self.life = match &self.lease {
+            Lease::None => Life::Closed(Ending::Confirmed),
+            Lease::Open(lease) if lease.standing != Standing::Detached && self.link == Link::Up => {
+                let close = proto::CloseLeaseRequest { lease: lease.id, secret: lease.secret.clone() };
+                self.send(Tag::CloseLease, Call::CloseLease(close));
+                Life::Closing(now + self.settings.connect_timeout)
+            }
+            Lease::Opening { .. } | Lease::Open(_) => Life::Closed(Ending::NotConfirmed),
+        };
+        self.end_all(LostReason::Closed);
+        for number in self.by_key(|stage| *stage == Stage::Queued) {
+            self.refuse(number, AcquireError::Closed);
+        }
+        self.lease_wanted = false;
+        self.lease = Lease::None;
+    }
+
+    /// Sends the acquire of a request, or sends it again.
+    pub(super) fn ask(&mut self, now: Instant, number: u64) {
+        let lease = self.lease_id();
+        let Some(request) = self.requests.get_mut(&number) else { return };
+        let wait = match request.stage {
+            Stage::InDoubt(_) => Wait::Try,
+            _ => {
+                request.stage = Stage::Asked;
+                request.wait
+            }
+        };
+        let left = request.deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_since(now));
+        let acquire = proto::AcquireRequest {
+            lease,
+            secret: Bytes::new(),
+            locks: request.locks.clone(),
+            wait: Some(wait.to_proto(left)),
+            key: request.key,
+            label: request.label.clone(),
+        };
+        self.send(Tag::Acquire(number), Call::Acquire(acquire));
+    }
+
+    pub(super) fn send_release(&mut self, number: u64) {
+        let Some(request) = self.requests.get(&number) else { return };
+        let release = proto::ReleaseRequest {
+            lease: self.lease_id(),
+            secret: Bytes::new(),
+            target: Some(release_request::Target::Key(request.key)),
+        };
+        self.send(Tag::Release(number), Call::Release(release));
+    }
+
+    pub(super) fn send_cancel(&mut self, number: u64) {
+        let Some(request) = self.requests.get(&number) else { return };
+        let cancel = proto::CancelRequest {
+            lease: self.lease_id(),
+            secret: Bytes::new(),
+            target: Some(cancel_request::Target::Key(request.key)),
+        };
+        self.send(Tag::Cancel(number), Call::Cancel(cancel));
+    }
+
+    /// From now on a timed acquire ends a while after its time if no server is there.
+    pub(super) fn watch_deadline(&mut self, number: u64) {
+        if let Some(deadline) = self.requests.get(&number).and_then(|request| request.deadline) {
+            self.overdue.insert((deadline + self.settings.connect_timeout, number));
+        }
+    }
+
+    pub(super) fn give_up_overdue(&mut self, now: Instant) {
+        while let Some((instant, number)) = self.overdue.first().copied()
+            && instant <= now
+        {
+            self.overdue.remove(&(instant, number));
+            match self.requests.get_mut(&number) {
+                Some(request) if request.stage == Stage::Queued => {
+                    self.refuse(number, AcquireError::Unreachable);
+                }
+                Some(request) if request.stage == Stage::Asked => {
+                    request.stage = Stage::Cancelling;
+                    let outcome = Err(AcquireError::Unreachable);
+                    self.outputs.push(Output::Acquired { number, outcome });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The acquire is over without a grant.
+    pub(super) fn refuse(&mut self, number: u64, error: AcquireError) {
+        self.forget(number);
+        self.outputs.push(Output::Acquired { number, outcome: Err(error) });
+    }
+
+    pub(super) fn forget(&mut self, number: u64) {
+        let request = self.requests.remove(&number);
+        if let Some(deadline) = request.and_then(|request| request.deadline)
+            && !self.overdue.is_empty()
+        {
+            self.overdue.remove(&(deadline + self.settings.connect_timeout, number));
+        }
+    }
+}

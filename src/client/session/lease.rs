@@ -1,0 +1,102 @@
+//! The lease: opened, renewed, lost.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Lease, Link, OpenLease, Output, Session, Stage, Standing};
+use crate::client::error::{AcquireError, ClientError, LostReason, of_refusal};
+use crate::client::lease_clock::LeaseClock;
+use crate::client::request::millis;
+use crate::client::tag::Tag;
+use crate::proto::client_message::Call;
+use crate::proto::{self, Reason};
+use crate::time::Instant;
+
+impl Session {
+    pub(super) fn open_if_wanted(&mut self, now: Instant) {
+        if self.lease_wanted && self.link == Link::Up && matches!(self.lease, Lease::None) {
+            let open = proto::OpenLeaseRequest {
+                ttl_ms: millis(self.settings.ttl),
+                on_disconnect: self.settings.on_disconnect.into(),
+            };
+            self.send(Tag::OpenLease, Call::OpenLease(open));
+            self.lease = Lease::Opening { sent: now };
+            self.lease_wanted = false;
+        }
+    }
+
+    pub(super) fn on_lease_opened(&mut self, now: Instant, opened: proto::OpenLeaseResponse) {
+        let Lease::Opening { sent } = self.lease else { return };
+        let ttl = Duration::from_millis(opened.ttl_ms);
+        self.lease = Lease::Open(OpenLease {
+            id: opened.lease,
+            secret: opened.secret,
+            clock: LeaseClock::opened(ttl, sent),
+            standing: Standing::Good,
+        });
+        self.outputs.push(Output::LeaseOpened);
+        self.go_on(now);
+    }
+
+    pub(super) fn on_lease_refused(&mut self, error: proto::Error) {
+        if !matches!(self.lease, Lease::Opening { .. }) {
+            return;
+        }
+        self.lease = Lease::None;
+        if error.reason() == Reason::Draining && self.move_on() {
+            self.lease_wanted = true;
+            return;
+        }
+        for number in self.by_key(|stage| *stage == Stage::Queued) {
+            self.refuse(number, of_refusal(error.clone()));
+        }
+        self.outputs.push(Output::LeaseRefused(error.reason(), error.message));
+    }
+
+    pub(super) fn renew(&mut self, now: Instant) {
+        if let Lease::Open(lease) = &mut self.lease {
+            lease.clock.sending(now);
+            let keep_alive = proto::KeepAliveRequest { lease: lease.id, secret: Bytes::new() };
+            self.send(Tag::KeepAlive, Call::KeepAlive(keep_alive));
+        }
+    }
+
+    /// Everything that was held or asked for under the lease is gone. What the server never heard of goes to the
+    /// next lease.
+    pub(super) fn lose_lease(&mut self, now: Instant, reason: LostReason) {
+        self.lease = Lease::None;
+        self.end_all(reason);
+        self.lease_wanted |= self.requests.values().any(|request| request.stage == Stage::Queued);
+        self.open_if_wanted(now);
+    }
+
+    /// Ends all that the server may know of.
+    pub(super) fn end_all(&mut self, reason: LostReason) {
+        let numbers: Vec<u64> = self.requests.keys().copied().collect();
+        for number in numbers {
+            let Some(request) = self.requests.get_mut(&number) else { continue };
+            match request.stage {
+                Stage::Queued | Stage::Lost(_) => {}
+                Stage::Asked => {
+                    let closed = reason == LostReason::Closed;
+                    let error = if closed { AcquireError::Closed } else { AcquireError::LeaseLost(reason) };
+                    self.refuse(number, error);
+                }
+                Stage::Held(_) | Stage::InDoubt(_) => {
+                    request.stage = Stage::Lost(reason);
+                    self.outputs.push(Output::Lost { number, reason });
+                }
+                // Its end is what was wanted.
+                Stage::Releasing => self.finish(number, Ok(())),
+                Stage::Cancelling => self.forget(number),
+            }
+        }
+    }
+
+    /// The release, or cancellation, is over.
+    pub(super) fn finish(&mut self, number: u64, outcome: Result<(), ClientError>) {
+        self.forget(number);
+        self.outputs.push(Output::Released { number, outcome });
+    }
+}

@@ -1,0 +1,105 @@
+//! Streams come and go; the lease and what waits under it stay.
+
+use super::{Ending, Lease, Life, Link, Session, Stage, Standing, Why};
+use crate::client::error::LostReason;
+use crate::client::tag::Tag;
+use crate::proto::client_message::Call;
+use crate::proto::{self, OnDisconnect};
+use crate::time::Instant;
+
+/// The revision of the API that this client knows.
+const REVISION: u32 = 1;
+
+impl Session {
+    /// There is a stream. Its first messages are ready to be sent.
+    pub(in crate::client) fn connected(&mut self, now: Instant) {
+        self.link = Link::Up;
+        let hello = proto::Hello { revision: REVISION, client: self.settings.name.clone() };
+        self.send(Tag::Hello, Call::Hello(hello));
+        if let Lease::Open(lease) = &mut self.lease {
+            lease.standing = Standing::Attaching;
+            lease.clock.sending(now);
+            let attach = proto::AttachLeaseRequest { lease: lease.id, secret: lease.secret.clone() };
+            self.send(Tag::AttachLease, Call::AttachLease(attach));
+        }
+        self.open_if_wanted(now);
+    }
+
+    /// The stream is gone. What had not been sent is worth nothing: [`Session::go_on`] sends it again.
+    pub(in crate::client) fn disconnected(&mut self, now: Instant) {
+        self.link = Link::Down;
+        self.outgoing.clear();
+        if let Life::Closing(_) = self.life {
+            self.life = Life::Closed(Ending::NotConfirmed);
+        }
+        match &mut self.lease {
+            Lease::None => {}
+            Lease::Opening { .. } => {
+                self.lease = Lease::None;
+                self.lease_wanted = true;
+            }
+            Lease::Open(lease) => {
+                lease.clock.unsent();
+                let before = std::mem::replace(&mut lease.standing, Standing::Detached);
+                if self.settings.on_disconnect == OnDisconnect::Release {
+                    self.lose_lease(now, LostReason::Disconnected);
+                } else if let Standing::Reclaiming(_) = before {
+                    self.doubt_held();
+                }
+            }
+        }
+        for number in self.by_key(|stage| matches!(stage, Stage::Queued | Stage::Asked)) {
+            self.watch_deadline(number);
+        }
+    }
+
+    pub(super) fn on_attached(&mut self, now: Instant, attached: &proto::AttachLeaseResponse) {
+        let Lease::Open(lease) = &mut self.lease else { return };
+        if lease.standing != Standing::Attaching {
+            return;
+        }
+        lease.clock.answered(std::time::Duration::from_millis(attached.ttl_ms));
+        if attached.reclaim {
+            self.reclaim();
+        } else {
+            self.go_on(now);
+        }
+    }
+
+    /// Calls can be made: makes those that were not answered, in the order of their keys.
+    pub(super) fn go_on(&mut self, now: Instant) {
+        if let Lease::Open(lease) = &mut self.lease {
+            lease.standing = Standing::Good;
+        }
+        self.overdue.clear();
+        for number in self.by_key(|stage| !matches!(stage, Stage::Held(_) | Stage::Lost(_))) {
+            match self.requests.get(&number).map(|request| &request.stage) {
+                Some(Stage::Queued | Stage::Asked | Stage::InDoubt(_)) => self.ask(now, number),
+                Some(Stage::Releasing) => self.send_release(number),
+                Some(Stage::Cancelling) => self.send_cancel(number),
+                Some(Stage::Held(_) | Stage::Lost(_)) | None => {}
+            }
+        }
+    }
+
+    /// The numbers of requests in some stages, in the order of their keys.
+    pub(super) fn by_key(&self, of: impl Fn(&Stage) -> bool) -> Vec<u64> {
+        let found = self.requests.iter().filter(|(_, request)| of(&request.stage));
+        let mut found: Vec<(u64, u64)> = found.map(|(number, request)| (request.key, *number)).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, number)| number).collect()
+    }
+
+    /// This server shuts down: whether there is another endpoint to try, which was not drained too.
+    pub(super) fn move_on(&mut self) -> bool {
+        if self.link == Link::Leaving {
+            return true;
+        }
+        if self.drained + 1 >= self.settings.endpoints {
+            return false;
+        }
+        self.drained += 1;
+        self.leave(Why::Draining);
+        true
+    }
+}

@@ -1,0 +1,126 @@
+//! A restarted server is told what is held.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::{Lease, Output, Session, Stage, Standing};
+use crate::client::error::LostReason;
+use crate::client::tag::Tag;
+use crate::names::RequestId;
+use crate::proto::client_message::Call;
+use crate::proto::{self, HeldLocks};
+use crate::time::Instant;
+
+/// About the largest message: the server takes 2 MiB, and a single grant may need more than half of that.
+const PIECE: usize = 512 << 10;
+
+impl Session {
+    /// Sends all that is held, and only that: what is being released was taken out when the release was wanted.
+    /// What waits gets fresh keys, see the top of `mod.rs`.
+    pub(super) fn reclaim(&mut self) {
+        for number in self.by_key(|stage| matches!(stage, Stage::Queued | Stage::Asked)) {
+            let key = self.number();
+            if let Some(request) = self.requests.get_mut(&number) {
+                request.key = key;
+            }
+        }
+        let mut pieces = vec![Vec::new()];
+        let mut room = PIECE;
+        for number in self.by_key(|stage| matches!(stage, Stage::Held(_) | Stage::InDoubt(_))) {
+            let Some(held) = self.held_locks(number) else { continue };
+            let size = held.encoded_len();
+            if size > room && pieces.last().is_some_and(|piece| !piece.is_empty()) {
+                pieces.push(Vec::new());
+                room = PIECE;
+            }
+            room = room.saturating_sub(size);
+            if let Some(piece) = pieces.last_mut() {
+                piece.push(held);
+            }
+        }
+        self.send_pieces(pieces);
+    }
+
+    /// A grant as it is reclaimed. It is in doubt no more: the answer will tell.
+    fn held_locks(&mut self, number: u64) -> Option<HeldLocks> {
+        let request = self.requests.get_mut(&number)?;
+        let (Stage::Held(held) | Stage::InDoubt(held)) = request.stage else { return None };
+        request.stage = Stage::Held(held);
+        Some(HeldLocks {
+            request: Some(to_proto(held.request)),
+            key: request.key,
+            locks: request.locks.clone(),
+            token: held.token.0,
+            label: request.label.clone(),
+        })
+    }
+
+    fn send_pieces(&mut self, pieces: Vec<Vec<HeldLocks>>) {
+        let Lease::Open(lease) = &mut self.lease else { return };
+        let (id, last) = (lease.id, pieces.len() - 1);
+        lease.standing = Standing::Reclaiming(pieces.len() as u64);
+        for (index, held) in pieces.into_iter().enumerate() {
+            let secret = Bytes::new();
+            let piece = proto::ReclaimRequest { lease: id, secret, held, more: index < last };
+            self.send(Tag::Reclaim(index as u64), Call::Reclaim(piece));
+        }
+    }
+
+    /// The answers to all pieces but the last are empty.
+    pub(super) fn on_reclaimed(&mut self, now: Instant, answer: &proto::ReclaimResponse) {
+        let Some(left) = self.reclaim_answers_left() else { return };
+        if left > 0 {
+            return;
+        }
+        let kept: BTreeSet<(u32, u64)> = answer.kept.iter().map(|id| (id.dc, id.n)).collect();
+        for number in self.by_key(|stage| matches!(stage, Stage::Held(_))) {
+            if let Some(Stage::Held(held)) = self.requests.get(&number).map(|request| &request.stage)
+                && !kept.contains(&(held.request.dc.get().into(), held.request.n))
+            {
+                self.lose(number);
+            }
+        }
+        self.go_on(now);
+    }
+
+    /// The server does not take the reclaim: it may have had it from another stream already.
+    pub(super) fn on_reclaim_refused(&mut self, now: Instant) {
+        // Pieces that were sent are answered too.
+        let Some(left) = self.reclaim_answers_left() else { return };
+        if left == 0 {
+            self.doubt_held();
+            self.go_on(now);
+        }
+    }
+
+    /// After one more answer; `None` if none was awaited.
+    fn reclaim_answers_left(&mut self) -> Option<u64> {
+        let Lease::Open(lease) = &mut self.lease else { return None };
+        let Standing::Reclaiming(left) = &mut lease.standing else { return None };
+        *left = left.saturating_sub(1);
+        Some(*left)
+    }
+
+    pub(super) fn doubt_held(&mut self) {
+        for request in self.requests.values_mut() {
+            if let Stage::Held(held) = request.stage {
+                request.stage = Stage::InDoubt(held);
+            }
+        }
+    }
+
+    /// One request is lost; the lease lives on.
+    pub(super) fn lose(&mut self, number: u64) {
+        if let Some(request) = self.requests.get_mut(&number) {
+            let reason = LostReason::NotReclaimed;
+            request.stage = Stage::Lost(reason);
+            self.outputs.push(Output::Lost { number, reason });
+        }
+    }
+}
+
+fn to_proto(id: RequestId) -> proto::RequestId {
+    proto::RequestId { dc: id.dc.get().into(), n: id.n }
+}

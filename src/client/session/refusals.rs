@@ -1,0 +1,100 @@
+//! What it means that the server says no.
+
+use super::{Ending, Lease, Life, Session, Stage, Standing, Why};
+use crate::client::error::{AcquireError, ClientError, LostReason, of_refusal};
+use crate::client::request::Wait;
+use crate::client::tag::Tag;
+use crate::proto::{self, Reason};
+use crate::time::Instant;
+
+impl Session {
+    pub(super) fn on_refused(&mut self, now: Instant, tag: Tag, error: proto::Error) {
+        match tag {
+            Tag::OpenLease => self.on_lease_refused(error),
+            Tag::CloseLease => self.life = Life::Closed(Ending::Confirmed),
+            // The stream ends with it.
+            Tag::Hello => {}
+            Tag::AttachLease => self.on_attach_refused(now, &error),
+            Tag::KeepAlive | Tag::Reclaim(_) if ends_lease(error.reason()) => self.on_no_lease(now),
+            Tag::KeepAlive => self.leave(Why::NotAttached),
+            Tag::Reclaim(_) => self.on_reclaim_refused(now),
+            Tag::Acquire(number) | Tag::Release(number) | Tag::Cancel(number) => {
+                // A call under a lease that was given up before needs no further thought.
+                let Some(request) = self.requests.get(&number) else { return };
+                match (error.reason(), &request.stage) {
+                    (_, Stage::Lost(_)) => {}
+                    (reason, _) if ends_lease(reason) => self.on_no_lease(now),
+                    (Reason::NotAttached, _) => self.leave(Why::NotAttached),
+                    _ if matches!(tag, Tag::Acquire(_)) => self.on_acquire_refused(now, number, error),
+                    _ => self.on_giving_back_refused(number, error),
+                }
+            }
+        }
+    }
+
+    fn on_attach_refused(&mut self, now: Instant, error: &proto::Error) {
+        match error.reason() {
+            // It did not look at the lease.
+            Reason::Unavailable | Reason::ResourceExhausted => self.leave(Why::NotAttached),
+            _ => self.on_no_lease(now),
+        }
+    }
+
+    /// The server does not have our lease. Calls under an earlier one are refused like that too; but those are
+    /// answered before the next lease is.
+    fn on_no_lease(&mut self, now: Instant) {
+        if let Lease::Open(lease) = &self.lease
+            && lease.standing != Standing::Detached
+        {
+            self.lose_lease(now, LostReason::LeaseEnded);
+        }
+    }
+
+    fn on_acquire_refused(&mut self, now: Instant, number: u64, error: proto::Error) {
+        let Some(stage) = self.requests.get(&number).map(|request| request.stage) else { return };
+        match (stage, error.reason()) {
+            (Stage::InDoubt(_), _) => self.lose(number),
+            (Stage::Asked, Reason::KeyFinished) => self.on_key_finished(now, number),
+            // It is asked for again at the next endpoint.
+            (Stage::Asked, Reason::Draining) if self.move_on() => {}
+            (Stage::Asked, _) => self.refuse(number, of_refusal(error)),
+            // A release or a cancellation is on its way and will be answered too.
+            (Stage::Queued | Stage::Held(_) | Stage::Releasing | Stage::Cancelling | Stage::Lost(_), _) => {}
+        }
+    }
+
+    /// The request is over, and its answer was lost with a stream. Nobody released or cancelled it, so it was not
+    /// granted: it was refused or timed out.
+    fn on_key_finished(&mut self, now: Instant, number: u64) {
+        let key = self.number();
+        let Some(request) = self.requests.get_mut(&number) else { return };
+        match (request.wait, request.deadline) {
+            (Wait::Try, _) => self.refuse(number, AcquireError::NotFree),
+            (_, Some(deadline)) if deadline <= now => {
+                self.refuse(number, AcquireError::TimedOut { locks: Vec::new() });
+            }
+            // There is time left, so it was refused for a passing reason.
+            _ => {
+                request.key = key;
+                self.ask(now, number);
+            }
+        }
+    }
+
+    fn on_giving_back_refused(&mut self, number: u64, error: proto::Error) {
+        match (self.requests.get(&number).map(|request| &request.stage), error.reason()) {
+            // A restarted server has forgotten it: it is as free as can be.
+            (Some(Stage::Releasing), Reason::NotHeld | Reason::KeyFinished) => self.finish(number, Ok(())),
+            (Some(Stage::Releasing), reason) => {
+                self.finish(number, Err(ClientError::Refused(reason, error.message)));
+            }
+            (Some(Stage::Cancelling), _) => self.forget(number),
+            _ => {}
+        }
+    }
+}
+
+fn ends_lease(reason: Reason) -> bool {
+    use Reason::{ForeignLease, LeaseEnded, UnknownLease, WrongSecret};
+    matches!(reason, UnknownLease | ForeignLease | LeaseEnded | WrongSecret)
+}

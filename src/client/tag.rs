@@ -1,0 +1,81 @@
+//! Pure. What a call is about, as the number that its answer repeats: so no table of calls in flight is needed.
+//!
+//! A request has a number of its own for as long as the client lives, and makes each kind of call at most once
+//! per stream, so a tag is never reused while it is unanswered. Neither is that of a call about the lease: there
+//! is one of each kind at a time, and pieces of a reclaim are numbered.
+
+/// See the top of this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tag {
+    Hello,
+    OpenLease,
+    AttachLease,
+    KeepAlive,
+    CloseLease,
+    /// A piece of a reclaim.
+    Reclaim(u64),
+    /// The request with that number.
+    Acquire(u64),
+    Release(u64),
+    Cancel(u64),
+}
+
+impl Tag {
+    /// Never 0, which is for what is unasked.
+    pub(super) const fn to_wire(self) -> u64 {
+        let (kind, number) = match self {
+            Tag::Hello => (1, 0),
+            Tag::OpenLease => (2, 0),
+            Tag::AttachLease => (3, 0),
+            Tag::KeepAlive => (4, 0),
+            Tag::CloseLease => (5, 0),
+            Tag::Reclaim(piece) => (6, piece),
+            Tag::Acquire(request) => (7, request),
+            Tag::Release(request) => (8, request),
+            Tag::Cancel(request) => (9, request),
+        };
+        number << 4 | kind
+    }
+
+    /// `None` for what this client never sent.
+    pub(super) const fn from_wire(wire: u64) -> Option<Tag> {
+        let number = wire >> 4;
+        Some(match wire & 0xf {
+            1 => Tag::Hello,
+            2 => Tag::OpenLease,
+            3 => Tag::AttachLease,
+            4 => Tag::KeepAlive,
+            5 => Tag::CloseLease,
+            6 => Tag::Reclaim(number),
+            7 => Tag::Acquire(number),
+            8 => Tag::Release(number),
+            9 => Tag::Cancel(number),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_survive_the_wire() {
+        let tags = [
+            Tag::Hello,
+            Tag::OpenLease,
+            Tag::AttachLease,
+            Tag::KeepAlive,
+            Tag::CloseLease,
+            Tag::Reclaim(3),
+            Tag::Acquire(1),
+            Tag::Release(u64::MAX >> 4),
+            Tag::Cancel(7),
+        ];
+        for tag in tags {
+            assert_ne!(tag.to_wire(), 0);
+            assert_eq!(Tag::from_wire(tag.to_wire()), Some(tag));
+        }
+        assert_eq!(Tag::from_wire(0), None);
+    }
+}
