@@ -13,6 +13,7 @@ use slab::Slab;
 
 use super::hold_policy::{HoldRule, HoldRules};
 use super::lock::{Lock, LockIndex};
+use super::orphans::Orphan;
 use super::request::{Local, Origin, Request, RequestIndex, State};
 use crate::causal_log::Op;
 use crate::crdt::Ownership;
@@ -47,8 +48,7 @@ pub(crate) struct Locks {
     pub(super) dirty: Vec<LockIndex>,
     pub(super) timers: Deadlines<LockIndex>,
     pub(super) idle: VecDeque<(Instant, LockIndex)>,
-    /// Own requests of before a restart that are in the log still.
-    pub(super) orphans: Vec<RequestId>,
+    pub(super) orphans: Vec<Orphan>,
     pub(super) counts: LockCounts,
     pub(super) output: LockOutput,
     #[cfg(test)]
@@ -137,13 +137,13 @@ impl Locks {
     }
 
     /// Allows or forbids; what was held up by it is looked at again.
-    pub fn permit(&mut self, permissions: Permissions, now: Instant) {
+    pub fn permit(&mut self, permissions: Permissions) {
         if self.permissions == permissions {
             return;
         }
         self.permissions = permissions;
         if permissions.append {
-            self.withdraw_orphans(now);
+            self.withdraw_orphans();
         }
         self.mark_all();
     }
@@ -276,7 +276,7 @@ impl Locks {
             None => return,
             Some(super::request::IN_THIS_STEP) => self.output.requests.retain(|other| *other != request),
             Some(_) if self.permissions.append => self.output.withdraws.push(Op::Withdraw { id }),
-            Some(_) => self.orphans.push(id),
+            Some(seq) => self.orphan(request, seq),
         }
         self.counts.published -= 1;
     }

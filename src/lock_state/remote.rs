@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::lock::LockIndex;
 use super::locks::Locks;
+use super::orphans::Orphan;
 use super::request::{IN_THIS_STEP, Origin, Request, RequestIndex, Want};
 use crate::causal_log::{EntryFault, LockParts, Op, Wants};
 use crate::crdt::{Ownership, PartMove};
@@ -83,6 +84,12 @@ impl Locks {
 
     /// Joins the request table.
     pub fn apply_request(&mut self, published: &Published<'_>) {
+        if published.id.dc == self.me {
+            // Nobody here waits for it any more: it was published before a restart.
+            let Published { id, at, wants, seq } = *published;
+            self.orphans.push(Orphan { id, at, wants: wants.clone(), seq });
+            return;
+        }
         let want =
             |(name, mode): &(LockName, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
         let wants: SmallVec<[Want; 1]> = published.wants.locks().iter().map(want).collect();
@@ -99,14 +106,11 @@ impl Locks {
         self.enqueue(index);
         self.counts.remote += 1;
         locks.into_iter().for_each(|lock| self.mark(lock));
-        if published.id.dc == self.me {
-            // Nobody here waits for it any more: it was published before a restart.
-            self.orphans.push(published.id);
-        }
     }
 
     /// Leaves the request table; an unknown id is no error.
     pub fn apply_withdraw(&mut self, id: RequestId, now: Instant) {
+        self.orphans.retain(|orphan| orphan.id != id);
         let Some(index) = self.find(id) else { return };
         if self.is_local(index) {
             return;
@@ -164,15 +168,6 @@ impl Locks {
         }
     }
 
-    /// Withdraws own requests of before a restart. They leave the table before anything is served: parts are
-    /// never handed to oneself.
-    pub(super) fn withdraw_orphans(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.orphans) {
-            self.apply_withdraw(id, now);
-            self.output.withdraws.push(Op::Withdraw { id });
-        }
-    }
-
     /// The operations of a step, in the order of an entry: what leaves, what moves, what is asked.
     pub fn take_ops(&mut self) -> Vec<Op> {
         let mut ops = std::mem::take(&mut self.output.withdraws);
@@ -209,7 +204,7 @@ impl Locks {
         }
     }
 
-    /// The request table: every published request, in no order.
+    /// The request table: every published request but the orphans, in no order.
     pub fn published(&self) -> impl Iterator<Item = (RequestIndex, u64)> {
         self.requests.iter().filter_map(|(i, row)| {
             let seq = match &row.origin {

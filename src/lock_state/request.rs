@@ -40,7 +40,7 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) enum Origin {
     Local(Local),
-    /// Of another datacenter, or of this one before its restart; the entry `seq` of `id.dc` published it.
+    /// Of another datacenter; the entry `seq` of `id.dc` published it.
     Remote {
         seq: u64,
     },

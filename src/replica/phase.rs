@@ -50,7 +50,7 @@ impl Replica {
         }
         let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly);
         let append = writable && !self.life.clock_skew;
-        self.locks.permit(Permissions { grant: phase == Phase::Serving, append }, self.now.mono);
+        self.locks.permit(Permissions { grant: phase == Phase::Serving, append });
     }
 
     /// `peer` has our entries up to `seq`.

@@ -17,7 +17,7 @@ use crate::causal_log::{Inbox, Log, Wants};
 use crate::deadlines::Deadlines;
 use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
-use crate::lock_state::{Locks, Published};
+use crate::lock_state::{Locks, Orphan, Published};
 use crate::names::{DcSet, LeaseId};
 use crate::time::{Now, Timestamp};
 
@@ -190,6 +190,10 @@ impl Replica {
                 RequestRow { id: row.id, at: row.at, wants: Wants::All(wants), seq }
             })
             .collect();
+        requests.extend(self.locks.orphans().map(|orphan| {
+            let Orphan { id, at, wants, seq } = orphan;
+            RequestRow { id: *id, at: *at, wants: wants.clone(), seq: *seq }
+        }));
         requests.sort_by_key(|row| row.id);
         let lease = |lease: &crate::leases::Lease| LeaseRecord {
             lease: lease.id,
