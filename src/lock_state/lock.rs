@@ -1,7 +1,7 @@
 //! One lock, while anything goes on with it here.
 
 use super::hold_policy::{HoldPolicy, Usage};
-use super::queue::{Class, Queue};
+use super::queue::{Class, Order, Queue};
 use super::request::RequestIndex;
 use crate::names::Position;
 use crate::names::{DcId, DcSet, LockName, Mode};
@@ -96,19 +96,28 @@ impl Lock {
         if self.queue.first(Class::RemoteExclusive).is_some()
             && policy.keep_until(self.usage(Mode::Exclusive), now) <= now
         {
-            self.queue.make_due(Class::RemoteExclusive);
+            self.queue.make_due(Class::RemoteExclusive, self.first_user(Mode::Exclusive));
         }
         let shared_due = policy.keep_until(self.usage(Mode::Shared), now) <= now;
         for dc in self.parts.iter() {
             if shared_due && self.queue.first(Class::RemoteShared(dc)).is_some() {
-                self.queue.make_due(Class::RemoteShared(dc));
+                self.queue.make_due(Class::RemoteShared(dc), self.first_user(Mode::Shared));
             }
+        }
+    }
+
+    /// A lock whose parts have just come is about to be used by the first local waiter: what comes after that
+    /// one is not due because of a lock that is not used.
+    fn first_user(&self, against: Mode) -> Option<Order> {
+        match self.acquired_at {
+            None => self.queue.first_local_conflict(against),
+            Some(_) => None,
         }
     }
 
     /// When the next request of another datacenter becomes due, if one waits for that.
     pub fn next_due(&self, policy: &HoldPolicy, now: Instant) -> Option<Instant> {
-        if self.queue.is_empty() || self.parts.is_empty() {
+        if self.queue.is_empty() || self.parts.is_empty() || self.acquired_at.is_none() {
             return None;
         }
         let exclusive = self

@@ -125,9 +125,10 @@ impl Queue {
         }
     }
 
-    /// Makes all of a class due. Each request becomes due at most once, so this is paid for.
-    pub fn make_due(&mut self, class: Class) {
-        while let Some((order, request)) = self.first(class) {
+    /// Makes all of a class due that come before `end`. Each request becomes due at most once, so this is paid
+    /// for.
+    pub fn make_due(&mut self, class: Class, end: Option<Order>) {
+        while let Some((order, request)) = self.first(class).filter(|f| end.is_none_or(|end| f.0 < end)) {
             self.0.remove(&(class, order));
             self.0.insert((class.due(), order), request);
         }
