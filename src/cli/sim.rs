@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, bail};
 
-use crate::sim::{Outcome, SimOptions, TraceMode};
+use crate::sim::{Outcome, Profile, SimOptions, TraceMode};
 
 /// Break everything, heal everything, and see whether every promise was kept.
 #[derive(clap::Args, Debug)]
@@ -15,6 +15,9 @@ pub struct SimArgs {
     /// Virtual seconds with faults for each seed; healing comes on top.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=86_400))]
     seconds: u64,
+    /// Where to look for trouble; each directs the picks of the seeds at one kind.
+    #[arg(long, value_enum, default_value_t)]
+    profile: Profile,
     /// Print every event and effect.
     #[arg(long)]
     trace: bool,
@@ -53,7 +56,11 @@ pub fn run(args: &SimArgs) -> anyhow::Result<()> {
     for seed in args.seeds.clone() {
         RUNNING.store(seed, Ordering::Relaxed);
         let trace = if args.trace { TraceMode::Each(print_line) } else { TraceMode::Off };
-        match crate::sim::run(&SimOptions { trace, ..SimOptions::new(seed, args.seconds) }) {
+        match crate::sim::run(&SimOptions {
+            trace,
+            profile: args.profile,
+            ..SimOptions::new(seed, args.seconds)
+        }) {
             Ok(outcome) => total.add(&outcome),
             Err(failure) => {
                 eprintln!("{failure}");

@@ -15,17 +15,24 @@ pub(super) struct NodeClock {
     since: Moment,
     /// By how much the monotonic clock runs fast, in millionths.
     drift_ppm: i64,
+    /// By how much the wall clock was ahead at `since`, in ms.
+    started_ahead_ms: i64,
     /// By how much the wall clock is ahead, in ms.
     pub wall_ahead_ms: i64,
 }
 
 impl NodeClock {
     pub fn new(origin: Instant, since: Moment, drift_ppm: i64, wall_ahead_ms: i64) -> NodeClock {
-        NodeClock { origin, since, drift_ppm, wall_ahead_ms }
+        NodeClock { origin, since, drift_ppm, started_ahead_ms: wall_ahead_ms, wall_ahead_ms }
     }
 
     pub fn drift_ppm(&self) -> i64 {
         self.drift_ppm
+    }
+
+    /// Whether the node began with a clock so wrong that only another start can mend it soon.
+    pub fn started_wrong(&self) -> bool {
+        self.started_ahead_ms.abs() > 1_000
     }
 
     pub fn now(&self, at: Moment) -> Now {

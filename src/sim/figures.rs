@@ -28,7 +28,7 @@ pub struct Figures {
 }
 
 /// What the hand-offs a second cannot exceed: three moves of 40, 110 and 75 ms.
-pub const HAND_OFF_LIMIT: f64 = 1_000.0 / (40.0 + 110.0 + 75.0);
+pub const HAND_OFF_LIMIT: f64 = 3_000.0 / (40.0 + 110.0 + 75.0);
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,11 +55,7 @@ impl fmt::Display for Figures {
             "local locks, all up / one down         {:8.1} / {:.1} grants/s",
             self.local_grants_per_second, self.local_grants_per_second_one_down
         )?;
-        write!(
-            f,
-            "10 000 uses of a lock at home          {:8} entries sent",
-            self.entries_sent_for_local_use
-        )
+        write!(f, "10 000 uses of a lock at home          {:8} entries sent", self.entries_sent_for_local_use)
     }
 }
 
@@ -145,7 +141,7 @@ fn one_down() -> (f64, f64) {
         scene.repeater(dc(id), wants(&[lock], Mode::Exclusive), MS);
     }
     scene.run(Duration::from_secs(2));
-    let mut rate = |scene: &mut Scene| {
+    let rate = |scene: &mut Scene| {
         let before = scene.world.holders.grants;
         scene.run(Duration::from_secs(10));
         (scene.world.holders.grants - before) as f64 / 10.0

@@ -18,6 +18,8 @@ mod queue;
 mod rng;
 mod run;
 mod scene;
+#[cfg(test)]
+mod stories;
 mod trace;
 mod world;
 

@@ -14,9 +14,10 @@ use crate::sim::network::Path;
 use crate::sim::rng::Rng;
 
 /// Where a run looks for trouble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Profile {
     /// Whatever the seed picks.
+    #[default]
     General,
     /// No faults. dc0 reads all the time, the others sometimes write: how long does a writer wait?
     BusyReaders,
@@ -164,6 +165,7 @@ impl Plan {
         let dcs = *rng.pick(&[3, 3, 3, 3, 2, 4]);
         let trouble = Duration::from_secs(seconds);
         let fast = rng.percent(40);
+        let (down, cut) = (*rng.pick(&[100, 1_000, 4_000]) * MS, *rng.pick(&[300, 2_000, 6_000]) * MS);
         Plan {
             dcs,
             trouble,
@@ -171,9 +173,9 @@ impl Plan {
             disk: general_disk(rng),
             clock: general_clock(rng),
             load: general_load(rng, dcs),
-            faults: general_faults(rng, trouble),
-            down: *rng.pick(&[100 * MS, 1_000 * MS, 4_000 * MS]),
-            cut: *rng.pick(&[300 * MS, 2_000 * MS, 6_000 * MS]),
+            faults: general_faults(rng, trouble, down, cut),
+            down,
+            cut,
             heartbeat: if fast { 100 * MS } else { 500 * MS },
             peer_timeout: if fast { 600 * MS } else { 3_000 * MS },
             hold: general_hold(rng),
@@ -386,13 +388,26 @@ fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
     }
 }
 
-/// Each kind exists in a third of the seeds; something always does.
-fn general_faults(rng: &mut Rng, trouble: Duration) -> Vec<(FaultKind, Duration)> {
+/// Each kind exists in a third of the seeds; something always does. No kind is so frequent that by itself it
+/// leaves nothing working.
+fn general_faults(
+    rng: &mut Rng,
+    trouble: Duration,
+    down: Duration,
+    cut: Duration,
+) -> Vec<(FaultKind, Duration)> {
     let mut faults = Vec::new();
     for kind in FaultKind::ALL {
         if rng.percent(33) {
             let often = *rng.pick(&[3, 8, 20]);
-            faults.push((kind, trouble / often));
+            let least = match kind {
+                FaultKind::Crash => down,
+                FaultKind::CrashAll => 3 * down,
+                FaultKind::CutPair | FaultKind::CutOneWay => cut,
+                FaultKind::Isolate => 2 * cut,
+                _ => Duration::ZERO,
+            };
+            faults.push((kind, least.max(trouble / often)));
         }
     }
     if faults.is_empty() {

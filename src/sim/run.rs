@@ -49,6 +49,8 @@ impl SimOptions {
 
 /// How many lines of a trace a failure shows.
 const TRACE_LINES: usize = 60;
+/// How many times longer a seed may go on with its trouble when too little has happened.
+const LONGER: u32 = 4;
 /// How often a run looks whether healing is done.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a world without load may take to go quiet, beyond leases and clocks.
@@ -68,14 +70,24 @@ pub fn run(options: &SimOptions) -> Result<Outcome, Failure> {
 
 fn attempt(options: &SimOptions) -> Result<Outcome, Failure> {
     let plan = Plan::new(options.profile, options.seed, options.seconds);
-    let mut run = Run { world: World::new(options.seed, plan, options.trace, options.mutation_of_run()) };
+    judge(options.seed, World::new(options.seed, plan, options.trace, options.mutation_of_run()))
+}
+
+/// The verdict over a plan that no seed would make.
+#[cfg(test)]
+pub(super) fn verdict_of(seed: u64, plan: Plan) -> Result<Outcome, Failure> {
+    judge(seed, World::new(seed, plan, TraceMode::Off, None))
+}
+
+fn judge(seed: u64, world: World) -> Result<Outcome, Failure> {
+    let mut run = Run { world };
     let finished = catch_unwind(AssertUnwindSafe(|| run.to_the_end()));
     let broken = match finished {
-        Ok(Ok(())) => return run.verdict(options.seed),
+        Ok(Ok(())) => return run.verdict(seed),
         Ok(Err(broken)) => broken,
         Err(panic) => Broken::new(FailureKind::Panic, message_of(panic.as_ref())),
     };
-    Err(failure(options.seed, broken, &run.world))
+    Err(failure(seed, broken, &run.world))
 }
 
 fn failure(seed: u64, broken: Broken, world: &World) -> Failure {
@@ -93,9 +105,14 @@ struct Run {
 
 impl Run {
     fn to_the_end(&mut self) -> Result<(), Broken> {
-        let trouble_ends = self.world.now + self.world.plan.trouble;
-        self.world.run_until(trouble_ends);
-        self.ok()?;
+        let trouble = self.world.plan.trouble;
+        for _ in 0..LONGER {
+            self.world.run_until(self.world.now + trouble);
+            self.ok()?;
+            if too_little(&self.world).is_none() {
+                break;
+            }
+        }
         self.world.heal();
         self.answer_all()?;
         self.go_quiet()?;
@@ -159,24 +176,22 @@ impl Run {
         outcome.grants = world.holders.grants;
         outcome.hand_offs = world.holders.hand_offs;
         outcome.trace_hash = world.trace.hash();
-        let holds = std::mem::take(&mut world.holders).into_history(world.now);
-        verify(holds).map_err(|broken| failure(seed, broken, &world))?;
-        if let Some(what) = too_little(&world.plan, &outcome) {
+        if let Some(what) = too_little(&world) {
             return Err(failure(seed, Broken::new(FailureKind::NothingHappened, what), &world));
         }
+        let holds = std::mem::take(&mut world.holders).into_history(world.now);
+        verify(holds).map_err(|broken| failure(seed, broken, &world))?;
         Ok(outcome)
     }
 }
 
 /// What did not happen often enough for the run to prove anything.
-fn too_little(plan: &Plan, outcome: &Outcome) -> Option<String> {
-    if outcome.grants < 5 {
-        return Some(format!("only {} grants", outcome.grants));
+fn too_little(world: &World) -> Option<String> {
+    let (grants, hand_offs) = (world.holders.grants, world.holders.hand_offs);
+    if grants < 5 || hand_offs == 0 {
+        return Some(format!("only {grants} grants and {hand_offs} hand-offs"));
     }
-    if outcome.hand_offs == 0 {
-        return Some("no lock ever moved".to_owned());
-    }
-    let missing = |kind: &FaultKind| outcome.faults_of(*kind) == 0;
-    let kind = plan.faults.iter().map(|(kind, _)| *kind).find(missing)?;
+    let missing = |kind: &FaultKind| world.tally.faults_of(*kind) == 0;
+    let kind = world.plan.faults.iter().map(|(kind, _)| *kind).find(missing)?;
     Some(format!("{kind:?} was planned and never happened"))
 }

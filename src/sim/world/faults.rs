@@ -18,12 +18,15 @@ impl World {
         if self.phase == Phase::Healing {
             return;
         }
-        if self.inflict(kind) {
+        let inflicted = self.inflict(kind);
+        if inflicted {
             self.tally.faults[kind as usize] += 1;
             self.trace.line(self.now, "**", || format!("{kind:?}"));
         }
         let every = self.plan.faults.iter().find(|(planned, _)| *planned == kind).map(|(_, every)| *every);
         if let Some(every) = every {
+            // When there was nothing to break there soon will be.
+            let every = if inflicted { every } else { every / 10 };
             let pause = self.chance.fault.around(every).max(Duration::from_millis(1));
             self.queue.push(self.now + pause, Action::Fault(kind));
         }
@@ -161,6 +164,10 @@ impl World {
                 }
             }
             self.nodes[from.index()].clock.wall_ahead_ms = 0;
+            if self.nodes[from.index()].clock.started_wrong() {
+                // A server that says `ClockSkew` is an operator's task: set the clock, start it again.
+                self.crash(from);
+            }
             if !self.is_running(from) {
                 self.start_node(from);
             }

@@ -323,7 +323,9 @@ impl World {
             Action::SessionBroken { client, session } => self.on_session_broken(client, session),
             Action::Client { client, timer } => self.on_client_timer(client, timer),
             Action::Spawn { dc } => {
-                self.spawn_client(dc, Driver::Random);
+                if self.phase == Phase::Trouble {
+                    self.spawn_client(dc, Driver::Random);
+                }
             }
             Action::Fault(kind) => self.on_fault(kind),
             Action::Sample => self.on_sample(),

@@ -1,0 +1,182 @@
+//! What a client makes of what its server says. An answer that cannot be is the server's fault and fails the
+//! run.
+
+use std::time::Duration;
+
+use crate::names::{LeaseId, RequestId};
+use crate::replica::call::{Call, ClientKey, Grant, Proof, Reclaim, Refusal, Reply, Wait};
+use crate::sim::client::{Client, HoldEnd, Lease, Out, Pending, Request, State, Timer, usable};
+use crate::sim::failure::FailureKind;
+use crate::sim::queue::Moment;
+
+impl Client {
+    /// The server ended the lease by itself.
+    pub fn on_lease_ended(&mut self, now: Moment, lease: LeaseId, out: &mut Vec<Out>) {
+        let Some(ours) = self.lease.as_ref().filter(|ours| ours.id == lease) else { return };
+        if now < ours.valid_until {
+            let until = ours.valid_until;
+            let what = format!(
+                "client {} was told at {now} that its {lease:?} ended; it is valid until {until}",
+                self.number
+            );
+            out.push(Out::Fails { kind: FailureKind::LeaseEndedEarly, what });
+        }
+        self.forget_lease(HoldEnd::Told, out);
+        self.open_lease(now, out);
+    }
+
+    pub fn on_reply(&mut self, now: Moment, tag: u64, reply: Reply, out: &mut Vec<Out>) {
+        let Some(pending) = self.pending.remove(&tag) else {
+            let what = format!("client {} got a second reply to call {tag}: {reply:?}", self.number);
+            out.push(Out::Fails { kind: FailureKind::Contract, what });
+            return;
+        };
+        match (pending, reply) {
+            (Pending::Open { sent, secret }, Reply::LeaseOpened { lease, ttl }) => {
+                let valid_until = sent + usable(ttl);
+                self.lease = Some(Lease { id: lease, secret, valid_until, attached: true, lapsed: false });
+                self.arm_lease_timer(out);
+                self.resend(now, out);
+            }
+            (Pending::Attach { sent }, Reply::LeaseAttached { ttl, reclaim }) => {
+                self.on_attached(now, sent, ttl, reclaim, out);
+            }
+            (Pending::KeepAlive { sent }, Reply::Renewed { ttl }) => self.renewed(sent, ttl, out),
+            (Pending::Acquire(key), Reply::Granted(grant)) => self.on_granted(now, key, grant, out),
+            (Pending::End(key), Reply::Released) => self.over(key, out),
+            (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => {
+                out.push(Out::Reclaimed { count: kept.len() });
+                self.on_lost(now, &lost, out);
+            }
+            (Pending::Close(_), Reply::LeaseClosed) => {}
+            (pending, Reply::Refused(refusal)) => self.on_refused(now, pending, refusal, out),
+            (pending, reply) => {
+                let what = format!("client {} got {reply:?} to {pending:?}", self.number);
+                out.push(Out::Fails { kind: FailureKind::Contract, what });
+            }
+        }
+    }
+
+    fn on_attached(&mut self, now: Moment, sent: Moment, ttl: Duration, reclaim: bool, out: &mut Vec<Out>) {
+        // It may have run out while the answer was on its way: then it is another one by now, or none.
+        let Some(lease) = &mut self.lease else { return };
+        lease.attached = true;
+        let id = lease.id;
+        self.renewed(sent, ttl, out);
+        if reclaim {
+            self.requests.values_mut().for_each(|request| request.shaken = true);
+            let held = self.requests.iter().filter_map(|(&key, request)| {
+                let State::Held { id, token } = request.state else { return None };
+                let wants = request.order.wants.clone();
+                Some(Reclaim { request: id, key: Some(key), wants, token, label: self.label.clone() })
+            });
+            let call = Call::Reclaim { lease: id, proof: Proof::Attached, held: held.collect() };
+            self.call(Pending::Reclaim, call, out);
+        }
+        self.resend(now, out);
+    }
+
+    fn on_granted(&mut self, now: Moment, key: ClientKey, grant: Grant, out: &mut Vec<Out>) {
+        let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        let id = grant.request;
+        match request.state {
+            State::Waiting if valid => {
+                request.state = State::Held { id, token: grant.token };
+                if let Some(hold) = request.order.hold {
+                    out.push(Out::Timer { at: now + hold, timer: Timer::Release(key) });
+                }
+                out.push(Out::Holds { key, grant });
+            }
+            State::Waiting => {
+                request.state = State::Ending { id: Some(id) };
+                self.send_end(key, out);
+            }
+            State::Held { id: before, token } if before != id || token != grant.token => {
+                let what = format!("client {} holds {before} with {token:?} and got {grant:?}", self.number);
+                out.push(Out::Fails { kind: FailureKind::Contract, what });
+            }
+            State::Held { .. } | State::Ending { .. } => {}
+        }
+    }
+
+    /// The server says that somebody else may hold these.
+    pub fn on_lost(&mut self, now: Moment, lost: &[RequestId], out: &mut Vec<Out>) {
+        let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
+        let told: Vec<ClientKey> = self
+            .requests
+            .iter()
+            .filter(|(_, r)| matches!(r.state, State::Held { id, .. } if lost.contains(&id)))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in told {
+            self.requests.remove(&key);
+            out.push(Out::Ends { key, why: HoldEnd::Told });
+            if valid {
+                let what = format!("client {} came back in time and lost request {key}", self.number);
+                out.push(Out::Fails { kind: FailureKind::HoldLost, what });
+            }
+        }
+    }
+
+    fn over(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+        if self.requests.remove(&key).is_some() {
+            out.push(Out::Over { key });
+        }
+    }
+
+    fn on_refused(&mut self, now: Moment, pending: Pending, refusal: Refusal, out: &mut Vec<Out>) {
+        match (pending, &refusal) {
+            (_, Refusal::UnknownLease(lease)) if !matches!(pending, Pending::Close(_)) => {
+                self.on_lease_ended(now, *lease, out);
+            }
+            (Pending::Open { .. }, Refusal::ResourceExhausted { .. }) => self.open_lease(now, out),
+            (Pending::Acquire(key), refusal) => self.on_acquire_refused(now, key, refusal, out),
+            (Pending::End(key), Refusal::NotHeld) => self.on_not_held(key, out),
+            (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => {}
+            (Pending::KeepAlive { .. } | Pending::End(_) | Pending::Reclaim, Refusal::NotAttached(lease))
+                if self.lease() != Some(*lease) => {}
+            (pending, refusal) => {
+                let what = format!("client {} was refused {pending:?}: {refusal}", self.number);
+                out.push(Out::Fails { kind: FailureKind::Contract, what });
+            }
+        }
+    }
+
+    fn on_acquire_refused(&mut self, now: Moment, key: ClientKey, refusal: &Refusal, out: &mut Vec<Out>) {
+        let Some(request) = self.requests.get(&key) else { return };
+        let ending = matches!(request.state, State::Ending { .. });
+        let waited = now.since(request.issued);
+        let allowed = match (refusal, request.order.wait) {
+            (Refusal::NotFree, wait) => wait == Wait::Try,
+            // A server's clock may run fast by 1 %.
+            (Refusal::TimedOut(_), Wait::AtMost(limit)) => waited >= limit - limit / 50,
+            (Refusal::Cancelled, _) => ending,
+            (Refusal::KeyFinished(_), wait) => wait != Wait::Forever || ending,
+            (Refusal::ResourceExhausted { .. } | Refusal::Draining, _) => true,
+            (Refusal::LeaseEnded, _) => request.shaken,
+            _ => ending,
+        };
+        if !allowed {
+            let what = format!("client {}, request {key} after {waited:?}: {refusal}", self.number);
+            out.push(Out::Fails { kind: FailureKind::Contract, what });
+        }
+        // The answer to the cancel is what ends a cancelled one.
+        if !ending {
+            self.over(key, out);
+        }
+    }
+
+    fn on_not_held(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+        if let Some(Request { state: State::Ending { id: Some(id) }, shaken: false, .. }) =
+            self.requests.get(&key)
+        {
+            let what = format!(
+                "client {} released {id}, which it held, and was told that it never did",
+                self.number
+            );
+            out.push(Out::Fails { kind: FailureKind::Contract, what });
+        }
+        self.over(key, out);
+    }
+}
