@@ -294,7 +294,8 @@ impl Plan {
         self.clock.restart_behind = 5_000 * MS;
         self.load.ttl = (1_000 * MS, 2_000 * MS);
         self.load.release_on_disconnect_percent = 60;
-        self.load.hot_locks = 3;
+        self.load.hot_locks = 8;
+        self.load.hold = 400 * MS;
         self
     }
 
@@ -376,7 +377,7 @@ fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
         max_locks: *rng.pick(&[1, 2, 4]),
         shared_percent: (0..dcs).map(|_| *rng.pick(&[0, 30, 50, 90])).collect(),
         think: *rng.pick(&[5 * MS, 50 * MS, 400 * MS]),
-        hold: *rng.pick(&[MS, 30 * MS, 300 * MS]),
+        hold: *rng.pick(&[MS, 30 * MS, 300 * MS, 1_500 * MS]),
         ttl: (1_000 * MS, *rng.pick(&[1_500 * MS, 4_000 * MS])),
         concurrent: *rng.pick(&[1, 1, 3]),
         try_percent: *rng.pick(&[0, 20]),

@@ -50,7 +50,7 @@ impl SimOptions {
 /// How many lines of a trace a failure shows.
 const TRACE_LINES: usize = 60;
 /// How many times longer a seed may go on with its trouble when too little has happened.
-const LONGER: u32 = 4;
+const LONGER: u32 = 8;
 /// How often a run looks whether healing is done.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a world without load may take to go quiet, beyond leases and clocks.
@@ -188,7 +188,7 @@ impl Run {
 /// What did not happen often enough for the run to prove anything.
 fn too_little(world: &World) -> Option<String> {
     let (grants, hand_offs) = (world.holders.grants, world.holders.hand_offs);
-    if grants < 5 || hand_offs == 0 {
+    if grants < 10 || hand_offs == 0 {
         return Some(format!("only {grants} grants and {hand_offs} hand-offs"));
     }
     let missing = |kind: &FaultKind| world.tally.faults_of(*kind) == 0;
