@@ -1,6 +1,6 @@
 //! From options to the rooms' own configurations: every value checked, and the relations between them.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -72,7 +72,7 @@ fn members(from: &Sources<'_>) -> Result<Vec<Member>, ConfigError> {
     if given.value.is_empty() {
         return Err(from.missing("member", "one [[member]] with id, name and address per datacenter"));
     }
-    let (mut ids, mut names, mut addresses) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let (mut ids, mut names, mut addresses) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut members = Vec::new();
     for option in given.value {
         let member = member(&given, option)?;
@@ -212,7 +212,7 @@ fn hold(from: &Sources<'_>) -> Result<Vec<HoldRule>, ConfigError> {
     if given.value.len() > MAX_RULES {
         return Err(given.refuse(format!("{} rules", given.value.len()), format!("at most {MAX_RULES}")));
     }
-    let mut prefixes = HashSet::new();
+    let mut prefixes = BTreeSet::new();
     let mut rules = Vec::new();
     for option in given.value {
         if !prefixes.insert(&option.prefix) {

@@ -204,7 +204,7 @@ pub struct JournalSection {
     )]
     pub segment_bytes: Option<String>,
     /// A checkpoint is made when the log has grown by that much: more makes a restart slower and the disk
-    /// less busy [default: 64 MiB; 1 MiB to 64 GiB]
+    /// less busy [default: 128 MiB; 1 MiB to 64 GiB]
     #[arg(
         id = "journal.checkpoint_bytes",
         long = "journal-checkpoint-bytes",

@@ -1,6 +1,6 @@
 //! Through a real socket.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -157,7 +157,7 @@ async fn metrics_have_names_help_units_and_labels() {
     ] {
         assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
     }
-    let mut names = HashSet::new();
+    let mut names = BTreeSet::new();
     for line in page.lines().filter(|line| line.starts_with("# TYPE ")) {
         let name = line.split(' ').nth(2).expect("a name");
         assert!(name.starts_with("geolock_") && names.insert(name.to_owned()), "{name} twice");
