@@ -4,7 +4,7 @@
 //! datacenter's certificate gets as far as a hello. When many wait, addresses must first prove that they are real,
 //! which costs nothing here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ impl Candidate {
 pub(super) struct Acceptor {
     pub context: Arc<Context>,
     pub endpoint: Endpoint,
-    pub candidates: HashMap<DcId, mpsc::Sender<Candidate>>,
+    pub candidates: BTreeMap<DcId, mpsc::Sender<Candidate>>,
 }
 
 /// What to do with a connection attempt.
@@ -96,8 +96,11 @@ impl Acceptor {
             tokio::select! {
                 incoming = self.endpoint.accept() => match incoming {
                     Some(incoming) => self.admit(incoming, &mut pending),
-                    // Only when the endpoint's socket has failed, or at shutdown.
-                    None => break,
+                    None => {
+                        // The endpoint is only closed after this task: its socket has failed.
+                        tracing::error!("the UDP socket failed: no links until a restart");
+                        break;
+                    }
                 },
                 () = pending.one_done() => {}
                 () = stopped(&mut shutdown) => break,
@@ -185,7 +188,7 @@ impl Acceptor {
 #[derive(Default)]
 struct Pending {
     tasks: JoinSet<IpAddr>,
-    from: HashMap<IpAddr, usize>,
+    from: BTreeMap<IpAddr, usize>,
 }
 
 impl Pending {

@@ -31,14 +31,14 @@ pub enum InterdcError {
     Quic(#[from] quinn::crypto::rustls::NoInitialCipherSuite),
 }
 
-/// Why a message was not taken. It will not be sent.
+/// Why a message was not taken. It will not be sent, and the link it was meant for is gone or about to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     #[error("that link is gone")]
     Gone,
     #[error("the {lane} queue of that link is full; the link is reset")]
     Full { lane: Lane },
-    #[error("a message of {0} bytes: it must have at least 1 and at most {MAX_FRAME}")]
+    #[error("a message of {0} bytes, where 1 to {MAX_FRAME} can be sent; the link is reset")]
     Size(usize),
 }
 
@@ -57,6 +57,8 @@ pub enum DownReason {
     Frame(FrameError),
     #[error("the {lane} queue towards it was full: it takes less than it is sent")]
     QueueFull { lane: Lane },
+    #[error("a message of {0} bytes was to be sent to it: a bug here")]
+    MessageSize(usize),
     #[error("closed here: {0}")]
     ClosedHere(String),
     #[error("it connected anew")]
@@ -153,7 +155,7 @@ impl DownReason {
                 CloseCode::ShuttingDown
             }
             DownReason::Frame(_) => CloseCode::Frame,
-            DownReason::QueueFull { .. } => CloseCode::QueueFull,
+            DownReason::QueueFull { .. } | DownReason::MessageSize(_) => CloseCode::QueueFull,
             DownReason::ClosedHere(_) => CloseCode::ClosedHere,
             DownReason::Replaced => CloseCode::Replaced,
         }

@@ -100,12 +100,15 @@ impl Interdc {
 }
 
 impl Links {
-    /// Queues a message on a lane of a link. Never waits. When the queue is full the link is reset: its `Down` comes.
+    /// Queues a message on a lane of a link. Never waits. A message that cannot be queued would leave a hole in its
+    /// lane, so the link is reset then: its `Down` comes.
     pub fn send(&self, link: LinkId, lane: Lane, message: Bytes) -> Result<(), SendError> {
-        if !(1..=MAX_FRAME).contains(&message.len()) {
-            return Err(SendError::Size(message.len()));
-        }
         let link = self.live(link).ok_or(SendError::Gone)?;
+        let size = message.len();
+        if !(1..=MAX_FRAME).contains(&size) {
+            link.end(DownReason::MessageSize(size));
+            return Err(SendError::Size(size));
+        }
         link.queue(lane).push(message).map_err(|unqueued| match unqueued {
             Unqueued::Finished => SendError::Gone,
             Unqueued::Full => {

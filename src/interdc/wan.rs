@@ -6,7 +6,7 @@
 //! which wakes the same poll that waits for packets. A datagram that is on its way when its path is cut still arrives.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
@@ -32,7 +32,7 @@ pub struct Wan {
 }
 
 struct Paths {
-    by_destination: HashMap<SocketAddr, Path>,
+    by_destination: BTreeMap<SocketAddr, Path>,
     random: u64,
 }
 
@@ -56,7 +56,7 @@ impl Wan {
     /// No distances yet. Which datagrams get lost is drawn from `seed`.
     pub fn new(seed: u64) -> Wan {
         // The generator below must not start at 0.
-        Wan { paths: Arc::new(Mutex::new(Paths { by_destination: HashMap::new(), random: seed | 1 << 63 })) }
+        Wan { paths: Arc::new(Mutex::new(Paths { by_destination: BTreeMap::new(), random: seed | 1 << 63 })) }
     }
 
     /// Delays what is sent to `destination` by `one_way`. A round trip takes twice that if the way back is as long.

@@ -50,7 +50,7 @@ impl Broken {
     }
 
     /// The link goes down for this reason, the raw peer hears it, and a real peer can take its place.
-    async fn is_refused_for(mut self, error: FrameError) {
+    async fn closes_for(mut self, error: FrameError) {
         assert_eq!(self.right.down().await, DownReason::Frame(error));
         let told = close_reason(&self.connection).await;
         assert!(told.contains(&error.to_string()), "{told}");
@@ -68,7 +68,7 @@ async fn an_oversized_frame_closes_the_link() {
     let [_urgent, mut bulk] = broken.lanes().await;
     let too_large = MAX_FRAME as u32 + 1;
     bulk.write_all(&too_large.to_be_bytes()).await.unwrap();
-    broken.is_refused_for(FrameError::TooLarge(too_large)).await;
+    broken.closes_for(FrameError::TooLarge(too_large)).await;
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_truncated_frame_closes_the_link() {
     let [mut urgent, _bulk] = broken.lanes().await;
     urgent.write_all(&[0, 0, 0, 9, 1, 2, 3]).await.unwrap();
     urgent.finish().unwrap();
-    broken.is_refused_for(FrameError::Truncated).await;
+    broken.closes_for(FrameError::Truncated).await;
 }
 
 #[tokio::test]
@@ -85,25 +85,25 @@ async fn an_empty_frame_closes_the_link() {
     let broken = Broken::meet().await;
     let [mut urgent, _bulk] = broken.lanes().await;
     urgent.write_all(&[0; 4]).await.unwrap();
-    broken.is_refused_for(FrameError::Empty).await;
+    broken.closes_for(FrameError::Empty).await;
 }
 
 #[tokio::test]
 async fn an_unknown_format_closes_the_link() {
     let broken = Broken::meet().await;
     let _lane = broken.lane(&[200, 0]).await;
-    broken.is_refused_for(FrameError::Format { found: 200, known: FORMAT }).await;
+    broken.closes_for(FrameError::Format { found: 200, known: FORMAT }).await;
 }
 
 #[tokio::test]
 async fn an_unknown_or_doubled_lane_closes_the_link() {
     let broken = Broken::meet().await;
     let _lane = broken.lane(&[FORMAT, 2]).await;
-    broken.is_refused_for(FrameError::Lane(2)).await;
+    broken.closes_for(FrameError::Lane(2)).await;
 
     let broken = Broken::meet().await;
     let _lanes = [broken.lane(&[FORMAT, 1]).await, broken.lane(&[FORMAT, 1]).await];
-    broken.is_refused_for(FrameError::Lane(1)).await;
+    broken.closes_for(FrameError::Lane(1)).await;
 }
 
 #[tokio::test]
@@ -130,5 +130,5 @@ async fn messages_that_come_before_the_break_are_delivered() {
     urgent.write_all(&[0, 0, 0, 2, 7, 8, 0xff, 0, 0, 0]).await.unwrap();
     let event = broken.right.event().await;
     assert!(matches!(&event, LinkEvent::Received { bytes, .. } if bytes[..] == [7, 8]), "{event:?}");
-    broken.is_refused_for(FrameError::TooLarge(0xff00_0000)).await;
+    broken.closes_for(FrameError::TooLarge(0xff00_0000)).await;
 }

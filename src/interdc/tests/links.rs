@@ -120,16 +120,18 @@ async fn gets_all(node: &mut Node, messages: u32) {
 }
 
 #[tokio::test]
-async fn the_largest_message_passes_and_a_larger_one_is_not_taken() {
+async fn the_largest_message_passes_and_a_larger_one_resets_the_link() {
     let world = World::new();
     let (mut low, mut high) = (world.start(0), world.start(1));
-    let to_high = low.up().await;
+    let mut to_high = low.up().await;
     high.up().await;
     low.interdc.send(to_high, Lane::Bulk, vec![7; MAX_FRAME].into()).unwrap();
     assert_eq!(high.message().await, (Lane::Bulk, Bytes::from(vec![7; MAX_FRAME])));
     for size in [0, MAX_FRAME + 1] {
         let refused = low.interdc.send(to_high, Lane::Bulk, vec![7; size].into());
         assert_eq!(refused, Err(SendError::Size(size)));
+        assert_eq!(low.down().await, DownReason::MessageSize(size));
+        to_high = low.up().await;
     }
 }
 

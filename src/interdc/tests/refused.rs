@@ -1,8 +1,9 @@
 //! Peers that are not who or what they must be.
 
+use std::net::UdpSocket;
 use std::time::{Duration, SystemTime};
 
-use super::world::{World, close_reason, dc};
+use super::world::{Raw, World, close_reason, dc};
 use crate::interdc::{Interdc, InterdcConfig, InterdcError, hello};
 use crate::pki::{Role, Validity};
 
@@ -167,6 +168,41 @@ async fn a_peer_that_never_answers_the_hello_is_given_up_and_dialled_again() {
     }
     right.peer_error("no answer in time").await;
     assert!(!right.stats().up);
+}
+
+#[tokio::test]
+async fn a_flood_of_strangers_does_not_keep_a_peer_out() {
+    let world = World::new();
+    // It can only be reached: a link proves that it still accepts.
+    let peers = vec![(dc(1), "127.0.0.1:1".into())];
+    let mut right = world.start_with(InterdcConfig { peers, ..world.config(0) });
+    // First packets of handshakes that nobody goes on with.
+    let stranger = world.raw(1, &world.credentials(Role::Dc(dc(1))));
+    let first_packets = first_packets(&stranger, 40).await;
+    drop(stranger);
+    let flood = UdpSocket::bind("127.0.0.2:0").unwrap();
+    for packet in &first_packets {
+        flood.send_to(packet, right.interdc.local_address()).unwrap();
+    }
+    right.refusal("too many connections at once").await;
+
+    let mut real = world.start(1);
+    right.up().await;
+    real.up().await;
+}
+
+/// What `raw` sends first, for so many connections, to somebody who never answers.
+async fn first_packets(raw: &Raw, count: usize) -> Vec<Vec<u8>> {
+    let sink = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = sink.local_addr().unwrap();
+    let _connecting: Vec<_> = (0..count).map(|_| raw.dial(address, 0)).collect();
+    let mut packets = Vec::new();
+    let mut packet = [0; 2_000];
+    while packets.len() < count {
+        let length = sink.recv(&mut packet).await.unwrap();
+        packets.push(packet[..length].to_vec());
+    }
+    packets
 }
 
 #[tokio::test]

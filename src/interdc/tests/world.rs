@@ -173,10 +173,14 @@ pub(super) struct Raw {
 impl Raw {
     /// A connection to datacenter `id` of `world`.
     pub(super) async fn connect(&self, world: &World, id: u8) -> Connection {
+        timeout(PATIENCE, self.dial(world.address(id), id)).await.unwrap().unwrap()
+    }
+
+    /// An attempt at a connection to datacenter `id`, which may or may not be at that address.
+    pub(super) fn dial(&self, address: SocketAddr, id: u8) -> quinn::Connecting {
         let transport = transport::transport(Duration::from_secs(3)).unwrap();
         let config = transport::client(&self.credentials, dc(id), &transport).unwrap();
-        let connecting = self.endpoint.connect_with(config, world.address(id), "any").unwrap();
-        timeout(PATIENCE, connecting).await.unwrap().unwrap()
+        self.endpoint.connect_with(config, address, "any").unwrap()
     }
 }
 
