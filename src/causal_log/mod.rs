@@ -1,4 +1,5 @@
 //! Pure. The causally ordered log: entries, their delivery, what each peer still lacks, what can be forgotten.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod entry;
 mod inbox;

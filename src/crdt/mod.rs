@@ -2,6 +2,7 @@
 //!
 //! Both are [`crdts::CvRDT`]s; their laws (commutative, associative, idempotent, monotone) are property-tested
 //! beside them, against the `crdts` crate's own types.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod ownership;
 mod version_vector;

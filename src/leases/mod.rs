@@ -1,4 +1,5 @@
 //! Pure. Leases of clients: deadlines, sessions, what each holds, the grace period after a restart.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod lease;
 mod leases;

@@ -2,6 +2,7 @@
 //!
 //! Who gets a lock next: `queue.rs` and the rules in `local.rs` (local grants) and `settle.rs` (what goes to
 //! other datacenters, what is published). When a lock leaves: `hold_policy.rs`.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod check;
 mod describe;

@@ -3,6 +3,7 @@
 //! The shell hands in events with the time ([`Replica::handle`]), performs the effects
 //! ([`Replica::poll_effect`]) and calls again at [`Replica::next_deadline`]. Everything else is decided here,
 //! the same way in production and in the simulator.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bounds;
 pub mod call;
