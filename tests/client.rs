@@ -1,0 +1,309 @@
+//! The Rust client against a real server: TLS, loopback, disk.
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use geolock::client::{
+    AcquireError, AcquireRequest, Client, ClientError, LostReason, Mode, OnDisconnect, Page, Reason, Wait,
+};
+use geolock::names::LockName;
+use support::{AnyError, Datacenter, Proxy};
+use tempfile::TempDir;
+
+/// Far longer than anything here takes: a test that hangs fails.
+const LONG: Duration = Duration::from_secs(60);
+
+fn name(text: &str) -> LockName {
+    LockName::try_from(text).expect("a test name is valid")
+}
+
+fn exclusive(text: &str) -> AcquireRequest {
+    AcquireRequest::exclusive(name(text))
+}
+
+/// Wants it without waiting.
+fn try_exclusive(text: &str) -> AcquireRequest {
+    exclusive(text).wait(Wait::Try)
+}
+
+async fn start() -> Result<(TempDir, Datacenter), AnyError> {
+    let dir = tempfile::tempdir()?;
+    let datacenter = Datacenter::start(dir.path()).await?;
+    Ok((dir, datacenter))
+}
+
+async fn connect(datacenter: &Datacenter) -> Result<Client, AnyError> {
+    Ok(Client::connect(datacenter.client_config(&[datacenter.address])?).await?)
+}
+
+/// Until somebody waits for the lock, as the server sees it.
+async fn until_waiting(client: &Client, lock: &str, count: u64) -> Result<(), AnyError> {
+    tokio::time::timeout(LONG, async {
+        while client.describe_lock(&name(lock)).await?.waiting != count {}
+        Ok(())
+    })
+    .await?
+}
+
+/// Until the lock can be had.
+async fn until_free(client: &Client, lock: &str) -> Result<(), AnyError> {
+    let guard = client.acquire(exclusive(lock).wait(Wait::AtMost(LONG))).await?;
+    Ok(guard.release().await?)
+}
+
+#[tokio::test]
+async fn locks_are_held_until_they_are_released() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let (one, two) = (connect(&datacenter).await?, connect(&datacenter).await?);
+    let request = exclusive("a").and(name("b"), Mode::Shared).label("one");
+    let guard = one.acquire(request).await?;
+    assert_eq!(guard.is_lost(), None);
+    assert!(matches!(two.acquire(try_exclusive("a")).await, Err(AcquireError::NotFree)));
+    let shared = two.acquire(AcquireRequest::shared(name("b")).wait(Wait::Try)).await?;
+    let lost = guard.lost();
+    let token = guard.token();
+    guard.release().await?;
+    assert_eq!(lost.await, LostReason::Released);
+    let again = two.acquire(try_exclusive("a")).await?;
+    assert!(again.token() > token);
+    // Dropping releases too.
+    drop(again);
+    drop(shared);
+    until_free(&one, "a").await?;
+    one.close().await?;
+    two.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wait_that_is_too_long_says_who_is_in_the_way() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let client = connect(&datacenter).await?;
+    let guard = client.acquire(exclusive("a").label("the one")).await?;
+    let late = client.acquire(exclusive("a").wait(Wait::AtMost(Duration::from_millis(10)))).await;
+    let Err(AcquireError::TimedOut { locks }) = late else { panic!("it timed out, this is {late:?}") };
+    assert_eq!(locks.len(), 1);
+    assert_eq!(locks[0].holders[0].label, "the one");
+    assert_eq!(locks[0].holders[0].token, guard.token().0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn dropping_a_future_gives_the_request_up() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let client = connect(&datacenter).await?;
+    let guard = client.acquire(exclusive("a")).await?;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.acquire(exclusive("a")).await }
+    });
+    until_waiting(&client, "a", 1).await?;
+    waiting.abort();
+    until_waiting(&client, "a", 0).await?;
+    guard.release().await?;
+    until_free(&client, "a").await
+}
+
+#[tokio::test]
+async fn a_broken_connection_is_none_of_the_callers_business() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let (one, two) = (Proxy::start(datacenter.address).await?, Proxy::start(datacenter.address).await?);
+    let client = Client::connect(datacenter.client_config(&[one.address, two.address])?).await?;
+    let other = connect(&datacenter).await?;
+    let held = client.acquire(exclusive("held")).await?;
+    let theirs = other.acquire(exclusive("theirs")).await?;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.acquire(exclusive("theirs")).await }
+    });
+    until_waiting(&other, "theirs", 1).await?;
+    one.cut();
+    // A release that goes out while there is no connection, or on the next one.
+    let released = client.acquire(exclusive("short")).await?.release();
+    released.await?;
+    theirs.release().await?;
+    let granted = tokio::time::timeout(LONG, waiting).await???;
+    assert!(granted.is_lost().is_none() && held.is_lost().is_none());
+    assert!(matches!(other.acquire(try_exclusive("held")).await, Err(AcquireError::NotFree)));
+    // And back, with nothing in between.
+    one.mend();
+    two.cut();
+    held.release().await?;
+    until_free(&other, "held").await
+}
+
+#[tokio::test]
+async fn locks_survive_a_restart_of_the_server() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let client = connect(&datacenter).await?;
+    let mut config = datacenter.client_config(&[datacenter.address])?;
+    config.name = "other".into();
+    let other = Client::connect(config).await?;
+    let held = client.acquire(exclusive("held")).await?;
+    let token = held.token();
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.acquire(exclusive("held")).await }
+    });
+    until_waiting(&client, "held", 1).await?;
+    let released = client.acquire(exclusive("released")).await?;
+    let datacenter = Datacenter::restart(datacenter.stop().await?).await?;
+    // While nobody knows whether the server is there.
+    drop(released);
+    until_free(&client, "released").await?;
+    assert_eq!(held.is_lost(), None, "it was reclaimed");
+    assert_eq!(held.token(), token);
+    until_waiting(&client, "held", 1).await?;
+    held.release().await?;
+    let next = tokio::time::timeout(LONG, waiting).await???;
+    assert!(next.token() > token);
+    next.release().await?;
+    client.close().await?;
+    other.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lease_that_cannot_be_renewed_is_lost_and_replaced() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let proxy = Proxy::start(datacenter.address).await?;
+    let mut config = datacenter.client_config(&[proxy.address])?;
+    config.ttl = Duration::from_secs(1);
+    config.connect_timeout = Duration::from_millis(200);
+    let client = Client::connect(config).await?;
+    let guard = client.acquire(exclusive("a")).await?;
+    proxy.cut();
+    assert_eq!(tokio::time::timeout(LONG, guard.lost()).await?, LostReason::Expired);
+    assert_eq!(guard.is_lost(), Some(LostReason::Expired));
+    let released = guard.release().await;
+    assert!(matches!(released, Err(ClientError::LeaseLost(LostReason::Expired))), "{released:?}");
+    // Nobody is there, and the caller does not hang.
+    let timed = client.acquire(exclusive("a").wait(Wait::AtMost(Duration::from_millis(10)))).await;
+    assert!(matches!(timed, Err(AcquireError::Unreachable)), "{timed:?}");
+    proxy.mend();
+    until_free(&client, "a").await
+}
+
+#[tokio::test]
+async fn a_lease_can_end_with_its_connection() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let proxy = Proxy::start(datacenter.address).await?;
+    let mut config = datacenter.client_config(&[proxy.address])?;
+    config.on_disconnect = OnDisconnect::Release;
+    let client = Client::connect(config).await?;
+    let other = connect(&datacenter).await?;
+    let guard = client.acquire(exclusive("a")).await?;
+    proxy.cut();
+    assert_eq!(tokio::time::timeout(LONG, guard.lost()).await?, LostReason::Disconnected);
+    until_free(&other, "a").await
+}
+
+#[tokio::test]
+async fn closing_gives_everything_back() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let (client, other) = (connect(&datacenter).await?, connect(&datacenter).await?);
+    let guard = client.acquire(exclusive("a")).await?;
+    let clone = client.clone();
+    client.close().await?;
+    assert_eq!(guard.lost().await, LostReason::Closed);
+    assert!(matches!(clone.acquire(exclusive("b")).await, Err(AcquireError::Closed)));
+    other.acquire(try_exclusive("a")).await?.release().await?;
+    // The same without a word, once the last guard is gone too.
+    let guard = other.acquire(exclusive("c")).await?;
+    drop(other);
+    assert_eq!(guard.is_lost(), None);
+    let third = connect(&datacenter).await?;
+    assert!(matches!(third.acquire(try_exclusive("c")).await, Err(AcquireError::NotFree)));
+    drop(guard);
+    until_free(&third, "c").await
+}
+
+#[tokio::test]
+async fn a_server_that_drains_says_so() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let client = connect(&datacenter).await?;
+    let guard = client.acquire(exclusive("a")).await?;
+    datacenter.drain();
+    let refused = client.acquire(exclusive("b").wait(Wait::AtMost(Duration::ZERO))).await;
+    // It may be gone already.
+    assert!(matches!(refused, Err(AcquireError::Draining | AcquireError::Unreachable)), "{refused:?}");
+    drop(guard);
+    datacenter.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_can_look() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let client = connect(&datacenter).await?;
+    let mut guards = Vec::new();
+    for number in 0..3 {
+        guards.push(client.acquire(exclusive(&format!("jobs/{number}"))).await?);
+    }
+    guards.push(client.acquire(exclusive("other")).await?);
+    let (mut found, mut page) = (Vec::new(), Page { size: 2, ..Page::default() });
+    loop {
+        let listed = client.list_locks(b"jobs/", page.clone()).await?;
+        found.extend(listed.locks.into_iter().map(|lock| lock.name));
+        let Some(next) = listed.next else { break };
+        page.token = next;
+    }
+    found.sort();
+    assert_eq!(found, ["jobs/0", "jobs/1", "jobs/2"]);
+    let status = client.status().await?;
+    assert_eq!((status.dc, &*status.dc_name), (0, "here"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_told_at_once() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let good = datacenter.client_config(&[datacenter.address])?;
+
+    let mut config = good.clone();
+    config.ttl = Duration::from_millis(10);
+    let refused = Client::connect(config).await;
+    assert!(matches!(refused, Err(ClientError::Refused(Reason::TtlOutOfRange, _))), "{refused:?}");
+
+    let mut config = good.clone();
+    config.endpoints = vec!["nonsense".into()];
+    assert!(matches!(Client::connect(config).await, Err(ClientError::Config(_))));
+
+    let mut config = good.clone();
+    // A port that nobody listens on: it was ours a moment ago.
+    let proxy = Proxy::start(datacenter.address).await?;
+    proxy.cut();
+    config.endpoints = vec![proxy.address.to_string()];
+    let unreachable = Client::connect(config).await;
+    assert!(matches!(unreachable, Err(ClientError::Unreachable { .. })), "{unreachable:?}");
+
+    let mut config = good.clone();
+    config.tls.key_pem = "no key".into();
+    assert!(matches!(Client::connect(config).await, Err(ClientError::Tls(_))));
+
+    let stranger = tempfile::tempdir()?;
+    let tls = strangers_tls(stranger.path())?;
+    let refused = Client::connect(geolock::client::ClientConfig { tls, ..good.clone() }).await;
+    assert!(matches!(refused, Err(ClientError::Unreachable { .. })), "{refused:?}");
+
+    let client = Client::connect(good).await?;
+    let mut many = exclusive("0");
+    for number in 1..=10_000 {
+        many = many.and(name(&number.to_string()), Mode::Exclusive);
+    }
+    let refused = client.acquire(many).await;
+    assert!(matches!(refused, Err(AcquireError::Refused(Reason::TooManyLocks, _))), "{refused:?}");
+    let refused = client.acquire(exclusive("a").label("x".repeat(257))).await;
+    assert!(matches!(refused, Err(AcquireError::Refused(Reason::LabelTooLong, _))), "{refused:?}");
+    until_free(&client, "a").await
+}
+
+/// Certificates of another cluster.
+fn strangers_tls(dir: &Path) -> Result<geolock::client::ClientTls, AnyError> {
+    let made = geolock::pki::playground(dir, "strangers", geolock::names::DcId::new(0))?;
+    Ok(geolock::client::ClientTls::from_dir(made.client)?)
+}
