@@ -17,6 +17,7 @@ pub mod leases;
 pub mod lock_server;
 pub mod lock_state;
 pub mod names;
+pub mod node;
 pub mod pki;
 pub mod proto;
 pub mod replica;

@@ -27,6 +27,7 @@ use crate::telemetry::LogOptions;
 
 pub use error::ConfigError;
 pub use options::Options;
+pub use units::{parse_duration, units_of_durations};
 
 /// The flags of `geolock server`.
 #[derive(clap::Args, Clone, Debug, Default)]

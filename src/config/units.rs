@@ -11,7 +11,7 @@ const DURATIONS: [(&str, u64); 5] =
 const SIZES: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
 /// A duration such as `250 ms` or `3s`.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     parse(text, &DURATIONS).map(Duration::from_micros)
 }
 
@@ -20,7 +20,7 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
     parse(text, &SIZES)
 }
 
-pub(super) fn units_of_durations() -> String {
+pub fn units_of_durations() -> String {
     names(&DURATIONS)
 }
 

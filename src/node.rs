@@ -1,0 +1,225 @@
+//! One datacenter's server, from its configuration to its end: where the rooms are put together.
+//!
+//! The order of the start: ports, so that a taken one is found before anything is touched; certificates; the HTTP
+//! port, so that probes see a server that recovers; journal, recovery, links and actor; last the client API, so that
+//! nobody is let in before there is something to talk to. The end goes the other way round, except that the HTTP
+//! port answers to the last: the actor drains and stops, which ends the API.
+//!
+//! Nothing here is global, so a process can run several: `geolock dev` does, and so can tests.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinHandle, spawn, spawn_blocking};
+
+use crate::api::{self, ServeError, ServerInfo};
+use crate::config::{Config, Listen};
+use crate::interdc::{InterdcConfig, QueueBound, Wan};
+use crate::lock_server::{
+    DatacenterConfig, LockServer, LockServerHandle, StartError, StopError, start_datacenter,
+};
+use crate::names::DcId;
+use crate::pki::{Credentials, PkiError, Role};
+use crate::telemetry::{self, Board};
+
+/// The versions of the protocol between datacenters that this release speaks.
+const PROTOCOL_VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
+
+/// Why a server did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error(
+        "cannot listen on {address} ({port}): {source}. If another server has that port, stop it or choose another"
+    )]
+    Listen { port: Port, address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Certificates(#[from] PkiError),
+    #[error("the operating system gives no random bytes")]
+    NoRandomness,
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    #[error(transparent)]
+    Api(#[from] ServeError),
+}
+
+/// What a port is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    Grpc,
+    Quic,
+    Http,
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Port::Grpc => "TCP, for clients",
+            Port::Quic => "UDP, for other datacenters",
+            Port::Http => "TCP, for metrics and probes",
+        })
+    }
+}
+
+/// The sockets of one server, bound.
+#[derive(Debug)]
+pub struct Sockets {
+    grpc: TcpListener,
+    quic: UdpSocket,
+    http: TcpListener,
+}
+
+impl Sockets {
+    /// Takes all three ports, or none.
+    pub fn bind(listen: &Listen) -> Result<Sockets, NodeError> {
+        let failed = |port, address| move |source| NodeError::Listen { port, address, source };
+        Ok(Sockets {
+            grpc: tcp(listen.grpc).map_err(failed(Port::Grpc, listen.grpc))?,
+            quic: UdpSocket::bind(listen.quic).map_err(failed(Port::Quic, listen.quic))?,
+            http: tcp(listen.http).map_err(failed(Port::Http, listen.http))?,
+        })
+    }
+
+    /// Where clients connect to.
+    pub fn grpc(&self) -> io::Result<SocketAddr> {
+        self.grpc.local_addr()
+    }
+}
+
+fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// The certificates of a server, loaded and checked.
+#[derive(Debug)]
+pub struct Certificates {
+    links: Credentials,
+    api: Arc<rustls::ServerConfig>,
+}
+
+impl Certificates {
+    /// Those that `config` names must be of its datacenter and cluster.
+    pub fn load(config: &Config) -> Result<Certificates, PkiError> {
+        let role = Role::Dc(config.replica.dc);
+        let load = |dir| {
+            let loaded = Credentials::load(dir)?;
+            loaded.require(dir, &config.cluster_name, &role)?;
+            Ok::<_, PkiError>(loaded)
+        };
+        let links = load(&config.tls.dc)?;
+        let api = Arc::new(load(&config.tls.api)?.accept_clients()?);
+        Ok(Certificates { links, api })
+    }
+}
+
+/// A running server. It has to be ended: [`LockServerHandle::drain`], then [`Node::ended`].
+pub struct Node {
+    dc: DcId,
+    handle: LockServerHandle,
+    server: JoinHandle<Result<(), StopError>>,
+    api: JoinHandle<Result<(), ServeError>>,
+    http: JoinHandle<()>,
+    stop_http: oneshot::Sender<()>,
+}
+
+impl Node {
+    /// Starts a server on the ports that `config` names. Must be called within a runtime.
+    pub async fn start(config: Config) -> Result<Node, NodeError> {
+        let sockets = Sockets::bind(&config.listen)?;
+        Node::start_on(sockets, config, None).await
+    }
+
+    /// As [`Node::start`], on ports already taken, at the distances of `wan`.
+    pub async fn start_on(sockets: Sockets, config: Config, wan: Option<Wan>) -> Result<Node, NodeError> {
+        let dc = config.replica.dc;
+        let certificates = Certificates::load(&config)?;
+        let names = config.members.iter().map(|member| (member.dc, member.name.clone())).collect();
+        let info = ServerInfo::new(dc, names).map_err(|_| NodeError::NoRandomness)?;
+        let listening = |port, address| move |source| NodeError::Listen { port, address, source };
+        let grpc = tokio::net::TcpListener::from_std(sockets.grpc)
+            .map_err(listening(Port::Grpc, config.listen.grpc))?;
+        let http = tokio::net::TcpListener::from_std(sockets.http)
+            .map_err(listening(Port::Http, config.listen.http))?;
+
+        let board = Arc::new(Board::default());
+        let (stop_http, http_stopped) = oneshot::channel();
+        let stopped = async {
+            // Gone without a word is as good as told.
+            let _ = http_stopped.await;
+        };
+        let http = spawn(telemetry::serve(http, Arc::clone(&board), stopped));
+        let api_options = config.api.clone();
+        let parts = datacenter(config, certificates.links, wan);
+        let started = spawn_blocking(move || start_datacenter(parts, Some(sockets.quic), board)).await;
+        let server = match joined(started) {
+            Ok(server) => server,
+            Err(error) => {
+                drop(stop_http);
+                joined(http.await);
+                return Err(error.into());
+            }
+        };
+        let handle = server.handle();
+        let api = spawn(api::serve(grpc, certificates.api, handle.clone(), info, api_options));
+        Ok(Node { dc, handle, server: spawn(LockServer::stopped(server)), api, http, stop_http })
+    }
+
+    pub fn dc(&self) -> DcId {
+        self.dc
+    }
+
+    /// How the server is, every 100 ms anew.
+    pub fn board(&self) -> &Board {
+        self.handle.board()
+    }
+
+    /// The way to ask it to stop: [`LockServerHandle::drain`]. No new acquires from then on, releases and renewals
+    /// until nothing is held or the drain timeout is over; then it stops by itself, and [`Node::ended`] tells.
+    pub fn handle(&self) -> LockServerHandle {
+        self.handle.clone()
+    }
+
+    /// Waits until it has stopped: after a drain, or because it could not go on. What was acknowledged is on
+    /// disk, every task and thread has ended.
+    pub async fn ended(self) -> Result<(), NodeError> {
+        // It ends when the actor has stopped. Should it fail before, there is nothing left to serve.
+        let api = joined(self.api.await);
+        self.handle.drain();
+        let server = joined(self.server.await);
+        drop(self.stop_http);
+        joined(self.http.await);
+        server?;
+        Ok(api?)
+    }
+}
+
+fn datacenter(config: Config, tls: Credentials, wan: Option<Wan>) -> DatacenterConfig {
+    let me = config.replica.dc;
+    let others = config.members.into_iter().filter(|member| member.dc != me);
+    let links = InterdcConfig {
+        me,
+        cluster: config.cluster_name,
+        epoch: 0,
+        listen: config.listen.quic,
+        peers: others.map(|member| (member.dc, member.address)).collect(),
+        tls,
+        peer_timeout: config.replica.agreed.peer_timeout,
+        versions: PROTOCOL_VERSIONS,
+        queue: QueueBound::default(),
+        wan,
+    };
+    DatacenterConfig { replica: config.replica, journal: config.journal, links, server: config.server }
+}
+
+/// What a task came to. Its panic goes on here.
+fn joined<T>(outcome: Result<T, JoinError>) -> T {
+    outcome.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(error) => unreachable!("nobody cancels a task of a node: {error}"),
+    })
+}
