@@ -1,4 +1,79 @@
-//! Edge. The command line: one file per subcommand.
+//! Edge. The `geolock` command: one file per subcommand.
+//!
+//! Subcommands that talk to a server do it through [`client`](crate::client), like anybody's program.
 
-pub mod ca;
-pub mod sim;
+mod ca;
+mod connect;
+mod dc_names;
+mod describe;
+mod dev;
+mod failure;
+mod job;
+mod lock;
+mod locks;
+mod print;
+mod server;
+mod sim;
+mod state_dir;
+mod status;
+mod stopping;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::ServerArgs;
+use failure::Code;
+pub use failure::Failure;
+
+/// Locks that several datacenters share and that live where they are used.
+///
+/// One server runs in each datacenter. A lock that was last used in a datacenter is granted there again without any
+/// message to the others; wanted elsewhere, it moves. To try it: `geolock dev` in one terminal, and in another
+/// `geolock lock demo -- echo hello`.
+#[derive(Parser, Debug)]
+#[command(name = "geolock", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Lock(lock::LockArgs),
+    Status(status::StatusArgs),
+    Locks(locks::LocksArgs),
+    Describe(describe::DescribeArgs),
+    Dev(dev::DevArgs),
+    /// Run the server of one datacenter. SIGTERM ends it once its locks are released, a second one at once.
+    Server(Box<ServerArgs>),
+    Ca(ca::CaArgs),
+    Sim(sim::SimArgs),
+}
+
+/// Reads the command line. Help and version are printed here, and count as failures that have been reported.
+pub fn parse() -> Result<Cli, Failure> {
+    Cli::try_parse().map_err(|error| {
+        // Nobody is there to read it.
+        let _ = error.print();
+        Failure::silent(if error.use_stderr() { Code::Usage as u8 } else { 0 })
+    })
+}
+
+/// Does what was asked for.
+pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match cli.command {
+            Command::Lock(args) => return lock::run(args).await,
+            Command::Status(args) => status::run(args).await,
+            Command::Locks(args) => locks::run(args).await,
+            Command::Describe(args) => describe::run(args).await,
+            Command::Dev(args) => dev::run(args).await,
+            Command::Server(args) => server::run(*args).await,
+            Command::Ca(args) => Ok(ca::run(args)?),
+            Command::Sim(args) => Ok(sim::run(&args)?),
+        }
+        .map(|()| ExitCode::SUCCESS)
+    })
+}

@@ -1,0 +1,94 @@
+//! The flags by which every client subcommand finds its server.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+
+use super::failure::{Code, Failure, OrFail as _};
+use super::state_dir;
+use crate::client::{Client, ClientConfig, ClientError, ClientTls};
+
+/// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub struct ConnectArgs {
+    /// Where the server of your datacenter listens; several are tried in turn [default: 127.0.0.1:7400]
+    #[arg(long, env = "GEOLOCK_CONNECT", value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint)]
+    connect: Vec<String>,
+    /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them [default: that of the playground]
+    #[arg(long, env = "GEOLOCK_TLS", value_name = "DIR")]
+    tls: Option<PathBuf>,
+}
+
+/// Every attempt to reach an endpoint ends after that long.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl ConnectArgs {
+    /// Connects. `change` is what this subcommand wants otherwise than the defaults.
+    pub async fn connect(&self, change: impl FnOnce(&mut ClientConfig)) -> Result<Client, Failure> {
+        let tls = self.tls()?;
+        let playground = format!("127.0.0.1:{}", state_dir::BASE_PORT);
+        let endpoints = if self.connect.is_empty() { vec![playground] } else { self.connect.clone() };
+        let mut config = ClientConfig::new(endpoints, tls);
+        config.connect_timeout = CONNECT_TIMEOUT;
+        config.name = concat!("geolock ", env!("CARGO_PKG_VERSION")).into();
+        change(&mut config);
+        Client::connect(config).await.map_err(|error| self.explain(error))
+    }
+
+    fn tls(&self) -> Result<ClientTls, Failure> {
+        if let Some(dir) = &self.tls {
+            return read(dir).or_fail(Code::Usage);
+        }
+        let playground = state_dir::default_playground().map(|data| data.join("client"));
+        match playground.filter(|dir| dir.exists()) {
+            Some(dir) => read(&dir).or_fail(Code::Usage),
+            None => Err(Failure::new(
+                Code::Unreachable,
+                anyhow!(
+                    "there is no playground to talk to: start one with `geolock dev`, or say which server with \
+                     --connect HOST:PORT and --tls DIR"
+                ),
+            )),
+        }
+    }
+
+    fn explain(&self, error: ClientError) -> Failure {
+        let code = code(&error);
+        let error = anyhow::Error::new(error);
+        if code == Code::Unreachable && self.connect.is_empty() {
+            let text =
+                "the playground does not answer: does `geolock dev` run? (another server: --connect, --tls)";
+            return Failure::new(code, error.context(text));
+        }
+        Failure::new(code, error)
+    }
+}
+
+/// The exit code of what a client could not do.
+fn code(error: &ClientError) -> Code {
+    match error {
+        ClientError::Config(_) | ClientError::TlsFile { .. } | ClientError::Tls(_) => Code::Usage,
+        ClientError::Unreachable { .. } => Code::Unreachable,
+        ClientError::LeaseLost(_) => Code::LockLost,
+        _ => Code::Failed,
+    }
+}
+
+/// As a failure of the subcommand.
+pub fn failure(error: ClientError) -> Failure {
+    Failure::new(code(&error), error)
+}
+
+fn read(dir: &Path) -> anyhow::Result<ClientTls> {
+    ClientTls::from_dir(dir).with_context(|| format!("no client certificate in {}", dir.display()))
+}
+
+fn endpoint(text: &str) -> Result<String, &'static str> {
+    let (host, port) = text.rsplit_once(':').ok_or("an endpoint is HOST:PORT")?;
+    if host.is_empty() || port.parse::<u16>().is_err() {
+        return Err("an endpoint is HOST:PORT");
+    }
+    Ok(text.into())
+}

@@ -1,0 +1,35 @@
+//! Datacenters as people know them.
+
+use std::collections::BTreeMap;
+
+use crate::client::{Client, Status};
+
+/// Names of datacenters by id.
+#[derive(Clone, Debug, Default)]
+pub struct DcNames(BTreeMap<u32, String>);
+
+impl DcNames {
+    /// Asks the server. Without an answer there are none, and ids have to do.
+    pub async fn ask(client: &Client) -> DcNames {
+        client.status().await.map(|status| DcNames::of(&status)).unwrap_or_default()
+    }
+
+    pub fn of(status: &Status) -> DcNames {
+        let peers = status.peers.iter().map(|peer| (peer.dc, peer.dc_name.clone()));
+        DcNames(peers.chain([(status.dc, status.dc_name.clone())]).collect())
+    }
+
+    /// `dc1 (virginia)`, or `dc1` if that is all there is to say.
+    pub fn show(&self, dc: u32) -> String {
+        let id = format!("dc{dc}");
+        match self.0.get(&dc) {
+            Some(name) if !name.is_empty() && *name != id => format!("{id} ({name})"),
+            _ => id,
+        }
+    }
+
+    /// All of them, separated by commas.
+    pub fn list(&self, dcs: &[u32]) -> String {
+        dcs.iter().map(|dc| self.show(*dc)).collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,163 @@
+//! `geolock describe`: who has a lock, and why others wait.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::connect::{self, ConnectArgs};
+use super::dc_names::DcNames;
+use super::failure::{Code, Failure, OrFail as _};
+use super::print::{ago, insert_lock_name, lock_name, print, table};
+use crate::client::LockDescription;
+use crate::names::LockName;
+use crate::proto::{self, Holder, Waiter};
+
+/// Show who has a lock, and why others wait.
+///
+/// Asks the server of this datacenter, which asks the others for their holders; that takes up to a second.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DescribeArgs {
+    /// The lock: any bytes, up to 1024
+    #[arg(value_parser = clap::value_parser!(OsString))]
+    name: OsString,
+    /// For programs: one JSON object; the lock is `name`, or `name_base64` if that is no UTF-8
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub async fn run(args: DescribeArgs) -> Result<(), Failure> {
+    let name = LockName::new(args.name.as_bytes()).or_fail(Code::Usage)?;
+    let client = args.connect.connect(|_| {}).await?;
+    let described = client.describe_lock(&name).await.map_err(connect::failure)?;
+    let names = DcNames::ask(&client).await;
+    // Its lease holds nothing.
+    let _ = client.close().await;
+    if args.json { print(json(&described)) } else { print(text(&described, &names).trim_end()) }
+}
+
+/// For people: some lines that start with the lock's name.
+pub(super) fn text(lock: &LockDescription, names: &DcNames) -> String {
+    let mut text = format!("lock {}\n", lock_name(&lock.name));
+    let mut line = |label: &str, said: &str| {
+        for (number, part) in said.lines().enumerate() {
+            let label = if number == 0 { label } else { "" };
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "  {label:<13}{part}");
+        }
+    };
+    line("parts", &parts(lock, names));
+    if lock.holders.is_empty() {
+        line("held by", if lock.unknown_dcs.is_empty() { "nobody" } else { "nobody that is known" });
+    }
+    line("held by", &table(&lock.holders.iter().map(|holder| held(holder, names)).collect::<Vec<_>>()));
+    if !lock.unknown_dcs.is_empty() {
+        line("not known", &format!("who holds it in {}: no answer in time", names.list(&lock.unknown_dcs)));
+    }
+    if !lock.unreachable_dcs.is_empty() {
+        let away = names.list(&lock.unreachable_dcs);
+        line("unreachable", &format!("{away}: what needs the parts there waits until that ends"));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let waiters: Vec<_> =
+        lock.waiters.iter().enumerate().map(|(place, waiter)| waits(place, waiter, now, names)).collect();
+    line("waiting", &table(&waiters));
+    let more = lock.waiting.saturating_sub(lock.waiters.len() as u64);
+    if more > 0 {
+        line("", &format!("and {more} more"));
+    }
+    text
+}
+
+fn parts(lock: &LockDescription, names: &DcNames) -> String {
+    let Some(first) = lock.owners.first() else { return "nothing is known of it".into() };
+    if lock.owners.iter().all(|part| part.owner == first.owner) {
+        return format!("all {} in {}", lock.owners.len(), names.show(first.owner));
+    }
+    let part = |part: &proto::PartOwner| format!("{} in {}", part.part, names.show(part.owner));
+    lock.owners.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
+fn held(holder: &Holder, names: &DcNames) -> Vec<String> {
+    vec![
+        label(&holder.label),
+        mode(holder.mode).into(),
+        format!("in {}", names.show(holder.dc)),
+        format!("for {}", ago(Duration::from_millis(holder.held_for_ms))),
+        format!("token {}", holder.token),
+    ]
+}
+
+fn waits(place: usize, waiter: &Waiter, now: Duration, names: &DcNames) -> Vec<String> {
+    let dc = waiter
+        .request
+        .as_ref()
+        .map_or_else(String::new, |request| format!("from {}", names.show(request.dc)));
+    let since = ago(now.saturating_sub(Duration::from_millis(waiter.at_ms)));
+    let parked = if waiter.parked { "parked: needs an unreachable datacenter" } else { "" };
+    vec![
+        format!("{}.", place + 1),
+        label(&waiter.label),
+        mode(waiter.mode).into(),
+        dc,
+        format!("since {since}"),
+        parked.into(),
+    ]
+}
+
+/// Free text of other people: nothing in it may play tricks with a terminal.
+fn label(text: &str) -> String {
+    if text.is_empty() { "(no label)".into() } else { text.escape_debug().to_string().replace("\\'", "'") }
+}
+
+fn mode(mode: i32) -> &'static str {
+    match proto::Mode::try_from(mode) {
+        Ok(proto::Mode::Shared) => "shared",
+        Ok(proto::Mode::Exclusive) => "exclusive",
+        _ => "",
+    }
+}
+
+fn json(lock: &LockDescription) -> Value {
+    let mut object = Map::new();
+    insert_lock_name(&mut object, &lock.name);
+    let holder = |holder: &Holder| {
+        json!({
+            "dc": holder.dc,
+            "request": request(holder.request.as_ref()),
+            "mode": mode(holder.mode),
+            "token": holder.token,
+            "label": holder.label,
+            "held_for_ms": holder.held_for_ms,
+        })
+    };
+    let waiter = |waiter: &Waiter| {
+        json!({
+            "request": request(waiter.request.as_ref()),
+            "mode": mode(waiter.mode),
+            "label": waiter.label,
+            "at_ms": waiter.at_ms,
+            "parked": waiter.parked,
+        })
+    };
+    let rest = json!({
+        "parts": lock.owners.iter().map(|part| json!({ "part": part.part, "owner": part.owner })).collect::<Vec<_>>(),
+        "holders": lock.holders.iter().map(holder).collect::<Vec<_>>(),
+        "unknown_dcs": lock.unknown_dcs,
+        "waiters": lock.waiters.iter().map(waiter).collect::<Vec<_>>(),
+        "waiting": lock.waiting,
+        "unreachable_dcs": lock.unreachable_dcs,
+    });
+    if let Value::Object(rest) = rest {
+        object.extend(rest);
+    }
+    Value::Object(object)
+}
+
+fn request(request: Option<&proto::RequestId>) -> Value {
+    request.map_or(Value::Null, |id| format!("dc{}#{}", id.dc, id.n).into())
+}

@@ -1,0 +1,171 @@
+//! `geolock dev`: a playground, several datacenters in one process.
+//!
+//! Everything in it is real (certificates, disks, QUIC) but the distances, which are simulated inside the QUIC
+//! sockets, and the process, of which there is one.
+
+mod data;
+mod plan;
+mod welcome;
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, interval, sleep_until};
+
+use super::failure::Failure;
+use super::state_dir;
+use super::stopping::StopSignals;
+use crate::lock_server::LockServerHandle;
+use crate::node::{Node, NodeError};
+use crate::replica::call::Phase;
+use crate::telemetry::LogOptions;
+use plan::{Plan, Playground, Server};
+use welcome::welcome;
+
+/// Start datacenters on this machine, to try geolock or to develop against it. Ctrl-C stops them.
+///
+/// Datacenter I (from 0) listens on 127.0.0.1: clients on port BASE + 10 I, other datacenters on the next one,
+/// /metrics, /livez and /readyz on the one after that. Locks and certificates stay in the data folder for the next
+/// time; DIR/client is the folder for the --tls option of clients.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DevArgs {
+    /// How many datacenters
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
+    dcs: u8,
+    /// How far apart they are: zero; eu (round trips of 10, 15, 20 ms); world (80, 150, 220 ms); or a TOML file with
+    /// a table [rtt_ms] of lines such as 0-1 = 80
+    #[arg(long, value_name = "zero|eu|world|FILE", default_value = "zero")]
+    wan: String,
+    /// Folder for locks and certificates [default: geolock/dev in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Forget the locks and certificates of the last time
+    #[arg(long)]
+    fresh: bool,
+    /// Stop after that many seconds
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
+    /// The first port
+    #[arg(long, value_name = "PORT", default_value_t = state_dir::BASE_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    base_port: u16,
+    /// What the servers' own log says, on standard error: a level, or levels by module
+    #[arg(long, value_name = "FILTER", env = "GEOLOCK_LOG_FILTER", default_value = "error")]
+    log: String,
+}
+
+/// A server that takes longer than this to be ready has a reason that is worth a line.
+const SLOW: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs the playground until it is told to stop.
+pub async fn run(args: DevArgs) -> Result<(), Failure> {
+    let mut signals = StopSignals::listen()?;
+    let plan = Plan::new(&args)?;
+    LogOptions { filter: args.log.clone(), ..LogOptions::default() }.install()?;
+    let Playground { servers, data } = plan.take()?;
+    let (handles, mut ends) = start(servers).await?;
+    let stops_at = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    println!("{}", welcome(&plan));
+
+    let ended = tokio::select! {
+        // Without being asked, as when a disk fails.
+        ended = all_ended(&mut ends) => ended,
+        _ = signals.next() => Ok(()),
+        () = at(stops_at) => Ok(()),
+        never = say_when_ready(&handles) => match never {},
+    };
+    for handle in &handles {
+        handle.drain();
+    }
+    tokio::select! {
+        stopped = all_ended(&mut ends) => ended.and(stopped)?,
+        code = signals.next() => std::process::exit(code.into()),
+    }
+    drop(data);
+    println!("stopped");
+    Ok(())
+}
+
+type Ends = JoinSet<Result<(), NodeError>>;
+
+/// Starts all servers, or none.
+async fn start(servers: Vec<Server>) -> Result<(Vec<LockServerHandle>, Ends), NodeError> {
+    let (mut handles, mut ends) = (Vec::new(), JoinSet::new());
+    for server in servers {
+        match Node::start_on(server.sockets, server.config, Some(server.wan)).await {
+            Ok(node) => {
+                handles.push(node.handle());
+                ends.spawn(node.ended());
+            }
+            Err(error) => {
+                handles.iter().for_each(LockServerHandle::drain);
+                // Why they did not all start is the error to report.
+                let _ = all_ended(&mut ends).await;
+                return Err(error);
+            }
+        }
+    }
+    Ok((handles, ends))
+}
+
+/// Waits until all have ended, or one has with an error. May be dropped while it waits.
+async fn all_ended(ends: &mut Ends) -> Result<(), NodeError> {
+    while let Some(ended) = ends.join_next().await {
+        joined(ended)?;
+    }
+    Ok(())
+}
+
+fn joined<T>(ended: Result<T, JoinError>) -> T {
+    ended.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(error) => unreachable!("nobody cancels the end of a server: {error}"),
+    })
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
+}
+
+/// Says once that all serve and are linked. If that takes long, says why.
+async fn say_when_ready(handles: &[LockServerHandle]) -> Infallible {
+    let slow = Instant::now() + SLOW;
+    let mut explained = false;
+    let mut look = interval(LOOK);
+    loop {
+        look.tick().await;
+        let obstacles: Vec<String> =
+            handles.iter().filter_map(|handle| obstacle(handle, handles.len())).collect();
+        if obstacles.is_empty() {
+            println!("ready");
+            return pending().await;
+        }
+        if !explained && Instant::now() > slow {
+            explained = true;
+            println!("not ready yet: {}", obstacles.join("; "));
+        }
+    }
+}
+
+/// Why this server does not serve yet.
+fn obstacle(handle: &LockServerHandle, dcs: usize) -> Option<String> {
+    let Some(snapshot) = handle.board().latest() else { return Some("a server starts".into()) };
+    let (status, dc) = (&snapshot.status, snapshot.status.dc);
+    match status.phase {
+        Phase::Starting => Some(format!("{dc} starts")),
+        Phase::ReadOnly => Some(format!("{dc} fetches its log from the others")),
+        Phase::Grace { leases } => Some(format!(
+            "{dc} waits up to a lease's time to live for {leases} clients of the last time (--fresh forgets them)"
+        )),
+        Phase::Serving if status.peers.iter().filter(|peer| peer.linked).count() < dcs - 1 => {
+            Some(format!("{dc} is not linked to all others"))
+        }
+        Phase::Serving => None,
+    }
+}

@@ -1,0 +1,62 @@
+//! What somebody reads who has just started a playground.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::plan::Plan;
+
+/// The endpoints, and three commands to try.
+pub(super) fn welcome(plan: &Plan) -> impl Display {
+    fmt::from_fn(move |f| {
+        writeln!(f, "geolock playground: {} datacenters on this machine", plan.dcs.len())?;
+        writeln!(f, "data in {}", plan.data.display())?;
+        writeln!(f)?;
+        for dc in &plan.dcs {
+            let listen = plan.listen(*dc);
+            let name = dc.to_string();
+            writeln!(
+                f,
+                "  {name:<5} clients {}   datacenters {} (UDP)   http://{}/metrics",
+                listen.grpc,
+                listen.quic.port(),
+                listen.http
+            )?;
+        }
+        round_trips(f, plan)?;
+        commands(f, plan)?;
+        write!(f, "\nCtrl-C stops it.")
+    })
+}
+
+fn round_trips(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
+    let trips: Vec<_> = plan.round_trips().map(|(a, b, rtt)| format!("{a}-{b} {rtt:?}")).collect();
+    if trips.is_empty() {
+        return Ok(());
+    }
+    // A dozen is as many as anybody reads.
+    let (shown, rest) = trips.split_at(trips.len().min(12));
+    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    writeln!(f, "\nsimulated round trips: {}{more}", shown.join(", "))
+}
+
+fn commands(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
+    let first = plan.dcs[0];
+    let other = *plan.dcs.get(1).unwrap_or(&first);
+    let (here, there) = (connect(plan, first), connect(plan, other));
+    writeln!(f, "\nTry, each in a terminal of its own:\n")?;
+    writeln!(
+        f,
+        "  geolock lock{here} demo -- sh -c 'echo \"{first} has it, token $GEOLOCK_TOKEN\"; sleep 20'"
+    )?;
+    writeln!(f, "  geolock lock{there} demo -- echo 'now {other} has it'")?;
+    writeln!(f, "  geolock describe{here} demo")
+}
+
+/// The flags that lead a client to that datacenter; none for what it does by itself.
+fn connect(plan: &Plan, dc: crate::names::DcId) -> String {
+    let endpoint = plan.listen(dc).grpc;
+    match (plan.is_default, dc.get()) {
+        (true, 0) => String::new(),
+        (true, _) => format!(" --connect {endpoint}"),
+        (false, _) => format!(" --connect {endpoint} --tls {}", plan.client_tls().display()),
+    }
+}

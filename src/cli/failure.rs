@@ -1,0 +1,97 @@
+//! How a command fails: what it prints, and its exit code.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+/// The exit codes of geolock itself, after `sysexits.h` where it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// Anything that has no code of its own.
+    Failed = 1,
+    /// The command line or what it names cannot be used; nothing was tried.
+    Usage = 64,
+    /// No server can be reached, or it serves nobody at the moment.
+    Unreachable = 69,
+    /// The lock was lost while the command ran.
+    LockLost = 74,
+    /// The locks were not acquired in time.
+    NotAcquired = 75,
+    /// The command was found and cannot be run.
+    NotRunnable = 126,
+    /// The command was not found.
+    NotFound = 127,
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    /// `None`: everything has been said.
+    error: Option<anyhow::Error>,
+}
+
+impl Failure {
+    pub fn new(code: Code, error: impl Into<anyhow::Error>) -> Failure {
+        Failure { code: code as u8, error: Some(error.into()) }
+    }
+
+    /// Fails with that exit code and says nothing (more).
+    pub fn silent(code: u8) -> Failure {
+        Failure { code, error: None }
+    }
+
+    /// Says on standard error what happened. The exit code.
+    pub fn report(&self) -> ExitCode {
+        if let Some(error) = &self.error {
+            eprintln!("{}", text(error));
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+/// What happened, then each cause that is not already said.
+fn text(error: &anyhow::Error) -> String {
+    let mut said = format!("geolock: {error}");
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !said.contains(&cause) {
+            // Writing to a string does not fail.
+            let _ = write!(said, "\n  because: {cause}");
+        }
+    }
+    said
+}
+
+/// Errors that need no exit code of their own.
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::new(Code::Failed, error)
+    }
+}
+
+/// Gives an error its exit code.
+pub trait OrFail<T> {
+    fn or_fail(self, code: Code) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<anyhow::Error>> OrFail<T> for Result<T, E> {
+    fn or_fail(self, code: Code) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(code, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn each_cause_is_said_once() {
+        let io = std::io::Error::other("no such device");
+        let error = Err::<(), _>(io).context("the disk is gone: no such device").context("cannot start");
+        let text = text(&error.expect_err("it is an error"));
+        assert_eq!(text, "geolock: cannot start\n  because: the disk is gone: no such device");
+    }
+}

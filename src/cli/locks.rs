@@ -1,0 +1,92 @@
+//! `geolock locks`: what a datacenter knows to be held, waited for, or away from home.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+
+use serde_json::{Map, Value, json};
+
+use super::connect::{self, ConnectArgs};
+use super::failure::Failure;
+use super::print::{insert_lock_name, lock_name, print};
+use crate::client::{LockSummary, Page};
+use crate::proto::Mode;
+
+/// List locks that are held, waited for, or were moved between datacenters.
+///
+/// As the datacenter asked knows it: HELD is how the lock is held in this datacenter, HOLDERS how many requests hold
+/// it here, WAITING how many wait for it in all datacenters, PARTS HERE which of its parts are here. In no order.
+#[derive(clap::Args, Clone, Debug)]
+pub struct LocksArgs {
+    /// Only locks whose names start with this
+    #[arg(value_parser = clap::value_parser!(OsString), default_value = "", hide_default_value = true)]
+    prefix: OsString,
+    /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if that is no UTF-8
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// Locks asked for at a time.
+const PAGE: u32 = 1_000;
+
+pub async fn run(args: LocksArgs) -> Result<(), Failure> {
+    let client = args.connect.connect(|_| {}).await?;
+    let mut page = Page { size: PAGE, ..Page::default() };
+    let mut listed = 0;
+    loop {
+        let answer = client.list_locks(args.prefix.as_bytes(), page).await.map_err(connect::failure)?;
+        if listed == 0 && !answer.locks.is_empty() && !args.json {
+            print(row(["HELD", "HOLDERS", "WAITING", "PARTS HERE", "NAME"].map(String::from)))?;
+        }
+        listed += answer.locks.len();
+        for lock in &answer.locks {
+            if args.json { print(json(lock))? } else { print(row(cells(lock)))? }
+        }
+        match answer.next {
+            Some(token) => page = Page { size: PAGE, token },
+            None => break,
+        }
+    }
+    // Its lease holds nothing.
+    let _ = client.close().await;
+    if listed == 0 && !args.json {
+        print("No lock is held, waited for, or away from home.")?;
+    }
+    Ok(())
+}
+
+/// The name comes last, so that no column has to wait for the longest.
+fn row([held, holders, waiting, parts, name]: [String; 5]) -> String {
+    format!("{held:<9}  {holders:>7}  {waiting:>7}  {parts:<10}  {name}")
+}
+
+fn cells(lock: &LockSummary) -> [String; 5] {
+    let parts: Vec<_> = lock.parts_here.iter().map(u32::to_string).collect();
+    let parts = if parts.is_empty() { "none".into() } else { parts.join(",") };
+    let held = held(lock).unwrap_or("no");
+    [held.into(), lock.holders.to_string(), lock.waiting.to_string(), parts, lock_name(&lock.name)]
+}
+
+fn held(lock: &LockSummary) -> Option<&'static str> {
+    match lock.held() {
+        Mode::Shared => Some("shared"),
+        Mode::Exclusive => Some("exclusive"),
+        Mode::Unspecified => None,
+    }
+}
+
+fn json(lock: &LockSummary) -> Value {
+    let mut object = Map::new();
+    insert_lock_name(&mut object, &lock.name);
+    let rest = json!({
+        "held": held(lock),
+        "holders": lock.holders,
+        "waiting": lock.waiting,
+        "parts_here": lock.parts_here,
+    });
+    if let Value::Object(rest) = rest {
+        object.extend(rest);
+    }
+    Value::Object(object)
+}

@@ -1,0 +1,84 @@
+//! What subcommands print, for people and for programs.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::failure::Failure;
+use crate::names::LockName;
+
+/// Prints a line (or several). Whoever reads only the beginning (`| head`) has not made us fail.
+pub fn print(text: impl Display) -> Result<(), Failure> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::silent(0)),
+        printed => Ok(printed?),
+    }
+}
+
+/// A lock's name for people: escaped where it is no text.
+pub fn lock_name(bytes: &[u8]) -> String {
+    LockName::new(bytes).map_or_else(|_| "(no name)".into(), |name| name.to_string())
+}
+
+/// A lock's name for programs: `name` if it is UTF-8, `name_base64` otherwise.
+pub fn insert_lock_name(object: &mut Map<String, Value>, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object.insert("name".into(), text.into()),
+        Err(_) => object.insert("name_base64".into(), STANDARD.encode(bytes).into()),
+    };
+}
+
+/// A duration in the two largest units that say something: `350 ms`, `12.5 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
+pub fn ago(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{} ms", duration.as_millis()),
+        1..60 => format!("{:.1} s", duration.as_secs_f64()),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+/// Lines with their columns aligned, two spaces apart; the last column is as it is.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    let width = |column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_or_escaped() {
+        assert_eq!(lock_name("grün".as_bytes()), "grün");
+        assert_eq!(lock_name(b"\xff\x00a"), "\\xff\\x00a");
+        let mut object = Map::new();
+        insert_lock_name(&mut object, b"\xff\x00a");
+        assert_eq!(Value::Object(object).to_string(), r#"{"name_base64":"/wBh"}"#);
+    }
+
+    #[test]
+    fn durations_are_short() {
+        let shown = [0, 350, 12_500, 200_000, 7_500_000, 273_600_000].map(Duration::from_millis).map(ago);
+        assert_eq!(shown, ["0 ms", "350 ms", "12.5 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"]);
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["a", "bcd", "e"], ["long", "", "f"]].map(|row| row.map(String::from).to_vec());
+        assert_eq!(table(&rows), "a     bcd  e\nlong       f");
+    }
+}

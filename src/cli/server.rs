@@ -1,0 +1,54 @@
+//! `geolock server`: one datacenter.
+
+use std::pin::pin;
+
+use super::failure::Failure;
+use super::stopping::StopSignals;
+use crate::config::{Config, ServerArgs};
+use crate::node::{Certificates, Node};
+
+/// Runs the server until it is told to stop.
+pub async fn run(args: ServerArgs) -> Result<(), Failure> {
+    let config = args.load()?;
+    if args.check_config {
+        return check(&config);
+    }
+    config.log.install()?;
+    let mut signals = StopSignals::listen()?;
+    let (cluster, listen) = (config.cluster_name.clone(), config.listen.clone());
+    let name = config.this_member().name.clone();
+    let node = Node::start(config).await?;
+    tracing::info!(
+        dc = %node.dc(), name, cluster, grpc = %listen.grpc, quic = %listen.quic, http = %listen.http, "listening"
+    );
+    let handle = node.handle();
+    let mut ended = pin!(node.ended());
+    tokio::select! {
+        // Without being asked: the journal failed, or the API.
+        ended = &mut ended => return Ok(ended?),
+        _ = signals.next() => handle.drain(),
+    }
+    tokio::select! {
+        ended = ended => ended?,
+        code = signals.next() => {
+            tracing::warn!("told again to stop: leaving at once");
+            std::process::exit(code.into());
+        }
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn check(config: &Config) -> Result<(), Failure> {
+    config.check_files()?;
+    Certificates::load(config)?;
+    let member = config.this_member();
+    println!(
+        "The configuration is good: datacenter {} ({}) of cluster {}, {} datacenters.",
+        member.dc.get(),
+        member.name,
+        config.cluster_name,
+        config.members.len()
+    );
+    Ok(())
+}
