@@ -31,6 +31,8 @@ pub enum FailureKind {
     LeaseEndedEarly,
     /// A client that came back in time after a restart did not get its locks back.
     HoldLost,
+    /// Parts were given to a request although an earlier one of somebody else wants them.
+    Overtaken,
     /// A request waited longer than the bound of its scenario.
     Starved,
     /// After all faults were healed a request was not answered within the bound.

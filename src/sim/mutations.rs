@@ -56,15 +56,15 @@ macro_rules! hunts {
 
 hunts! {
     a_transfer_while_held: TransferWhileHeld, BusyReaders, 5 s, seeds 0..3, as ConflictingHolders | Panic;
-    b_send_before_durable: SendBeforeDurable, Crashes, 5 s, seeds 0..3, as LeftBeforeDurable;
+    b_send_before_durable: SendBeforeDurable, Crashes, 5 s, seeds 0..2, as LeftBeforeDurable;
     c_a_reader_overtakes_a_due_writer: ReaderOvertakesDueWriter, BusyReaders, 15 s, seeds 0..3, as Starved | Panic;
     d_a_lost_request_is_not_sent_again: LostRequestNotResent, Resets, 10 s, seeds 0..3, as Starved | NotAnswered | NotQuiet | Violation;
     e_no_grace: NoGrace, Crashes, 15 s, seeds 0..5, as ConflictingHolders | HoldLost | Contract;
-    f_tokens_reused: TokensReused, Crashes, 10 s, seeds 0..5, as HandedOutAgain | TokenOrder | Violation;
+    f_tokens_reused: TokensReused, Crashes, 10 s, seeds 0..5, as HandedOutAgain | TokenOrder | HoldLost | Violation;
     g_a_lease_end_is_not_durable: LeaseEndNotDurable, Crashes, 15 s, seeds 0..5, as LeaseEndNotDurable;
     h_only_the_first_waiter_is_published: PublishFirstOnly, Tangle, 15 s, seeds 0..5, as NotAnswered | Panic;
-    i_shared_past_exclusive: SharedPastExclusive, ReadersEverywhere, 15 s, seeds 0..5, as Starved | Panic;
-    j_vectors_from_memory: VectorFromMemory, Crashes, 5 s, seeds 0..3, as LeftBeforeDurable;
-    k_a_dead_due_request_blocks: DeadDueBlocks, DeadWriter, 30 s, seeds 0..5, as Starved | Panic;
-    l_relayed_on_connect_only: RelayOnConnectOnly, LongCut, 20 s, seeds 0..3, as Starved;
+    i_shared_past_exclusive: SharedPastExclusive, ReadersEverywhere, 10 s, seeds 0..3, as Overtaken;
+    j_vectors_from_memory: VectorFromMemory, Crashes, 5 s, seeds 0..2, as LeftBeforeDurable;
+    k_a_dead_due_request_blocks: DeadDueBlocks, DeadWriter, 40 s, seeds 0..4, as Starved;
+    l_relayed_on_connect_only: RelayOnConnectOnly, LongCut, 25 s, seeds 0..3, as Starved;
 }

@@ -21,7 +21,7 @@ pub enum Profile {
     General,
     /// No faults. dc0 reads all the time, the others sometimes write: how long does a writer wait?
     BusyReaders,
-    /// No faults. All read all the time from far apart, one sometimes writes.
+    /// No faults. All read all the time from far apart and sometimes write.
     ReadersEverywhere,
     /// Only dc2 writes, and it dies for long: readers elsewhere must go on.
     DeadWriter,
@@ -90,7 +90,8 @@ pub(super) struct ClockPlan {
 /// What clients do.
 #[derive(Clone, Debug)]
 pub(super) struct LoadPlan {
-    pub clients_per_dc: usize,
+    /// By datacenter.
+    pub clients: Vec<usize>,
     pub hot_locks: usize,
     pub cold_locks: usize,
     pub hot_percent: u64,
@@ -133,8 +134,12 @@ pub(super) struct Plan {
     pub hold: Vec<HoldRule>,
     /// No request of a living client may wait longer than this, even during the trouble.
     pub max_wait: Option<Duration>,
-    /// No reader whose own part is in its place may wait longer than this, even during the trouble.
+    /// While the last datacenter is down, no reader whose own part is in its place may wait longer than this.
     pub max_wait_at_home: Option<Duration>,
+    /// Cuts leave a way round: one link at a time.
+    pub keep_connected: bool,
+    /// Nothing is ever parked, so parts go to nobody past an earlier exclusive request of another.
+    pub in_order: bool,
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -181,6 +186,8 @@ impl Plan {
             hold: general_hold(rng),
             max_wait: None,
             max_wait_at_home: None,
+            keep_connected: false,
+            in_order: false,
         }
     }
 
@@ -205,7 +212,7 @@ impl Plan {
                 restart_behind: Duration::ZERO,
             },
             load: LoadPlan {
-                clients_per_dc: 3,
+                clients: vec![3; 3],
                 hot_locks: 2,
                 cold_locks: 0,
                 hot_percent: 100,
@@ -234,37 +241,41 @@ impl Plan {
 
     fn busy_readers(mut self) -> Plan {
         self.load.shared_percent = vec![100, 0, 0];
-        self.load.clients_per_dc = 4;
+        self.load.clients = vec![8, 1, 1];
+        self.load.hot_locks = 1;
         self.load.think = 5 * MS;
-        self.load.hold = 60 * MS;
+        self.load.hold = 200 * MS;
         self.max_wait = Some(8_000 * MS);
         self
     }
 
     fn readers_everywhere(mut self) -> Plan {
-        self.load.shared_percent = vec![100, 92, 100];
-        self.load.clients_per_dc = 4;
+        self.load.shared_percent = vec![80; 3];
+        self.load.clients = vec![4; 3];
         self.load.think = 2 * MS;
         self.load.hold = 30 * MS;
         self.load.hot_locks = 1;
         self.max_wait = Some(10_000 * MS);
+        self.in_order = true;
+        let policy = HoldPolicy::Fixed { min_keep: Duration::ZERO, max_keep: 1_000 * MS };
+        self.hold = vec![HoldRule { policy, ..HoldRule::default() }];
         self
     }
 
     fn dead_writer(mut self) -> Plan {
         self.load.shared_percent = vec![100, 100, 0];
-        self.load.hold = 200 * MS;
+        self.load.hold = 10_000 * MS;
         self.load.think = 100 * MS;
-        self.load.hot_locks = 6;
         self.faults = vec![(FaultKind::Crash, self.trouble / 3)];
         self.down = self.trouble / 2;
-        self.max_wait_at_home = Some(6_000 * MS);
+        self.max_wait_at_home = Some(5_000 * MS);
         self
     }
 
     fn long_cut(mut self) -> Plan {
         self.faults = vec![(FaultKind::CutPair, self.trouble / 10)];
-        self.cut = self.trouble;
+        self.cut = 4 * self.trouble;
+        self.keep_connected = true;
         self.load.hot_locks = 4;
         self.load.think = 400 * MS;
         self.max_wait = Some(10_000 * MS);
@@ -282,6 +293,7 @@ impl Plan {
     fn crashes(mut self) -> Plan {
         self.faults = vec![
             (FaultKind::Crash, 1_500 * MS),
+            (FaultKind::CrashAll, 3_000 * MS),
             (FaultKind::ClientDies, 2_000 * MS),
             (FaultKind::ClientDisconnects, 1_500 * MS),
         ];
@@ -291,11 +303,11 @@ impl Plan {
         self.disk.slow_percent = 20;
         self.disk.slow = 150 * MS;
         self.disk.checkpoint_every = Some(1_500 * MS);
-        self.clock.restart_behind = 5_000 * MS;
+        self.clock.restart_behind = 20_000 * MS;
         self.load.ttl = (1_000 * MS, 2_000 * MS);
         self.load.release_on_disconnect_percent = 60;
-        self.load.hot_locks = 8;
-        self.load.hold = 400 * MS;
+        self.load.hot_locks = 4;
+        self.load.hold = 1_000 * MS;
         self
     }
 
@@ -309,7 +321,7 @@ impl Plan {
     }
 
     fn quiet(mut self) -> Plan {
-        self.load.clients_per_dc = 0;
+        self.load.clients = Vec::new();
         self
     }
 
@@ -370,7 +382,7 @@ fn general_clock(rng: &mut Rng) -> ClockPlan {
 
 fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
     LoadPlan {
-        clients_per_dc: rng.between(1, 4) as usize,
+        clients: vec![rng.between(1, 4) as usize; usize::from(dcs)],
         hot_locks: rng.between(1, 5) as usize,
         cold_locks: *rng.pick(&[0, 20]),
         hot_percent: *rng.pick(&[100, 90, 60]),

@@ -65,12 +65,15 @@ impl World {
     }
 
     /// A reader whose own part is where it belongs, of a lock that nobody holds against it, waits for nothing
-    /// but a due writer elsewhere; and for a dead one not for long.
+    /// but a due writer elsewhere; and for a dead one not for long. In the profile that asks for this, the last
+    /// datacenter is the only one that writes.
     fn check_wait_at_home(&mut self, id: HolderId) {
         let Some(bound) = self.plan.max_wait_at_home else { return };
         let client = &self.clients[id.client];
         let Some(replica) = &self.nodes[client.dc.index()].replica else { return };
-        let free = client.is_ready()
+        let writer_is_dead = self.nodes.last().is_some_and(|node| node.replica.is_none());
+        let free = writer_is_dead
+            && client.is_ready()
             && client.requests()[&id.key].order.wants.locks().iter().all(|(lock, mode)| {
                 *mode == Mode::Shared
                     && replica.owner_of(lock, client.dc) == client.dc

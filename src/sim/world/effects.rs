@@ -1,10 +1,10 @@
 //! Effects of a node: performed at once, in order, each judged by the oracle on its way.
 
-use crate::causal_log::{Entry, Op};
+use crate::causal_log::{Entry, LockParts, Op};
 use crate::names::Position;
-use crate::names::{DcId, LockName};
+use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{CallId, Reply, SessionId};
-use crate::replica::{Effect, Record};
+use crate::replica::{Effect, Record, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Asked;
 use crate::sim::world::nodes::OPERATOR;
@@ -39,7 +39,12 @@ impl World {
     fn on_persist(&mut self, dc: DcId, position: Position, record: Record) {
         self.trace.mix(position.0);
         match &record {
-            Record::Entry(entry) => self.check_moved_parts(entry),
+            Record::Entry(entry) => {
+                self.check_moved_parts(entry);
+                if self.plan.in_order && entry.dc == dc {
+                    self.check_order(entry);
+                }
+            }
             Record::LeaseEnded { lease } => {
                 self.nodes[dc.index()].promises.on_lease_ended(*lease, position);
             }
@@ -53,11 +58,8 @@ impl World {
 
     /// A transfer was applied somewhere: nobody but the new owner may believe that it owns these parts.
     fn check_moved_parts(&mut self, entry: &Entry) {
-        for op in &entry.ops {
-            let Op::Transfer { parts, .. } = op else { continue };
-            for moved in parts {
-                moved.parts.iter().for_each(|&(part, _)| self.check_part(&moved.lock, part));
-            }
+        for (_, moved) in entry.ops.iter().flat_map(transfers) {
+            moved.parts.iter().for_each(|&(part, _)| self.check_part(&moved.lock, part));
         }
     }
 
@@ -69,6 +71,31 @@ impl World {
         if let (Some(first), Some(second)) = (owners.next(), owners.next()) {
             let what = format!("{first} and {second} both believe that they own part {part} of {lock}");
             self.fail(FailureKind::TwoOwners, what);
+        }
+    }
+
+    /// Parts leave for somebody: no earlier exclusive request of anybody else may want their lock.
+    fn check_order(&mut self, entry: &Entry) {
+        let Some(replica) = &self.nodes[entry.dc.index()].replica else { return };
+        let table = replica.checkpoint().requests;
+        for (to, moved) in entry.ops.iter().flat_map(transfers) {
+            let wants = |row: &&RequestRow, weakest| {
+                row.wants.locks().iter().any(|(lock, mode)| *lock == moved.lock && *mode >= weakest)
+            };
+            let first_of = |mode, theirs: bool| {
+                let rows = table.iter().filter(|row| (row.id.dc == to) == theirs && wants(row, mode));
+                rows.map(|row| (row.at, row.id)).min()
+            };
+            let shared_will_do = moved.parts.iter().all(|(part, _)| *part == to);
+            let served = first_of(if shared_will_do { Mode::Shared } else { Mode::Exclusive }, true);
+            let earlier = first_of(Mode::Exclusive, false);
+            if let (Some(served), Some(earlier)) = (served, earlier)
+                && earlier < served
+            {
+                let lock = &moved.lock;
+                let what = format!("{} gives parts of {lock} to {served:?} past {earlier:?}", entry.dc);
+                return self.fail(FailureKind::Overtaken, what);
+            }
         }
     }
 
@@ -129,4 +156,13 @@ impl World {
             self.queue.push(self.now + self.plan.load.distance, action);
         }
     }
+}
+
+/// The transfers that an operation makes: to whom, which parts of which lock.
+fn transfers(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
+    let (to, parts) = match op {
+        Op::Transfer { to, parts } => (Some(*to), parts.as_slice()),
+        Op::Request { .. } | Op::Withdraw { .. } => (None, [].as_slice()),
+    };
+    to.into_iter().flat_map(move |to| parts.iter().map(move |moved| (to, moved)))
 }

@@ -51,6 +51,9 @@ impl World {
             }
             FaultKind::CutPair => {
                 let (a, b) = self.random_pair();
+                if self.plan.keep_connected && self.is_anything_cut() {
+                    return false;
+                }
                 let lasts = self.cut_length();
                 self.cut_for(a, b, lasts);
                 self.cut_for(b, a, lasts);
@@ -108,6 +111,11 @@ impl World {
         let first = self.chance.fault.index(self.nodes.len());
         let other = (first + 1 + self.chance.fault.index(self.nodes.len() - 1)) % self.nodes.len();
         (self.nodes[first].dc, self.nodes[other].dc)
+    }
+
+    fn is_anything_cut(&self) -> bool {
+        let members = self.members();
+        members.iter().any(|a| members.iter().any(|b| a != b && self.network.is_cut(a, b)))
     }
 
     fn cut_length(&mut self) -> Duration {

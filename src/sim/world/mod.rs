@@ -240,10 +240,8 @@ impl World {
             self.nodes.push(node);
             self.start_node(dc);
         }
-        for dc in members.iter() {
-            for _ in 0..self.plan.load.clients_per_dc {
-                self.spawn_client(dc, Driver::Random);
-            }
+        for (dc, clients) in members.iter().zip(self.plan.load.clients.clone()) {
+            (0..clients).for_each(|_| drop(self.spawn_client(dc, Driver::Random)));
         }
         self.plan_faults();
         self.queue.push(Moment::from_millis(250), Action::Sample);

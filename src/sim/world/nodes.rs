@@ -116,7 +116,7 @@ impl World {
             Phase::Trouble => {
                 let ahead = rng.between(0, plan.restart_ahead.as_millis() as u64) as i64;
                 let behind = rng.between(0, plan.restart_behind.as_millis() as u64) as i64;
-                if rng.percent(50) { ahead } else { -behind }
+                if ahead > 0 && rng.percent(50) { ahead } else { -behind }
             }
         };
         NodeClock::new(origin, self.now, drift, off)
