@@ -21,7 +21,7 @@ use crate::time::Instant;
 
 /// How often the clock is looked at: timers stand still while the machine sleeps, the clock does not.
 const TICK: Duration = Duration::from_millis(500);
-/// Pause before the second attempt in a row, doubled with each further one.
+/// Pause before the next attempt, doubled with each further one that fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -76,7 +76,7 @@ impl Driver {
                     }
                 }
             }
-            failures = if served == Served::Well { 0 } else { failures + 1 };
+            failures = if served == Served::Well { 1 } else { failures + 1 };
             if let Some(ending) = self.meanwhile(sleep(pause(failures))).await.err() {
                 return self.end(ending);
             }
@@ -99,6 +99,9 @@ impl Driver {
         let mut served = Served::Badly;
         loop {
             let turn = self.hub.turn(&mut messages);
+            if turn.ready {
+                served = Served::Well;
+            }
             if let Some(left) = self.after(&turn) {
                 return (left, served);
             }
@@ -107,7 +110,7 @@ impl Driver {
             }
             tokio::select! {
                 came = answers.next(&mut messages) => match came {
-                    Ok(()) => served = Served::Well,
+                    Ok(()) => {}
                     Err(error) => return (Left::For(error), served),
                 },
                 () = self.hub.news() => {}
@@ -179,7 +182,7 @@ impl Drop for Driver {
     }
 }
 
-/// Whether a connection was of use.
+/// Whether calls could be made on a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Served {
     Well,
@@ -196,8 +199,8 @@ async fn dial(dialled: &Dialled, hub: &Arc<Hub>, current: &Current) -> Result<An
 
 /// How long to wait after so many failures in a row: longer and longer, and never the same for all clients.
 fn pause(failures: u32) -> Duration {
-    let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
-    let longest = FIRST_PAUSE.saturating_mul(1 << doublings.min(10)).min(LONGEST_PAUSE);
+    let doublings = failures.saturating_sub(1).min(10);
+    let longest = FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE);
     // The standard library's hash keys are random, which is all that is needed here.
     let random = RandomState::new().build_hasher().finish() % 512;
     longest * (512 + random as u32) / 1024

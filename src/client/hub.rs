@@ -42,6 +42,8 @@ struct State {
 /// What a step of the session came to, for the driver.
 pub(super) struct Turn {
     pub deadline: Instant,
+    /// Calls can be made.
+    pub ready: bool,
     pub leave: Option<Why>,
     pub lease: Option<Result<(), ClientError>>,
     pub ending: Option<Ending>,
@@ -172,11 +174,16 @@ impl Hub {
         Outgoing { hub: Arc::clone(self), stream: state.stream, taken: VecDeque::new() }
     }
 
+    /// The stream is left, whatever its state: its writer ends it, so that the server does not keep it either.
     pub(super) fn disconnected(&self) {
-        self.step(|state| {
+        let writer = self.step(|state| {
             state.stream += 1;
             state.session.disconnected(clock::now());
+            state.writer.take()
         });
+        if let Some(writer) = writer {
+            writer.wake();
+        }
     }
 
     /// Time has passed, and messages came.
@@ -187,10 +194,14 @@ impl Hub {
         for message in messages.drain(..) {
             state.session.on_message(now, message);
         }
-        let mut turn = Turn { deadline: Instant::FAR_FUTURE, leave: None, lease: None, ending: None };
+        let mut turn = Turn {
+            deadline: state.session.next_deadline(),
+            ready: state.session.is_ready(),
+            leave: None,
+            lease: None,
+            ending: state.session.ending(),
+        };
         let tellings = state.tell(&mut turn);
-        turn.deadline = state.session.next_deadline();
-        turn.ending = state.session.ending();
         let writer = state.writer_to_wake();
         drop(state);
         tellings.into_iter().for_each(Telling::tell);
