@@ -54,7 +54,7 @@ impl LockGuard {
     ///
     /// That holds as long as this process runs: one that is stopped, or a machine that sleeps, notices when it
     /// goes on. Only what checks tokens is safe from that.
-    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
         let watch = self.handle.hub.watch(self.number);
         async {
             match watch {

@@ -24,6 +24,8 @@ mod lease;
 mod link;
 mod reclaim;
 mod refusals;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

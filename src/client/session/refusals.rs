@@ -33,7 +33,9 @@ impl Session {
     }
 
     fn on_attach_refused(&mut self, now: Instant, error: &proto::Error) {
+        let attaching = matches!(&self.lease, Lease::Open(lease) if lease.standing == Standing::Attaching);
         match error.reason() {
+            _ if !attaching => {}
             // It did not look at the lease.
             Reason::Unavailable | Reason::ResourceExhausted => self.leave(Why::NotAttached),
             _ => self.on_no_lease(now),

@@ -1,0 +1,505 @@
+//! The session as transcripts: what a caller, the network or the server does, and what the session says to it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Ending, Grant, Output, Releasing, Session, Settings, Why};
+use crate::client::error::{AcquireError, ClientError, LostReason};
+use crate::client::lease_clock::lease_margin;
+use crate::client::request::{AcquireRequest, Wait};
+use crate::client::tag::Tag;
+use crate::names::{DcId, FencingToken, LockName, RequestId};
+use crate::proto::client_message::Call;
+use crate::proto::server_message::Answer;
+use crate::proto::{
+    self, OnDisconnect, Reason, ServerMessage, acquire_request, cancel_request, release_request,
+};
+use crate::time::Instant;
+
+const TTL: Duration = Duration::from_secs(9);
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// A session, its time, and a server that the test plays.
+struct Talk {
+    session: Session,
+    now: Instant,
+}
+
+impl Talk {
+    fn new(endpoints: usize, on_disconnect: OnDisconnect) -> Talk {
+        let session = Session::new(Settings {
+            ttl: TTL,
+            on_disconnect,
+            name: "test".into(),
+            connect_timeout: CONNECT,
+            endpoints,
+        });
+        Talk { session, now: Instant::ZERO + Duration::from_secs(1000) }
+    }
+
+    /// With a stream and a lease.
+    fn ready() -> Talk {
+        let mut talk = Talk::new(2, OnDisconnect::Keep);
+        talk.session.connected(talk.now);
+        assert_eq!(talk.said(), ["hello", "open lease"]);
+        talk.hear(Tag::OpenLease, opened(7));
+        assert!(matches!(talk.outputs()[..], [Output::LeaseOpened]));
+        talk
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.session.on_time(self.now);
+    }
+
+    fn acquire(&mut self, lock: &str, wait: Wait) -> u64 {
+        let name = LockName::try_from(lock).expect("a test name is valid");
+        let request = AcquireRequest::exclusive(name).wait(wait);
+        self.session.acquire(self.now, request).expect("the session runs")
+    }
+
+    /// A lock that is held.
+    fn hold(&mut self, lock: &str, n: u64) -> u64 {
+        let number = self.acquire(lock, Wait::Forever);
+        self.hear(Tag::Acquire(number), granted(n));
+        assert!(matches!(self.outputs()[..], [Output::Acquired { outcome: Ok(_), .. }]));
+        self.said();
+        number
+    }
+
+    fn hear(&mut self, tag: Tag, answer: Answer) {
+        let message = ServerMessage { tag: tag.to_wire(), answer: Some(answer) };
+        self.session.on_message(self.now, message);
+    }
+
+    fn hear_unasked(&mut self, answer: Answer) {
+        self.session.on_message(self.now, ServerMessage { tag: 0, answer: Some(answer) });
+    }
+
+    /// The stream breaks, and another one is there.
+    fn reconnect(&mut self) {
+        self.session.disconnected(self.now);
+        self.session.connected(self.now);
+        assert_eq!(self.said(), ["hello", "attach"]);
+    }
+
+    fn reattach(&mut self, reclaim: Restarted) {
+        self.reconnect();
+        let reclaim = reclaim == Restarted::Yes;
+        let attached = proto::AttachLeaseResponse { ttl_ms: 9000, reclaim };
+        self.hear(Tag::AttachLease, Answer::LeaseAttached(attached));
+    }
+
+    fn outputs(&mut self) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        self.session.take_outputs(&mut outputs);
+        outputs
+    }
+
+    /// What the session sent, in short.
+    fn said(&mut self) -> Vec<String> {
+        let mut messages = std::collections::VecDeque::new();
+        self.session.take_messages(&mut messages);
+        messages.into_iter().map(|message| in_short(message.call.expect("a call is set"))).collect()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Restarted {
+    Yes,
+    No,
+}
+
+fn in_short(call: Call) -> String {
+    match call {
+        Call::Hello(_) => "hello".into(),
+        Call::OpenLease(_) => "open lease".into(),
+        Call::AttachLease(_) => "attach".into(),
+        Call::KeepAlive(_) => "keep alive".into(),
+        Call::CloseLease(_) => "close lease".into(),
+        Call::Acquire(acquire) => {
+            let wait = match acquire.wait {
+                Some(acquire_request::Wait::WaitMs(millis)) => format!("{millis} ms"),
+                Some(acquire_request::Wait::TryOnce(_)) => "try".into(),
+                _ => "forever".into(),
+            };
+            let lock = String::from_utf8_lossy(&acquire.locks[0].name).into_owned();
+            format!("acquire {lock} key {} {wait}", acquire.key)
+        }
+        Call::Release(release) => match release.target {
+            Some(release_request::Target::Key(key)) => format!("release key {key}"),
+            other => panic!("releases go by key, this is {other:?}"),
+        },
+        Call::Cancel(cancel) => match cancel.target {
+            Some(cancel_request::Target::Key(key)) => format!("cancel key {key}"),
+            other => panic!("cancellations go by key, this is {other:?}"),
+        },
+        Call::Reclaim(reclaim) => {
+            let keys: Vec<u64> = reclaim.held.iter().map(|held| held.key).collect();
+            format!("reclaim keys {keys:?}{}", if reclaim.more { " and more" } else { "" })
+        }
+    }
+}
+
+fn opened(lease: u64) -> Answer {
+    let secret = Bytes::from_static(&[1; 16]);
+    Answer::LeaseOpened(proto::OpenLeaseResponse { lease, secret, ttl_ms: 9000, instance: 1 })
+}
+
+fn granted(n: u64) -> Answer {
+    let request = Some(proto::RequestId { dc: 0, n });
+    Answer::Acquired(proto::AcquireResponse { request, token: n, snapshot: None })
+}
+
+fn reclaimed(kept: &[u64]) -> Answer {
+    let kept = kept.iter().map(|n| proto::RequestId { dc: 0, n: *n }).collect();
+    Answer::Reclaimed(proto::ReclaimResponse { kept, lost: vec![] })
+}
+
+fn kept_alive() -> Answer {
+    Answer::KeptAlive(proto::KeepAliveResponse { ttl_ms: 9000, instance: 1 })
+}
+
+fn released() -> Answer {
+    Answer::Released(proto::ReleaseResponse {})
+}
+
+fn refused(reason: Reason) -> Answer {
+    Answer::Error(proto::Error { reason: reason.into(), ..proto::Error::default() })
+}
+
+#[test]
+fn an_acquire_is_answered_with_its_grant() {
+    let mut talk = Talk::ready();
+    let number = talk.acquire("a", Wait::AtMost(Duration::from_millis(1500)));
+    assert_eq!(talk.said(), ["acquire a key 1 1500 ms"]);
+    talk.hear(Tag::Acquire(number), granted(40));
+    let request = RequestId { dc: DcId::new(0).expect("0 is an id"), n: 40 };
+    let grant = Grant { request, token: FencingToken(40), snapshot: proto::Snapshot::default() };
+    match &talk.outputs()[..] {
+        [Output::Acquired { number: 1, outcome: Ok(got) }] => assert_eq!(*got, grant),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(talk.session.release(number), Releasing::OnItsWay));
+    assert_eq!(talk.said(), ["release key 1"]);
+    talk.hear(Tag::Release(number), released());
+    assert!(matches!(talk.outputs()[..], [Output::Released { number: 1, outcome: Ok(()) }]));
+    assert!(talk.session.requests.is_empty(), "nothing is kept of it");
+}
+
+#[test]
+fn what_was_not_answered_is_asked_again_in_order_under_the_same_keys() {
+    let mut talk = Talk::ready();
+    let held = talk.hold("held", 40);
+    let released = talk.hold("released", 41);
+    let waiting = talk.acquire("waiting", Wait::AtMost(Duration::from_secs(5)));
+    let cancelled = talk.acquire("cancelled", Wait::Forever);
+    let _ = talk.session.release(released);
+    talk.session.abandon(cancelled);
+    talk.said();
+    talk.pass(Duration::from_secs(2));
+    talk.said();
+    talk.reconnect();
+    let queued = talk.acquire("queued", Wait::Forever);
+    assert!(talk.said().is_empty(), "the lease is not attached yet");
+    let attached = proto::AttachLeaseResponse { ttl_ms: 9000, reclaim: false };
+    talk.hear(Tag::AttachLease, Answer::LeaseAttached(attached));
+    assert_eq!(
+        talk.said(),
+        ["release key 2", "acquire waiting key 3 3000 ms", "cancel key 4", "acquire queued key 5 forever"]
+    );
+    assert!(talk.outputs().is_empty(), "no caller hears of any of it");
+    assert_eq!(talk.session.lost(talk.now, held), None);
+    assert_eq!((waiting, queued), (3, 5));
+}
+
+#[test]
+fn a_restarted_server_is_told_what_is_held_and_nothing_that_was_released() {
+    let mut talk = Talk::ready();
+    let (kept, lost) = (talk.hold("kept", 40), talk.hold("lost", 41));
+    let released = talk.hold("released", 42);
+    let waiting = talk.acquire("waiting", Wait::Forever);
+    let above = talk.hold("above", 43);
+    talk.session.disconnected(talk.now);
+    let _ = talk.session.release(released);
+    talk.reattach(Restarted::Yes);
+    assert_eq!(talk.said(), ["reclaim keys [1, 2, 5]"]);
+    talk.hear(Tag::Reclaim(0), reclaimed(&[40, 43]));
+    assert_eq!(
+        talk.said(),
+        ["release key 3", "acquire waiting key 6 forever"],
+        "the waiting one's key is above all that were reclaimed"
+    );
+    assert!(matches!(talk.outputs()[..],
+        [Output::Lost { number, reason: LostReason::NotReclaimed }] if number == lost));
+    assert_eq!(talk.session.lost(talk.now, kept), None);
+    assert_eq!(talk.session.lost(talk.now, above), None);
+    talk.hear(Tag::Release(released), refused(Reason::NotHeld));
+    assert!(matches!(talk.outputs()[..], [Output::Released { outcome: Ok(()), .. }]));
+    talk.hear(Tag::Acquire(waiting), granted(50));
+    assert!(matches!(talk.outputs()[..], [Output::Acquired { number: 4, outcome: Ok(_) }]));
+}
+
+#[test]
+fn a_reclaim_whose_answer_was_lost_is_asked_after() {
+    let mut talk = Talk::ready();
+    let (kept, lost, given) = (talk.hold("kept", 40), talk.hold("lost", 41), talk.hold("given", 42));
+    talk.reattach(Restarted::Yes);
+    assert_eq!(talk.said(), ["reclaim keys [1, 2, 3]"]);
+    talk.reattach(Restarted::No);
+    assert_eq!(talk.said(), ["acquire kept key 1 try", "acquire lost key 2 try", "acquire given key 3 try"]);
+    talk.hear(Tag::Acquire(kept), granted(40));
+    talk.hear(Tag::Acquire(lost), refused(Reason::KeyFinished));
+    talk.hear(Tag::Acquire(given), granted(60));
+    assert_eq!(talk.said(), ["cancel key 3"], "the new grant is nobody's");
+    assert_eq!(talk.session.lost(talk.now, kept), None);
+    assert_eq!(talk.session.lost(talk.now, lost), Some(LostReason::NotReclaimed));
+    assert_eq!(talk.session.lost(talk.now, given), Some(LostReason::NotReclaimed));
+    assert_eq!(talk.outputs().len(), 2);
+}
+
+#[test]
+fn a_large_reclaim_goes_out_in_pieces_that_count_as_one() {
+    let mut talk = Talk::ready();
+    let name = |n: u64| format!("{n:->1000}");
+    let numbers: Vec<u64> = (1..=1000).map(|n| talk.hold(&name(n), n)).collect();
+    talk.reattach(Restarted::Yes);
+    let said = talk.said();
+    assert!((2..10).contains(&said.len()), "a megabyte in pieces");
+    let (last, others) = said.split_last().expect("there are some");
+    assert!(others.iter().all(|piece| piece.ends_with("and more")) && !last.ends_with("more"));
+    for piece in 0..others.len() as u64 {
+        talk.hear(Tag::Reclaim(piece), reclaimed(&[]));
+        assert!(!talk.session.is_ready());
+    }
+    talk.hear(Tag::Reclaim(others.len() as u64), reclaimed(&(1..=1000).collect::<Vec<_>>()));
+    assert!(talk.session.is_ready() && talk.outputs().is_empty());
+    assert!(numbers.iter().all(|number| talk.session.lost(talk.now, *number).is_none()));
+}
+
+#[test]
+fn a_future_that_is_dropped_leaves_nothing_behind_whatever_had_happened() {
+    let mut talk = Talk::ready();
+    // It waits: cancelled, even if the grant comes first.
+    let waiting = talk.acquire("a", Wait::Forever);
+    talk.session.abandon(waiting);
+    assert_eq!(talk.said(), ["acquire a key 1 forever", "cancel key 1"]);
+    talk.hear(Tag::Acquire(waiting), granted(40));
+    assert!(talk.outputs().is_empty(), "nobody is told");
+    talk.hear(Tag::Cancel(waiting), Answer::Cancelled(proto::CancelResponse {}));
+    // It is granted, and its future did not look: released.
+    let granted = talk.hold("b", 41);
+    talk.session.abandon(granted);
+    assert_eq!(talk.said(), ["release key 2"]);
+    talk.hear(Tag::Release(granted), released());
+    // The server never heard of it: forgotten.
+    talk.session.disconnected(talk.now);
+    let queued = talk.acquire("c", Wait::AtMost(TTL));
+    talk.session.abandon(queued);
+    assert!(talk.session.requests.is_empty() && talk.session.overdue.is_empty());
+}
+
+#[test]
+fn the_lease_is_renewed_in_time_and_a_silent_server_left() {
+    let mut talk = Talk::ready();
+    talk.pass(TTL / 3);
+    assert_eq!(talk.said(), ["keep alive"]);
+    talk.pass(Duration::from_secs(1));
+    talk.hear(Tag::KeepAlive, kept_alive());
+    assert_eq!(talk.session.next_deadline(), talk.now - Duration::from_secs(1) + TTL / 3);
+    talk.pass(TTL / 3);
+    assert_eq!(talk.said(), ["keep alive"]);
+    talk.pass(TTL / 4);
+    assert!(matches!(talk.outputs()[..], [Output::Reconnect(Why::Silent(_))]));
+}
+
+#[test]
+fn a_lease_counts_from_before_its_last_answered_renewal_was_sent() {
+    let mut talk = Talk::ready();
+    let held = talk.hold("a", 40);
+    let waiting = talk.acquire("b", Wait::Forever);
+    talk.session.disconnected(talk.now);
+    let queued = talk.acquire("c", Wait::Forever);
+    let expires = talk.now + (TTL - lease_margin(TTL));
+    assert_eq!(talk.session.next_deadline(), expires);
+    // Attaching is a renewal only once it is answered.
+    talk.pass(Duration::from_secs(5));
+    talk.session.connected(talk.now);
+    talk.session.disconnected(talk.now);
+    assert_eq!(talk.session.next_deadline(), expires);
+    talk.pass(TTL - lease_margin(TTL) - Duration::from_secs(5));
+    let outputs = talk.outputs();
+    assert!(outputs.iter().any(|output| matches!(output,
+        Output::Lost { number, reason: LostReason::Expired } if *number == held)));
+    assert!(outputs.iter().any(|output| matches!(output,
+        Output::Acquired { number, outcome: Err(AcquireError::LeaseLost(LostReason::Expired)) }
+            if *number == waiting)));
+    assert_eq!(outputs.len(), 2);
+    // What the server never heard of goes to the next lease.
+    talk.said();
+    talk.session.connected(talk.now);
+    assert_eq!(talk.said(), ["hello", "open lease"]);
+    talk.hear(Tag::OpenLease, opened(8));
+    assert_eq!(talk.said(), [format!("acquire c key {queued} forever")]);
+    assert!(matches!(
+        talk.session.release(held),
+        Releasing::Over(Err(ClientError::LeaseLost(LostReason::Expired)))
+    ));
+}
+
+#[test]
+fn a_lease_that_the_server_ended_is_lost_at_once() {
+    let mut talk = Talk::ready();
+    let held = talk.hold("a", 40);
+    talk.hear_unasked(Answer::LeaseEnded(proto::LeaseEnded { lease: 999 }));
+    assert_eq!(talk.session.lost(talk.now, held), None, "that is somebody else's");
+    talk.hear_unasked(Answer::LeaseEnded(proto::LeaseEnded { lease: 7 }));
+    assert_eq!(talk.session.lost(talk.now, held), Some(LostReason::LeaseEnded));
+    assert!(talk.said().is_empty(), "the next one is opened when it is needed");
+    talk.acquire("b", Wait::Forever);
+    assert_eq!(talk.said(), ["open lease"]);
+}
+
+#[test]
+fn a_lease_unknown_to_the_server_is_lost() {
+    let mut talk = Talk::ready();
+    let held = talk.hold("a", 40);
+    talk.reconnect();
+    talk.hear(Tag::AttachLease, refused(Reason::UnknownLease));
+    assert!(matches!(talk.outputs()[..], [Output::Lost { number, .. }] if number == held));
+}
+
+#[test]
+fn a_lease_that_ends_with_its_stream_is_lost_with_it() {
+    let mut talk = Talk::new(1, OnDisconnect::Release);
+    talk.session.connected(talk.now);
+    talk.said();
+    talk.hear(Tag::OpenLease, opened(7));
+    talk.outputs();
+    let held = talk.hold("a", 40);
+    talk.session.disconnected(talk.now);
+    assert_eq!(talk.session.lost(talk.now, held), Some(LostReason::Disconnected));
+}
+
+#[test]
+fn one_lost_lock_leaves_the_others_alone() {
+    let mut talk = Talk::ready();
+    let (kept, lost) = (talk.hold("a", 40), talk.hold("b", 41));
+    let request = Some(proto::RequestId { dc: 0, n: 41 });
+    talk.hear_unasked(Answer::LockLost(proto::LockLost { lease: 7, request }));
+    assert_eq!(talk.session.lost(talk.now, kept), None);
+    assert_eq!(talk.session.lost(talk.now, lost), Some(LostReason::NotReclaimed));
+}
+
+#[test]
+fn a_timed_acquire_ends_when_nobody_answers() {
+    let mut talk = Talk::ready();
+    let wait = Duration::from_millis(100);
+    let asked = talk.acquire("a", Wait::AtMost(wait));
+    talk.said();
+    talk.session.disconnected(talk.now);
+    let queued = talk.acquire("b", Wait::Try);
+    assert_eq!(talk.session.next_deadline(), talk.now + CONNECT);
+    talk.pass(wait + CONNECT);
+    let outputs = talk.outputs();
+    assert_eq!(outputs.len(), 2, "{outputs:?}");
+    for output in outputs {
+        assert!(matches!(output, Output::Acquired { outcome: Err(AcquireError::Unreachable), .. }));
+    }
+    // It may have been granted: it is given up as soon as somebody is there.
+    talk.reattach(Restarted::No);
+    assert_eq!(talk.said(), [format!("cancel key {asked}")]);
+    assert!(!talk.session.requests.contains_key(&queued));
+}
+
+#[test]
+fn a_finished_key_means_that_a_refusal_was_lost() {
+    let mut talk = Talk::ready();
+    let tried = talk.acquire("a", Wait::Try);
+    let timed = talk.acquire("b", Wait::AtMost(Duration::from_secs(1)));
+    let patient = talk.acquire("c", Wait::Forever);
+    talk.pass(Duration::from_secs(1));
+    talk.said();
+    talk.reattach(Restarted::No);
+    talk.said();
+    for number in [tried, timed, patient] {
+        talk.hear(Tag::Acquire(number), refused(Reason::KeyFinished));
+    }
+    assert!(matches!(
+        &talk.outputs()[..],
+        [
+            Output::Acquired { number: 1, outcome: Err(AcquireError::NotFree) },
+            Output::Acquired { number: 2, outcome: Err(AcquireError::TimedOut { .. }) }
+        ]
+    ));
+    let said = talk.said();
+    assert_eq!(said.len(), 1);
+    assert!(said[0].starts_with("acquire c key ") && said[0] != "acquire c key 3 forever", "{said:?}");
+}
+
+#[test]
+fn a_draining_server_is_left_while_there_is_another_endpoint() {
+    let mut talk = Talk::ready();
+    talk.acquire("a", Wait::Forever);
+    talk.said();
+    talk.hear_unasked(Answer::Draining(proto::Draining { drain_timeout_ms: 1 }));
+    talk.hear(Tag::Acquire(1), refused(Reason::Draining));
+    assert!(matches!(talk.outputs()[..], [Output::Reconnect(Why::Draining)]));
+    talk.reattach(Restarted::No);
+    assert_eq!(talk.said(), ["acquire a key 1 forever"]);
+    // That one drains too: there is none left.
+    talk.hear(Tag::Acquire(1), refused(Reason::Draining));
+    assert!(matches!(talk.outputs()[..], [Output::Acquired { outcome: Err(AcquireError::Draining), .. }]));
+}
+
+#[test]
+fn closing_tells_everybody_and_waits_for_the_server() {
+    let mut talk = Talk::ready();
+    talk.hold("a", 40);
+    talk.acquire("b", Wait::Forever);
+    talk.said();
+    talk.session.close(talk.now);
+    assert_eq!(talk.said(), ["close lease"]);
+    assert!(matches!(
+        talk.outputs()[..],
+        [
+            Output::Lost { reason: LostReason::Closed, .. },
+            Output::Acquired { outcome: Err(AcquireError::Closed), .. }
+        ]
+    ));
+    assert_eq!(talk.session.ending(), None);
+    talk.hear(Tag::CloseLease, Answer::LeaseClosed(proto::CloseLeaseResponse {}));
+    assert_eq!(talk.session.ending(), Some(Ending::Confirmed));
+}
+
+#[test]
+fn closing_does_not_wait_for_ever() {
+    let mut talk = Talk::ready();
+    talk.session.close(talk.now);
+    assert_eq!(talk.session.next_deadline(), talk.now + CONNECT);
+    talk.pass(CONNECT);
+    assert_eq!(talk.session.ending(), Some(Ending::NotConfirmed));
+    let mut talk = Talk::ready();
+    talk.session.disconnected(talk.now);
+    talk.session.close(talk.now);
+    assert_eq!(talk.session.ending(), Some(Ending::NotConfirmed));
+}
+
+#[test]
+fn answers_that_fit_nothing_change_nothing() {
+    let mut talk = Talk::ready();
+    let held = talk.hold("a", 40);
+    let answers = [granted(1), reclaimed(&[]), opened(9), released(), kept_alive(), refused(Reason::NotHeld)];
+    for tag in
+        [Tag::Hello, Tag::OpenLease, Tag::AttachLease, Tag::Reclaim(5), Tag::Acquire(99), Tag::Cancel(held)]
+    {
+        for answer in &answers {
+            talk.hear(tag, answer.clone());
+        }
+    }
+    talk.hear_unasked(granted(3));
+    talk.session.on_message(talk.now, ServerMessage { tag: 1 << 40, answer: None });
+    assert!(talk.outputs().is_empty());
+    assert_eq!(talk.session.lost(talk.now, held), None);
+}
