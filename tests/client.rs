@@ -3,14 +3,18 @@
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use geolock::client::{
-    AcquireError, AcquireRequest, Client, ClientError, LostReason, Mode, OnDisconnect, Page, Reason, Wait,
+    AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, OnDisconnect, Page,
+    Reason, Wait,
 };
 use geolock::names::LockName;
 use support::{AnyError, Datacenter, Proxy};
 use tempfile::TempDir;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinSet;
 
 /// Far longer than anything here takes: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
@@ -165,6 +169,75 @@ async fn locks_survive_a_restart_of_the_server() -> Result<(), AnyError> {
     other.close().await?;
     datacenter.stop().await?;
     Ok(())
+}
+
+/// Callers see grants, one at a time, and nothing else, whatever happens below.
+#[tokio::test]
+async fn a_critical_section_stays_one_through_cuts_and_restarts() -> Result<(), AnyError> {
+    const TASKS: usize = 8;
+    const ROUNDS: usize = 60;
+    let (_dir, mut datacenter) = start().await?;
+    let proxies = [Proxy::start(datacenter.address).await?, Proxy::start(datacenter.address).await?];
+    let inside = Arc::new(Mutex::new(()));
+    let (count, mut counted) = watch::channel(0);
+    let mut tasks = JoinSet::new();
+    let mut clients = Vec::new();
+    for proxy in &proxies {
+        // The other way is the second endpoint.
+        let endpoints = [proxy.address, datacenter.address];
+        clients.push(Client::connect(datacenter.client_config(&endpoints)?).await?);
+    }
+    for task in 0..TASKS {
+        let (client, inside, count) = (clients[task % 2].clone(), Arc::clone(&inside), count.clone());
+        tasks.spawn(async move {
+            let mut last = 0;
+            for round in 0..ROUNDS {
+                let guard = acquire_through_drains(&client, "counter").await?;
+                let alone = inside.try_lock().map_err(|_| "somebody else is in the critical section")?;
+                assert!(guard.token().0 > last, "tokens grow");
+                last = guard.token().0;
+                let value = *count.borrow();
+                tokio::task::yield_now().await;
+                count.send_replace(value + 1);
+                drop(alone);
+                // Both ways to give it back.
+                if round % 2 == 0 { guard.release().await? } else { drop(guard) }
+            }
+            Ok::<_, AnyError>(())
+        });
+    }
+    for fault in 1..=6 {
+        counted.wait_for(|count| *count >= fault * TASKS * ROUNDS / 8).await?;
+        match fault % 3 {
+            0 => datacenter = Datacenter::restart(datacenter.stop().await?).await?,
+            way => {
+                proxies[way - 1].cut();
+                proxies[way - 1].mend();
+            }
+        }
+    }
+    while let Some(done) = tokio::time::timeout(LONG, tasks.join_next()).await? {
+        done??;
+    }
+    assert_eq!(*counted.borrow(), TASKS * ROUNDS);
+    until_free(&clients[0], "counter").await?;
+    let left = clients[0].describe_lock(&name("counter")).await?;
+    assert!(left.holders.is_empty() && left.waiting == 0, "{left:?}");
+    for client in clients {
+        client.close().await?;
+    }
+    datacenter.stop().await?;
+    Ok(())
+}
+
+/// A server that stops refuses what is new; the next run takes it.
+async fn acquire_through_drains(client: &Client, lock: &str) -> Result<LockGuard, AcquireError> {
+    loop {
+        match client.acquire(exclusive(lock)).await {
+            Err(AcquireError::Draining) => tokio::task::yield_now().await,
+            outcome => return outcome,
+        }
+    }
 }
 
 #[tokio::test]

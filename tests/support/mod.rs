@@ -118,22 +118,22 @@ fn config(dir: &Path, tls: &Credentials) -> DatacenterConfig {
 /// A way to a server that can be cut.
 pub struct Proxy {
     pub address: SocketAddr,
-    cut: watch::Sender<Cut>,
+    way: watch::Sender<Way>,
     task: JoinHandle<()>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cut {
-    Open,
-    /// Connections end, and new ones end at once.
-    Closed,
+#[derive(Clone, Copy)]
+struct Way {
+    /// Connections made before the last of them are ended.
+    cuts: u64,
+    is_open: bool,
 }
 
 impl Proxy {
     pub async fn start(to: SocketAddr) -> Result<Proxy, AnyError> {
         let listener = TcpListener::bind(ANY).await?;
         let address = listener.local_addr()?;
-        let (cut, seen) = watch::channel(Cut::Open);
+        let (way, seen) = watch::channel(Way { cuts: 0, is_open: true });
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
@@ -141,16 +141,16 @@ impl Proxy {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Proxy { address, cut, task })
+        Ok(Proxy { address, way, task })
     }
 
-    /// Ends all connections and takes no more.
+    /// Ends all connections, and new ones at once.
     pub fn cut(&self) {
-        self.cut.send_replace(Cut::Closed);
+        self.way.send_modify(|way| *way = Way { cuts: way.cuts + 1, is_open: false });
     }
 
     pub fn mend(&self) {
-        self.cut.send_replace(Cut::Open);
+        self.way.send_modify(|way| way.is_open = true);
     }
 }
 
@@ -160,7 +160,8 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass(mut client: TcpStream, to: SocketAddr, mut cut: watch::Receiver<Cut>) {
+async fn pass(mut client: TcpStream, to: SocketAddr, mut way: watch::Receiver<Way>) {
+    let before = way.borrow().cuts;
     let passing = async {
         let mut server = TcpStream::connect(to).await?;
         server.set_nodelay(true)?;
@@ -168,7 +169,7 @@ async fn pass(mut client: TcpStream, to: SocketAddr, mut cut: watch::Receiver<Cu
         copy_bidirectional(&mut client, &mut server).await
     };
     tokio::select! {
-        _ = cut.wait_for(|cut| *cut == Cut::Closed) => {}
+        _ = way.wait_for(|way| !way.is_open || way.cuts != before) => {}
         // Either side may go away at any time.
         _ = passing => {}
     }
