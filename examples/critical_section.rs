@@ -1,0 +1,35 @@
+//! A critical section that spans datacenters: only one program in the world is in it at a time.
+//!
+//! Start a playground with `geolock dev`, then `cargo run --example critical_section -- HOST:PORT TLS_FOLDER`.
+
+use std::error::Error;
+use std::time::Duration;
+
+use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls, Wait};
+use geolock::names::{FencingToken, LockName};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let endpoint = arguments.next().ok_or("where is the server? HOST:PORT")?;
+    let tls = ClientTls::from_dir(arguments.next().ok_or("which certificates? TLS_FOLDER")?)?;
+    let client = Client::connect(ClientConfig::new([endpoint], tls)).await?;
+
+    let request = AcquireRequest::exclusive(LockName::try_from("reports/nightly")?)
+        .wait(Wait::AtMost(Duration::from_secs(20)))
+        .label("critical_section example");
+    let guard = client.acquire(request).await?;
+
+    tokio::select! {
+        () = work(guard.token()) => guard.release().await?,
+        reason = guard.lost() => return Err(format!("stopped halfway: {reason}").into()),
+    }
+    client.close().await?;
+    Ok(())
+}
+
+/// Whatever only one may do. What it writes to should refuse a token below the highest it has seen.
+async fn work(token: FencingToken) {
+    println!("in the critical section, with fencing token {token}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
