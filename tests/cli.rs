@@ -1,0 +1,291 @@
+//! The `geolock` command as a user meets it: processes, exit codes, what is printed.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{Cluster, Output, Running, free_ports, geolock};
+use rustix::process::Signal;
+
+/// What a command that has ended said.
+struct Said {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(command: &mut Command) -> Said {
+    let output = command.output().expect("the binary is there");
+    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
+    Said {
+        code: output.status.code().expect("no signal kills it"),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+/// `sh -c SCRIPT` under a lock. Its first line says that it holds it.
+fn holding(cluster: &Cluster, flags: &[&str], script: &str) -> Running {
+    let mut command = cluster.command(0, ["lock"]);
+    command.args(flags).args(["x", "--", "sh", "-c"]).arg(format!("echo in; {script}")).stdin(Stdio::piped());
+    let mut running = Running::start(&mut command, Output::Stdout);
+    running.line("in");
+    running
+}
+
+/// Until somebody waits for the lock.
+fn until_waited_for(cluster: &Cluster, waiters: usize) {
+    let waiting = format!("\"waiting\":{waiters}");
+    while !run(&mut cluster.command(0, ["describe", "--json", "x"])).stdout.contains(&waiting) {}
+}
+
+#[test]
+fn wrong_usage_is_64_and_help_is_0() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let too_long = "n".repeat(1025);
+    for args in [
+        &["lock"][..],
+        &["lock", "x"],
+        &["lock", "--", "true"],
+        &["lock", "--wait", "soon", "x", "--", "true"],
+        &["lock", "--wait", "1s", "--try", "x", "--", "true"],
+        &["lock", "", "--", "true"],
+        &["lock", &too_long, "--", "true"],
+        &["lock", "--connect", "nowhere", "x", "--", "true"],
+        &["lock", "--tls", "/nowhere", "x", "--", "true"],
+        &["describe"],
+        &["dev", "--dcs", "0"],
+        &["dev", "--wan", "mars"],
+        &["dev", "--dcs", "4", "--wan", "world"],
+        &["dev", "--base-port", "65530"],
+        &["unlock"],
+    ] {
+        let said = run(geolock(home.path()).args(args));
+        assert_eq!(said.code, 64, "{args:?}: {}", said.stderr);
+        assert!(!said.stderr.is_empty() && said.stdout.is_empty(), "{args:?}");
+    }
+    for args in [&["--help"][..], &["--version"], &["lock", "--help"], &["dev", "-h"], &["server", "--help"]] {
+        let said = run(geolock(home.path()).args(args));
+        assert_eq!(said.code, 0, "{args:?}");
+        assert!(said.stdout.contains("geolock"), "{args:?}: {}", said.stdout);
+    }
+}
+
+#[test]
+fn nobody_there_is_69_and_says_what_to_do() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let said = run(geolock(home.path()).args(["lock", "x", "--", "true"]));
+    assert_eq!(said.code, 69);
+    assert!(said.stderr.contains("geolock dev") && said.stderr.contains("--connect"), "{}", said.stderr);
+
+    let mut cluster = Cluster::start(1);
+    cluster.kill(0);
+    for args in [&["lock", "x", "--", "true"][..], &["status"], &["locks"], &["describe", "x"]] {
+        let said = run(&mut cluster.command(0, args));
+        assert_eq!(said.code, 69, "{args:?}: {}", said.stderr);
+        assert!(said.stderr.contains(&cluster.endpoint(0)), "{args:?}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn the_command_decides_the_exit_code_and_finds_its_token() {
+    let cluster = Cluster::start(1);
+    let lock = |command: &[&str]| run(cluster.command(0, ["lock", "x", "y", "--"]).args(command));
+    assert_eq!(lock(&["sh", "-c", "exit 7"]).code, 7);
+    assert_eq!(lock(&["sh", "-c", "kill -KILL $$"]).code, 128 + 9);
+    let missing = lock(&["no-such-command"]);
+    assert_eq!(missing.code, 127);
+    assert!(missing.stderr.starts_with("geolock: cannot run no-such-command"), "{}", missing.stderr);
+    assert_eq!(lock(&["/"]).code, 126);
+    let tokens = [(); 2].map(|()| {
+        let said = lock(&["sh", "-c", "echo $GEOLOCK_TOKEN"]);
+        assert_eq!(said.code, 0);
+        said.stdout.trim().parse::<u64>().expect("a token is a number")
+    });
+    assert!(tokens[0] > 0 && tokens[1] > tokens[0], "{tokens:?}");
+}
+
+#[test]
+fn two_commands_take_turns() {
+    let cluster = Cluster::start(1);
+    let log = cluster.dir().join("log");
+    let mut first = holding(&cluster, &[], &format!("cat; echo first >> '{}'", log.display()));
+    let second = format!("echo second >> '{}'", log.display());
+    let mut second =
+        Running::start(&mut cluster.command(0, ["lock", "x", "--", "sh", "-c", &second]), Output::Stdout);
+    until_waited_for(&cluster, 1);
+    drop(first.stdin());
+    assert_eq!((first.wait(), second.wait()), (0, 0));
+    assert_eq!(std::fs::read_to_string(&log).expect("both wrote"), "first\nsecond\n");
+}
+
+#[test]
+fn shared_holders_meet() {
+    let cluster = Cluster::start(1);
+    let holders = [(); 2].map(|()| holding(&cluster, &["--shared"], "cat"));
+    assert_eq!(run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"])).code, 75);
+    drop(holders);
+}
+
+#[test]
+fn not_acquired_is_75_and_says_who_was_in_the_way() {
+    let cluster = Cluster::start(1);
+    let _holder = holding(&cluster, &["--label", "the night shift"], "cat");
+    let tried = run(&mut cluster.command(0, ["lock", "--try", "x", "--", "echo", "ran"]));
+    assert_eq!((tried.code, &*tried.stdout), (75, ""));
+    let waited = run(&mut cluster.command(0, ["lock", "--wait", "50ms", "x", "--", "echo", "ran"]));
+    assert_eq!((waited.code, &*waited.stdout), (75, ""));
+    for text in ["not granted in time", "lock x", "the night shift", "exclusive", "dc0 (city0)", "token"] {
+        assert!(waited.stderr.contains(text), "{text} is missing in {}", waited.stderr);
+    }
+    let described = run(&mut cluster.command(0, ["describe", "x"]));
+    assert_eq!(described.code, 0);
+    assert!(described.stdout.contains("the night shift"), "{}", described.stdout);
+    let status = run(&mut cluster.command(0, ["status"]));
+    assert!(status.stdout.starts_with("dc0 (city0)  serving"), "{}", status.stdout);
+    let status = run(&mut cluster.command(0, ["status", "--json"]));
+    assert!(status.stdout.contains("\"phase\":\"serving\""), "{}", status.stdout);
+}
+
+#[test]
+fn names_that_are_no_text_work_and_are_shown_safely() {
+    let cluster = Cluster::start(1);
+    let name = OsStr::from_bytes(b"\xff\x1b[2J");
+    let mut command = cluster.command(0, ["lock"]);
+    command.arg(name).args(["--", "sh", "-c", "echo in; cat"]).stdin(Stdio::piped());
+    let mut holder = Running::start(&mut command, Output::Stdout);
+    holder.line("in");
+    assert!(run(&mut cluster.command(0, ["locks"])).stdout.contains("\\xff\\x1b[2J"));
+    let listed = run(&mut cluster.command(0, ["locks", "--json"])).stdout;
+    assert!(listed.contains(r#""name_base64":"/xtbMko=""#), "{listed}");
+    let described = run(cluster.command(0, ["describe", "--json"]).arg(name)).stdout;
+    assert!(described.contains(r#""mode":"exclusive""#), "{described}");
+    assert_eq!(run(&mut cluster.command(0, ["locks", "other"])).stdout.lines().count(), 1);
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let cluster = Cluster::start(1);
+    let traps = "trap 'echo usr1' USR1; trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut holder = holding(&cluster, &[], traps);
+    holder.line("ready");
+    holder.signal(Signal::USR1);
+    holder.line("usr1");
+    holder.signal(Signal::TERM);
+    holder.line("term");
+    assert_eq!(holder.wait(), 3);
+}
+
+#[test]
+fn nothing_of_the_command_is_left_behind() {
+    let cluster = Cluster::start(1);
+    // It has the pipe, so the rest of the output ends when it has.
+    let mut holder = holding(&cluster, &[], "sleep 1000 & trap '' TERM; sleep 1000 & exit 5");
+    assert_eq!(holder.rest(), Vec::<String>::new());
+    assert_eq!(holder.wait(), 5);
+    assert_eq!(run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"])).code, 0, "and the lock is free");
+}
+
+#[test]
+fn a_wait_that_is_interrupted_leaves_the_queue() {
+    let cluster = Cluster::start(1);
+    let _holder = holding(&cluster, &[], "cat");
+    let mut waiting = Running::start(&mut cluster.command(0, ["lock", "x", "--", "echo", "ran"]), Output::Stdout);
+    until_waited_for(&cluster, 1);
+    waiting.signal(Signal::INT);
+    assert_eq!(waiting.wait(), 130);
+    assert_eq!(waiting.rest(), Vec::<String>::new());
+    until_waited_for(&cluster, 0);
+}
+
+#[test]
+fn a_lost_lock_ends_the_command_and_is_74() {
+    let mut cluster = Cluster::start(1);
+    // It does not heed SIGTERM, so it takes SIGKILL; its child has the pipe, too.
+    let script = "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut holder = holding(&cluster, &["--ttl", "1s"], script);
+    holder.line("ready");
+    cluster.server(0).signal(Signal::STOP);
+    holder.line("told");
+    holder.rest();
+    assert_eq!(holder.wait(), 74);
+    cluster.server(0).signal(Signal::CONT);
+}
+
+#[test]
+fn a_server_checks_its_configuration_and_drains() {
+    let mut cluster = Cluster::start(1);
+    let home = cluster.dir().join("home");
+    let check = |file: &Path| {
+        let mut command = geolock(&home);
+        run(command.args(["server", "--check-config", "--config"]).arg(file))
+    };
+    let good = check(&cluster.config_file(0));
+    assert_eq!(good.code, 0, "{}", good.stderr);
+    assert!(good.stdout.contains("datacenter 0 (city0) of cluster test"), "{}", good.stdout);
+    let file = cluster.dir().join("bad.toml");
+    std::fs::write(&file, "cluster = \"test\"\ncolour = 1\n").expect("the folder is writable");
+    let bad = check(&file);
+    assert_eq!(bad.code, 1);
+    assert!(bad.stderr.contains("bad.toml") && bad.stderr.contains("colour"), "{}", bad.stderr);
+
+    let mut holder = holding(&cluster, &[], "cat");
+    cluster.server(0).signal(Signal::TERM);
+    cluster.server(0).line("draining");
+    assert_eq!(run(&mut cluster.command(0, ["lock", "y", "--", "true"])).code, 69, "no new locks");
+    drop(holder.stdin());
+    assert_eq!(holder.wait(), 0, "but releases");
+    assert_eq!(cluster.server(0).wait(), 0);
+}
+
+/// `geolock dev` on ports of its own.
+fn dev(home: &Path, base: u16, args: &[&str]) -> Command {
+    let mut command = geolock(home);
+    command.args(["dev", "--base-port", &base.to_string()]).args(args);
+    command
+}
+
+#[test]
+fn a_playground_runs_ends_and_can_be_used_again() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let base = free_ports(3);
+    for _ in 0..2 {
+        let mut playground = Running::start(&mut dev(home.path(), base, &["--wan", "eu"]), Output::Stdout);
+        playground.line("ready");
+        let welcome = playground.seen.join("\n");
+        for text in ["dc2", "dc0-dc1 10ms", "geolock lock", "geolock describe", "Ctrl-C"] {
+            assert!(welcome.contains(text), "{text} is missing in {welcome}");
+        }
+        let mut command = geolock(home.path());
+        let endpoint = format!("127.0.0.1:{}", base + 20);
+        let said = run(command.args(["lock", "--connect", &endpoint, "x", "--", "echo", "ran"]));
+        assert_eq!((said.code, &*said.stdout), (0, "ran\n"), "{}", said.stderr);
+        let another = run(&mut dev(home.path(), free_ports(3), &[]));
+        assert_eq!(another.code, 1);
+        assert!(another.stderr.contains("another playground runs in"), "{}", another.stderr);
+        playground.signal(Signal::INT);
+        playground.line("stopped");
+        assert_eq!(playground.wait(), 0);
+    }
+    let other_shape = run(&mut dev(home.path(), base, &["--dcs", "2"]));
+    assert_eq!(other_shape.code, 1);
+    assert!(other_shape.stderr.contains("--fresh"), "{}", other_shape.stderr);
+    let fresh = run(&mut dev(home.path(), base, &["--dcs", "2", "--fresh", "--seconds", "0"]));
+    assert_eq!(fresh.code, 0, "{}", fresh.stderr);
+    assert!(fresh.stdout.ends_with("stopped\n"), "{}", fresh.stdout);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let base = free_ports(2);
+    let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 10)).expect("it was free");
+    let said = run(&mut dev(home.path(), base, &["--dcs", "2", "--fresh"]));
+    assert_eq!(said.code, 1);
+    assert!(said.stderr.contains(&(base + 10).to_string()), "{}", said.stderr);
+    assert!(said.stderr.contains("--base-port"), "{}", said.stderr);
+}

@@ -1,0 +1,229 @@
+//! Real `geolock` processes for the tests: servers on free ports of this machine, with certificates and disks.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use geolock::client::{Client, ClientConfig, ClientTls};
+use geolock::names::DcId;
+use geolock::pki;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Nothing here takes that long. It ends a test that would hang, and measures nothing.
+pub const HANGS: Duration = Duration::from_secs(60);
+
+/// A `geolock` that knows no server, no playground and no configuration of its surroundings.
+pub fn geolock(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_geolock"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("GEOLOCK_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("XDG_STATE_HOME", home).stdin(Stdio::null());
+    command
+}
+
+/// The first of `count` tens of ports, of which the first three each are free.
+///
+/// Below those that the system gives to clients, so that nobody gets one by accident; tests that run beside each other,
+/// in this process or another, start looking in different places.
+pub fn free_ports(count: u16) -> u16 {
+    const FIRST: u16 = 10_000;
+    const TENS: u16 = 2_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = (std::process::id() % 97) as u16 * 20;
+    for _ in 0..TENS {
+        let place = start.wrapping_add(NEXT.fetch_add(count, Ordering::Relaxed)) % (TENS - count);
+        let base = FIRST + 10 * place;
+        if (0..count).all(|i| (0..3).all(|offset| is_free(base + 10 * i + offset))) {
+            return base;
+        }
+    }
+    panic!("no free ports on this machine");
+}
+
+fn is_free(port: u16) -> bool {
+    let address = (Ipv4Addr::LOCALHOST, port);
+    TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok()
+}
+
+/// A process whose output is read line by line. Killed when dropped.
+pub struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    /// Lines that were read while another one was waited for.
+    pub seen: Vec<String>,
+}
+
+/// Which output of a process to read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    Stdout,
+    Stderr,
+}
+
+impl Running {
+    pub fn start(command: &mut Command, output: Output) -> Running {
+        match output {
+            Output::Stdout => command.stdout(Stdio::piped()),
+            Output::Stderr => command.stderr(Stdio::piped()),
+        };
+        let mut child = command.spawn().expect("the binary is there");
+        let pipe: Box<dyn Read + Send> = match output {
+            Output::Stdout => Box::new(child.stdout.take().expect("it is piped")),
+            Output::Stderr => Box::new(child.stderr.take().expect("it is piped")),
+        };
+        let (tell, lines) = channel();
+        // Ends with the pipe; read to its end so that the process never blocks.
+        thread::spawn(move || BufReader::new(pipe).lines().map_while(Result::ok).for_each(|line| drop(tell.send(line))));
+        Running { child, lines, seen: Vec::new() }
+    }
+
+    /// Waits for a line with that text in it.
+    pub fn line(&mut self, text: &str) -> String {
+        loop {
+            match self.lines.recv_timeout(HANGS) {
+                Ok(line) if line.contains(text) => return line,
+                Ok(line) => self.seen.push(line),
+                Err(_) => panic!("no line with {text:?}; there was {:#?}", self.seen),
+            }
+        }
+    }
+
+    /// The rest of its output, up to the moment when nobody has the pipe any more.
+    pub fn rest(&mut self) -> Vec<String> {
+        self.lines.iter().collect()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it was not waited for");
+    }
+
+    pub fn stdin(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().expect("it is piped")
+    }
+
+    /// Its exit code; a signal that killed it as its negative.
+    pub fn wait(&mut self) -> i32 {
+        use std::os::unix::process::ExitStatusExt as _;
+        let status = self.child.wait().expect("it can be waited for");
+        status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail when it has been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Servers, one per datacenter, each a process.
+pub struct Cluster {
+    dir: TempDir,
+    base: u16,
+    pub servers: Vec<Option<Running>>,
+}
+
+impl Cluster {
+    /// Starts them all, and waits until they listen.
+    pub fn start(dcs: u8) -> Cluster {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let base = free_ports(dcs.into());
+        let ids = (0..dcs).map(|id| DcId::new(id).expect("few datacenters"));
+        pki::playground(dir.path(), "test", ids).expect("certificates can be made");
+        let mut cluster = Cluster { dir, base, servers: (0..dcs).map(|_| None).collect() };
+        (0..dcs).for_each(|dc| cluster.write_config(dc));
+        (0..dcs).for_each(|dc| cluster.launch(dc));
+        (0..dcs).for_each(|dc| cluster.listening(dc));
+        cluster
+    }
+
+    /// Starts a server that was killed or stopped.
+    pub fn restart(&mut self, dc: u8) {
+        self.launch(dc);
+        self.listening(dc);
+    }
+
+    /// As by `kill -9`.
+    pub fn kill(&mut self, dc: u8) {
+        let mut server = self.servers[usize::from(dc)].take().expect("it runs");
+        server.signal(Signal::KILL);
+        server.wait();
+    }
+
+    pub fn server(&mut self, dc: u8) -> &mut Running {
+        self.servers[usize::from(dc)].as_mut().expect("it runs")
+    }
+
+    pub fn config_file(&self, dc: u8) -> PathBuf {
+        self.dir.path().join(format!("dc{dc}.toml"))
+    }
+
+    pub fn endpoint(&self, dc: u8) -> String {
+        format!("127.0.0.1:{}", self.base + 10 * u16::from(dc))
+    }
+
+    pub fn tls(&self) -> PathBuf {
+        self.dir.path().join("client")
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A client subcommand that talks to that datacenter.
+    pub fn command<S: AsRef<OsStr>>(&self, dc: u8, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = geolock(&self.dir.path().join("home"));
+        command.env("GEOLOCK_CONNECT", self.endpoint(dc)).env("GEOLOCK_TLS", self.tls()).args(args);
+        command
+    }
+
+    pub async fn client(&self, dc: u8) -> Client {
+        let tls = ClientTls::from_dir(self.tls()).expect("the certificates were just made");
+        Client::connect(ClientConfig::new([self.endpoint(dc)], tls)).await.expect("the server listens")
+    }
+
+    fn launch(&mut self, dc: u8) {
+        let mut command = geolock(&self.dir.path().join("home"));
+        command.arg("server").arg("--config").arg(self.config_file(dc));
+        self.servers[usize::from(dc)] = Some(Running::start(&mut command, Output::Stderr));
+    }
+
+    fn listening(&mut self, dc: u8) {
+        self.server(dc).line("listening");
+    }
+
+    fn write_config(&self, dc: u8) {
+        let port = |dc: u8, offset| self.base + 10 * u16::from(dc) + offset;
+        let dir = self.dir.path().display();
+        let mut text = format!("cluster = \"test\"\ndc = {dc}\ndata_dir = \"{dir}/data{dc}\"\ndrain_timeout = \"5 s\"\n");
+        for member in 0..self.servers.len() as u8 {
+            let address = port(member, 1);
+            let _ = write!(
+                text,
+                "[[member]]\nid = {member}\nname = \"city{member}\"\naddress = \"127.0.0.1:{address}\"\n"
+            );
+        }
+        let _ = write!(
+            text,
+            "[tls]\ndc = \"{dir}/tls/dc{dc}\"\n[listen]\ngrpc = \"127.0.0.1:{}\"\nquic = \"127.0.0.1:{}\"\n\
+             http = \"127.0.0.1:{}\"\n",
+            port(dc, 0),
+            port(dc, 1),
+            port(dc, 2)
+        );
+        std::fs::write(self.config_file(dc), text).expect("the folder is writable");
+    }
+}
