@@ -6,14 +6,16 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::connection::Connection;
 use super::options::ApiOptions;
@@ -29,23 +31,43 @@ pub(super) struct Acceptor {
     pub options: ApiOptions,
 }
 
+/// A connection that came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("its TLS handshake failed: {0}")]
+    Handshake(#[from] io::Error),
+    #[error("its TLS handshake took too long")]
+    TimedOut,
+}
+
+/// At most one line about refused connections in so long: a stranger must not fill the log.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+struct Refusals {
+    count: u64,
+    logged: Option<Instant>,
+}
+
 impl Acceptor {
     /// Takes connections until nobody wants them any more. Handshakes are dropped with the future.
     pub(super) async fn run(self) {
         let places = Arc::new(Semaphore::new(self.options.max_connections));
         let mut handshakes = JoinSet::new();
+        let mut refusals = Refusals::default();
         loop {
             tokio::select! {
                 () = self.ready.closed() => return,
-                Some(done) = handshakes.join_next() => propagate_panic(done),
+                Some(done) = handshakes.join_next() => refusals.note(done),
                 (place, stream, peer) = self.accept(&places) => {
-                    let handshake = handshake(self.tls.clone(), stream, peer, place, self.options.handshake_timeout);
+                    let limit = self.options.handshake_timeout;
+                    let handshake = handshake(self.tls.clone(), stream, limit);
                     let ready = self.ready.clone();
                     handshakes.spawn(async move {
-                        if let Some(connection) = handshake.await {
-                            // Nobody wants it when the server is stopping.
-                            ready.send(Ok(connection)).await.ok();
-                        }
+                        let tls = handshake.await.map_err(|refused| (peer, refused))?;
+                        // Nobody wants it when the server is stopping.
+                        ready.send(Ok(Connection::new(tls, peer, place))).await.ok();
+                        Ok(())
                     });
                 }
             }
@@ -70,29 +92,32 @@ impl Acceptor {
 async fn handshake(
     tls: TlsAcceptor,
     stream: TcpStream,
-    peer: SocketAddr,
-    place: OwnedSemaphorePermit,
     limit: Duration,
-) -> Option<Connection> {
+) -> Result<TlsStream<TcpStream>, Refused> {
     // Answers are small and each is waited for.
-    stream.set_nodelay(true).ok();
+    stream.set_nodelay(true)?;
     match timeout(limit, tls.accept(stream)).await {
-        Ok(Ok(tls)) => Some(Connection { tls, peer, _place: place }),
-        Ok(Err(error)) => {
-            tracing::warn!(%peer, %error, "refused a connection");
-            None
-        }
-        Err(_) => {
-            tracing::warn!(%peer, "refused a connection: its handshake took too long");
-            None
-        }
+        Ok(handshake) => Ok(handshake?),
+        Err(_) => Err(Refused::TimedOut),
     }
 }
 
-fn propagate_panic(done: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = done
-        && let Ok(panic) = error.try_into_panic()
-    {
-        std::panic::resume_unwind(panic);
+impl Refusals {
+    fn note(&mut self, done: Result<Result<(), (SocketAddr, Refused)>, JoinError>) {
+        match done {
+            Ok(Ok(())) => {}
+            Ok(Err((peer, reason))) => {
+                self.count += 1;
+                if self.logged.is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
+                    self.logged = Some(Instant::now());
+                    tracing::warn!(%peer, %reason, refused_so_far = self.count, "connection refused");
+                }
+            }
+            Err(error) => {
+                if let Ok(panic) = error.try_into_panic() {
+                    resume_unwind(panic);
+                }
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -11,22 +12,41 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::pki::peer_identity;
+
 /// See the top of this file.
 pub(super) struct Connection {
     pub tls: TlsStream<TcpStream>,
-    pub peer: SocketAddr,
+    pub peer: Peer,
     pub _place: OwnedSemaphorePermit,
 }
 
-/// What a service can ask about the connection that a request came by.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(#[expect(dead_code, reason = "for the log")] pub SocketAddr);
+/// Who is at the other end: what a service can ask about the connection that a request came by.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub address: SocketAddr,
+    /// As the certificate says.
+    pub identity: Arc<str>,
+}
+
+impl Connection {
+    /// The handshake is done, and checked the client's certificate.
+    pub(super) fn new(
+        tls: TlsStream<TcpStream>,
+        address: SocketAddr,
+        place: OwnedSemaphorePermit,
+    ) -> Connection {
+        let identity = tls.get_ref().1.peer_certificates().and_then(peer_identity);
+        let identity = identity.map_or_else(String::new, |identity| identity.to_string()).into();
+        Connection { tls, peer: Peer { address, identity }, _place: place }
+    }
+}
 
 impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        Peer(self.peer)
+        self.peer.clone()
     }
 }
 

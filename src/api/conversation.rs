@@ -117,7 +117,7 @@ impl Conversation {
 
     fn on_hello(&mut self, tag: u64, hello: &proto::Hello) -> Result<(), BorderError> {
         let revision = parse::hello(hello)?;
-        tracing::debug!(client = hello.client, revision, "session opened");
+        tracing::debug!(session = self.session.id().0, client = hello.client, revision, "hello");
         self.inbound = match std::mem::replace(&mut self.inbound, Inbound::Over) {
             Inbound::Greeting(inbound) => Inbound::Open(inbound),
             other => other,

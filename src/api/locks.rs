@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::answer;
+use super::connection::Peer;
 use super::conversation::Conversation;
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
@@ -46,6 +47,9 @@ impl Locks for LocksService {
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<Conversation>, Status> {
         let session = self.server.open_session().await.map_err(BorderError::from)?;
+        if let Some(Peer { address, identity }) = request.extensions().get() {
+            tracing::debug!(%address, %identity, session = session.id().0, "session opened");
+        }
         let conversation = Conversation::new(request.into_inner(), session, Arc::clone(&self.info));
         Ok(Response::new(conversation))
     }

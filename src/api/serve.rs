@@ -1,5 +1,7 @@
 //! The gRPC server: its services, its bounds, its end.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -70,8 +72,14 @@ pub async fn serve(
             }
         }
     };
-    let (served, (), ()) = tokio::join!(limited, accepting, report_health(reporter, stage.clone()));
-    Ok(served?)
+    let beside = async {
+        tokio::join!(accepting, report_health(reporter, stage.clone()));
+        pending::<Infallible>().await
+    };
+    tokio::select! {
+        served = limited => Ok(served?),
+        never = beside => match never {},
+    }
 }
 
 /// Until the lock server has come that far.

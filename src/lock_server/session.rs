@@ -50,6 +50,11 @@ impl Session {
         Session { id, mailbox, outbox, taken, parked: None, closing: Some(closing), _slot: slot }
     }
 
+    /// Unique in this run of the server.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
     /// Whether [`Session::start_call`] may be called.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
         if let Some(parked) = &mut self.parked {
