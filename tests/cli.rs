@@ -68,7 +68,8 @@ fn wrong_usage_is_64_and_help_is_0() {
         assert_eq!(said.code, 64, "{args:?}: {}", said.stderr);
         assert!(!said.stderr.is_empty() && said.stdout.is_empty(), "{args:?}");
     }
-    for args in [&["--help"][..], &["--version"], &["lock", "--help"], &["dev", "-h"], &["server", "--help"]] {
+    for args in [&["--help"][..], &["--version"], &["lock", "--help"], &["dev", "-h"], &["server", "--help"]]
+    {
         let said = run(geolock(home.path()).args(args));
         assert_eq!(said.code, 0, "{args:?}");
         assert!(said.stdout.contains("geolock"), "{args:?}: {}", said.stdout);
@@ -170,7 +171,8 @@ fn names_that_are_no_text_work_and_are_shown_safely() {
 #[test]
 fn signals_are_passed_on() {
     let cluster = Cluster::start(1);
-    let traps = "trap 'echo usr1' USR1; trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    let traps =
+        "trap 'echo usr1' USR1; trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
     let mut holder = holding(&cluster, &[], traps);
     holder.line("ready");
     holder.signal(Signal::USR1);
@@ -187,14 +189,19 @@ fn nothing_of_the_command_is_left_behind() {
     let mut holder = holding(&cluster, &[], "sleep 1000 & trap '' TERM; sleep 1000 & exit 5");
     assert_eq!(holder.rest(), Vec::<String>::new());
     assert_eq!(holder.wait(), 5);
-    assert_eq!(run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"])).code, 0, "and the lock is free");
+    assert_eq!(
+        run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"])).code,
+        0,
+        "and the lock is free"
+    );
 }
 
 #[test]
 fn a_wait_that_is_interrupted_leaves_the_queue() {
     let cluster = Cluster::start(1);
     let _holder = holding(&cluster, &[], "cat");
-    let mut waiting = Running::start(&mut cluster.command(0, ["lock", "x", "--", "echo", "ran"]), Output::Stdout);
+    let mut waiting =
+        Running::start(&mut cluster.command(0, ["lock", "x", "--", "echo", "ran"]), Output::Stdout);
     until_waited_for(&cluster, 1);
     waiting.signal(Signal::INT);
     assert_eq!(waiting.wait(), 130);

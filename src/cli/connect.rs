@@ -7,7 +7,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::failure::{Code, Failure, OrFail as _};
 use super::state_dir;
-use crate::client::{Client, ClientConfig, ClientError, ClientTls};
+use crate::client::{Client, ClientConfig, ClientError, ClientTls, Reason};
 
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
 #[derive(clap::Args, Clone, Debug)]
@@ -72,6 +72,22 @@ fn code(error: &ClientError) -> Code {
         ClientError::Config(_) | ClientError::TlsFile { .. } | ClientError::Tls(_) => Code::Usage,
         ClientError::Unreachable { .. } => Code::Unreachable,
         ClientError::LeaseLost(_) => Code::LockLost,
+        ClientError::Refused(reason, _) => refused(*reason),
+        _ => Code::Failed,
+    }
+}
+
+/// The exit code of what the server refused.
+pub fn refused(reason: Reason) -> Code {
+    match reason {
+        Reason::Draining | Reason::Unavailable => Code::Unreachable,
+        Reason::ResourceExhausted | Reason::TimedOut | Reason::NotFree => Code::NotAcquired,
+        Reason::LabelTooLong
+        | Reason::NamesTooLong
+        | Reason::TooManyLocks
+        | Reason::LockNameEmpty
+        | Reason::LockNameTooLong
+        | Reason::TtlOutOfRange => Code::Usage,
         _ => Code::Failed,
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use super::print::tell;
+
 /// The exit codes of geolock itself, after `sysexits.h` where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -44,7 +46,7 @@ impl Failure {
     /// Says on standard error what happened. The exit code.
     pub fn report(&self) -> ExitCode {
         if let Some(error) = &self.error {
-            eprintln!("{}", text(error));
+            tell(text(error));
         }
         ExitCode::from(self.code)
     }

@@ -2,26 +2,27 @@
 //!
 //! When the locks are lost, the client library says so [`lease_margin`] (a tenth of the time to live) before the
 //! lease can end at the server. The command's group gets `SIGTERM` at once and `SIGKILL` after half of that margin;
-//! the other half is for the machine to do it. If the lease has ended already (the server said so), there is no time
-//! to lose: `SIGKILL` follows at once.
+//! the other half is for the machine to do it. If the lease has ended already (the server said so, or geolock was
+//! stopped for too long), there is no time to lose: it gets `SIGKILL` at once.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::pin::pin;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 
-use super::connect::ConnectArgs;
+use super::connect::{ConnectArgs, refused};
 use super::dc_names::DcNames;
 use super::describe;
 use super::failure::{Code, Failure, OrFail as _};
 use super::job::{Ended, Event, Job, Signals};
+use super::print::tell;
 use crate::client::{
-    AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, Reason, Wait,
-    lease_margin,
+    AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, Wait, lease_margin,
 };
 use crate::config::{parse_duration, units_of_durations};
 use crate::names::{LockName, MAX_LABEL};
@@ -74,53 +75,70 @@ pub struct LockArgs {
 pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let request = args.request().or_fail(Code::Usage)?;
     let mut signals = Signals::listen()?;
-    let waited = tokio::select! {
-        acquired = args.acquire(request) => Ok(acquired?),
-        signal = signals.wish_to_end() => Err(signal),
+    let client = tokio::select! {
+        client = args.connect.connect(|config| config.ttl = args.ttl) => client?,
+        signal = signals.wish_to_end() => return Err(ended_by(signal)),
     };
-    let (client, guard) = match waited {
-        Ok(held) => held,
-        // Dropping the acquire gives it up.
-        Err(signal) => return Err(Failure::silent(128 + signal.as_raw() as u8)),
-    };
-    let mut command = Command::new(&args.command[0]);
-    command.args(&args.command[1..]).env("GEOLOCK_TOKEN", guard.token().to_string());
-    let outcome = match Job::start(&mut command, signals) {
-        Ok(job) => hold(job, guard, args.ttl).await,
-        Err(error) => {
-            drop(guard);
-            Err(not_started(error, &args.command[0]))
+    let acquired = tokio::select! {
+        acquired = client.acquire(request) => acquired,
+        signal = signals.wish_to_end() => {
+            // That leaves the queue. Whoever is in a hurry says so again.
+            tokio::select! {
+                _ = client.close() => {}
+                _ = signals.wish_to_end() => {}
+            }
+            return Err(ended_by(signal));
         }
+    };
+    let outcome = match acquired {
+        Ok(guard) => run_under(guard, &args, signals).await,
+        Err(error) => Err(not_acquired(error, &client).await),
     };
     // The lease ends by itself if this fails; the command has ended, and that is what counts.
     let _ = client.close().await;
     outcome.map(|ended| ExitCode::from(ended.exit_code()))
 }
 
+async fn run_under(guard: LockGuard, args: &LockArgs, signals: Signals) -> Result<Ended, Failure> {
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]).env("GEOLOCK_TOKEN", guard.token().to_string());
+    match Job::start(&mut command, signals) {
+        Ok(job) => hold(job, guard, args.ttl).await,
+        Err(error) => Err(not_started(error, &args.command[0])),
+    }
+}
+
 /// Watches over the command until it has ended, and all of its group.
 async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<Ended, Failure> {
-    let lost = guard.lost();
-    tokio::pin!(lost);
+    let mut lost = pin!(guard.lost());
     loop {
         let event = tokio::select! {
             biased;
-            reason = &mut lost => return Err(end_lost(job, reason, ttl).await),
+            reason = &mut lost => return Err(end_lost(job, reason, grace(reason, ttl)).await),
             event = job.next() => event,
         };
         match event {
             Ok(Event::Ended(ended)) => {
-                end_rest(job, ended).await;
+                tokio::select! {
+                    biased;
+                    reason = &mut lost => return Err(end_lost(job, reason, Duration::ZERO).await),
+                    () = job.end(LEFT_BEHIND) => {}
+                }
+                if matches!(ended, Ended::Killed(_)) {
+                    job.tidy_terminal();
+                }
                 return released(guard).await.map(|()| ended);
             }
             Ok(Event::Stopped) => {
                 job.stop_along();
+                // However long that was: they may be somebody else's by now, so nothing of it runs again.
                 if let Some(reason) = guard.is_lost() {
-                    return Err(end_lost(job, reason, ttl).await);
+                    return Err(end_lost(job, reason, Duration::ZERO).await);
                 }
                 job.go_on();
             }
             Err(error) => {
-                job.end_and_tidy(Duration::ZERO).await;
+                job.end(Duration::ZERO).await;
                 return Err(Failure::new(
                     Code::Failed,
                     anyhow!(error).context("cannot wait for the command"),
@@ -133,22 +151,24 @@ async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<Ended, Fa
 /// What the command leaves behind may take this long to end after `SIGTERM`; the locks are held meanwhile.
 const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
-async fn end_rest(job: Job, ended: Ended) {
-    match ended {
-        Ended::Exited(_) => job.end(LEFT_BEHIND).await,
-        Ended::Killed(_) => job.end_and_tidy(LEFT_BEHIND).await,
-    }
-}
-
-async fn end_lost(job: Job, reason: LostReason, ttl: Duration) -> Failure {
-    let grace = match reason {
+/// What the command has between `SIGTERM` and `SIGKILL`.
+fn grace(reason: LostReason, ttl: Duration) -> Duration {
+    match reason {
         LostReason::Expired => lease_margin(ttl) / 2,
         // Others may have them now.
         _ => Duration::ZERO,
-    };
-    eprintln!("geolock: the locks are lost ({reason}): ending the command");
-    job.end_and_tidy(grace).await;
+    }
+}
+
+async fn end_lost(mut job: Job, reason: LostReason, grace: Duration) -> Failure {
+    tell(format_args!("geolock: the locks are lost ({reason}): ending the command"));
+    job.end(grace).await;
+    job.tidy_terminal();
     Failure::silent(Code::LockLost as u8)
+}
+
+fn ended_by(signal: rustix::process::Signal) -> Failure {
+    Failure::silent(128 + signal.as_raw() as u8)
 }
 
 /// Waits until the server has released, so that whoever comes next finds them free. If that fails the locks go with
@@ -191,19 +211,6 @@ impl LockArgs {
         let label = self.label.clone().unwrap_or_else(|| default_label(&self.command[0]));
         Ok(request.wait(wait).label(label))
     }
-
-    async fn acquire(&self, request: AcquireRequest) -> Result<(Client, LockGuard), Failure> {
-        let client = self.connect.connect(|config| config.ttl = self.ttl).await?;
-        match client.acquire(request).await {
-            Ok(guard) => Ok((client, guard)),
-            Err(error) => {
-                let failure = not_acquired(error, &client).await;
-                // As above: the lease ends by itself.
-                let _ = client.close().await;
-                Err(failure)
-            }
-        }
-    }
 }
 
 /// Says why, lock by lock if the server told.
@@ -213,7 +220,7 @@ async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
             Code::NotAcquired
         }
         AcquireError::Draining | AcquireError::Unreachable | AcquireError::LeaseLost(_) => Code::Unreachable,
-        AcquireError::Refused(reason, _) if is_usage(*reason) => Code::Usage,
+        AcquireError::Refused(reason, _) => refused(*reason),
         _ => Code::Failed,
     };
     match &error {
@@ -225,12 +232,6 @@ async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
         }
         _ => Failure::new(code, error),
     }
-}
-
-/// What the caller of geolock did wrong.
-fn is_usage(reason: Reason) -> bool {
-    use Reason::{LabelTooLong, NamesTooLong, TooManyLocks, TtlOutOfRange};
-    matches!(reason, LabelTooLong | NamesTooLong | TooManyLocks | TtlOutOfRange)
 }
 
 /// `user@host: command`, in at most as many bytes as a label can have. Without the command's arguments, which may

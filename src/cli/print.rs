@@ -19,6 +19,11 @@ pub fn print(text: impl Display) -> Result<(), Failure> {
     }
 }
 
+/// Tells something on standard error. Whether anybody can read it must not matter: a terminal may be gone.
+pub fn tell(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
 /// A lock's name for people: escaped where it is no text.
 pub fn lock_name(bytes: &[u8]) -> String {
     LockName::new(bytes).map_or_else(|_| "(no name)".into(), |name| name.to_string())

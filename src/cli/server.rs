@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use super::failure::Failure;
+use super::print::print;
 use super::stopping::StopSignals;
 use crate::config::{Config, ServerArgs};
 use crate::node::{Certificates, Node};
@@ -43,12 +44,11 @@ fn check(config: &Config) -> Result<(), Failure> {
     config.check_files()?;
     Certificates::load(config)?;
     let member = config.this_member();
-    println!(
+    print(format_args!(
         "The configuration is good: datacenter {} ({}) of cluster {}, {} datacenters.",
         member.dc.get(),
         member.name,
         config.cluster_name,
         config.members.len()
-    );
-    Ok(())
+    ))
 }

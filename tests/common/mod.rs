@@ -1,5 +1,6 @@
 //! Real `geolock` processes for the tests: servers on free ports of this machine, with certificates and disks.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -85,7 +86,9 @@ impl Running {
         };
         let (tell, lines) = channel();
         // Ends with the pipe; read to its end so that the process never blocks.
-        thread::spawn(move || BufReader::new(pipe).lines().map_while(Result::ok).for_each(|line| drop(tell.send(line))));
+        thread::spawn(move || {
+            BufReader::new(pipe).lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)))
+        });
         Running { child, lines, seen: Vec::new() }
     }
 
@@ -208,7 +211,9 @@ impl Cluster {
     fn write_config(&self, dc: u8) {
         let port = |dc: u8, offset| self.base + 10 * u16::from(dc) + offset;
         let dir = self.dir.path().display();
-        let mut text = format!("cluster = \"test\"\ndc = {dc}\ndata_dir = \"{dir}/data{dc}\"\ndrain_timeout = \"5 s\"\n");
+        let mut text = format!(
+            "cluster = \"test\"\ndc = {dc}\ndata_dir = \"{dir}/data{dc}\"\ndrain_timeout = \"5 s\"\n"
+        );
         for member in 0..self.servers.len() as u8 {
             let address = port(member, 1);
             let _ = write!(

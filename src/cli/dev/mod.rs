@@ -8,6 +8,7 @@ mod plan;
 mod welcome;
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, interval, sleep_until};
 
 use super::failure::Failure;
+use super::print::print;
 use super::state_dir;
 use super::stopping::StopSignals;
 use crate::lock_server::LockServerHandle;
@@ -68,7 +70,7 @@ pub async fn run(args: DevArgs) -> Result<(), Failure> {
     let Playground { servers, data } = plan.take()?;
     let (handles, mut ends) = start(servers).await?;
     let stops_at = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    println!("{}", welcome(&plan));
+    say(welcome(&plan));
 
     let ended = tokio::select! {
         // Without being asked, as when a disk fails.
@@ -85,8 +87,13 @@ pub async fn run(args: DevArgs) -> Result<(), Failure> {
         code = signals.next() => std::process::exit(code.into()),
     }
     drop(data);
-    println!("stopped");
+    say("stopped");
     Ok(())
+}
+
+/// A playground goes on when nobody reads what it says.
+fn say(text: impl Display) {
+    let _ = print(text);
 }
 
 type Ends = JoinSet<Result<(), NodeError>>;
@@ -143,12 +150,12 @@ async fn say_when_ready(handles: &[LockServerHandle]) -> Infallible {
         let obstacles: Vec<String> =
             handles.iter().filter_map(|handle| obstacle(handle, handles.len())).collect();
         if obstacles.is_empty() {
-            println!("ready");
+            say("ready");
             return pending().await;
         }
         if !explained && Instant::now() > slow {
             explained = true;
-            println!("not ready yet: {}", obstacles.join("; "));
+            say(format_args!("not ready yet: {}", obstacles.join("; ")));
         }
     }
 }

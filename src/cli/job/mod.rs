@@ -133,13 +133,16 @@ impl Job {
         self.tell_group(Signal::CONT);
     }
 
-    /// Ends everything in the group: `SIGTERM`, after `grace` `SIGKILL`. Returns when it is empty (or cannot be
-    /// emptied, as when the kernel holds on to a process), and gives the terminal back to who had it.
-    pub async fn end(mut self, grace: Duration) {
-        self.tell_group(Signal::TERM);
-        // Who is stopped would not hear it.
-        self.tell_group(Signal::CONT);
-        if !self.empty_by(Instant::now() + grace).await {
+    /// Ends everything in the group: `SIGTERM`, after `grace` `SIGKILL`; without any grace `SIGKILL` at once. Returns
+    /// when the group is empty (or cannot be emptied, as when the kernel holds on to a process), and takes the terminal
+    /// back. Given up while it waits, it can be called again.
+    pub async fn end(&mut self, grace: Duration) {
+        if !grace.is_zero() {
+            self.tell_group(Signal::TERM);
+            // Who is stopped would not hear it.
+            self.tell_group(Signal::CONT);
+        }
+        if grace.is_zero() || !self.empty_by(Instant::now() + grace).await {
             self.tell_group(Signal::KILL);
             self.empty_by(Instant::now() + AFTER_KILL).await;
         }
@@ -148,11 +151,9 @@ impl Job {
         }
     }
 
-    /// As [`Job::end`], and puts the terminal into the state in which the command found it.
-    pub async fn end_and_tidy(mut self, grace: Duration) {
-        let terminal = self.terminal.take();
-        self.end(grace).await;
-        if let Some(mut terminal) = terminal {
+    /// Puts the terminal into the state in which the command found it.
+    pub fn tidy_terminal(&mut self) {
+        if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
             terminal.restore_modes();
         }
