@@ -116,6 +116,13 @@ impl<E> Inlets<E> {
         }
     }
 
+    /// Takes no more from clients. Who has put something in and got no answer is told that the server has stopped.
+    pub(super) fn close(&mut self) {
+        self.mailbox.close();
+        self.clients.left.clear();
+        while self.mailbox.try_recv().is_ok() {}
+    }
+
     pub(super) fn next_client(&mut self) -> Option<Input> {
         self.clients.left.pop_front()
     }

@@ -142,9 +142,9 @@ async fn a_drain_ends_when_nothing_is_held() {
     assert_eq!(reply(&mut session).await, (3, Reply::Released));
     assert_eq!(session.next().await, Err(End::Stopped));
     assert_eq!(late.next().await, Err(End::Stopped));
-    assert_eq!(*handle.stage().borrow(), Stage::Stopped);
     let seen = rig.watch();
     assert!(rig.server.stopped().await.is_ok());
+    assert_eq!(*handle.stage().borrow(), Stage::Stopped);
     let ended = |seen: &Seen| seen.store_closed && seen.links_shut_down;
     assert!(ended(&seen.lock().expect("nobody panicked")));
     assert_eq!(handle.call(Call::Status).await, Err(Stopped));
