@@ -100,6 +100,58 @@ async fn a_counter_under_a_lock_counts_right_with_pauses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_counter_counts_right_while_servers_are_killed() {
+    const EACH: u64 = 60;
+    let mut cluster = Cluster::start(3);
+    let counter = cluster.dir().join("counter");
+    std::fs::write(&counter, "0").expect("the folder is writable");
+    let (tell, mut progress) = tokio::sync::mpsc::channel(1);
+    let mut tasks = JoinSet::new();
+    for client in clients(&cluster).await {
+        let (counter, tell) = (counter.clone(), tell.clone());
+        tasks.spawn(async move {
+            for done in 1..=EACH {
+                let guard = acquire(&client, AcquireRequest::exclusive(name("counter"))).await;
+                increment(&counter, Duration::from_millis(5)).await;
+                assert_eq!(guard.is_lost(), None);
+                release(guard).await;
+                if done.is_multiple_of(EACH / 3) {
+                    tell.send(()).await.expect("somebody listens");
+                }
+            }
+        });
+    }
+    drop(tell);
+    // At each third of each client another server.
+    let mut kills = 0;
+    while within(progress.recv()).await.is_some() {
+        let dc = kills % 3;
+        cluster.kill(dc);
+        cluster.restart(dc);
+        kills += 1;
+    }
+    all(tasks).await;
+    assert_eq!(kills, 9);
+    assert_eq!(std::fs::read_to_string(&counter).expect("it is there"), (3 * EACH).to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_used_again_in_its_datacenter_says_nothing_to_the_others() {
+    let cluster = Cluster::start(3);
+    let clients = clients(&cluster).await;
+    release(acquire(&clients[1], AcquireRequest::exclusive(name("local"))).await).await;
+    let counts = async || clients[1].status().await.expect("the server answers").counts;
+    let before = counts().await;
+    for _ in 0..100 {
+        release(acquire(&clients[1], AcquireRequest::exclusive(name("local"))).await).await;
+    }
+    let after = counts().await;
+    let grown = |count: &str| after[count] - before[count];
+    assert_eq!(grown("grants_local_total"), 100);
+    assert_eq!((grown("entries_made_total"), grown("transfers_received_total")), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_locks_at_once_from_everywhere() {
     let cluster = Cluster::start(3);
     let mut tasks = JoinSet::new();

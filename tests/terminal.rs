@@ -1,0 +1,117 @@
+//! `geolock lock` at a terminal, below a shell with job control, as `script` (part of every Linux) makes one.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::Write as _;
+use std::process::{ChildStdin, Command, Stdio};
+
+use common::{Cluster, Output, Running};
+
+/// An interactive shell in a terminal of its own.
+struct Shell {
+    screen: Running,
+    keyboard: ChildStdin,
+}
+
+impl Shell {
+    fn start(cluster: &Cluster) -> Shell {
+        let geolock = cluster.command(0, [""; 0]);
+        let mut command = Command::new("script");
+        command.args(["-q", "-e", "-f", "-c", "bash --norc --noprofile --noediting -i", "/dev/null"]);
+        for (name, value) in geolock.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        command.env("GEOLOCK", geolock.get_program()).env("PS1", "").stdin(Stdio::piped());
+        let mut screen = Running::start(&mut command, Output::Stdout);
+        let keyboard = screen.stdin();
+        let mut shell = Shell { screen, keyboard };
+        shell.types("echo rea''dy\n");
+        shell.screen.line("ready");
+        shell
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("the terminal is there");
+    }
+
+    /// Types a line that comes back twice: from the terminal, and from the `cat` that reads it.
+    fn types_to_cat(&mut self, line: &str) {
+        self.types(&format!("{line}\n"));
+        self.screen.line(line);
+        self.screen.line(line);
+    }
+
+    /// Waits for this line in what is shown.
+    fn shows(&mut self, text: &str) {
+        self.screen.line(text);
+    }
+}
+
+const CTRL_C: &str = "\x03";
+const CTRL_D: &str = "\x04";
+const CTRL_Z: &str = "\x1a";
+
+#[test]
+fn the_command_reads_the_keyboard_and_ctrl_c_is_its() {
+    let cluster = Cluster::start(1);
+    let mut shell = Shell::start(&cluster);
+    shell.types("$GEOLOCK lock x -- sh -c 'echo he''re; read line; echo got $line'; echo rc=$?\n");
+    shell.shows("here");
+    shell.types("something\n");
+    shell.shows("got something");
+    shell.shows("rc=0");
+    shell.types("$GEOLOCK lock x -- cat; echo rc=$?\n");
+    shell.types_to_cat("first");
+    shell.types(CTRL_C);
+    shell.types("\necho rc=$?\n");
+    shell.shows("rc=130");
+}
+
+#[test]
+fn ctrl_z_stops_it_and_fg_goes_on() {
+    let cluster = Cluster::start(1);
+    let mut shell = Shell::start(&cluster);
+    shell.types("$GEOLOCK lock --ttl 1min x -- cat\n");
+    shell.types_to_cat("first");
+    shell.types(CTRL_Z);
+    shell.shows("Stopped");
+    shell.types("fg\n");
+    shell.shows("lock --ttl 1min x -- cat");
+    shell.types_to_cat("second");
+    shell.types(CTRL_D);
+    shell.types("echo rc=$?\n");
+    shell.shows("rc=0");
+}
+
+#[test]
+fn a_lock_that_was_lost_while_all_stood_still_is_noticed_before_anything_runs() {
+    let cluster = Cluster::start(1);
+    let mut shell = Shell::start(&cluster);
+    shell.types("$GEOLOCK lock --ttl 1s x -- cat\n");
+    shell.types_to_cat("first");
+    shell.types(CTRL_Z);
+    shell.shows("Stopped");
+    // The next one gets it when the lease of the stopped one has ended.
+    shell.types("$GEOLOCK lock x -- echo the nex''t one\n");
+    shell.shows("the next one");
+    shell.types("fg; echo rc=$?\n");
+    shell.shows("the locks are lost");
+    shell.shows("rc=74");
+}
+
+#[test]
+fn in_a_pipeline_whoever_needs_the_keyboard_gets_it() {
+    let cluster = Cluster::start(1);
+    let mut shell = Shell::start(&cluster);
+    shell.types("$GEOLOCK lock x -- echo piped | (read line; read key < /dev/tty; echo $line and $key)\n");
+    shell.types("a key\n");
+    shell.shows("piped and a key");
+    shell.types(
+        "echo piped | $GEOLOCK lock x -- sh -c 'read line; read key < /dev/tty; echo $line and $key'\n",
+    );
+    shell.types("another key\n");
+    shell.shows("piped and another key");
+}
