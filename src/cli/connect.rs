@@ -11,16 +11,16 @@ use crate::client::{Client, ClientConfig, ClientError, ClientTls, Reason};
 
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
 #[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Connection")]
 pub struct ConnectArgs {
     /// Where the server of your datacenter listens; several are tried in turn [default: 127.0.0.1:7400]
-    #[arg(long, env = "GEOLOCK_CONNECT", value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint)]
+    #[arg(long, help_heading = HEADING, env = "GEOLOCK_CONNECT", value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint)]
     connect: Vec<String>,
     /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them [default: that of the playground]
-    #[arg(long, env = "GEOLOCK_TLS", value_name = "DIR")]
+    #[arg(long, help_heading = HEADING, env = "GEOLOCK_TLS", value_name = "DIR")]
     tls: Option<PathBuf>,
 }
 
+const HEADING: &str = "Connection";
 /// Every attempt to reach an endpoint ends after that long.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

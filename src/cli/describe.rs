@@ -42,6 +42,12 @@ pub async fn run(args: DescribeArgs) -> Result<(), Failure> {
 
 /// For people: some lines that start with the lock's name.
 pub(super) fn text(lock: &LockDescription, names: &DcNames) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    text_at(now, lock, names)
+}
+
+/// As [`text`], when it is that long since the epoch.
+fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
     let mut text = format!("lock {}\n", lock_name(&lock.name));
     let mut line = |label: &str, said: &str| {
         for (number, part) in said.lines().enumerate() {
@@ -62,7 +68,6 @@ pub(super) fn text(lock: &LockDescription, names: &DcNames) -> String {
         let away = names.list(&lock.unreachable_dcs);
         line("unreachable", &format!("{away}: what needs the parts there waits until that ends"));
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let waiters: Vec<_> =
         lock.waiters.iter().enumerate().map(|(place, waiter)| waits(place, waiter, now, names)).collect();
     line("waiting", &table(&waiters));
@@ -160,4 +165,68 @@ fn json(lock: &LockDescription) -> Value {
 
 fn request(request: Option<&proto::RequestId>) -> Value {
     request.map_or(Value::Null, |id| format!("dc{}#{}", id.dc, id.n).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::client::Status;
+    use crate::proto::{PartOwner, PeerStatus, RequestId};
+
+    fn names() -> DcNames {
+        let peer = PeerStatus { dc: 1, dc_name: "virginia".into(), ..PeerStatus::default() };
+        DcNames::of(&Status { dc: 0, dc_name: "fra".into(), peers: vec![peer], ..Status::default() })
+    }
+
+    #[test]
+    fn it_says_who_has_it_and_what_the_others_wait_for() {
+        let exclusive = proto::Mode::Exclusive.into();
+        let holder = Holder {
+            dc: 1,
+            mode: exclusive,
+            token: 77,
+            label: "eve\x1b[2J".into(),
+            held_for_ms: 61_000,
+            ..Holder::default()
+        };
+        let waiter = |n, label: &str, at_ms, parked| Waiter {
+            request: Some(RequestId { dc: 0, n }),
+            mode: exclusive,
+            label: label.into(),
+            at_ms,
+            parked,
+        };
+        let lock = LockDescription {
+            name: Bytes::from_static(b"orders"),
+            owners: vec![PartOwner { part: 0, owner: 0 }, PartOwner { part: 1, owner: 1 }],
+            holders: vec![holder],
+            unknown_dcs: vec![0],
+            waiters: vec![waiter(1, "bob@web", 7_500, false), waiter(2, "", 9_000, true)],
+            waiting: 5,
+            unreachable_dcs: vec![2],
+        };
+        let expected = "\
+lock orders
+  parts        0 in dc0 (fra), 1 in dc1 (virginia)
+  held by      eve\\u{1b}[2J  exclusive  in dc1 (virginia)  for 1 min 1 s  token 77
+  not known    who holds it in dc0 (fra): no answer in time
+  unreachable  dc2: what needs the parts there waits until that ends
+  waiting      1.  bob@web     exclusive  from dc0 (fra)  since 2.5 s
+               2.  (no label)  exclusive  from dc0 (fra)  since 1.0 s  parked: needs an unreachable datacenter
+               and 3 more
+";
+        assert_eq!(text_at(Duration::from_secs(10), &lock, &names()), expected);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_has() {
+        let owners = (0..3).map(|part| PartOwner { part, owner: 1 }).collect();
+        let lock =
+            LockDescription { name: Bytes::from_static(b"\xff"), owners, ..LockDescription::default() };
+        let expected = "lock \\xff\n  parts        all 3 in dc1 (virginia)\n  held by      nobody\n";
+        assert_eq!(text_at(Duration::ZERO, &lock, &names()), expected);
+        assert_eq!(json(&lock)["name_base64"], "/w==");
+    }
 }

@@ -38,7 +38,8 @@ use crate::names::{LockName, MAX_LABEL};
 Exit codes: that of the command (128 + N if signal N killed it), or 75: not acquired in time, 74: lost while the \
 command ran, 69: no server reachable, 64: wrong usage, 126 and 127: the command cannot be run or found.
 
-Ctrl-Z stops the command and geolock with it; the locks are then lost when the time to live is over.
+A command whose locks are lost gets SIGTERM a tenth of the time to live before anybody else can have them, and \
+SIGKILL half of that later. Ctrl-Z stops the command and geolock with it; the locks are then lost when the time to live is over.
 What is left of the command's process group when it ends is ended, too; use setsid to outlive it.
 
 Examples:

@@ -45,7 +45,10 @@ enum Command {
     Locks(locks::LocksArgs),
     Describe(describe::DescribeArgs),
     Dev(dev::DevArgs),
-    /// Run the server of one datacenter. SIGTERM ends it once its locks are released, a second one at once.
+    /// Run the server of one datacenter.
+    ///
+    /// On SIGTERM or Ctrl-C it takes no new requests and ends once its locks are released, or when the drain timeout
+    /// is over; on a second one it ends at once.
     Server(Box<ServerArgs>),
     Ca(ca::CaArgs),
     Sim(sim::SimArgs),

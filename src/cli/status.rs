@@ -151,3 +151,44 @@ fn json(status: &Status) -> Value {
 fn seqs(snapshot: Option<&crate::client::Snapshot>) -> &[u64] {
     snapshot.map_or(&[], |snapshot| &snapshot.seqs)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let peer = |dc, reachable| PeerStatus {
+            dc,
+            dc_name: format!("city{dc}"),
+            linked: reachable,
+            reachable,
+            lag: 3,
+            rtt_us: if reachable { 80_100 } else { 0 },
+            clock_ahead_ms: -4,
+            ..PeerStatus::default()
+        };
+        let status = Status {
+            dc_name: "fra".into(),
+            version: "1.2.3".into(),
+            phase: Phase::Grace.into(),
+            grace_leases: 2,
+            peers: vec![peer(1, true), peer(2, false)],
+            counts: [("held".to_owned(), 12), ("grants_total".to_owned(), 3)].into(),
+            ..Status::default()
+        };
+        let expected = "\
+dc0 (fra)  in grace  geolock 1.2.3
+! after its restart it grants nothing until 2 leases have come back or run out
+! dc2 (city2) is unreachable: locks with parts there cannot move
+
+OTHERS       LINK  REACHABLE  ROUND TRIP  BEHIND BY  CLOCK  SENT  RECEIVED
+dc1 (city1)  up    yes        80.1 ms     3 entries  -4 ms  0     0
+dc2 (city2)  DOWN  NO         -           3 entries  -4 ms  0     0
+
+grants_total  3
+held          12";
+        assert_eq!(text(&status), expected);
+        assert_eq!(json(&status)["phase"], "grace");
+    }
+}
