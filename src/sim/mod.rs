@@ -20,6 +20,8 @@ mod rng;
 mod run;
 mod scene;
 #[cfg(test)]
+mod seeds;
+#[cfg(test)]
 mod stories;
 mod trace;
 mod world;

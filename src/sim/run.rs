@@ -8,7 +8,7 @@ use crate::sim::failure::{Failure, FailureKind, FaultKind, Outcome};
 use crate::sim::oracle::{Broken, verify};
 use crate::sim::plan::{Plan, Profile};
 use crate::sim::trace::TraceMode;
-use crate::sim::world::World;
+use crate::sim::world::{Phase, World};
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +49,8 @@ impl SimOptions {
 
 /// How many lines of a trace a failure shows.
 const TRACE_LINES: usize = 60;
-/// How many times longer a seed may go on with its trouble when too little has happened.
-const LONGER: u32 = 8;
+/// How many times longer a seed may go on when too little has happened; the second half without faults.
+const LONGER: u32 = 6;
 /// How often a run looks whether healing is done.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a world without load may take to go quiet, beyond leases and clocks.
@@ -106,14 +106,17 @@ struct Run {
 impl Run {
     fn to_the_end(&mut self) -> Result<(), Broken> {
         let trouble = self.world.plan.trouble;
-        for _ in 0..LONGER {
+        for round in 0..LONGER {
             self.world.run_until(self.world.now + trouble);
             self.ok()?;
             if too_little(&self.world).is_none() {
                 break;
             }
+            if round == LONGER / 2 {
+                self.world.heal(Phase::Calm);
+            }
         }
-        self.world.heal();
+        self.world.heal(Phase::Healing);
         self.answer_all()?;
         self.go_quiet()?;
         self.world.check_quiet();

@@ -262,10 +262,11 @@ impl Client {
     fn forget_lease(&mut self, why: HoldEnd, out: &mut Vec<Out>) {
         self.lease = None;
         for (key, request) in std::mem::take(&mut self.requests) {
-            out.push(match request.state {
-                State::Held { .. } => Out::Ends { key, why },
-                State::Waiting | State::Ending { .. } => Out::Over { key },
-            });
+            match request.state {
+                State::Held { .. } => out.push(Out::Ends { key, why }),
+                State::Waiting | State::Ending { id: None } => out.push(Out::Over { key }),
+                State::Ending { id: Some(_) } => {}
+            }
         }
     }
 

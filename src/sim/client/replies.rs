@@ -120,7 +120,8 @@ impl Client {
     }
 
     fn over(&mut self, key: ClientKey, out: &mut Vec<Out>) {
-        if self.requests.remove(&key).is_some() {
+        let ended = self.requests.remove(&key);
+        if ended.is_some_and(|request| !matches!(request.state, State::Ending { id: Some(_) })) {
             out.push(Out::Over { key });
         }
     }

@@ -15,7 +15,7 @@ impl World {
     }
 
     pub(super) fn on_fault(&mut self, kind: FaultKind) {
-        if self.phase == Phase::Healing {
+        if self.phase != Phase::Trouble {
             return;
         }
         let inflicted = self.inflict(kind);
@@ -161,10 +161,10 @@ impl World {
         connected
     }
 
-    /// Ends all trouble: links carry, nodes run, clocks are right, nobody wants anything new.
-    pub fn heal(&mut self) {
+    /// Ends all trouble: links carry, nodes run, clocks are right.
+    pub fn heal(&mut self, phase: Phase) {
         self.trace.line(self.now, "**", || "all faults are healed".to_owned());
-        self.phase = Phase::Healing;
+        self.phase = phase;
         for from in self.members().iter() {
             for to in self.members().iter().filter(|to| *to != from) {
                 while self.network.is_cut_from(from, to) {

@@ -142,6 +142,8 @@ struct Session {
 pub(super) enum Phase {
     /// Clients want locks and everything breaks.
     Trouble,
+    /// Clients want locks and nothing breaks.
+    Calm,
     /// Nothing breaks and nobody wants anything new.
     Healing,
 }
@@ -241,7 +243,9 @@ impl World {
             self.start_node(dc);
         }
         for (dc, clients) in members.iter().zip(self.plan.load.clients.clone()) {
-            (0..clients).for_each(|_| drop(self.spawn_client(dc, Driver::Random)));
+            for _ in 0..clients {
+                self.spawn_client(dc, Driver::Random);
+            }
         }
         self.plan_faults();
         self.queue.push(Moment::from_millis(250), Action::Sample);
@@ -321,7 +325,7 @@ impl World {
             Action::SessionBroken { client, session } => self.on_session_broken(client, session),
             Action::Client { client, timer } => self.on_client_timer(client, timer),
             Action::Spawn { dc } => {
-                if self.phase == Phase::Trouble {
+                if self.phase != Phase::Healing {
                     self.spawn_client(dc, Driver::Random);
                 }
             }

@@ -111,7 +111,7 @@ impl World {
         let drift = if first { rng.signed(plan.drift_ppm) } else { self.nodes[dc.index()].clock.drift_ppm() };
         let origin = Instant::from_nanos(rng.between(0, 1 << 50));
         let off = match self.phase {
-            Phase::Healing => 0,
+            Phase::Healing | Phase::Calm => 0,
             Phase::Trouble if first => rng.signed(plan.skew.as_millis() as i64),
             Phase::Trouble => {
                 let ahead = rng.between(0, plan.restart_ahead.as_millis() as u64) as i64;

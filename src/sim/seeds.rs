@@ -1,0 +1,54 @@
+//! A few seeds of every profile, in every test run; `geolock sim` runs as many as one has time for.
+
+use crate::sim::plan::Profile;
+use crate::sim::run::{SimOptions, run};
+use crate::sim::{FaultKind, Outcome};
+
+fn all_pass(profile: Profile, seconds: u64, seeds: std::ops::Range<u64>) -> Outcome {
+    let mut total = Outcome::default();
+    for seed in seeds {
+        match run(&SimOptions { profile, ..SimOptions::new(seed, seconds) }) {
+            Ok(outcome) => total.add(&outcome),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    total
+}
+
+#[test]
+fn seeds_of_every_kind_of_trouble_pass() {
+    let total = all_pass(Profile::General, 10, 0..40);
+    assert!(total.grants > 5_000 && total.hand_offs > 1_000, "{total}");
+    for kind in FaultKind::ALL {
+        assert!(total.faults_of(kind) > 10, "{kind:?}: {total}");
+    }
+    assert!(total.records_lost > 0, "{total}");
+}
+
+#[test]
+fn clients_get_their_locks_back_from_servers_that_crash() {
+    let total = all_pass(Profile::Crashes, 15, 100..110);
+    assert!(total.reclaimed >= 10, "{total}");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in [3, 4, 5] {
+        let hash = || all_pass(Profile::General, 10, seed..seed + 1).trace_hash;
+        assert_eq!(hash(), hash(), "seed {seed}");
+    }
+    assert_ne!(
+        all_pass(Profile::General, 10, 3..4).trace_hash,
+        all_pass(Profile::General, 10, 4..5).trace_hash
+    );
+}
+
+/// Found by the simulator while it was built, each with the core of that day.
+#[test]
+fn seeds_that_once_failed_pass() {
+    // Own requests of before a restart were served with parts that were here; an acquire refused as finished
+    // because a later one was cancelled; a request cancelled under clock skew, forgotten here only.
+    for seed in [18, 26, 27, 91, 119, 133] {
+        all_pass(Profile::General, 20, seed..seed + 1);
+    }
+}
