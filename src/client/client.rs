@@ -71,6 +71,7 @@ impl Client {
     /// A connection that breaks meanwhile is none of the caller's business: the request keeps its place in the
     /// queues of the server for as long as the lease lives.
     pub async fn acquire(&self, request: AcquireRequest) -> Result<LockGuard, AcquireError> {
+        request.check()?;
         let (number, outcome) = self.handle.hub.acquire(request)?;
         let waiting = Waiting { handle: Arc::clone(&self.handle), number: Some(number) };
         let grant = outcome.await.unwrap_or(Err(AcquireError::Closed))?;

@@ -4,8 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::names::{LockName, Mode};
-use crate::proto::{self, LockMode, acquire_request};
+use super::error::AcquireError;
+use crate::names::{LockName, MAX_LABEL, Mode};
+use crate::proto::{self, LockMode, Reason, acquire_request};
+
+/// Bounds of a request, as the .proto states them.
+const MAX_LOCKS: usize = 10_000;
+const MAX_NAMES: usize = 1 << 20;
 
 /// Locks that are wanted all at once, or not at all.
 ///
@@ -65,6 +70,25 @@ impl AcquireRequest {
         self.label = text.into();
         self
     }
+
+    /// Refuses what the server would refuse. It would do so by closing the stream if the message is too large for
+    /// it, and then asking again would close the next one.
+    pub(super) fn check(&self) -> Result<(), AcquireError> {
+        let names: usize = self.locks.iter().map(|lock| lock.name.len()).sum();
+        let (reason, what, limit, found) = if self.locks.len() > MAX_LOCKS {
+            (Reason::TooManyLocks, "locks", MAX_LOCKS, self.locks.len())
+        } else if names > MAX_NAMES {
+            (Reason::NamesTooLong, "bytes of lock names", MAX_NAMES, names)
+        } else if self.label.len() > MAX_LABEL {
+            (Reason::LabelTooLong, "bytes of label", MAX_LABEL, self.label.len())
+        } else {
+            return Ok(());
+        };
+        Err(AcquireError::Refused(
+            reason,
+            format!("a request has at most {limit} {what}; this one has {found}"),
+        ))
+    }
 }
 
 impl Wait {
@@ -89,4 +113,40 @@ fn lock_mode(name: &LockName, mode: Mode) -> LockMode {
         Mode::Exclusive => proto::Mode::Exclusive,
     };
     LockMode { name: Bytes::copy_from_slice(name.as_bytes()), mode: mode.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(request: AcquireRequest) -> Option<Reason> {
+        match request.check() {
+            Ok(()) => None,
+            Err(AcquireError::Refused(reason, _)) => Some(reason),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn of(locks: usize, length: usize) -> AcquireRequest {
+        let name = LockName::new(&vec![b'x'; length]).expect("a test name is valid");
+        let first = AcquireRequest::exclusive(name.clone());
+        (1..locks).fold(first, |request, _| request.and(name.clone(), Mode::Shared))
+    }
+
+    #[test]
+    fn what_would_close_the_stream_is_not_sent() {
+        assert_eq!(refused(of(10_000, 100)), None);
+        assert_eq!(refused(of(10_001, 100)), Some(Reason::TooManyLocks));
+        assert_eq!(refused(of(1024, 1024)), None);
+        assert_eq!(refused(of(1025, 1024)), Some(Reason::NamesTooLong));
+        assert_eq!(refused(of(1, 1).label("x".repeat(256))), None);
+        assert_eq!(refused(of(1, 1).label("x".repeat(257))), Some(Reason::LabelTooLong));
+    }
+
+    #[test]
+    fn waits_are_rounded_up() {
+        assert_eq!(millis(Duration::from_micros(1)), 1);
+        assert_eq!(millis(Duration::from_millis(5)), 5);
+        assert_eq!(millis(Duration::MAX), u64::MAX);
+    }
 }

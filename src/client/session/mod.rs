@@ -129,14 +129,12 @@ enum Link {
     Leaving,
 }
 
-#[derive(Debug)]
 enum Lease {
     None,
     Opening { sent: Instant },
     Open(OpenLease),
 }
 
-#[derive(Debug)]
 struct OpenLease {
     id: u64,
     secret: Bytes,
