@@ -1,5 +1,6 @@
 //! The flags by which every client subcommand finds its server.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,14 +57,24 @@ impl ConnectArgs {
 
     fn explain(&self, error: ClientError) -> Failure {
         let code = code(&error);
-        let error = anyhow::Error::new(error);
-        if code == Code::Unreachable && self.connect.is_empty() {
+        let error = readable(&error);
+        if code == Code::Unreachable && self.connect.is_empty() && self.tls.is_none() {
             let text =
                 "the playground does not answer: does `geolock dev` run? (another server: --connect, --tls)";
             return Failure::new(code, error.context(text));
         }
         Failure::new(code, error)
     }
+}
+
+/// What happened and the deepest cause; what lies between are gRPC's layers, who add nothing.
+fn readable(error: &ClientError) -> anyhow::Error {
+    let (text, cause) = (error.to_string(), deepest(error).to_string());
+    if text.contains(&cause) { anyhow!(text) } else { anyhow!("{text}: {cause}") }
+}
+
+fn deepest<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    error.source().map_or(error, deepest)
 }
 
 /// The exit code of what a client could not do.
@@ -94,7 +105,7 @@ pub fn refused(reason: Reason) -> Code {
 
 /// As a failure of the subcommand.
 pub fn failure(error: ClientError) -> Failure {
-    Failure::new(code(&error), error)
+    Failure::new(code(&error), readable(&error))
 }
 
 fn read(dir: &Path) -> anyhow::Result<ClientTls> {
