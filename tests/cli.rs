@@ -183,6 +183,35 @@ fn signals_are_passed_on() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_signal_that_is_ignored_stays_ignored() {
+    let cluster = Cluster::start(1);
+    // As `nohup` does it.
+    let lock = cluster.command(
+        0,
+        [
+            "lock",
+            "x",
+            "--",
+            "sh",
+            "-c",
+            "trap 'echo usr1' USR1; trap 'exit 3' TERM; echo in; while :; do sleep 0.01; done",
+        ],
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(lock.get_program()).args(lock.get_args());
+    command.envs(lock.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut holder = Running::start(&mut command, Output::Stdout);
+    holder.line("in");
+    holder.signal(Signal::HUP);
+    // It would be passed on after the other one.
+    holder.signal(Signal::USR1);
+    holder.line("usr1");
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.wait(), 3);
+}
+
+#[test]
 fn nothing_of_the_command_is_left_behind() {
     let cluster = Cluster::start(1);
     // It has the pipe, so the rest of the output ends when it has.

@@ -55,11 +55,7 @@ impl fmt::Display for Figures {
             "local locks, all up / one down         {:8.1} / {:.1} grants/s",
             self.local_grants_per_second, self.local_grants_per_second_one_down
         )?;
-        write!(
-            f,
-            "10 000 uses of a lock at home          {:8} entries sent",
-            self.entries_sent_for_local_use
-        )
+        write!(f, "10 000 uses of a lock at home          {:8} entries sent", self.entries_sent_for_local_use)
     }
 }
 

@@ -25,9 +25,14 @@ const HEARD: [Signal; 8] = [
 ];
 
 impl Signals {
-    /// Must be called within a runtime.
+    /// Those that are ignored stay so, for the command too: somebody wants it that way, such as `nohup`. Must be called
+    /// within a runtime.
     pub fn listen() -> io::Result<Signals> {
-        let streams = HEARD.into_iter().map(|signal| {
+        let ignored = ignored();
+        let heard = HEARD
+            .into_iter()
+            .filter(|signal| *signal == Signal::CHILD || ignored & (1 << (signal.as_raw() - 1)) == 0);
+        let streams = heard.map(|signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))
         });
@@ -55,6 +60,14 @@ impl Signals {
             }
         }
     }
+}
+
+/// The signals that this process ignores, as a set of bits from signal 1 on. Where there is no `/proc` nothing is
+/// known of them.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Stops this process, all threads of it; returns when it goes on. Sent to the calling thread, because only then
