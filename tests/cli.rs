@@ -204,7 +204,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
     let mut holder = Running::start(&mut command, Output::Stdout);
     holder.line("in");
     holder.signal(Signal::HUP);
-    // It would be passed on after the other one.
+    // Were the hangup passed on, it would be so before this one.
     holder.signal(Signal::USR1);
     holder.line("usr1");
     holder.signal(Signal::TERM);
