@@ -4,8 +4,8 @@ use std::future::Future;
 use std::mem;
 use std::sync::Arc;
 
-use super::client::Handle;
 use super::error::{ClientError, LostReason};
+use super::handle::Handle;
 use super::hub::Watch;
 use super::session::Grant;
 use crate::names::{FencingToken, RequestId};

@@ -40,7 +40,7 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `client.rs`, `guard.rs`, `queries.rs` | what callers have |
+//! | `handle.rs`, `guard.rs`, `queries.rs` | what callers have |
 //! | `config.rs`, `request.rs`, `error.rs` | what goes in, what can go wrong |
 //! | `session/` | pure: every decision |
 //! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, what answers belong to |
@@ -48,13 +48,13 @@
 //! | `driver.rs` | the task |
 //! | `connection.rs`, `clock.rs` | sockets, time |
 
-mod client;
 mod clock;
 mod config;
 mod connection;
 mod driver;
 mod error;
 mod guard;
+mod handle;
 mod hub;
 mod lease_clock;
 mod queries;
@@ -62,10 +62,10 @@ mod request;
 mod session;
 mod tag;
 
-pub use client::Client;
 pub use config::{ClientConfig, ClientTls, OnDisconnect};
 pub use error::{AcquireError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
+pub use handle::Client;
 pub use lease_clock::lease_margin;
 pub use queries::{LockPage, Page};
 pub use request::{AcquireRequest, Wait};

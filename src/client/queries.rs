@@ -7,8 +7,8 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Response, Status as GrpcStatus};
 
-use super::client::Client;
 use super::error::{ClientError, LinkError, of_status};
+use super::handle::Client;
 use crate::names::LockName;
 use crate::proto::locks_client::LocksClient;
 use crate::proto::{

@@ -2,8 +2,8 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod lease;
-mod leases;
+mod table;
 
 pub use lease::{ClientKey, OnDisconnect, Proof, SessionId};
 pub(crate) use lease::{Lease, LeaseIndex};
-pub(crate) use leases::{LeaseError, Leases};
+pub(crate) use table::{LeaseError, Leases};

@@ -58,7 +58,7 @@ impl Reach {
         let row = |peer: DcId| {
             let (clock, at) = self.rows[peer.index()].heard?;
             let age = now.saturating_since(at);
-            (age <= self.timeout).then(|| (peer, clock, age.as_millis() as u32))
+            (age <= self.timeout).then_some((peer, clock, age.as_millis() as u32))
         };
         self.peers.iter().filter_map(row).collect()
     }

@@ -81,7 +81,7 @@ pub(super) fn verdict_of(seed: u64, plan: Plan) -> Result<Outcome, Failure> {
 
 fn judge(seed: u64, world: World) -> Result<Outcome, Failure> {
     let mut run = Run { world };
-    let finished = catch_unwind(AssertUnwindSafe(|| run.to_the_end()));
+    let finished = catch_unwind(AssertUnwindSafe(|| run.run_to_the_end()));
     let broken = match finished {
         Ok(Ok(())) => return run.verdict(seed),
         Ok(Err(broken)) => broken,
@@ -104,7 +104,7 @@ struct Run {
 }
 
 impl Run {
-    fn to_the_end(&mut self) -> Result<(), Broken> {
+    fn run_to_the_end(&mut self) -> Result<(), Broken> {
         let trouble = self.world.plan.trouble;
         for round in 0..LONGER {
             self.world.run_until(self.world.now + trouble);

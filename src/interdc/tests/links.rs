@@ -96,7 +96,7 @@ async fn ten_thousand_messages_arrive_in_order_on_both_lanes() {
 
 /// Most are copied together with others, some are sent as they are and take many packets.
 fn size_of_message(number: u32) -> usize {
-    if number % 50 == 0 { 20_000 } else { 4 + number as usize % 200 }
+    if number.is_multiple_of(50) { 20_000 } else { 4 + number as usize % 200 }
 }
 
 /// Reads until all messages have come, in order, and all own ones have left.
