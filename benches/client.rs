@@ -4,6 +4,7 @@
 //!
 //! `cargo bench --bench client`. Client and server share the machine and the process. Rounds alternate, so that a
 //! busy machine hits both alike; medians count.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 #[path = "../tests/support/mod.rs"]
 mod support;

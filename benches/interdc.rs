@@ -3,6 +3,7 @@
 //! run, is a ping over plain UDP between two threads.
 //!
 //! `cargo bench --bench interdc`
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 use std::net::UdpSocket;
 use std::thread;

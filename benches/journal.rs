@@ -3,6 +3,7 @@
 //!
 //! `cargo bench --bench journal [-- DIRECTORY]`. The directory decides which disk is measured; the default
 //! is the current one. Rounds alternate, so that a busy machine hits both alike; the median ratio counts.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 use std::env;
 use std::fs::{self, File};

@@ -3,6 +3,7 @@
 //! One datacenter's core, no IO: a working set of 1 000 locks it owns, while 1, 1 000 and 100 000 other requests
 //! wait for other locks. Baseline in the same run: the least that any lock table does, a hash map from name to
 //! holder. Aim: above 1 000 000 pairs/s on one core, flat within 1.5x.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 use std::collections::HashMap;
 use std::hint::black_box;

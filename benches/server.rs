@@ -4,6 +4,7 @@
 //!
 //! `cargo bench --bench server`. Client and server share the machine and the process. Rounds alternate, so that
 //! a busy machine hits both alike; medians count.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 use std::collections::BTreeMap;
 use std::error::Error;
