@@ -16,7 +16,7 @@ pub struct SimArgs {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=86_400))]
     seconds: u64,
     /// Where to look for trouble; each directs the picks of the seeds at one kind.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, default_value_t)]
     profile: Profile,
     /// Print every event and effect.
     #[arg(long)]
@@ -45,10 +45,12 @@ pub fn run(args: &SimArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let earlier = std::panic::take_hook();
+    let (seconds, profile) = (args.seconds, args.profile);
     std::panic::set_hook(Box::new(move |panic| {
         earlier(panic);
         let seed = RUNNING.load(Ordering::Relaxed);
-        eprintln!("seed {seed}; replay: geolock sim --seeds {seed}..{} --trace", seed + 1);
+        let options = SimOptions { profile, ..SimOptions::new(seed, seconds) };
+        eprintln!("seed {seed}; replay: {}", options.replay());
     }));
     let started = std::time::Instant::now();
     let mut total = Outcome::default();

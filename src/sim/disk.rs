@@ -14,9 +14,6 @@ use crate::names::LeaseId;
 use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
 use crate::sim::rng::Rng;
 
-/// What a start reads: a checkpoint, and the records after it.
-pub type Recovered = (Option<Checkpoint>, Vec<(Position, Record)>);
-
 /// What records up to some position amount to, as far as the oracle asks.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
@@ -55,6 +52,9 @@ impl Facts {
         }
     }
 }
+
+/// What a start reads: a checkpoint, and the records after it.
+pub(super) type Recovery = (Option<Checkpoint>, Vec<(Position, Record)>);
 
 /// See the top of the file.
 #[derive(Debug)]
@@ -167,17 +167,17 @@ impl Disk {
     }
 
     /// What a start reads: the newest checkpoint, and the records after it.
-    pub fn recover(&self) -> Recovered {
+    pub fn recover(&self) -> Recovery {
         self.recover_from(self.checkpoints.front())
     }
 
     /// The same state by the longer way: the checkpoint before, and all the records since. `None` when there is
     /// no longer way.
-    pub fn recover_longer(&self) -> Option<Recovered> {
+    pub fn recover_longer(&self) -> Option<Recovery> {
         (!self.checkpoints.is_empty()).then(|| self.recover_from(self.checkpoints.get(1)))
     }
 
-    fn recover_from(&self, checkpoint: Option<&Checkpoint>) -> Recovered {
+    fn recover_from(&self, checkpoint: Option<&Checkpoint>) -> Recovery {
         let after = checkpoint.map_or(0, |c| c.position.0);
         let numbered = (self.first..).map(Position).zip(self.records.iter().cloned());
         (checkpoint.cloned(), numbered.filter(|(position, _)| position.0 > after).collect())

@@ -54,13 +54,15 @@ pub enum FailureKind {
 
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("seed {seed}: {kind:?}: {what}\n{trace}replay: geolock sim --seeds {seed}..{} --trace", seed + 1)]
+#[error("seed {seed}: {kind:?}: {what}\n{trace}replay: {replay}")]
 pub struct Failure {
     pub seed: u64,
     pub kind: FailureKind,
     pub what: String,
     /// The last part of the trace, line by line; empty if none was kept.
     pub trace: String,
+    /// The command that shows all of it.
+    pub replay: String,
 }
 
 /// What happens to the world's machines and networks.

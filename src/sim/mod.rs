@@ -28,7 +28,7 @@ mod world;
 
 pub use failure::{Failure, FailureKind, FaultKind, Outcome};
 pub use figures::{Figures, HAND_OFF_LIMIT, figures};
-pub use plan::Profile;
+pub use plan::{Profile, UnknownProfile};
 pub use run::{SimOptions, run};
 pub use trace::TraceMode;
 

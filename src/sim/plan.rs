@@ -5,6 +5,8 @@
 //! A [`Profile`] other than `General` directs the picks at one kind of trouble, so that a test can show a bug
 //! within a few seeds.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::lock_state::{HoldPolicy, HoldRule};
@@ -14,7 +16,7 @@ use crate::sim::network::Path;
 use crate::sim::rng::Rng;
 
 /// Where a run looks for trouble.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
     /// Whatever the seed picks.
     #[default]
@@ -35,6 +37,41 @@ pub enum Profile {
     Tangle,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
+}
+
+impl Profile {
+    /// Those that a range of seeds can be run with, by name.
+    pub const NAMED: [(&str, Profile); 8] = [
+        ("general", Profile::General),
+        ("busy-readers", Profile::BusyReaders),
+        ("readers-everywhere", Profile::ReadersEverywhere),
+        ("dead-writer", Profile::DeadWriter),
+        ("long-cut", Profile::LongCut),
+        ("resets", Profile::Resets),
+        ("crashes", Profile::Crashes),
+        ("tangle", Profile::Tangle),
+    ];
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Profile::NAMED.iter().find(|(_, profile)| profile == self);
+        f.write_str(named.map_or("quiet", |(name, _)| name))
+    }
+}
+
+/// There is no such profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no profile {0:?}; there are {known}", known = Profile::NAMED.map(|(name, _)| name).join(", "))]
+pub struct UnknownProfile(String);
+
+impl FromStr for Profile {
+    type Err = UnknownProfile;
+
+    fn from_str(name: &str) -> Result<Profile, UnknownProfile> {
+        let named = Profile::NAMED.iter().find(|(known, _)| *known == name);
+        named.map(|(_, profile)| *profile).ok_or_else(|| UnknownProfile(name.to_owned()))
+    }
 }
 
 /// How datacenters are connected.

@@ -35,6 +35,12 @@ impl SimOptions {
         }
     }
 
+    /// The command that runs this seed again and prints all that happens.
+    pub fn replay(&self) -> String {
+        let SimOptions { seed, seconds, profile, .. } = self;
+        format!("geolock sim --seeds {seed}..{} --seconds {seconds} --profile {profile} --trace", seed + 1)
+    }
+
     pub(super) fn mutation_of_run(&self) -> Option<crate::sim::MutationOfRun> {
         #[cfg(test)]
         {
@@ -70,28 +76,30 @@ pub fn run(options: &SimOptions) -> Result<Outcome, Failure> {
 
 fn attempt(options: &SimOptions) -> Result<Outcome, Failure> {
     let plan = Plan::new(options.profile, options.seed, options.seconds);
-    judge(options.seed, World::new(options.seed, plan, options.trace, options.mutation_of_run()))
+    judge(options, World::new(options.seed, plan, options.trace, options.mutation_of_run()))
 }
 
 /// The verdict over a plan that no seed would make.
 #[cfg(test)]
 pub(super) fn verdict_of(seed: u64, plan: Plan) -> Result<Outcome, Failure> {
-    judge(seed, World::new(seed, plan, TraceMode::Off, None))
+    let options = SimOptions { profile: Profile::Quiet, ..SimOptions::new(seed, plan.trouble.as_secs()) };
+    judge(&options, World::new(seed, plan, TraceMode::Off, None))
 }
 
-fn judge(seed: u64, world: World) -> Result<Outcome, Failure> {
+fn judge(options: &SimOptions, world: World) -> Result<Outcome, Failure> {
     let mut run = Run { world };
-    let finished = catch_unwind(AssertUnwindSafe(|| run.run_to_the_end()));
+    let finished = catch_unwind(AssertUnwindSafe(|| run.play()));
     let broken = match finished {
-        Ok(Ok(())) => return run.verdict(seed),
+        Ok(Ok(())) => return run.verdict(options),
         Ok(Err(broken)) => broken,
         Err(panic) => Broken::new(FailureKind::Panic, message_of(panic.as_ref())),
     };
-    Err(failure(seed, broken, &run.world))
+    Err(failure(options, broken, &run.world))
 }
 
-fn failure(seed: u64, broken: Broken, world: &World) -> Failure {
-    Failure { seed, kind: broken.kind, what: broken.what, trace: world.trace.text() }
+fn failure(options: &SimOptions, broken: Broken, world: &World) -> Failure {
+    let Broken { kind, what } = broken;
+    Failure { seed: options.seed, kind, what, trace: world.trace.text(), replay: options.replay() }
 }
 
 fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
@@ -104,7 +112,7 @@ struct Run {
 }
 
 impl Run {
-    fn run_to_the_end(&mut self) -> Result<(), Broken> {
+    fn play(&mut self) -> Result<(), Broken> {
         let trouble = self.world.plan.trouble;
         for round in 0..LONGER {
             self.world.run_until(self.world.now + trouble);
@@ -172,7 +180,7 @@ impl Run {
         Err(Broken::new(FailureKind::NotQuiet, what))
     }
 
-    fn verdict(self, seed: u64) -> Result<Outcome, Failure> {
+    fn verdict(self, options: &SimOptions) -> Result<Outcome, Failure> {
         let mut world = self.world;
         let mut outcome = world.tally.clone();
         outcome.cluster_ms = world.now.0 / 1_000_000;
@@ -180,10 +188,10 @@ impl Run {
         outcome.hand_offs = world.holders.hand_offs;
         outcome.trace_hash = world.trace.hash();
         if let Some(what) = too_little(&world) {
-            return Err(failure(seed, Broken::new(FailureKind::NothingHappened, what), &world));
+            return Err(failure(options, Broken::new(FailureKind::NothingHappened, what), &world));
         }
         let holds = std::mem::take(&mut world.holders).into_history(world.now);
-        verify(holds).map_err(|broken| failure(seed, broken, &world))?;
+        verify(holds).map_err(|broken| failure(options, broken, &world))?;
         Ok(outcome)
     }
 }
