@@ -233,11 +233,16 @@ impl Cluster {
     }
 
     pub fn acquire(&mut self, id: u8, locks: &[(&str, Mode)], wait: Wait) -> u64 {
+        self.acquire_as(id, None, locks, wait)
+    }
+
+    /// Asks under a client key.
+    pub fn acquire_as(&mut self, id: u8, key: Option<u64>, locks: &[(&str, Mode)], wait: Wait) -> u64 {
         let wants = Wants::all(locks.iter().map(|(lock, mode)| (name(lock), *mode)).collect());
         let acquire = Acquire {
             lease: self.lease(id),
             proof: Proof::Attached,
-            key: None,
+            key,
             wants: wants.expect("a story asks for valid locks"),
             wait,
             label: Arc::from("a story"),

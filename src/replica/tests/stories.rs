@@ -354,6 +354,39 @@ fn ending_again_what_is_over_succeeds_and_ending_what_never_was_does_not() {
 }
 
 #[test]
+fn a_retry_under_the_same_key_is_the_same_request() {
+    let mut c = Cluster::new(2, 0, 0);
+    let lock = [("a", Mode::Exclusive)];
+    let lost = c.acquire_as(0, Some(5), &lock, Wait::Forever);
+    let again = c.acquire_as(0, Some(5), &lock, Wait::Forever);
+    c.run();
+    assert!(!c.is_answered(0, lost), "only the last call is answered");
+    let grant = c.granted(0, again);
+    let once_more = c.acquire_as(0, Some(5), &lock, Wait::Forever);
+    assert_eq!(c.granted(0, once_more), grant);
+
+    let other = c.acquire_as(0, Some(5), &[("b", Mode::Exclusive)], Wait::Forever);
+    assert_eq!(c.refused(0, other), Refusal::KeyReused(5));
+    c.release(0, grant.request);
+    let late = c.acquire_as(0, Some(5), &lock, Wait::Forever);
+    assert_eq!(c.refused(0, late), Refusal::KeyFinished(5));
+}
+
+#[test]
+fn a_lease_is_used_by_its_owner_only() {
+    let mut c = Cluster::new(2, 0, 0);
+    let lease = c.lease(0);
+    let guess = crate::names::Secret::new([8; 16]);
+    let tag = c.call(0, Call::KeepAlive { lease, proof: Proof::Secret(guess) });
+    assert_eq!(c.refused(0, tag), Refusal::WrongSecret(lease));
+    let tag = c.call(1, Call::KeepAlive { lease, proof: Proof::Secret(SECRET) });
+    assert_eq!(c.refused(1, tag), Refusal::ForeignLease { lease, dc: dc(0) });
+    let never = crate::names::LeaseId::new(dc(0), 1 << 40);
+    let tag = c.call(0, Call::KeepAlive { lease: never, proof: Proof::Secret(SECRET) });
+    assert_eq!(c.refused(0, tag), Refusal::UnknownLease(never));
+}
+
+#[test]
 fn memory_returns_to_its_floor() {
     let mut c = Cluster::new(3, 250, 1_000);
     for i in 0..200 {
