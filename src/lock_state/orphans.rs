@@ -37,3 +37,43 @@ impl Locks {
         self.output.withdraws.extend(ids);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Acquired, IfNotFree, NewRequest, Permissions};
+    use super::*;
+    use crate::names::{DcId, DcSet, LeaseId, LockName, Mode};
+    use crate::time::Instant;
+
+    /// Seed 91 of the simulator: cancelled while the clock was too far ahead to make entries, a request was
+    /// forgotten here and stayed in the table of all others.
+    #[test]
+    fn a_request_cancelled_while_no_entry_can_be_made_is_withdrawn_later() {
+        let dc = |id| DcId::new(id).expect("a small id");
+        let (now, members) = (Instant::ZERO, DcSet::from_iter([dc(0), dc(1)]));
+        let mut locks = Locks::new(dc(0), members, Vec::new(), 0);
+        locks.permit(Permissions { grant: true, append: true });
+        let name = LockName::try_from("a").expect("valid");
+        let wants = Wants::all(vec![(name, Mode::Exclusive)]).expect("one lock");
+        let (id, at) = (RequestId { dc: dc(0), n: 7 }, Timestamp::from_millis(3));
+        let new = NewRequest { id, at, wants: &wants, lease: LeaseId::new(dc(0), 1), label: "test".into() };
+        let Acquired::Waiting(request) = locks.acquire(&new, IfNotFree::Wait, now) else {
+            panic!("a part is elsewhere");
+        };
+        locks.settle(now);
+        let ops = locks.take_ops();
+        assert_eq!(ops, [Op::Request { id, at, wants: wants.clone() }]);
+        locks.note_own_entry(1, &ops, now);
+
+        locks.permit(Permissions { grant: true, append: false });
+        locks.cancel(request, now);
+        locks.settle(now);
+        assert_eq!(locks.take_ops(), []);
+        let kept: Vec<_> = locks.orphans().map(|orphan| (orphan.id, orphan.seq)).collect();
+        assert_eq!(kept, [(id, 1)], "others still know it");
+
+        locks.permit(Permissions { grant: true, append: true });
+        assert_eq!(locks.take_ops(), [Op::Withdraw { id }]);
+        assert_eq!(locks.orphans().count(), 0);
+    }
+}

@@ -42,13 +42,3 @@ fn the_same_seed_is_the_same_run() {
         all_pass(Profile::General, 10, 4..5).trace_hash
     );
 }
-
-/// Found by the simulator while it was built, each with the core of that day.
-#[test]
-fn seeds_that_once_failed_pass() {
-    // Own requests of before a restart were served with parts that were here; an acquire refused as finished
-    // because a later one was cancelled; a request cancelled under clock skew, forgotten here only.
-    for seed in [18, 26, 27, 91, 119, 133] {
-        all_pass(Profile::General, 20, seed..seed + 1);
-    }
-}

@@ -185,6 +185,63 @@ fn a_datacenter_that_is_reached_by_a_detour_is_not_cut_off() {
     assert!(took < Duration::from_millis(370 + 30), "{took:?}");
 }
 
+/// Seeds 18, 91, 119 and 133 of the day: own requests of before a restart were served with parts that were
+/// here already.
+#[test]
+fn a_restarted_server_does_not_serve_the_requests_that_died_with_it() {
+    let mut scene = Scene::new();
+    let (holder, waiter) = (scene.client(dc(1)), scene.client(dc(0)));
+    let held = scene.acquire(holder, wants(&["b"], Exclusive));
+    scene.granted_within(holder, held, SECOND).expect("it is idle");
+    // All parts of "a" come, then "b" is waited for.
+    let waits = scene.acquire(waiter, wants(&["a", "b"], Exclusive));
+    scene.run(SECOND);
+    scene.world.crash(dc(0));
+    scene.world.restart_later(dc(0), Duration::ZERO);
+    scene.run(3 * SECOND);
+    scene.release(holder, held);
+    assert!(scene.granted_within(waiter, waits, 2 * SECOND).is_some(), "it was sent again");
+}
+
+/// Seeds 26 and 27 of the day: an acquire that came right after a restart was refused as finished, because a
+/// later one had been cancelled meanwhile.
+#[test]
+fn an_early_acquire_outlives_the_cancel_of_a_later_one() {
+    let mut scene = Scene::new();
+    let client = scene.client(dc(0));
+    let session = scene.world.client(client).session();
+    scene.world.crash(dc(0));
+    scene.world.restart_later(dc(0), Duration::ZERO);
+    let restarted = scene.now();
+    while !scene.world.client(client).is_ready() || scene.world.client(client).session() == session {
+        scene.run_ms(1);
+    }
+    assert!(scene.now().since(restarted) < Duration::from_millis(450), "the server stamps nothing yet");
+    let first = scene.acquire(client, wants(&["a"], Shared));
+    let second = scene.acquire(client, wants(&["b"], Shared));
+    scene.run_ms(1);
+    scene.release(client, second);
+    assert!(scene.granted_within(client, first, 8 * SECOND).is_some());
+}
+
+/// A reclaimed request with a higher key made its server refuse one that still waited.
+#[test]
+fn a_waiting_request_outlives_a_restart_beside_a_held_one_with_a_higher_key() {
+    let mut scene = Scene::new();
+    let (holder, client) = (scene.client(dc(1)), scene.client(dc(0)));
+    let other = scene.acquire(holder, wants(&["b"], Exclusive));
+    scene.granted_within(holder, other, SECOND).expect("it is idle");
+    let waits = scene.acquire(client, wants(&["b"], Exclusive));
+    let held = scene.acquire(client, wants(&["a"], Exclusive));
+    scene.granted_within(client, held, SECOND).expect("it is idle");
+    scene.world.crash(dc(0));
+    scene.world.restart_later(dc(0), Duration::ZERO);
+    scene.run(3 * SECOND);
+    assert!(scene.token(client, held).is_some(), "it was reclaimed");
+    scene.release(holder, other);
+    assert!(scene.granted_within(client, waits, 2 * SECOND).is_some());
+}
+
 /// The original's stress test passed with zero acquisitions.
 #[test]
 fn a_run_in_which_nothing_happens_fails() {
