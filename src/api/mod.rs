@@ -7,7 +7,7 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `serve.rs` | [`serve`]: the gRPC server, its health service, its end |
+//! | `serve.rs` | [`serve()`]: the gRPC server, its health service, its end |
 //! | `accept.rs`, `connection.rs` | connections: TCP, then TLS with a client certificate |
 //! | `locks.rs` | the service: unary calls |
 //! | `conversation.rs` | the service: the stream |

@@ -56,7 +56,7 @@ pub struct LockArgs {
     /// Do not wait, and do not ask other datacenters
     #[arg(long = "try")]
     try_once: bool,
-    /// Who this is, for those who ask who has a lock [default: user@host: command]
+    /// Who this is, for those who ask who has a lock (default: user@host: command)
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
     /// After how long without contact to the server the locks are lost

@@ -1,7 +1,7 @@
 //! Durable upper bounds of what is handed out: clock readings and request numbers.
 //!
 //! Neither is journaled one by one. A record says in advance how far they may go, so that a restart starts
-//! above everything that was handed out before: never more than [`CLOCK_BOUND`] ahead.
+//! above everything that was handed out before: never more than [`CLOCK_BOUND`](super::CLOCK_BOUND) ahead.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Pure. A world in a for-loop: replicas, network, disks, clients, faults, an oracle. Seed in, verdict out.
 //!
 //! The nodes run exactly the code that production runs ([`crate::replica::Replica`]); everything around them is
-//! simulated in virtual time. Where to look: [`run`] for the two phases of a run, `plan.rs` for what a seed
+//! simulated in virtual time. Where to look: [`run()`] for the two phases of a run, `plan.rs` for what a seed
 //! decides, `world/` for the loop, `client.rs` for the rules that clients keep, `oracle/` for what must be true.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

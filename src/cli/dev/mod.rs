@@ -38,7 +38,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
     dcs: u8,
     /// How far apart they are: zero; eu (round trips of 10, 15, 20 ms); world (80, 150, 220 ms); or a TOML file with
-    /// a table [rtt_ms] of lines such as 0-1 = 80
+    /// a table `rtt_ms` of lines such as 0-1 = 80
     #[arg(long, value_name = "zero|eu|world|FILE", default_value = "zero")]
     wan: String,
     /// Folder for locks and certificates [default: geolock/dev in $XDG_STATE_HOME or ~/.local/state]

@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// Gives everything back and ends; [`Session::is_closed`] says when that is done.
+    /// Gives everything back and ends once the server has said so.
     pub(in crate::client) fn close(&mut self, now: Instant) {
         if self.life != Life::Running {
             return;
