@@ -7,6 +7,9 @@ use crate::time::{Instant, Now, Wall};
 /// What a wall clock without skew shows when the world begins, in ms since the Unix epoch.
 const WALL_AT_START: i64 = 1_800_000_000_000;
 
+/// What a hybrid clock makes up for by itself in a moderate time.
+const MENDS_ITSELF_MS: i64 = 1_000;
+
 /// The clocks of one node since its last start.
 #[derive(Clone, Debug)]
 pub(super) struct NodeClock {
@@ -15,24 +18,33 @@ pub(super) struct NodeClock {
     since: Moment,
     /// By how much the monotonic clock runs fast, in millionths.
     drift_ppm: i64,
-    /// By how much the wall clock was ahead at `since`, in ms.
-    started_ahead_ms: i64,
     /// By how much the wall clock is ahead, in ms.
-    pub wall_ahead_ms: i64,
+    wall_ahead_ms: i64,
+    /// It was off by more than [`MENDS_ITSELF_MS`] at some time since the start.
+    was_wrong: bool,
 }
 
 impl NodeClock {
     pub fn new(origin: Instant, since: Moment, drift_ppm: i64, wall_ahead_ms: i64) -> NodeClock {
-        NodeClock { origin, since, drift_ppm, started_ahead_ms: wall_ahead_ms, wall_ahead_ms }
+        let was_wrong = wall_ahead_ms.abs() > MENDS_ITSELF_MS;
+        NodeClock { origin, since, drift_ppm, wall_ahead_ms, was_wrong }
     }
 
     pub fn drift_ppm(&self) -> i64 {
         self.drift_ppm
     }
 
-    /// Whether the node began with a clock so wrong that only another start can mend it soon.
-    pub fn started_wrong(&self) -> bool {
-        self.started_ahead_ms.abs() > 1_000
+    /// The wall clock jumps.
+    pub fn jump(&mut self, by_ms: i64) {
+        self.wall_ahead_ms += by_ms;
+        self.was_wrong |= self.wall_ahead_ms.abs() > MENDS_ITSELF_MS;
+    }
+
+    /// The wall clock is set right. Whether it was so wrong since the start of its node that only another start
+    /// can mend soon what the node made of it.
+    pub fn set_right(&mut self) -> bool {
+        self.wall_ahead_ms = 0;
+        self.was_wrong
     }
 
     pub fn now(&self, at: Moment) -> Now {

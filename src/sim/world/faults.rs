@@ -44,10 +44,9 @@ impl World {
                 crashed > 0
             }
             FaultKind::LinkReset => {
-                let (a, b) = self.random_pair();
-                let alive = self.network.is_alive(a, b);
+                let Some((a, b)) = self.some_living_link() else { return false };
                 self.break_link(a, b);
-                alive
+                true
             }
             FaultKind::CutPair => {
                 let (a, b) = self.random_pair();
@@ -86,7 +85,8 @@ impl World {
             FaultKind::WallJump => {
                 let dc = self.random_dc();
                 let most = self.plan.clock.jump.as_millis() as i64;
-                self.nodes[dc.index()].clock.wall_ahead_ms += self.chance.fault.signed(most);
+                let by = self.chance.fault.signed(most);
+                self.nodes[dc.index()].clock.jump(by);
                 true
             }
             FaultKind::ClientDies => self.kill_some_client(),
@@ -111,6 +111,13 @@ impl World {
         let first = self.chance.fault.index(self.nodes.len());
         let other = (first + 1 + self.chance.fault.index(self.nodes.len() - 1)) % self.nodes.len();
         (self.nodes[first].dc, self.nodes[other].dc)
+    }
+
+    fn some_living_link(&mut self) -> Option<(DcId, DcId)> {
+        let members = self.members();
+        let pairs = members.iter().flat_map(|a| members.iter().filter(move |b| a < *b).map(move |b| (a, b)));
+        let living: Vec<_> = pairs.filter(|(a, b)| self.network.is_alive(*a, *b)).collect();
+        (!living.is_empty()).then(|| *self.chance.fault.pick(&living))
     }
 
     fn is_anything_cut(&self) -> bool {
@@ -171,8 +178,7 @@ impl World {
                     self.uncut(from, to);
                 }
             }
-            self.nodes[from.index()].clock.wall_ahead_ms = 0;
-            if self.nodes[from.index()].clock.started_wrong() {
+            if self.nodes[from.index()].clock.set_right() {
                 // A server that says `ClockSkew` is an operator's task: set the clock, start it again.
                 self.crash(from);
             }
