@@ -2,7 +2,7 @@
 //!
 //! The nodes run exactly the code that production runs ([`crate::replica::Replica`]); everything around them is
 //! simulated in virtual time. Where to look: [`run()`] for the two phases of a run, `plan.rs` for what a seed
-//! decides, `world/` for the loop, `client.rs` for the rules that clients keep, `oracle/` for what must be true.
+//! decides, `world/` for the loop, `client/` for the rules that clients keep, `oracle/` for what must be true.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod client;
