@@ -252,3 +252,22 @@ async fn after_a_restart_locks_are_reclaimed() {
     drop(talk);
     running.server.handle().drain();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_has_at_most_10_000_waiting_requests_and_others_go_on() {
+    let site = Site::new();
+    let running = site.start().await;
+    let mut greedy = Talk::open(&mut site.client(&running).await).await;
+    let lease = greedy.open_lease().await.lease;
+    token(greedy.ask(Call::Acquire(acquire(lease, 1, "hot"))).await);
+    for key in 2..=10_001 {
+        greedy.send(Call::Acquire(acquire(lease, key, "hot"))).await;
+    }
+    let refused = greedy.refused(Call::Acquire(acquire(lease, 10_002, "hot"))).await;
+    assert_eq!(refused, Reason::ResourceExhausted);
+    let mut other = Talk::open(&mut site.client(&running).await).await;
+    let lease = other.open_lease().await.lease;
+    token(other.ask(Call::Acquire(acquire(lease, 1, "cold"))).await);
+    drop((greedy, other));
+    running.server.handle().drain();
+}
