@@ -37,8 +37,7 @@ impl Bench {
     fn new(waiting: usize) -> Bench {
         let dc = DcId::new(0).expect("0 is an id");
         let agreed = AgreedConfig::new(ClusterId::of("bench"), DcSet::only(dc));
-        let local =
-            LocalConfig { max_waiting_per_lease: usize::MAX, hash_seed: 0x5eed, ..LocalConfig::default() };
+        let local = LocalConfig { hash_seed: 0x5eed, ..LocalConfig::default() };
         let config = ReplicaConfig::new(dc, agreed, local);
         let now = Now { mono: Instant::ZERO, wall: Wall(1_700_000_000_000) };
         let replica = Replica::recover(config, now, None, []).expect("an empty start");
@@ -49,21 +48,29 @@ impl Bench {
             lease: LeaseId::from_raw(0),
             wants: (0..WORKING_SET).map(|i| exclusive(&format!("tenant/{i}/order"))).collect(),
         };
+        for i in 0..waiting {
+            if i % 1_000 == 0 {
+                bench.open_lease();
+            }
+            // Every hundredth holds; the others wait behind it.
+            bench.acquire(i as u64, &exclusive(&format!("busy/{}", i / 100)), Wait::Forever);
+        }
+        bench.open_lease();
+        bench
+    }
+
+    /// The lease of what comes next: clients have one each.
+    fn open_lease(&mut self) {
         let open = Call::OpenLease {
             secret: Secret::new([1; 16]),
             ttl: Duration::from_secs(60),
             on_disconnect: OnDisconnect::Keep,
         };
-        bench.client(0, open);
-        match bench.last_reply() {
-            Some(Reply::LeaseOpened { lease, .. }) => bench.lease = lease,
+        self.client(0, open);
+        match self.last_reply() {
+            Some(Reply::LeaseOpened { lease, .. }) => self.lease = lease,
             other => panic!("no lease but {other:?}"),
         }
-        for i in 0..waiting {
-            // Every hundredth holds; the others wait behind it.
-            bench.acquire(i as u64, &exclusive(&format!("busy/{}", i / 100)), Wait::Forever);
-        }
-        bench
     }
 
     fn client(&mut self, tag: u64, request: Call) {
