@@ -97,6 +97,11 @@ impl Rig {
         self.journal.put(JournalEvent::Durable(disk.appended.0));
     }
 
+    /// How much is appended and not synced.
+    pub(crate) fn backlog(&self) -> u64 {
+        self.disk.lock().expect("no test panics while it looks").backlog
+    }
+
     /// Calls that change nothing, until what was done before them is seen.
     pub(crate) async fn settle(&self, done: impl Fn(&Seen) -> bool) {
         while !done(&self.seen()) {

@@ -44,7 +44,9 @@ pub(super) fn log(report: &Report) {
 fn log_phase(phase: Phase) {
     match phase {
         Phase::Starting => tracing::info!("starting"),
-        Phase::ReadOnly => tracing::warn!("read-only: our own log is behind"),
+        Phase::ReadOnly => tracing::warn!(
+            "read-only: not every member was heard since this data directory is new, or others know more of our log"
+        ),
         Phase::Grace { leases } => tracing::info!(leases, "waiting for clients to reclaim their locks"),
         Phase::Serving => tracing::info!("serving"),
     }

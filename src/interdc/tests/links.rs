@@ -223,12 +223,8 @@ async fn a_full_queue_resets_the_link() {
     };
     assert_eq!(full, SendError::Full { lane: Lane::Bulk });
     assert_eq!(low.down().await, DownReason::QueueFull { lane: Lane::Bulk });
-    loop {
-        if let LinkEvent::Down { reason, .. } = high.event().await {
-            assert!(reason.to_string().contains("queue"), "{reason}");
-            break;
-        }
-    }
+    // Why, the other side may never hear: what closes a connection is one datagram, and its buffers are full.
+    while !matches!(high.event().await, LinkEvent::Down { .. }) {}
     let link = low.up().await;
     high.up().await;
     low.interdc.send(link, Lane::Urgent, Bytes::from_static(b"again")).unwrap();
