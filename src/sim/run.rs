@@ -202,7 +202,7 @@ fn too_little(world: &World) -> Option<String> {
     if grants < 10 || hand_offs == 0 {
         return Some(format!("only {grants} grants and {hand_offs} hand-offs"));
     }
-    let planned: Vec<FaultKind> = world.plan.faults.iter().map(|(kind, _)| *kind).collect();
-    let none = !planned.is_empty() && planned.iter().all(|kind| world.tally.faults_of(*kind) == 0);
-    none.then(|| format!("none of the planned {planned:?} happened"))
+    let missing = |kind: &FaultKind| world.tally.faults_of(*kind) == 0;
+    let kind = world.plan.faults.iter().map(|(kind, _)| *kind).find(missing)?;
+    Some(format!("{kind:?} was planned and never happened"))
 }

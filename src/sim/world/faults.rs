@@ -15,7 +15,9 @@ impl World {
     }
 
     pub(super) fn on_fault(&mut self, kind: FaultKind) {
-        if self.phase != Phase::Trouble {
+        // When too much was broken for something else to break, the calm still has it, once.
+        let is_missing = self.tally.faults_of(kind) == 0;
+        if self.phase == Phase::Healing || (self.phase == Phase::Calm && !is_missing) {
             return;
         }
         let inflicted = self.inflict(kind);
