@@ -223,12 +223,27 @@ async fn a_full_queue_resets_the_link() {
     };
     assert_eq!(full, SendError::Full { lane: Lane::Bulk });
     assert_eq!(low.down().await, DownReason::QueueFull { lane: Lane::Bulk });
-    // Why, the other side may never hear: what closes a connection is one datagram, and its buffers are full.
+    // Here the peer may never hear why: what closes a connection is one datagram, and buffers are full on the way.
     while !matches!(high.event().await, LinkEvent::Down { .. }) {}
     let link = low.up().await;
     high.up().await;
     low.interdc.send(link, Lane::Urgent, Bytes::from_static(b"again")).unwrap();
     assert_eq!(high.message().await.1.as_ref(), b"again");
+}
+
+#[tokio::test]
+async fn the_peer_reads_that_a_queue_was_full() {
+    let world = World::new();
+    let (mut low, mut high) = (world.start_with(bounded(&world, 0)), world.start(1));
+    let link = low.up().await;
+    high.up().await;
+    // All at once, before anything of it is sent: nothing stands in the way of the datagram that says why.
+    let message = Bytes::from_static(b"one of many");
+    let mut sends = std::iter::repeat_with(|| low.interdc.send(link, Lane::Bulk, message.clone()));
+    assert_eq!(sends.find_map(Result::err), Some(SendError::Full { lane: Lane::Bulk }));
+    assert_eq!(low.down().await, DownReason::QueueFull { lane: Lane::Bulk });
+    let reason = high.down().await;
+    assert!(matches!(&reason, DownReason::ClosedByPeer(why) if why.contains("queue")), "{reason}");
 }
 
 fn bounded(world: &World, id: u8) -> InterdcConfig {
