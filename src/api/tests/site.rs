@@ -49,10 +49,10 @@ impl Site {
     }
 
     pub(super) async fn start(&self) -> Running {
-        self.start_with(LockServerOptions::default()).await
+        self.start_with(LocalConfig::default(), LockServerOptions::default()).await
     }
 
-    pub(super) async fn start_with(&self, options: LockServerOptions) -> Running {
+    pub(super) async fn start_with(&self, local: LocalConfig, options: LockServerOptions) -> Running {
         let cluster = ClusterId::of(CLUSTER);
         let mut journal = JournalOptions::new(self.dir.path().join("data"), cluster, dc(0));
         journal.segment_bytes = 1 << 20;
@@ -60,7 +60,7 @@ impl Site {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let agreed = AgreedConfig::new(cluster, DcSet::only(dc(0)));
         let config = DatacenterConfig {
-            replica: ReplicaConfig::new(dc(0), agreed, LocalConfig::default()),
+            replica: ReplicaConfig::new(dc(0), agreed, local),
             journal,
             links: InterdcConfig {
                 me: dc(0),

@@ -12,6 +12,7 @@ use crate::lock_server::LockServerOptions;
 use crate::proto::client_message::Call;
 use crate::proto::server_message::Answer;
 use crate::proto::{self, ClientMessage, Reason};
+use crate::replica::LocalConfig;
 
 /// Why a stream ended.
 fn ended(status: &Status) -> (Reason, Code) {
@@ -210,7 +211,7 @@ async fn a_drain_is_announced_and_ends_streams() {
 async fn after_a_restart_locks_are_reclaimed() {
     let site = Site::new();
     let options = LockServerOptions { drain_timeout: Duration::ZERO, ..LockServerOptions::default() };
-    let running = site.start_with(options).await;
+    let running = site.start_with(LocalConfig::default(), options).await;
     let mut talk = Talk::open(&mut site.client(&running).await).await;
     let lease = talk.open_lease().await;
     let Answer::Acquired(grant) = talk.ask(Call::Acquire(acquire(lease.lease, 1, "a"))).await else {
@@ -250,24 +251,5 @@ async fn after_a_restart_locks_are_reclaimed() {
     assert!(matches!(talk.ask(Call::Release(release(lease.lease, 1))).await, Answer::Released(_)));
     assert!(token(talk.ask(Call::Acquire(acquire(other, 2, "a"))).await) > grant.token);
     drop(talk);
-    running.server.handle().drain();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_has_at_most_10_000_waiting_requests_and_others_go_on() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut greedy = Talk::open(&mut site.client(&running).await).await;
-    let lease = greedy.open_lease().await.lease;
-    token(greedy.ask(Call::Acquire(acquire(lease, 1, "hot"))).await);
-    for key in 2..=10_001 {
-        greedy.send(Call::Acquire(acquire(lease, key, "hot"))).await;
-    }
-    let refused = greedy.refused(Call::Acquire(acquire(lease, 10_002, "hot"))).await;
-    assert_eq!(refused, Reason::ResourceExhausted);
-    let mut other = Talk::open(&mut site.client(&running).await).await;
-    let lease = other.open_lease().await.lease;
-    token(other.ask(Call::Acquire(acquire(lease, 1, "cold"))).await);
-    drop((greedy, other));
     running.server.handle().drain();
 }

@@ -1,0 +1,110 @@
+//! What a server remembers for its clients is bounded: what is too much is refused with a time to come back, and
+//! the rest goes on.
+
+use std::time::Duration;
+
+use super::site::{Running, Site, Talk, acquire, release, try_acquire};
+use crate::lock_server::LockServerOptions;
+use crate::proto::client_message::Call;
+use crate::proto::server_message::Answer;
+use crate::proto::{self, Reason};
+use crate::replica::LocalConfig;
+
+async fn start(site: &Site, limits: LocalConfig) -> Running {
+    let options = LockServerOptions { drain_timeout: Duration::ZERO, ..LockServerOptions::default() };
+    site.start_with(limits, options).await
+}
+
+async fn granted(talk: &mut Talk, call: proto::AcquireRequest) {
+    match talk.ask(Call::Acquire(call)).await {
+        Answer::Acquired(_) => {}
+        other => panic!("a grant was expected, this is {other:?}"),
+    }
+}
+
+/// It is refused with a time to come back and with the limit's name.
+async fn exhausted(talk: &mut Talk, call: Call, limit: &str) {
+    match talk.ask(call).await {
+        Answer::Error(error) => {
+            assert_eq!(error.reason(), Reason::ResourceExhausted, "{error:?}");
+            assert!(error.retry_after_ms > 0 && error.message.contains(limit), "{error:?}");
+        }
+        other => panic!("a refusal was expected, this is {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_has_a_most_of_waiting_requests_whose_ever_they_are() {
+    let site = Site::new();
+    let limits = LocalConfig { max_waiting: 2, ..LocalConfig::default() };
+    let running = start(&site, limits).await;
+    let mut client = site.client(&running).await;
+    let (mut one, mut two) = (Talk::open(&mut client).await, Talk::open(&mut client).await);
+    let (first, second) = (one.open_lease().await.lease, two.open_lease().await.lease);
+    granted(&mut one, acquire(first, 1, "hot")).await;
+    one.send(Call::Acquire(acquire(first, 2, "hot"))).await;
+    one.send(Call::Acquire(acquire(first, 3, "hot"))).await;
+    exhausted(&mut one, Call::Acquire(acquire(first, 4, "cold")), "waiting").await;
+    exhausted(&mut two, Call::Acquire(acquire(second, 1, "cold")), "waiting").await;
+    // The first waiting one is granted: there is room for one.
+    one.send(Call::Release(release(first, 1))).await;
+    for _ in 0..2 {
+        assert!(matches!(one.hear().await, Ok(Some((_, Answer::Released(_) | Answer::Acquired(_))))));
+    }
+    granted(&mut two, acquire(second, 2, "cold")).await;
+    drop((one, two));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_has_a_most_of_held_requests() {
+    let site = Site::new();
+    let limits = LocalConfig { max_held: 2, ..LocalConfig::default() };
+    let running = start(&site, limits).await;
+    let mut talk = Talk::open(&mut site.client(&running).await).await;
+    let lease = talk.open_lease().await.lease;
+    granted(&mut talk, acquire(lease, 1, "a")).await;
+    granted(&mut talk, acquire(lease, 2, "b")).await;
+    exhausted(&mut talk, Call::Acquire(acquire(lease, 3, "c")), "held").await;
+    exhausted(&mut talk, Call::Acquire(try_acquire(lease, 3, "c")), "held").await;
+    assert!(matches!(talk.ask(Call::Release(release(lease, 1))).await, Answer::Released(_)));
+    granted(&mut talk, acquire(lease, 3, "c")).await;
+    drop(talk);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_has_a_most_of_leases() {
+    let site = Site::new();
+    let limits = LocalConfig { max_leases: 2, ..LocalConfig::default() };
+    let running = start(&site, limits).await;
+    let mut talk = Talk::open(&mut site.client(&running).await).await;
+    let first = talk.open_lease().await.lease;
+    talk.open_lease().await;
+    let open = || Call::OpenLease(proto::OpenLeaseRequest { ttl_ms: 30_000, on_disconnect: 0 });
+    exhausted(&mut talk, open(), "leases").await;
+    granted(&mut talk, acquire(first, 1, "a")).await;
+    let close = proto::CloseLeaseRequest { lease: first, secret: bytes::Bytes::new() };
+    assert!(matches!(talk.ask(Call::CloseLease(close)).await, Answer::LeaseClosed(_)));
+    talk.open_lease().await;
+    drop(talk);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_has_at_most_10_000_waiting_requests_and_others_go_on() {
+    let site = Site::new();
+    let running = start(&site, LocalConfig::default()).await;
+    let mut greedy = Talk::open(&mut site.client(&running).await).await;
+    let lease = greedy.open_lease().await.lease;
+    granted(&mut greedy, acquire(lease, 1, "hot")).await;
+    for key in 2..=10_001 {
+        greedy.send(Call::Acquire(acquire(lease, key, "hot"))).await;
+    }
+    exhausted(&mut greedy, Call::Acquire(acquire(lease, 10_002, "hot")), "waiting").await;
+    let mut other = Talk::open(&mut site.client(&running).await).await;
+    let lease = other.open_lease().await.lease;
+    granted(&mut other, acquire(lease, 1, "cold")).await;
+    drop((greedy, other));
+    running.stop().await;
+}
