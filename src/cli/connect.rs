@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::failure::{Code, Failure, OrFail as _};
 use super::state_dir;
-use crate::client::{Client, ClientConfig, ClientError, ClientTls, Reason};
+use crate::client::{Client, ClientConfig, ClientError, ClientTls, Reason, Viewer};
 
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
 #[derive(clap::Args, Clone, Debug)]
@@ -26,16 +26,26 @@ const HEADING: &str = "Connection";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ConnectArgs {
-    /// Connects. `change` is what this subcommand wants otherwise than the defaults.
+    /// Connects to lock. `change` is what this subcommand wants otherwise than the defaults.
     pub async fn connect(&self, change: impl FnOnce(&mut ClientConfig)) -> Result<Client, Failure> {
+        let mut config = self.config()?;
+        change(&mut config);
+        Client::connect(config).await.map_err(|error| self.explain(error))
+    }
+
+    /// Connects to look.
+    pub async fn view(&self) -> Result<Viewer, Failure> {
+        Viewer::connect(self.config()?).await.map_err(|error| self.explain(error))
+    }
+
+    fn config(&self) -> Result<ClientConfig, Failure> {
         let tls = self.tls()?;
         let playground = format!("127.0.0.1:{}", state_dir::BASE_PORT);
         let endpoints = if self.connect.is_empty() { vec![playground] } else { self.connect.clone() };
         let mut config = ClientConfig::new(endpoints, tls);
         config.connect_timeout = CONNECT_TIMEOUT;
         config.name = concat!("geolock ", env!("CARGO_PKG_VERSION")).into();
-        change(&mut config);
-        Client::connect(config).await.map_err(|error| self.explain(error))
+        Ok(config)
     }
 
     fn tls(&self) -> Result<ClientTls, Failure> {

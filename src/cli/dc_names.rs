@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::client::{Client, Status};
+use crate::client::{ClientError, Status};
 
 /// Names of datacenters by id.
 #[derive(Clone, Debug, Default)]
 pub struct DcNames(BTreeMap<u32, String>);
 
 impl DcNames {
-    /// Asks the server. Without an answer there are none, and ids have to do.
-    pub async fn ask(client: &Client) -> DcNames {
-        client.status().await.map(|status| DcNames::of(&status)).unwrap_or_default()
+    /// From what a server answered. Without an answer there are none, and ids have to do.
+    pub fn of_answer(status: Result<Status, ClientError>) -> DcNames {
+        status.map(|status| DcNames::of(&status)).unwrap_or_default()
     }
 
     pub fn of(status: &Status) -> DcNames {

@@ -32,11 +32,9 @@ pub struct DescribeArgs {
 
 pub async fn run(args: DescribeArgs) -> Result<(), Failure> {
     let name = LockName::new(args.name.as_bytes()).or_fail(Code::Usage)?;
-    let client = args.connect.connect(|_| {}).await?;
-    let described = client.describe_lock(&name).await.map_err(connect::failure)?;
-    let names = DcNames::ask(&client).await;
-    // Its lease holds nothing.
-    let _ = client.close().await;
+    let viewer = args.connect.view().await?;
+    let described = viewer.describe_lock(&name).await.map_err(connect::failure)?;
+    let names = DcNames::of_answer(viewer.status().await);
     if args.json { print(json(&described)) } else { print(text(&described, &names).trim_end()) }
 }
 

@@ -226,7 +226,7 @@ async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
     };
     match &error {
         AcquireError::TimedOut { locks } if !locks.is_empty() => {
-            let names = DcNames::ask(client).await;
+            let names = DcNames::of_answer(client.status().await);
             let explained: String =
                 locks.iter().map(|lock| format!("\n{}", describe::text(lock, &names))).collect();
             Failure::new(code, anyhow!("{error}\n{}", explained.trim_end()))

@@ -31,11 +31,11 @@ pub struct LocksArgs {
 const PAGE: u32 = 1_000;
 
 pub async fn run(args: LocksArgs) -> Result<(), Failure> {
-    let client = args.connect.connect(|_| {}).await?;
+    let viewer = args.connect.view().await?;
     let mut page = Page { size: PAGE, ..Page::default() };
     let mut listed = 0;
     loop {
-        let answer = client.list_locks(args.prefix.as_bytes(), page).await.map_err(connect::failure)?;
+        let answer = viewer.list_locks(args.prefix.as_bytes(), page).await.map_err(connect::failure)?;
         if listed == 0 && !answer.locks.is_empty() && !args.json {
             print(row(["HELD", "HOLDERS", "WAITING", "PARTS HERE", "NAME"].map(String::from)))?;
         }
@@ -48,8 +48,6 @@ pub async fn run(args: LocksArgs) -> Result<(), Failure> {
             None => break,
         }
     }
-    // Its lease holds nothing.
-    let _ = client.close().await;
     if listed == 0 && !args.json {
         print("No lock is held, waited for, or away from home.")?;
     }

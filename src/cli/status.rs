@@ -23,10 +23,8 @@ pub struct StatusArgs {
 }
 
 pub async fn run(args: StatusArgs) -> Result<(), Failure> {
-    let client = args.connect.connect(|_| {}).await?;
-    let status = client.status().await.map_err(connect::failure)?;
-    // Its lease holds nothing.
-    let _ = client.close().await;
+    let viewer = args.connect.view().await?;
+    let status = viewer.status().await.map_err(connect::failure)?;
     if args.json { print(json(&status)) } else { print(text(&status)) }
 }
 

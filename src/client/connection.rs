@@ -33,8 +33,14 @@ pub(super) struct Dialled {
 }
 
 impl Dialled {
-    /// Checks the endpoint's name and the certificates; connects nowhere yet.
-    pub(super) fn new(name: &str, config: &ClientConfig) -> Result<Dialled, ClientError> {
+    /// All endpoints of a configuration that is checked; connects nowhere yet.
+    pub(super) fn all(config: &ClientConfig) -> Result<Vec<Dialled>, ClientError> {
+        config.check()?;
+        config.endpoints.iter().map(|name| Dialled::new(name, config)).collect()
+    }
+
+    /// Checks the endpoint's name and the certificates.
+    fn new(name: &str, config: &ClientConfig) -> Result<Dialled, ClientError> {
         let host = host_of(name).ok_or_else(|| {
             ClientError::Config(format!(
                 "`endpoints`: `{name}` is not HOST:PORT, ADDRESS:PORT or [IPV6]:PORT"

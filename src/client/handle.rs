@@ -37,9 +37,7 @@ impl Client {
     ///
     /// Has to be called on a tokio runtime with IO and time; the client lives on it.
     pub async fn connect(config: ClientConfig) -> Result<Client, ClientError> {
-        config.check()?;
-        let endpoints = config.endpoints.iter().map(|name| Dialled::new(name, &config));
-        let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
+        let endpoints = Dialled::all(&config)?;
         let session = Session::new(Settings {
             ttl: config.ttl,
             on_disconnect: config.on_disconnect.into(),

@@ -28,8 +28,8 @@
 //!   known, or its lease is lost. When the caller gives up first (its wait is over and no server answers, or its
 //!   future is dropped), the client sees to it that nothing stays held.
 //!
-//! What [`Client::status`], [`Client::list_locks`] and [`Client::describe_lock`] return are the messages of the
-//! API themselves, described in `proto/geolock/v1/geolock.proto`.
+//! Who only wants to look uses a [`Viewer`], which needs no lease. What it returns are the messages of the API
+//! themselves, described in `proto/geolock/v1/geolock.proto`.
 //!
 //! ```text
 //!  Client, LockGuard --acquire, release--> Hub( Session ) --Outgoing--> stream --> server
@@ -67,7 +67,7 @@ pub use error::{AcquireError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
 pub use handle::Client;
 pub use lease_clock::lease_margin;
-pub use queries::{LockPage, Page};
+pub use queries::{LockPage, Page, Viewer};
 pub use request::{AcquireRequest, Wait};
 
 pub use crate::names::Mode;

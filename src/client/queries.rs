@@ -7,6 +7,8 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Response, Status as GrpcStatus};
 
+use super::config::ClientConfig;
+use super::connection::Dialled;
 use super::error::{ClientError, LinkError, of_status};
 use super::handle::Client;
 use crate::names::LockName;
@@ -36,7 +38,32 @@ pub struct LockPage {
     pub next: Option<Bytes>,
 }
 
-impl Client {
+/// Looks at a datacenter and changes nothing there: without a lease, so that even a server that is full or that
+/// shuts down answers. What to use when nothing is to be locked.
+#[derive(Clone, Debug)]
+pub struct Viewer {
+    endpoint: String,
+    locks: LocksClient<Channel>,
+    patience: Duration,
+}
+
+impl Viewer {
+    /// Connects to the first endpoint that answers; of the configuration, what concerns leases is not used.
+    pub async fn connect(config: ClientConfig) -> Result<Viewer, ClientError> {
+        let mut last = ClientError::Closed;
+        for dialled in Dialled::all(&config)? {
+            match dialled.dial().await {
+                Ok(locks) => return Ok(Viewer::new(dialled.name, locks, config.connect_timeout)),
+                Err(source) => last = ClientError::Unreachable { endpoint: dialled.name, source },
+            }
+        }
+        Err(last)
+    }
+
+    fn new(endpoint: String, locks: LocksClient<Channel>, connect_timeout: Duration) -> Viewer {
+        Viewer { endpoint, locks, patience: connect_timeout + ANSWER_TIME }
+    }
+
     /// How this datacenter is, and what it knows of the others.
     pub async fn status(&self) -> Result<StatusResponse, ClientError> {
         self.ask(async |mut locks| locks.status(StatusRequest {}).await).await
@@ -66,12 +93,36 @@ impl Client {
         &self,
         call: impl AsyncFnOnce(LocksClient<Channel>) -> Result<Response<T>, GrpcStatus>,
     ) -> Result<T, ClientError> {
-        let (endpoint, locks) = self.handle.current.get().ok_or(ClientError::Closed)?;
-        let time = self.handle.connect_timeout + ANSWER_TIME;
-        match timeout(time, call(locks)).await {
+        match timeout(self.patience, call(self.locks.clone())).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(of_status(&endpoint, status)),
-            Err(_) => Err(ClientError::Unreachable { endpoint, source: LinkError::Silent(time) }),
+            Ok(Err(status)) => Err(of_status(&self.endpoint, status)),
+            Err(_) => Err(ClientError::Unreachable {
+                endpoint: self.endpoint.clone(),
+                source: LinkError::Silent(self.patience),
+            }),
         }
+    }
+}
+
+impl Client {
+    /// Looks at the datacenter over the client's own connection.
+    pub fn viewer(&self) -> Result<Viewer, ClientError> {
+        let (endpoint, locks) = self.handle.current.get().ok_or(ClientError::Closed)?;
+        Ok(Viewer::new(endpoint, locks, self.handle.connect_timeout))
+    }
+
+    /// As [`Viewer::status`].
+    pub async fn status(&self) -> Result<StatusResponse, ClientError> {
+        self.viewer()?.status().await
+    }
+
+    /// As [`Viewer::list_locks`].
+    pub async fn list_locks(&self, prefix: &[u8], page: Page) -> Result<LockPage, ClientError> {
+        self.viewer()?.list_locks(prefix, page).await
+    }
+
+    /// As [`Viewer::describe_lock`].
+    pub async fn describe_lock(&self, name: &LockName) -> Result<LockDescription, ClientError> {
+        self.viewer()?.describe_lock(name).await
     }
 }
