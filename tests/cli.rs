@@ -273,9 +273,28 @@ fn a_server_checks_its_configuration_and_drains() {
     cluster.server(0).signal(Signal::TERM);
     cluster.server(0).line("draining");
     assert_eq!(run(&mut cluster.command(0, ["lock", "y", "--", "true"])).code, 69, "no new locks");
+    for args in [&["status"][..], &["locks"], &["describe", "x"]] {
+        assert_eq!(run(&mut cluster.command(0, args)).code, 0, "but it can be looked at: {args:?}");
+    }
     drop(holder.stdin());
     assert_eq!(holder.wait(), 0, "but releases");
     assert_eq!(cluster.server(0).wait(), 0);
+}
+
+#[test]
+fn a_second_signal_ends_a_draining_server_at_once() {
+    let mut cluster = Cluster::start(1);
+    let mut holder = holding(&cluster, &[], "cat");
+    cluster.server(0).signal(Signal::TERM);
+    cluster.server(0).line("draining");
+    cluster.server(0).signal(Signal::TERM);
+    cluster.server(0).line("told again to stop");
+    // A drain that ran to its end is 0.
+    assert_eq!(cluster.server(0).wait(), 128 + 15);
+    cluster.restart(0);
+    assert_eq!(run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"])).code, 75, "it is held");
+    drop(holder.stdin());
+    assert_eq!(holder.wait(), 0, "its holder came back");
 }
 
 /// `geolock dev` on ports of its own.
