@@ -115,6 +115,9 @@ pub(super) fn status(info: &ServerInfo, status: &Status, links: &[LinkFigures]) 
 
 fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> proto::PeerStatus {
     let link = links.iter().find(|link| link.peer == peer.dc);
+    let rtt = link.and_then(|link| link.rtt);
+    // The heartbeat that told the clock was half a round trip on its way.
+    let way_ms = rtt.map_or(0, |rtt| (rtt / 2).as_millis() as i64);
     proto::PeerStatus {
         dc: peer.dc.get().into(),
         dc_name: info.name(peer.dc),
@@ -122,9 +125,9 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
         reachable: peer.reachable,
         acknowledged: Some(snapshot(&peer.acknowledged)),
         lag: peer.lag,
-        clock_ahead_ms: peer.clock_ahead_ms,
+        clock_ahead_ms: peer.clock_ahead_ms + way_ms,
         paused_by_skew: peer.paused_by_skew,
-        rtt_us: link.and_then(|link| link.rtt).map_or(0, micros),
+        rtt_us: rtt.map_or(0, micros),
         messages_sent: link.map_or(0, |link| link.messages_sent),
         messages_received: link.map_or(0, |link| link.messages_received),
     }

@@ -252,7 +252,7 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!((shown.clock_skew, shown.draining, shown.instance), (true, false, 99));
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
     let peer = &shown.peers[0];
-    assert_eq!((peer.lag, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent), (3, -7, 80_000, 10));
+    assert_eq!((peer.lag, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent), (3, 33, 80_000, 10));
 }
 
 pub(super) fn description(lock: &str) -> LockDescription {
