@@ -5,6 +5,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod ownership;
+pub mod value;
 mod version_vector;
 
 pub use ownership::{DoubleOwner, Ownership, PartMove, Register};

@@ -1,0 +1,34 @@
+//! Where an operation stands among all others.
+
+use serde::{Deserialize, Serialize};
+
+use crate::crdt::VersionVector;
+use crate::names::DcId;
+use crate::time::Timestamp;
+
+/// Names a commit: the entry that carries it. The operations of one commit share it; they are applied in order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Dot {
+    pub dc: DcId,
+    pub seq: u64,
+}
+
+/// Which commit an operation belongs to, and what its transaction had seen.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    pub dot: Dot,
+    /// The operation's place in its commit, from 0.
+    pub index: u32,
+    /// The stamp of the commit's entry: strictly increasing along a datacenter's log, and above that of everything
+    /// seen.
+    pub stamp: Timestamp,
+    /// The snapshot of the transaction: causally closed, and without this commit.
+    pub seen: &'a VersionVector,
+}
+
+impl At<'_> {
+    /// Whether the transaction had seen that commit. It has seen its own earlier operations.
+    pub fn has_seen(&self, dot: Dot) -> bool {
+        dot == self.dot || dot.seq <= self.seen.get(dot.dc)
+    }
+}

@@ -1,0 +1,29 @@
+//! A register whose last assignment wins.
+
+use bytes::Bytes;
+use crdts::CmRDT;
+use serde::{Deserialize, Serialize};
+
+use crate::crdt::value::At;
+use crate::names::DcId;
+use crate::time::Timestamp;
+
+/// The crate's register; the marker orders assignments: stamp, datacenter, place in the commit.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct LwwRegister(Option<crdts::LWWReg<Bytes, Marker>>);
+
+type Marker = (Timestamp, DcId, u32);
+
+impl LwwRegister {
+    pub fn assign(&mut self, value: &Bytes, at: &At<'_>) {
+        let new = crdts::LWWReg { val: value.clone(), marker: (at.stamp, at.dot.dc, at.index) };
+        match &mut self.0 {
+            Some(register) => register.apply(new),
+            None => self.0 = Some(new),
+        }
+    }
+
+    pub fn read(&self) -> Option<&Bytes> {
+        self.0.as_ref().map(|register| &register.val)
+    }
+}

@@ -1,0 +1,32 @@
+//! What readers see.
+
+use bytes::Bytes;
+
+use crate::crdt::value::Type;
+
+/// A value as a reader sees it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Reading {
+    /// Saturated, should concurrent additions leave the range.
+    Counter(i64),
+    ResettableCounter(i64),
+    /// Never negative. `rights`: by how much it may go down in the datacenter asked.
+    BoundedCounter { value: u64, rights: u64 },
+    LwwRegister(Option<Bytes>),
+    /// In order; more than one after concurrent assignments.
+    MvRegister(Vec<Bytes>),
+    Versioned(Option<VersionedReading>),
+    /// In order.
+    Set(Type, Vec<Bytes>),
+    Flag(Type, bool),
+    /// By field, in order; a field appears when it has a value.
+    Map(Type, Vec<(Bytes, Reading)>),
+}
+
+/// See [`Reading::Versioned`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct VersionedReading {
+    pub version: u64,
+    pub value: Bytes,
+    pub done: bool,
+}
