@@ -303,6 +303,9 @@ impl fmt::Debug for LeaseId {
     }
 }
 
+/// A client's number for a request or a transaction, increasing within its lease: what makes a retry the same one.
+pub type ClientKey = u64;
+
 /// Proves that a client owns a lease. Made by the edge from a secure source; never logged.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret([u8; 16]);

@@ -70,6 +70,7 @@ pub struct Timestamp(u64);
 
 impl Timestamp {
     pub const ZERO: Timestamp = Timestamp(0);
+    pub const MAX: Timestamp = Timestamp(u64::MAX);
 
     /// The first reading of that millisecond.
     pub const fn from_millis(millis: u64) -> Timestamp {

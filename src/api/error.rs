@@ -170,6 +170,7 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::Draining => Reason::Draining,
         Refusal::ResourceExhausted { .. } => Reason::ResourceExhausted,
         Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
+        Refusal::Transaction(_) => Reason::Malformed,
     }
 }
 

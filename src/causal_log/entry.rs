@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::causal_log::commit::Commit;
 use crate::crdt::VersionVector;
 use crate::names::{ClusterId, DcId, LockName, Mode, RequestId};
 use crate::time::Timestamp;
@@ -33,6 +34,8 @@ pub enum Op {
     Withdraw { id: RequestId },
     /// The owner of these parts moves them.
     Transfer { to: DcId, parts: Vec<LockParts> },
+    /// A transaction changes data.
+    Commit(Commit),
 }
 
 /// Parts of one lock that move, each with the version that its register has after the move.
@@ -113,6 +116,13 @@ impl Entry {
 }
 
 impl Op {
+    pub fn as_commit(&self) -> Option<&Commit> {
+        match self {
+            Op::Commit(commit) => Some(commit),
+            _ => None,
+        }
+    }
+
     /// About how many bytes this takes on the wire.
     pub fn weight(&self) -> usize {
         match self {
@@ -123,6 +133,7 @@ impl Op {
             Op::Transfer { parts, .. } => {
                 4 + parts.iter().map(|p| 4 + p.lock.as_bytes().len() + 10 * p.parts.len()).sum::<usize>()
             }
+            Op::Commit(commit) => commit.weight(),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Pure. The causally ordered log: entries, their delivery, what each peer still lacks, what can be forgotten.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod commit;
 mod entry;
 mod inbox;
 mod log;
 mod violation;
 
+pub use commit::{Action, Change, Commit, CommitFault, MAX_CHANGES, MAX_COMMIT_BYTES};
 pub use entry::{Entry, LockParts, MAX_LOCKS_PER_REQUEST, MAX_NAME_BYTES_PER_REQUEST, Op, Wants, WantsError};
 pub(crate) use inbox::{Inbox, MAX_HELD_BACK};
 pub(crate) use log::Log;

@@ -1,5 +1,6 @@
 //! What breaks the rules of the log: never applied, the link that brought it is closed.
 
+use crate::causal_log::commit::CommitFault;
 use crate::causal_log::entry::WantsError;
 use crate::names::{ClusterId, DcId, LockName, RequestId};
 use crate::time::Timestamp;
@@ -52,6 +53,8 @@ pub enum EntryFault {
     WrongVersion { lock: LockName, part: DcId, version: u64, current: u64 },
     #[error("transfers part {part} of lock {lock} twice")]
     MovedTwice { lock: LockName, part: DcId },
+    #[error("commits, but {0}")]
+    Commit(#[from] CommitFault),
     #[error("transfers part {part} of lock {lock}: there is no such part")]
     UnknownPart { lock: LockName, part: DcId },
 }

@@ -151,6 +151,14 @@ fn local(from: &Sources<'_>) -> Result<LocalConfig, ConfigError> {
         max_waiting,
         max_held: from.number("limits.held", COUNTS, default.max_held, |o| &o.limits.held)?,
         max_leases: from.number("limits.leases", COUNTS, default.max_leases, |o| &o.limits.leases)?,
+        max_transaction: from.duration(
+            "limits.max_transaction",
+            ms(1_000)..=HOUR,
+            default.max_transaction,
+            |o| &o.limits.max_transaction,
+        )?,
+        max_transactions: from
+            .number("limits.transactions", COUNTS, default.max_transactions, |o| &o.limits.transactions)?,
         describe_timeout: from.duration(
             "limits.describe_timeout",
             ms(10)..=ms(60_000),

@@ -140,6 +140,23 @@ pub struct LimitsSection {
     /// Most leases [default: 1000000; 1 to 100000000]
     #[arg(id = "limits.leases", long = "limits-leases", env = "GEOLOCK_LIMITS_LEASES", value_name = "N")]
     pub leases: Option<u64>,
+    /// Longest that a transaction is open; bounds how long a client that hangs keeps locks and old versions
+    /// [default: 20 s; 1 s to 1 h]
+    #[arg(
+        id = "limits.max_transaction",
+        long = "limits-max-transaction",
+        env = "GEOLOCK_LIMITS_MAX_TRANSACTION",
+        value_name = "TIME"
+    )]
+    pub max_transaction: Option<String>,
+    /// Most transactions that are open or wait [default: 100000; 1 to 100000000]
+    #[arg(
+        id = "limits.transactions",
+        long = "limits-transactions",
+        env = "GEOLOCK_LIMITS_TRANSACTIONS",
+        value_name = "N"
+    )]
+    pub transactions: Option<u64>,
     /// How long a description waits for other datacenters [default: 1 s; 10 ms to 1 min]
     #[arg(
         id = "limits.describe_timeout",

@@ -6,16 +6,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::lock_state::RequestIndex;
-use crate::names::{LeaseId, Secret};
+use crate::names::{ClientKey, LeaseId, Secret};
 use crate::time::Instant;
 
 /// One conversation of a client with this datacenter, such as a stream. Numbered by the edge, never reused
 /// within a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(pub u64);
-
-/// A client's number for a request, increasing within its lease: what makes a retry the same request.
-pub type ClientKey = u64;
 
 /// What happens to a lease when the session it is attached to closes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -4,6 +4,6 @@
 mod lease;
 mod table;
 
-pub use lease::{ClientKey, OnDisconnect, Proof, SessionId};
 pub(crate) use lease::{Lease, LeaseIndex};
+pub use lease::{OnDisconnect, Proof, SessionId};
 pub(crate) use table::{LeaseError, Leases};

@@ -33,7 +33,7 @@ impl Locks {
                     requests.push(*id);
                 }
                 Op::Withdraw { id } if id.dc != dc => return Err(EntryFault::ForeignWithdraw { id: *id }),
-                Op::Withdraw { .. } => {}
+                Op::Withdraw { .. } | Op::Commit(_) => {}
                 Op::Transfer { to, parts } => {
                     parts.iter().try_for_each(|lock| self.validate_transfer(dc, *to, lock))?;
                     moved.extend(
@@ -199,7 +199,7 @@ impl Locks {
                     local.published = Some(seq);
                 }
                 Op::Withdraw { id } => self.apply_withdraw(*id, now),
-                Op::Transfer { .. } => {}
+                Op::Transfer { .. } | Op::Commit(_) => {}
             }
         }
     }

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
-pub use crate::leases::{ClientKey, OnDisconnect, Proof, SessionId};
+pub use crate::leases::{OnDisconnect, Proof, SessionId};
+pub use crate::names::ClientKey;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
+use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
 use crate::time::Timestamp;
 
 /// Where a reply goes: the client's own number `tag` within a session. A call gets exactly one reply, except
@@ -62,6 +64,12 @@ pub enum Call {
     List { prefix: Vec<u8>, cursor: ListCursor, limit: usize },
     /// Answer: [`Reply::Status`].
     Status,
+    /// Answer: [`Reply::Stepped`], when it is open.
+    Begin(Begin),
+    /// Answer: [`Reply::Stepped`].
+    GoOn(GoOn),
+    /// Answer: [`Reply::Stepped`].
+    Look(Look),
 }
 
 /// See [`Call::Acquire`].
@@ -120,6 +128,7 @@ pub enum Reply {
         next: Option<ListCursor>,
     },
     Status(Box<Status>),
+    Stepped(Box<Stepped>),
     /// Nothing was changed, or the request is over.
     Refused(Refusal),
 }
@@ -168,6 +177,8 @@ pub enum Refusal {
     ResourceExhausted { limit: Limit, retry_after: Duration },
     #[error("lease {0} waits for no reclaim: the server did not restart since it was attached")]
     NoReclaimExpected(LeaseId),
+    #[error(transparent)]
+    Transaction(#[from] TxnRefusal),
 }
 
 /// A limit of protocol section 10 that a client can run into by load.
@@ -177,6 +188,9 @@ pub enum Limit {
     WaitingPerServer,
     HeldPerServer,
     Leases,
+    Transactions,
+    /// Commits whose client does not say that it knows of them.
+    Outcomes,
 }
 
 impl std::fmt::Display for Limit {
@@ -186,6 +200,8 @@ impl std::fmt::Display for Limit {
             Limit::WaitingPerServer => "the limit of waiting requests of a server is",
             Limit::HeldPerServer => "the limit of held requests of a server is",
             Limit::Leases => "the limit of leases of a server is",
+            Limit::Transactions => "the limit of open transactions of a server is",
+            Limit::Outcomes => "the limit of commits that a client has not settled is",
         })
     }
 }
@@ -308,6 +324,10 @@ pub struct Counts {
     pub locks_moved: u64,
     pub log_entries: u64,
     pub held_back: u64,
+    pub transactions: u64,
+    pub keys: u64,
+    pub effects: u64,
+    pub unsettled: u64,
     // counters
     pub grants: u64,
     pub grants_local: u64,
@@ -324,4 +344,7 @@ pub struct Counts {
     pub duplicates: u64,
     pub violations: u64,
     pub skew_pauses: u64,
+    pub commits: u64,
+    pub aborts: u64,
+    pub transactions_killed: u64,
 }

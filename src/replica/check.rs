@@ -9,6 +9,7 @@ impl Replica {
     /// With what is broken.
     pub fn check(&self) {
         self.locks.check();
+        self.store.check_invariants();
         let (durable, applied) = (self.log.durable(), self.log.applied());
         assert!(applied.covers(durable), "durable {durable} is applied {applied}");
         assert!(self.gate.durable() <= self.position, "nothing is durable that was not persisted");

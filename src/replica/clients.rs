@@ -1,21 +1,35 @@
 //! What clients ask: acquire, release, cancel, and the calls that only look.
 
+use std::sync::Arc;
+
 use super::Replica;
 use super::call::{Acquire, Call, CallId, Limit, Refusal, Reply, Target, Wait};
 use super::effect::Effect;
 use super::tickets::Ticket;
 use crate::causal_log::Wants;
-use crate::leases::{ClientKey, LeaseIndex, Proof};
+use crate::leases::{LeaseIndex, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
-use crate::names::{LeaseId, MAX_LABEL, Position, RequestId};
+use crate::names::{ClientKey, LeaseId, MAX_LABEL, Position, RequestId};
 
 /// What a client is told to wait when a limit is reached.
-const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
-/// Acquires that may come before the clock can be read.
+pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
+/// Calls that may come before the clock can be read.
 const MAX_EARLY: usize = 10_000;
+
+/// Locks that a client wants, under a lease of its own.
+pub(super) struct NewAcquire<'a> {
+    pub lease: LeaseIndex,
+    pub wants: &'a Wants,
+    pub wait: Wait,
+    pub label: &'a Arc<str>,
+}
 
 impl Replica {
     pub(super) fn on_client(&mut self, call: CallId, request: Call) {
+        let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::GoOn(_));
+        if needs_clock && self.life.quiet_until.is_some() && self.early.len() < MAX_EARLY {
+            return self.early.push((call, request));
+        }
         match request {
             Call::OpenLease { secret, ttl, on_disconnect } => {
                 self.on_open_lease(call, secret, ttl, on_disconnect)
@@ -29,6 +43,9 @@ impl Replica {
             Call::Reclaim { lease, proof, held } => self.on_reclaim(call, lease, proof, held),
             Call::Describe { lock } => self.on_describe(call, lock),
             Call::List { prefix, cursor, limit } => self.on_list(call, &prefix, cursor, limit),
+            Call::Begin(begin) => self.on_begin(call, begin),
+            Call::GoOn(go_on) => self.on_go_on(call, go_on),
+            Call::Look(look) => self.on_look(call, look),
             Call::Status => {
                 let status = Box::new(self.status());
                 self.reply(call, Reply::Status(status));
@@ -46,10 +63,6 @@ impl Replica {
     }
 
     fn on_acquire(&mut self, call: CallId, acquire: Acquire) {
-        if self.life.quiet_until.is_some() && self.early.len() < MAX_EARLY {
-            self.early.push((call, acquire));
-            return;
-        }
         match self.admit_acquire(call, &acquire) {
             Ok(Some(lease)) => self.start_acquire(call, &acquire, lease),
             Ok(None) => {}
@@ -75,6 +88,12 @@ impl Replica {
         if acquire.label.len() > MAX_LABEL {
             return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
         }
+        self.admit_request(lease)?;
+        Ok(Some(lease))
+    }
+
+    /// Whether there is room for one more request.
+    pub(super) fn admit_request(&self, lease: LeaseIndex) -> Result<(), Refusal> {
         let (local, counts) = (&self.config.local, self.locks.counts());
         let exhausted = |limit| Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
         if self.life.quiet_until.is_some() || counts.waiting >= local.max_waiting as u64 {
@@ -86,20 +105,34 @@ impl Replica {
         if self.leases.get(lease).waiting >= local.max_waiting_per_lease {
             return exhausted(Limit::WaitingPerLease);
         }
-        Ok(Some(lease))
+        Ok(())
     }
 
     fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
-        let id = RequestId { dc: self.config.dc, n: self.number() };
-        let at = self.stamp();
-        let new =
-            NewRequest { id, at, wants: &acquire.wants, lease: acquire.lease, label: acquire.label.clone() };
-        let if_not_free = if acquire.wait == Wait::Try { IfNotFree::GiveUp } else { IfNotFree::Wait };
-        let acquired = self.locks.acquire(&new, if_not_free, self.now.mono);
         let row = self.leases.get_mut(lease);
         row.last_key = acquire.key.max(row.last_key);
-        let (request, wait_until) = match (acquired, acquire.wait) {
-            (Acquired::NotFree, _) => return self.refuse(call, Refusal::NotFree),
+        let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
+        let ticket = Ticket { call: Some(call), key: acquire.key, ..Ticket::default() };
+        match self.start_request(&new, ticket) {
+            Some(request) => {
+                if let Some(key) = acquire.key {
+                    self.leases.get_mut(lease).keys.insert(key, request);
+                }
+            }
+            None => self.refuse(call, Refusal::NotFree),
+        }
+    }
+
+    /// A request that was admitted: granted at once, or it waits; `None` if it would have to wait and does not want to.
+    pub(super) fn start_request(&mut self, new: &NewAcquire<'_>, ticket: Ticket) -> Option<RequestIndex> {
+        let id = RequestId { dc: self.config.dc, n: self.number() };
+        let at = self.stamp();
+        let lease = self.leases.get(new.lease).id;
+        let request = NewRequest { id, at, wants: new.wants, lease, label: new.label.clone() };
+        let if_not_free = if new.wait == Wait::Try { IfNotFree::GiveUp } else { IfNotFree::Wait };
+        let (request, wait_until) = match (self.locks.acquire(&request, if_not_free, self.now.mono), new.wait)
+        {
+            (Acquired::NotFree, _) => return None,
             (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(self.now.mono + wait)),
             (Acquired::Waiting(request), _) => (request, None),
             (Acquired::Granted(request), _) => {
@@ -107,15 +140,14 @@ impl Replica {
                 (request, None)
             }
         };
+        let row = self.leases.get_mut(new.lease);
         row.waiting += 1;
         row.requests.insert(request);
-        if let Some(key) = acquire.key {
-            row.keys.insert(key, request);
-        }
         if let Some(until) = wait_until {
             self.waits.insert(until, request);
         }
-        self.tickets.set(request, Ticket { call: Some(call), wait_until, key: acquire.key });
+        self.tickets.set(request, Ticket { wait_until, ..ticket });
+        Some(request)
     }
 
     /// The same acquire again: its client lost the answer, or came back on another stream.
@@ -172,7 +204,8 @@ impl Replica {
     /// An acquire that has not started yet is cancelled by its key, on its own session. Whether there was one.
     fn cancel_early(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
         let Target::Key(key) = target else { return false };
-        let is_it = |(other, acquire): &(CallId, Acquire)| {
+        let is_it = |(other, early): &(CallId, Call)| {
+            let Call::Acquire(acquire) = early else { return false };
             other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
         };
         let before = self.early.len();
@@ -204,8 +237,8 @@ impl Replica {
 
     /// Starts what came before the clock could be read.
     pub(super) fn start_early(&mut self) {
-        for (call, acquire) in std::mem::take(&mut self.early) {
-            self.on_acquire(call, acquire);
+        for (call, request) in std::mem::take(&mut self.early) {
+            self.on_client(call, request);
         }
     }
 }

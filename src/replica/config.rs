@@ -66,6 +66,11 @@ pub struct LocalConfig {
     pub max_held: usize,
     /// Most leases of this server. Default 1 000 000.
     pub max_leases: usize,
+    /// Longest that a transaction is open, from when it has its locks and its snapshot. Default 20 s, 1 s to 1 h. Bounds how
+    /// long a client that hangs keeps locks and old versions of values.
+    pub max_transaction: Duration,
+    /// Most transactions that are open or wait in this server. Default 100 000.
+    pub max_transactions: usize,
     /// How long a description waits for the holders in other datacenters. Default 1 s.
     pub describe_timeout: Duration,
     /// Most messages queued on a link before the rest waits here. Default 64.
@@ -102,6 +107,8 @@ impl Default for LocalConfig {
             max_waiting: 1_000_000,
             max_held: 4_000_000,
             max_leases: 1_000_000,
+            max_transaction: Duration::from_secs(20),
+            max_transactions: 100_000,
             describe_timeout: Duration::from_secs(1),
             link_window: 64,
             hash_seed: 0,

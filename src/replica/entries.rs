@@ -6,7 +6,7 @@ use super::Replica;
 use super::effect::{Effect, Report};
 use super::message::Message;
 use super::record::Record;
-use crate::causal_log::{Entry, EntryFault, Op, Violation};
+use crate::causal_log::{CommitFault, Entry, EntryFault, Op, Violation};
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
 use crate::names::{DcId, Position};
 
@@ -129,7 +129,23 @@ impl Replica {
             }
             _ => None,
         });
-        from_the_future.or_else(|| self.locks.validate(entry.dc, &entry.ops).err())
+        from_the_future.or_else(|| self.validate(entry).err())
+    }
+
+    /// Whether the operations of an entry, the next of its datacenter, keep the rules.
+    pub(super) fn validate(&self, entry: &Entry) -> Result<(), EntryFault> {
+        self.locks.validate(entry.dc, &entry.ops)?;
+        let commits = || entry.ops.iter().filter_map(Op::as_commit);
+        if commits().count() > 1 {
+            return Err(CommitFault::Second.into());
+        }
+        if let Some((dc, _)) = commits()
+            .flat_map(|commit| commit.seen.iter())
+            .find(|(dc, _)| !self.config.agreed.members.contains(*dc))
+        {
+            return Err(EntryFault::UnknownDependency { dc });
+        }
+        Ok(commits().try_for_each(|commit| commit.validate(&entry.deps))?)
     }
 
     fn apply(&mut self, entry: &Arc<Entry>) {
@@ -141,8 +157,9 @@ impl Replica {
     /// What an entry does to the state: from a link, or from the journal.
     pub(super) fn take_in(&mut self, entry: &Arc<Entry>, position: Position) {
         self.clock.observe(entry.at);
-        for op in &entry.ops {
+        for (index, op) in entry.ops.iter().enumerate() {
             match op {
+                Op::Commit(commit) => self.take_in_commit(entry, index, commit, position),
                 Op::Request { id, at, wants } => {
                     if id.dc == self.config.dc {
                         self.next_n = self.next_n.max(id.n + 1);

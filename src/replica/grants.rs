@@ -5,6 +5,7 @@ use super::call::{Grant, Refusal, Reply};
 use super::effect::Effect;
 use super::gate::Gated;
 use super::tickets::Ticket;
+use super::transactions::TxnId;
 use crate::lock_state::{RequestIndex, State};
 use crate::names::{FencingToken, Position, RequestId};
 
@@ -35,6 +36,9 @@ impl Replica {
         let Some(State::Held { token, ready, .. }) = self.locks.state(request) else {
             return Position::default();
         };
+        #[cfg(test)]
+        let ready =
+            if self.mutated(crate::sim::Mutation::GrantBeforeData) { Position::default() } else { ready };
         let stamp = crate::time::Timestamp::from_raw(token.0);
         ready.max(self.bounds.position_of(stamp, row.id.n))
     }
@@ -43,6 +47,12 @@ impl Replica {
     pub(super) fn answer_grant(&mut self, id: RequestId) {
         let Some(request) = self.locks.find(id) else { return };
         let Some(State::Held { token, .. }) = self.locks.state(request) else { return };
+        if let Some(key) = self.tickets.get_mut(request).txn {
+            self.tickets.get_mut(request).call = None;
+            let lease =
+                self.locks.get(request).local().expect("clients hold requests of this datacenter").lease;
+            return self.on_txn_locks(lease, key, id, token);
+        }
         if let Some(call) = self.tickets.get_mut(request).call.take() {
             let grant = Grant { request: id, token, snapshot: self.log.durable().clone() };
             self.effects.push_back(Effect::Reply { call, reply: Reply::Granted(grant) });
@@ -95,6 +105,10 @@ impl Replica {
         lease.waiting -= usize::from(waiting);
         if let Some(key) = ticket.key {
             lease.keys.remove(&key);
+        }
+        if let Some(key) = ticket.txn {
+            let lease = lease.id;
+            self.on_txn_request_over(TxnId { lease, key });
         }
         ticket
     }

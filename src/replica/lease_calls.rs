@@ -112,6 +112,8 @@ impl Replica {
         };
         #[cfg(not(test))]
         let ready = position;
+        self.end_transactions_of(lease);
+        self.transactions.outcomes.end_lease(lease, self.now.mono);
         let requests: Vec<_> = self.leases.get(index).requests.iter().copied().collect();
         for request in requests {
             if self.locks.get(request).is_held() {

@@ -164,8 +164,8 @@ impl Replica {
         };
         #[cfg(not(test))]
         let durable = (**self.log.durable()).clone();
-        let heartbeat =
-            Heartbeat { clock, durable, linked: self.log.linked(), heard: self.reach.heard(self.now.mono) };
+        let (linked, heard) = (self.log.linked(), self.reach.heard(self.now.mono));
+        let heartbeat = Heartbeat { clock, durable, linked, heard, floors: self.floors() };
         self.send(peer, Message::Heartbeat(heartbeat));
     }
 
@@ -173,8 +173,13 @@ impl Replica {
         let members = self.config.agreed.members;
         let named =
             heartbeat.durable.iter().map(|(dc, _)| dc).chain(heartbeat.heard.iter().map(|(dc, ..)| *dc));
+        let floors = heartbeat.floors.iter();
+        let named = named.chain(floors.flat_map(|f| f.floor.iter().map(|(dc, _)| dc).chain([f.dc])));
         if let Some(dc) = named.chain(heartbeat.linked.iter()).find(|dc| !members.contains(*dc)) {
             return self.close_link(peer, Violation::UnknownDc { dc });
+        }
+        for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
+            self.stability.note(floor.clone());
         }
         self.note_clock(peer, heartbeat.clock);
         self.note_vector(peer, &heartbeat.durable, heartbeat.linked);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, LockName};
+use crate::replica::Floor;
 use crate::replica::call::HolderInfo;
 use crate::time::Timestamp;
 
@@ -39,6 +40,8 @@ pub struct Heartbeat {
     /// What the sender last heard of others, directly or not: the clock of that heartbeat, and how many
     /// milliseconds ago.
     pub heard: Vec<(DcId, Timestamp, u32)>,
+    /// What further commits of each datacenter will have seen, as far as the sender knows.
+    pub floors: Vec<Floor>,
 }
 
 impl Message {

@@ -23,11 +23,14 @@ mod phase;
 mod reach;
 mod record;
 mod recover;
+mod stability;
 mod status;
 mod step;
+pub mod store_call;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod transactions;
 
 pub use crate::names::Position;
 pub use config::{AgreedConfig, CLOCK_BOUND, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
@@ -36,6 +39,8 @@ pub use event::Event;
 pub use message::{Heartbeat, Message};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
+pub use stability::Floor;
+pub use transactions::OutcomeRow;
 
 use std::collections::VecDeque;
 
@@ -45,7 +50,8 @@ use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, RequestIndex};
 use crate::names::{DcId, DcSet};
-use crate::replica::call::{Acquire, CallId, Counts, Phase};
+use crate::replica::call::{Call, CallId, Counts, Phase};
+use crate::store_state::Store;
 use crate::time::{Instant, Now};
 
 /// One datacenter.
@@ -69,12 +75,17 @@ pub struct Replica {
     waits: Deadlines<RequestIndex>,
     descriptions: describe::Descriptions,
     life: phase::Life,
-    /// Acquires that came while the clock could not be read yet.
-    early: Vec<(CallId, Acquire)>,
+    /// Calls that came while the clock could not be read yet.
+    early: Vec<(CallId, Call)>,
+    store: Store,
+    transactions: transactions::Transactions,
+    stability: stability::Stability,
     heartbeat_at: Instant,
     renew_bound_at: Instant,
     /// Entries may have become sendable.
     pump: bool,
+    /// The store has more to fold or to settle than one step does.
+    store_backlog: bool,
     counts: Counts,
     effects: VecDeque<Effect>,
 }
@@ -117,6 +128,8 @@ impl Replica {
             self.descriptions.next_deadline(),
             self.links.retry_at(),
             self.life.quiet_until,
+            self.transactions.next_deadline(),
+            self.store_backlog.then_some(self.now.mono),
         ]
         .into_iter()
         .flatten()

@@ -9,8 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal_log::{Entry, Wants};
 use crate::crdt::{Ownership, VersionVector};
+use crate::keys::Key;
 use crate::names::{DcId, DcSet, LeaseId, Position, RequestId, Secret};
+use crate::replica::OutcomeRow;
 use crate::replica::call::OnDisconnect;
+use crate::store_state::Content;
 use crate::time::Timestamp;
 
 /// One record of the journal.
@@ -56,6 +59,10 @@ pub struct Checkpoint {
     pub requests: Vec<RequestRow>,
     /// By id.
     pub leases: Vec<LeaseRecord>,
+    /// What keys have, in no order.
+    pub contents: Vec<(Key, Content)>,
+    /// How transactions of clients ended, by lease.
+    pub outcomes: Vec<OutcomeRow>,
     /// Entries that some member may lack still, in the order of application.
     pub log: Vec<Arc<Entry>>,
 }

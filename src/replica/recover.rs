@@ -11,7 +11,9 @@ use super::links::Links;
 use super::phase::Life;
 use super::reach::Reach;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
+use super::stability::Stability;
 use super::tickets::Tickets;
+use super::transactions::Transactions;
 use super::{Position, Replica};
 use crate::causal_log::{Inbox, Log, Wants};
 use crate::deadlines::Deadlines;
@@ -19,6 +21,7 @@ use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, Orphan, Published};
 use crate::names::{DcSet, LeaseId};
+use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
 
 /// Why state on disk is not that of this datacenter. Nothing was changed.
@@ -57,8 +60,11 @@ impl Replica {
         let mut locks = Locks::new(dc, members, local.hold.clone(), local.hash_seed);
         #[cfg_attr(not(test), allow(unused_mut))]
         let mut log = Log::new(dc, members);
+        #[cfg_attr(not(test), allow(unused_mut))]
+        let mut store = Store::new(dc, local.hash_seed);
         #[cfg(test)]
         {
+            store.mutation = config.mutation;
             locks.mutation = config.mutation;
             log.mutation = config.mutation;
         }
@@ -87,6 +93,10 @@ impl Replica {
                 phase: Phase::Starting,
             },
             early: Vec::new(),
+            store,
+            transactions: Transactions::default(),
+            stability: Stability::default(),
+            store_backlog: false,
             heartbeat_at: now.mono,
             renew_bound_at: now.mono,
             pump: false,
@@ -105,6 +115,7 @@ impl Replica {
         self.position = checkpoint.position;
         self.life.joined = checkpoint.joined;
         self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
+        self.store.restore(checkpoint.contents, &checkpoint.applied);
         self.log.restore(checkpoint.applied, &checkpoint.last_stamps, &checkpoint.log);
         self.locks.restore_ownership(checkpoint.ownership.reseeded(self.config.local.hash_seed));
         for row in &checkpoint.requests {
@@ -112,6 +123,9 @@ impl Replica {
         }
         for lease in checkpoint.leases {
             self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.now.mono);
+        }
+        for row in checkpoint.outcomes {
+            self.transactions.outcomes.restore(row, self.now.mono);
         }
         self.clock.observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
         Ok(())
@@ -129,8 +143,10 @@ impl Replica {
                 if entry.seq != next || !self.log.applied().covers(&entry.deps) {
                     return Err(refused(format!("entry {}:{} is not the next one", entry.dc, entry.seq)));
                 }
-                self.locks.validate(entry.dc, &entry.ops).map_err(|fault| refused(fault.to_string()))?;
+                self.validate(&entry).map_err(|fault| refused(fault.to_string()))?;
                 self.take_in(&entry, Position::default());
+                // All of it is durable, and nobody reads an older snapshot.
+                while self.store.fold(usize::MAX) {}
             }
             Record::Bound { clock, n } => self.bounds = Bounds::new(Bound { clock, n }),
             Record::LeaseOpened(lease) => {
@@ -140,7 +156,10 @@ impl Replica {
                 self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.now.mono);
             }
             Record::LeaseEnded { lease } => match self.leases.find(lease) {
-                Some(index) => self.leases.end(index),
+                Some(index) => {
+                    self.leases.end(index);
+                    self.transactions.outcomes.end_lease(lease, self.now.mono);
+                }
                 None => return Err(refused(format!("lease {lease} was never opened"))),
             },
             Record::Joined => self.life.joined = true,
@@ -153,6 +172,7 @@ impl Replica {
         let restarted = self.position > Position::default();
         self.gate = Gate::new(self.position);
         self.log.note_durable(self.position);
+        self.store.note_durable(self.position);
         let bound = self.bounds.recorded();
         #[cfg(test)]
         let bound = if self.mutated(crate::sim::Mutation::TokensReused) {
@@ -214,6 +234,8 @@ impl Replica {
             ownership: self.locks.ownership().clone(),
             requests,
             leases,
+            contents: self.store.contents(),
+            outcomes: self.transactions.outcomes.rows(),
             log: self.log.kept().cloned().collect(),
         }
     }

@@ -38,7 +38,7 @@ impl Replica {
 
     /// Gauges and counters.
     pub fn counts(&self) -> Counts {
-        let locks = self.locks.counts();
+        let (locks, store) = (self.locks.counts(), self.store.counts());
         Counts {
             leases: self.leases.len() as u64,
             held: locks.held,
@@ -50,6 +50,10 @@ impl Replica {
             locks_moved: self.locks.ownership().len() as u64,
             log_entries: self.log.len() as u64,
             held_back: self.inbox.len() as u64,
+            transactions: self.transactions.len() as u64,
+            keys: store.keys,
+            effects: store.effects,
+            unsettled: store.unsettled,
             transfers_sent: locks.transfers_sent,
             transfers_received: locks.transfers_received,
             ..self.counts

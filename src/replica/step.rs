@@ -14,6 +14,8 @@ use crate::time::{Now, Timestamp};
 
 /// Idle locks that one step looks at, at most.
 const IDLE_PER_STEP: usize = 64;
+/// Effects of commits that one step folds, and keys that it settles, at most.
+const EFFECTS_PER_STEP: usize = 1024;
 /// Operations of one entry stop at about that many bytes: far below a frame.
 const ENTRY_WEIGHT: usize = 1 << 20;
 
@@ -34,6 +36,7 @@ impl Replica {
         self.expire_leases();
         self.expire_waits();
         self.expire_descriptions();
+        self.expire_transactions();
         if self.links.retry_at().is_some_and(|at| at <= now.mono) {
             self.drain_inbox();
         }
@@ -66,6 +69,8 @@ impl Replica {
             self.pump_links();
         }
         self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
+        let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
+        self.store_backlog = self.store.settle(self.stability.stable(), EFFECTS_PER_STEP) || more_to_fold;
     }
 
     /// Appends own entries: one, unless it would be too large for a frame.
@@ -83,7 +88,8 @@ impl Replica {
         self.make_entry(chunk);
     }
 
-    fn make_entry(&mut self, ops: Vec<Op>) {
+    /// Appends one own entry. Answers where the journal has it.
+    pub(super) fn make_entry(&mut self, ops: Vec<Op>) -> Position {
         let at = self.stamp();
         let dc = self.config.dc;
         let deps = self.log.applied().clone();
@@ -91,9 +97,13 @@ impl Replica {
         self.locks.note_own_entry(seq, &ops, self.now.mono);
         let entry = Arc::new(Entry { cluster: self.config.agreed.cluster, epoch: 0, dc, seq, at, deps, ops });
         let position = self.persist(Record::Entry(entry.clone()));
+        for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
+            self.take_in_commit(&entry, index, commit, position);
+        }
         self.log.apply(entry, position, self.now.mono);
         self.counts.entries_made += 1;
         self.pump = true;
+        position
     }
 
     /// Hands a record to the journal.
@@ -119,9 +129,14 @@ impl Replica {
         }
         self.gate.note_durable(position);
         self.bounds.note_durable(position);
-        self.pump |= self.log.note_durable(position);
+        let news = self.log.note_durable(position);
+        self.store.note_durable(position);
+        self.pump |= news;
         while let Some(gated) = self.gate.next() {
             self.let_out(gated);
+        }
+        if news {
+            self.wake_snapshot_waits();
         }
     }
 

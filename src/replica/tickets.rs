@@ -1,7 +1,7 @@
 //! What a client waits for, beside the request itself: whom to answer, until when.
 
-use crate::leases::ClientKey;
 use crate::lock_state::RequestIndex;
+use crate::names::ClientKey;
 use crate::replica::call::CallId;
 use crate::time::Instant;
 
@@ -12,6 +12,8 @@ pub(super) struct Ticket {
     pub call: Option<CallId>,
     pub wait_until: Option<Instant>,
     pub key: Option<ClientKey>,
+    /// The transaction that wants the locks.
+    pub txn: Option<ClientKey>,
 }
 
 /// The tickets, by the row of their request.

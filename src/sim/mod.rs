@@ -66,4 +66,9 @@ pub enum Mutation {
     DeadDueBlocks,
     /// (l) Entries are relayed on connect only.
     RelayOnConnectOnly,
+    /// (m) A lock is granted before the data of its previous holder is applied: the snapshot of a transaction is not
+    /// the one that its grant needs.
+    GrantBeforeData,
+    /// (n) The tombstone of a removal is dropped before every datacenter has seen it.
+    TombstoneDroppedTooEarly,
 }

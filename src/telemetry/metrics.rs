@@ -108,9 +108,9 @@ impl Page<'_> {
         // Taken apart so that a new count cannot be forgotten here.
         let Counts {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
-            held_back, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
+            held_back, transactions, keys, effects, unsettled, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
-            violations, skew_pauses,
+            violations, skew_pauses, commits, aborts, transactions_killed,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -123,6 +123,10 @@ impl Page<'_> {
             ("locks_moved", "Locks with parts away from their default owners", locks_moved),
             ("log_entries", "Log entries kept because some member may lack them", log_entries),
             ("entries_held_back", "Received entries that wait for others they depend on", held_back),
+            ("transactions", "Transactions open or waiting", transactions),
+            ("keys", "Keys of the store", keys),
+            ("effects", "Changes that some open snapshot does not show", effects),
+            ("marks_unsettled", "Marks of removals that some datacenter may not have seen", unsettled),
         ] {
             self.gauge(name, help, value)?;
         }
@@ -142,6 +146,9 @@ impl Page<'_> {
             ("entries_duplicate", "Log entries received again", duplicates),
             ("violations", "Protocol violations by peers; each closed a link and wants an operator", violations),
             ("skew_pauses", "Times that an entry stamped too far ahead stopped a link", skew_pauses),
+            ("commits", "Transactions committed here", commits),
+            ("aborts", "Transactions aborted by their clients", aborts),
+            ("transactions_killed", "Transactions that were open too long or lost their locks", transactions_killed),
         ] {
             self.counter(name, help, value)?;
         }

@@ -34,7 +34,8 @@ mod state;
 
 pub use at::{At, Dot};
 pub use operation::{
-    FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, RegisterOp, ResettableCounterOp, SetOp, Type, Update,
+    FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, RegisterOp, ResettableCounterOp, SetOp, Type,
+    Update,
 };
 pub use reading::{Reading, VersionedReading};
 pub use slots::Slots;

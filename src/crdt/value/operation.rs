@@ -61,11 +61,18 @@ pub enum Op {
     /// Adds that much. Taking away needs rights, which adding gives.
     BoundedCounter(i64),
     /// Moves rights to take away from this datacenter to another one; readers see no change.
-    MoveRights { to: DcId, amount: u64 },
+    MoveRights {
+        to: DcId,
+        amount: u64,
+    },
     LwwRegister(Bytes),
     MvRegister(RegisterOp),
     /// `done`: nothing will follow; the key may be removed once every datacenter knows.
-    Versioned { version: u64, value: Bytes, done: bool },
+    Versioned {
+        version: u64,
+        value: Bytes,
+        done: bool,
+    },
     AddWinsSet(SetOp),
     RemoveWinsSet(SetOp),
     GrowOnlySet(Vec<Bytes>),
@@ -187,6 +194,25 @@ impl Update {
     /// About how many bytes this takes.
     pub fn weight(&self) -> usize {
         self.op.weight() + self.path.iter().map(|step| 3 + step.field.len()).sum::<usize>()
+    }
+
+    /// Whether what is there decides if this is allowed, beyond its type.
+    pub fn depends_on_state(&self) -> bool {
+        let leaf = self.op.value_type();
+        !self.path.is_empty()
+            || matches!(
+                leaf,
+                Type::Counter | Type::ResettableCounter | Type::BoundedCounter | Type::Versioned
+            )
+    }
+
+    /// Whether this leaves something behind that [`Slots::settle`](super::Slots::settle) can forget.
+    pub fn leaves_marks(&self) -> bool {
+        let plain = matches!(
+            self.root_type(),
+            Type::Counter | Type::BoundedCounter | Type::LwwRegister | Type::Versioned | Type::GrowOnlySet
+        );
+        !plain
     }
 
     /// Whether this may be anywhere at all, whatever the value is now.

@@ -11,7 +11,10 @@ pub enum Reading {
     Counter(i64),
     ResettableCounter(i64),
     /// Never negative. `rights`: by how much it may go down in the datacenter asked.
-    BoundedCounter { value: u64, rights: u64 },
+    BoundedCounter {
+        value: u64,
+        rights: u64,
+    },
     LwwRegister(Option<Bytes>),
     /// In order; more than one after concurrent assignments.
     MvRegister(Vec<Bytes>),
@@ -29,4 +32,23 @@ pub struct VersionedReading {
     pub version: u64,
     pub value: Bytes,
     pub done: bool,
+}
+
+impl Reading {
+    /// About how many bytes this takes.
+    pub fn weight(&self) -> usize {
+        let all = |items: &[Bytes]| items.iter().map(|item| 2 + item.len()).sum::<usize>();
+        4 + match self {
+            Reading::Counter(_) | Reading::ResettableCounter(_) | Reading::Flag(..) => 8,
+            Reading::BoundedCounter { .. } => 16,
+            Reading::LwwRegister(value) => value.as_ref().map_or(0, Bytes::len),
+            Reading::MvRegister(values) | Reading::Set(_, values) => all(values),
+            Reading::Versioned(versioned) => {
+                versioned.as_ref().map_or(0, |versioned| 9 + versioned.value.len())
+            }
+            Reading::Map(_, fields) => {
+                fields.iter().map(|(field, value)| 2 + field.len() + value.weight()).sum()
+            }
+        }
+    }
 }

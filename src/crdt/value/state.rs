@@ -7,7 +7,7 @@ use crate::crdt::value::{At, Op, OpError, Reading, Type};
 use crate::names::DcId;
 
 /// The state of a value.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) enum State {
     Counter(Counter),
     LwwRegister(LwwRegister),
@@ -32,7 +32,9 @@ impl State {
 
     pub fn check(&self, op: &Op, _me: DcId) -> Result<(), OpError> {
         match (self, op) {
-            (State::Counter(counter), Op::Counter(amount)) if !counter.can_add(*amount) => Err(OpError::Overflow),
+            (State::Counter(counter), Op::Counter(amount)) if !counter.can_add(*amount) => {
+                Err(OpError::Overflow)
+            }
             _ => Ok(()),
         }
     }

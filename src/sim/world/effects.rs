@@ -162,7 +162,7 @@ impl World {
 fn transfers(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
     let (to, parts) = match op {
         Op::Transfer { to, parts } => (Some(*to), parts.as_slice()),
-        Op::Request { .. } | Op::Withdraw { .. } => (None, [].as_slice()),
+        Op::Request { .. } | Op::Withdraw { .. } | Op::Commit(_) => (None, [].as_slice()),
     };
     to.into_iter().flat_map(move |to| parts.iter().map(move |moved| (to, moved)))
 }

@@ -49,6 +49,7 @@ fn entry(entry: &Entry) -> String {
             Op::Request { id, at, wants } => write!(text, ", request {id} at {at} {:?}", wants.locks()),
             Op::Withdraw { id } => write!(text, ", withdraw {id}"),
             Op::Transfer { to, parts } => write!(text, ", to {to} {parts:?}"),
+            Op::Commit(commit) => write!(text, ", commit from {} {:?}", commit.seen, commit.changes),
         };
     }
     text

@@ -1,0 +1,133 @@
+//! Ground. The keys of the store: a bucket (a namespace) and a name in it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Most bytes of the name of a bucket.
+pub const MAX_BUCKET: usize = 255;
+/// Most bytes of the name of a key in its bucket.
+pub const MAX_KEY: usize = 1024;
+
+/// A key: its bucket, 1 to [`MAX_BUCKET`] arbitrary bytes, and its name, 1 to [`MAX_KEY`]. Ordered by bucket length,
+/// bucket, name: the keys of a bucket stand together. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<[u8]>);
+
+/// Why some bytes are no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error("a bucket has a name of 1 to {MAX_BUCKET} bytes, this one has {0}")]
+    Bucket(usize),
+    #[error("a key has a name of 1 to {MAX_KEY} bytes, this one has {0}")]
+    Name(usize),
+}
+
+impl Key {
+    pub fn new(bucket: &[u8], name: &[u8]) -> Result<Key, KeyError> {
+        let len = u8::try_from(bucket.len()).map_err(|_| KeyError::Bucket(bucket.len()))?;
+        if len == 0 {
+            return Err(KeyError::Bucket(0));
+        }
+        if name.is_empty() || name.len() > MAX_KEY {
+            return Err(KeyError::Name(name.len()));
+        }
+        Ok(Key([&[len], bucket, name].concat().into()))
+    }
+
+    pub fn bucket(&self) -> &[u8] {
+        &self.0[1..self.split()]
+    }
+
+    pub fn name(&self) -> &[u8] {
+        &self.0[self.split()..]
+    }
+
+    /// Both at once, unambiguous: for hashing.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn split(&self) -> usize {
+        1 + usize::from(self.0[0])
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Key, KeyError> {
+        let (len, rest) = bytes.split_first().ok_or(KeyError::Bucket(0))?;
+        match rest.split_at_checked(usize::from(*len)) {
+            Some((bucket, name)) => Key::new(bucket, name),
+            None => Err(KeyError::Name(0)),
+        }
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// `bucket/name`, readable: what is not printable ASCII is escaped.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.bucket().escape_ascii(), self.name().escape_ascii())
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a bucket and a key")
+            }
+
+            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Key, E> {
+                Key::from_bytes(bytes).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_bytes(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_a_bucket_and_a_name() {
+        let key = Key::new(b"accounts", b"\x007").expect("it is a key");
+        assert_eq!((key.bucket(), key.name()), (&b"accounts"[..], &b"\x007"[..]));
+        assert_eq!(key.to_string(), "accounts/\\x007");
+        assert_eq!(Key::new(b"", b"x"), Err(KeyError::Bucket(0)));
+        assert_eq!(Key::new(&[1; 256], b"x"), Err(KeyError::Bucket(256)));
+        assert_eq!(Key::new(b"b", b""), Err(KeyError::Name(0)));
+        assert_eq!(Key::new(b"b", &[1; 1025]), Err(KeyError::Name(1025)));
+        assert!(Key::new(&[1; 255], &[1; 1024]).is_ok());
+    }
+
+    #[test]
+    fn bytes_from_outside_are_keys_or_errors() {
+        let key = Key::new(b"b", b"name").expect("it is a key");
+        let bytes = crate::wire::encode("key", &key).expect("it is small");
+        assert_eq!(crate::wire::decode::<Key>("key", &bytes).expect("it was one"), key);
+        for wrong in [&[][..], &[0], &[1, 0], &[3, 5, 1, 1], &[2, 1, b'b']] {
+            assert!(crate::wire::decode::<Key>("key", wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

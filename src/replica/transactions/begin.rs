@@ -1,0 +1,331 @@
+//! From a call to an open transaction.
+
+use super::outcomes::MAX_OUTCOMES;
+use super::snapshot_waits::{Waiter, first_missing};
+use super::{Death, Open, Txn, TxnId, Waiting};
+use crate::crdt::VersionVector;
+use crate::leases::{LeaseIndex, Proof};
+use crate::names::{ClientKey, FencingToken, LeaseId, MAX_LABEL, RequestId};
+use crate::replica::Replica;
+use crate::replica::call::{CallId, Limit, Refusal, Reply};
+use crate::replica::clients::NewAcquire;
+use crate::replica::store_call::{
+    AtLeast, Begin, GoOn, Look, MAX_SNAPSHOT_WAIT, Stepped, Then, TxnRefusal, TxnState,
+};
+use crate::replica::tickets::Ticket;
+
+/// What a begin is.
+enum Begun {
+    New(LeaseIndex),
+    /// Dealt with.
+    Again,
+}
+
+impl Replica {
+    pub(in crate::replica) fn on_begin(&mut self, call: CallId, begin: Begin) {
+        match self.admit_begin(call, &begin) {
+            Ok(Begun::New(lease)) => self.start_begin(call, begin, lease),
+            Ok(Begun::Again) => {}
+            Err(refusal) => self.refuse(call, refusal),
+        }
+    }
+
+    fn admit_begin(&mut self, call: CallId, begin: &Begin) -> Result<Begun, Refusal> {
+        let id = TxnId { lease: begin.lease, key: begin.key };
+        let lease = match self.authorise(begin.lease, begin.proof, call) {
+            Ok(lease) => lease,
+            Err(refusal) => return self.tell_ended(call, id, begin.proof, refusal).map(|()| Begun::Again),
+        };
+        self.transactions.outcomes.settle(begin.lease, begin.settled);
+        if self.begin_again(call, id, begin)? {
+            return Ok(Begun::Again);
+        }
+        let row = self.leases.get(lease);
+        if id.key <= self.transactions.outcomes.settled(begin.lease) {
+            return Err(TxnRefusal::OutcomeUnknown(id.key).into());
+        }
+        if row.last_key.is_some_and(|last| id.key <= last) {
+            return Err(TxnRefusal::Unknown(id.key).into());
+        }
+        if self.life.draining {
+            return Err(Refusal::Draining);
+        }
+        let full =
+            |limit| Refusal::ResourceExhausted { limit, retry_after: crate::replica::clients::RETRY_AFTER };
+        if self.transactions.len() >= self.config.local.max_transactions {
+            return Err(full(Limit::Transactions));
+        }
+        if self.transactions.outcomes.count(begin.lease) >= MAX_OUTCOMES {
+            return Err(full(Limit::Outcomes));
+        }
+        self.validate_at_least(&begin.at_least)?;
+        if let Some(locks) = &begin.locks {
+            if locks.label.len() > MAX_LABEL {
+                return Err(Refusal::LabelTooLong { len: locks.label.len(), max: MAX_LABEL });
+            }
+            self.admit_request(lease)?;
+        }
+        Ok(Begun::New(lease))
+    }
+
+    /// A lease that has ended: its client may still ask how its transactions did.
+    fn tell_ended(&mut self, call: CallId, id: TxnId, proof: Proof, refusal: Refusal) -> Result<(), Refusal> {
+        let (Refusal::UnknownLease(_), Proof::Secret(secret)) = (&refusal, proof) else {
+            return Err(refusal);
+        };
+        let Some(outcome) = self.transactions.outcomes.get_ended(id.lease, secret, id.key).cloned() else {
+            return Err(refusal);
+        };
+        self.tell_committed(call, &outcome);
+        Ok(())
+    }
+
+    /// The same begin once more. Whether that was it.
+    fn begin_again(&mut self, call: CallId, id: TxnId, begin: &Begin) -> Result<bool, Refusal> {
+        if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
+            self.tell_committed(call, &outcome);
+            return Ok(true);
+        }
+        match self.transactions.rows.get_mut(&id) {
+            None => Ok(false),
+            Some(Txn::Waiting(waiting)) => {
+                waiting.call = call;
+                let request = waiting.request.and_then(|request| self.locks.find(request));
+                if let Some(request) = request {
+                    let ticket = self.tickets.get_mut(request);
+                    ticket.call = ticket.call.is_some().then_some(call);
+                }
+                Ok(true)
+            }
+            Some(Txn::Open(_)) => {
+                // The first step was done: its changes are not made twice, its reads are answered.
+                let reads = begin.step.reads.clone();
+                let step = crate::replica::store_call::Step { changes: Vec::new(), reads, then: Then::GoOn };
+                self.step(call, id, step);
+                Ok(true)
+            }
+            Some(Txn::Dead(death)) => {
+                let death = *death;
+                Err(self.death(id, death))
+            }
+        }
+    }
+
+    /// Why a dead transaction is dead; it is forgotten now that its client knows.
+    pub(super) fn death(&mut self, id: TxnId, death: Death) -> Refusal {
+        self.transactions.rows.remove(&id);
+        match death {
+            Death::TooOld => TxnRefusal::TooOld(id.key, self.config.local.max_transaction).into(),
+            Death::LocksLost => TxnRefusal::LocksLost(id.key).into(),
+        }
+    }
+
+    fn validate_at_least(&self, at_least: &AtLeast) -> Result<(), TxnRefusal> {
+        let members = self.config.agreed.members;
+        if let Some((dc, _)) = at_least.snapshot.iter().find(|(dc, _)| !members.contains(*dc)) {
+            return Err(TxnRefusal::UnknownDc(dc));
+        }
+        let me = self.config.dc;
+        let (seq, made) = (at_least.snapshot.get(me), self.log.applied().get(me));
+        if seq > made { Err(TxnRefusal::FromTheFuture { seq, made }) } else { Ok(()) }
+    }
+
+    fn start_begin(&mut self, call: CallId, begin: Begin, lease: LeaseIndex) {
+        let id = TxnId { lease: begin.lease, key: begin.key };
+        let row = self.leases.get_mut(lease);
+        row.last_key = Some(id.key).max(row.last_key);
+        let mut request = None;
+        if let Some(locks) = &begin.locks {
+            let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };
+            let ticket = Ticket { call: Some(call), txn: Some(id.key), ..Ticket::default() };
+            match self.start_request(&new, ticket) {
+                Some(index) => request = Some(self.locks.get(index).id),
+                None => return self.refuse(call, Refusal::NotFree),
+            }
+        }
+        let waits_for_locks = request.is_some();
+        let waiting = Waiting { call, begin, request, token: None };
+        self.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
+        if !waits_for_locks {
+            self.await_snapshot(id);
+        }
+    }
+
+    /// The locks of a transaction are granted, and everything committed under them is durable here.
+    pub(in crate::replica) fn on_txn_locks(
+        &mut self,
+        lease: LeaseId,
+        key: ClientKey,
+        id: RequestId,
+        token: FencingToken,
+    ) {
+        let txn = TxnId { lease, key };
+        if let Some(Txn::Waiting(waiting)) = self.transactions.rows.get_mut(&txn)
+            && waiting.request == Some(id)
+            && waiting.token.is_none()
+        {
+            waiting.token = Some(token);
+            self.await_snapshot(txn);
+        }
+    }
+
+    fn await_snapshot(&mut self, id: TxnId) {
+        let Some(Txn::Waiting(waiting)) = self.transactions.rows.get(&id) else { return };
+        let at_least = &waiting.begin.at_least;
+        match first_missing(&at_least.snapshot, self.log.durable()) {
+            None => self.open(id),
+            Some(entry) => {
+                let until = self.now.mono + at_least.patience.min(MAX_SNAPSHOT_WAIT);
+                self.transactions.waits.insert(Waiter::Txn(id), entry, until);
+            }
+        }
+    }
+
+    fn open(&mut self, id: TxnId) {
+        let Some(Txn::Waiting(waiting)) = self.transactions.rows.remove(&id) else {
+            unreachable!("a transaction opens once");
+        };
+        let snapshot = self.log.durable().clone();
+        let at = self.store.open_snapshot(&snapshot);
+        let expires = self.now.mono + self.config.local.max_transaction;
+        let Waiting { call, begin, request, token } = *waiting;
+        let open = Open { at, snapshot, request, token, changes: Vec::new(), bytes: 0, expires };
+        self.transactions.deadlines.insert(expires, id);
+        self.transactions.rows.insert(id, Txn::Open(Box::new(open)));
+        self.first_step(call, id, begin.step);
+    }
+
+    pub(in crate::replica) fn on_go_on(&mut self, call: CallId, go_on: GoOn) {
+        let id = TxnId { lease: go_on.lease, key: go_on.key };
+        if let Err(refusal) = self.authorise(go_on.lease, go_on.proof, call) {
+            if let Err(refusal) = self.tell_ended(call, id, go_on.proof, refusal) {
+                self.refuse(call, refusal);
+            }
+            return;
+        }
+        if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
+            return match go_on.step.then {
+                Then::Commit => self.tell_committed(call, &outcome),
+                Then::GoOn | Then::Abort => self.refuse(call, TxnRefusal::Over(id.key).into()),
+            };
+        }
+        match self.transactions.rows.get(&id) {
+            Some(Txn::Open(_)) => self.step(call, id, go_on.step),
+            Some(Txn::Waiting(_)) if go_on.step.then == Then::Abort => {
+                self.give_up(id);
+                self.reply(call, Reply::Stepped(Box::new(aborted())));
+            }
+            Some(Txn::Waiting(_)) => self.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
+            Some(Txn::Dead(death)) => {
+                let death = *death;
+                let refusal = self.death(id, death);
+                self.refuse(call, refusal);
+            }
+            None if id.key <= self.transactions.outcomes.settled(id.lease) => {
+                self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
+            }
+            None => self.refuse(call, TxnRefusal::Unknown(id.key).into()),
+        }
+    }
+
+    /// A transaction that waits is given up by its client.
+    fn give_up(&mut self, id: TxnId) {
+        let Some(Txn::Waiting(waiting)) = self.transactions.rows.remove(&id) else { return };
+        match waiting.request.and_then(|request| self.locks.find(request)) {
+            Some(request) if self.locks.get(request).is_held() => {
+                let waits_for_snapshot = waiting.token.is_some();
+                self.end_held(request, crate::names::Position::default());
+                if waits_for_snapshot {
+                    self.refuse(waiting.call, Refusal::Cancelled);
+                }
+            }
+            Some(request) => self.end_waiting(request, Refusal::Cancelled),
+            None => self.refuse(waiting.call, Refusal::Cancelled),
+        }
+    }
+
+    pub(in crate::replica) fn on_look(&mut self, call: CallId, look: Look) {
+        let checked = self.validate_at_least(&look.at_least).and_then(|()| self.validate_reads(&look.reads));
+        if let Err(refusal) = checked {
+            return self.refuse(call, refusal.into());
+        }
+        match first_missing(&look.at_least.snapshot, self.log.durable()) {
+            None => self.look(call, &look),
+            Some(entry) if self.transactions.waits.len() < self.config.local.max_transactions => {
+                let until = self.now.mono + look.at_least.patience.min(MAX_SNAPSHOT_WAIT);
+                self.transactions.waits.insert(Waiter::Look(call, look), entry, until);
+            }
+            Some(_) => {
+                let retry_after = crate::replica::clients::RETRY_AFTER;
+                self.refuse(call, Refusal::ResourceExhausted { limit: Limit::Transactions, retry_after });
+            }
+        }
+    }
+
+    fn look(&mut self, call: CallId, look: &Look) {
+        let snapshot = self.log.durable().clone();
+        let at = self.store.open_snapshot(&snapshot);
+        let values = self.read_all(&look.reads, at, &snapshot, &[]);
+        self.store.close_snapshot(at);
+        match values {
+            Ok(values) => {
+                let stepped = Stepped { snapshot, token: None, values, state: TxnState::Aborted };
+                self.reply(call, Reply::Stepped(Box::new(stepped)));
+            }
+            Err(refusal) => self.refuse(call, refusal.into()),
+        }
+    }
+
+    /// More is durable: whoever waited for it goes on.
+    pub(in crate::replica) fn wake_snapshot_waits(&mut self) {
+        loop {
+            let durable = self.log.durable().clone();
+            let Some((waiter, until)) = self.transactions.waits.next_ready(&durable) else { return };
+            let wanted = match &waiter {
+                Waiter::Look(_, look) => Some(&look.at_least.snapshot),
+                Waiter::Txn(id) => match self.transactions.rows.get(id) {
+                    Some(Txn::Waiting(waiting)) => Some(&waiting.begin.at_least.snapshot),
+                    _ => None,
+                },
+            };
+            let missing = wanted.and_then(|wanted| first_missing(wanted, &durable));
+            match (missing, waiter) {
+                (Some(entry), waiter) => self.transactions.waits.insert(waiter, entry, until),
+                (None, Waiter::Look(call, look)) => self.look(call, &look),
+                (None, Waiter::Txn(id)) => self.await_snapshot(id),
+            }
+        }
+    }
+
+    pub(super) fn expire_snapshot_waits(&mut self) {
+        while let Some(waiter) = self.transactions.waits.next_expired(self.now.mono) {
+            match waiter {
+                Waiter::Look(call, look) => {
+                    let refusal = self.not_reached(&look.at_least.snapshot);
+                    self.refuse(call, refusal);
+                }
+                Waiter::Txn(id) => {
+                    let Some(Txn::Waiting(waiting)) = self.transactions.rows.get(&id) else { continue };
+                    let (call, refusal) = (waiting.call, self.not_reached(&waiting.begin.at_least.snapshot));
+                    let request = waiting.request.and_then(|request| self.locks.find(request));
+                    self.transactions.rows.remove(&id);
+                    if let Some(request) = request {
+                        self.end_held(request, crate::names::Position::default());
+                    }
+                    self.refuse(call, refusal);
+                }
+            }
+        }
+    }
+
+    fn not_reached(&self, wanted: &VersionVector) -> Refusal {
+        let durable = self.log.durable();
+        let lacks = wanted.iter().filter(|(dc, seq)| durable.get(*dc) < *seq).collect();
+        TxnRefusal::SnapshotNotReached { lacks }.into()
+    }
+}
+
+/// The answer to an abort.
+pub(super) fn aborted() -> Stepped {
+    Stepped { snapshot: std::sync::Arc::default(), token: None, values: Vec::new(), state: TxnState::Aborted }
+}

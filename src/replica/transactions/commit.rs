@@ -1,0 +1,103 @@
+//! The end of a transaction that changed something: one entry of the log.
+
+use std::sync::Arc;
+
+use super::outcomes::Outcome;
+use super::{Txn, TxnId};
+use crate::causal_log::{Commit, Entry, Op};
+use crate::crdt::VersionVector;
+use crate::names::{Position, Secret};
+use crate::replica::Replica;
+use crate::replica::call::{CallId, Phase, Reply};
+use crate::replica::effect::Effect;
+use crate::replica::gate::Gated;
+use crate::replica::store_call::{Stepped, TxnRefusal, TxnState};
+
+impl Replica {
+    /// Commits what was checked just now. Refused, the transaction stays open.
+    pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped) -> Result<(), TxnRefusal> {
+        let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
+            unreachable!("only open transactions commit, {id:?} is not");
+        };
+        if !open.changes.is_empty() {
+            self.can_commit()?;
+        }
+        let Some(Txn::Open(mut open)) = self.transactions.rows.remove(&id) else {
+            unreachable!("it was open just now");
+        };
+        let changes = std::mem::take(&mut open.changes);
+        let (position, vector) = if changes.is_empty() {
+            (Position::default(), open.snapshot.clone())
+        } else {
+            let seen = (*open.snapshot).clone();
+            let commit = Commit { seen, client: Some((id.lease, id.key)), changes };
+            let position = self.make_entry(vec![Op::Commit(commit)]);
+            self.counts.commits += 1;
+            let mut vector = (*open.snapshot).clone();
+            vector.raise(self.config.dc, self.log.applied().get(self.config.dc));
+            (position, Arc::new(vector))
+        };
+        self.note_outcome(id, Outcome { commit: vector.clone(), position });
+        self.close(id, *open, position);
+        let stepped = Stepped { state: TxnState::Committed(vector), ..stepped };
+        let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
+        self.after(position, Gated::Effect(effect));
+        Ok(())
+    }
+
+    fn can_commit(&self) -> Result<(), TxnRefusal> {
+        let why = match self.current_phase() {
+            Phase::Starting => "it has just started; try again in half a second",
+            Phase::ReadOnly => {
+                "it has not heard from every other datacenter since its data is new, or lacks entries of its own"
+            }
+            _ if self.life.clock_skew => {
+                "its clock is too far ahead of the others: set it right and start it again"
+            }
+            Phase::Grace { .. } | Phase::Serving => return Ok(()),
+        };
+        Err(TxnRefusal::CannotCommit(why))
+    }
+
+    fn note_outcome(&mut self, id: TxnId, outcome: Outcome) {
+        let lease = self.leases.find(id.lease).expect("a transaction ends before its lease");
+        let secret: Secret = self.leases.get(lease).secret;
+        self.transactions.outcomes.note(id.lease, secret, id.key, outcome);
+    }
+
+    /// Tells a client once more that its transaction is committed.
+    pub(super) fn tell_committed(&mut self, call: CallId, outcome: &Outcome) {
+        let commit = outcome.commit.clone();
+        let stepped = Stepped {
+            snapshot: commit.clone(),
+            token: None,
+            values: Vec::new(),
+            state: TxnState::Committed(commit),
+        };
+        let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
+        self.after(outcome.position, Gated::Effect(effect));
+    }
+
+    /// A commit is applied: own or foreign, live or from the journal.
+    pub(in crate::replica) fn take_in_commit(
+        &mut self,
+        entry: &Arc<Entry>,
+        index: usize,
+        commit: &Commit,
+        position: Position,
+    ) {
+        self.store.apply(entry, index, position);
+        // From the journal: what a client may still ask. Live own commits are noted when they are made.
+        if position == Position::default()
+            && entry.dc == self.config.dc
+            && let Some((lease, key)) = commit.client
+            && let Some(row) = self.leases.find(lease)
+        {
+            let secret = self.leases.get(row).secret;
+            let mut vector: VersionVector = commit.seen.clone();
+            vector.raise(entry.dc, entry.seq);
+            let outcome = Outcome { commit: Arc::new(vector), position };
+            self.transactions.outcomes.note(lease, secret, key, outcome);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Transactions of clients: locks first, then a snapshot, then steps, then a commit.
+//!
+//! ```text
+//!  Begin --> [ waits for locks ] --> [ waits for its snapshot ] --> open --steps--> commit: one entry of the log,
+//!              (if it wants any)      (if it asks for more than       |              locks released with it,
+//!                                      is durable here)               |              answered when it is durable
+//!                                                                     '--> abort, too old, locks lost: no trace
+//! ```
+//!
+//! The snapshot is the durable vector at the moment the transaction opens. A lock remembers the journal position of the
+//! last commit under it, and its grant is told only when that is durable: so of two transactions that conflict on a
+//! lock, one's commit is in the other's snapshot, here and, as parts travel in the same log, everywhere.
+
+mod begin;
+mod commit;
+mod outcomes;
+mod snapshot_waits;
+mod steps;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use outcomes::OutcomeRow;
+pub(super) use outcomes::Outcomes;
+use snapshot_waits::SnapshotWaits;
+
+use super::Replica;
+use super::call::{CallId, Refusal};
+use super::store_call::{Begin, TxnRefusal};
+use crate::causal_log::Change;
+use crate::crdt::VersionVector;
+use crate::deadlines::Deadlines;
+use crate::names::{ClientKey, FencingToken, LeaseId, Position, RequestId};
+use crate::time::Instant;
+
+/// A transaction of this datacenter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct TxnId {
+    pub lease: LeaseId,
+    pub key: ClientKey,
+}
+
+/// All that is remembered of transactions.
+#[derive(Default)]
+pub(super) struct Transactions {
+    rows: BTreeMap<TxnId, Txn>,
+    deadlines: Deadlines<TxnId>,
+    waits: SnapshotWaits,
+    pub(super) outcomes: Outcomes,
+}
+
+enum Txn {
+    Waiting(Box<Waiting>),
+    Open(Box<Open>),
+    /// It cannot commit any more, and its client does not know yet.
+    Dead(Death),
+}
+
+/// Not open yet.
+struct Waiting {
+    /// Whom to answer; a retry takes the place of the call before it.
+    call: CallId,
+    begin: Begin,
+    /// The request for its locks.
+    request: Option<RequestId>,
+    /// Once they are granted.
+    token: Option<FencingToken>,
+}
+
+struct Open {
+    at: Position,
+    snapshot: Arc<VersionVector>,
+    request: Option<RequestId>,
+    token: Option<FencingToken>,
+    changes: Vec<Change>,
+    bytes: usize,
+    expires: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Death {
+    TooOld,
+    LocksLost,
+}
+
+impl Transactions {
+    pub fn next_deadline(&self) -> Option<Instant> {
+        [self.deadlines.next(), self.waits.next_deadline(), self.outcomes.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Open or waiting.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Those of a lease.
+    fn of_lease(&self, lease: LeaseId) -> Vec<TxnId> {
+        let (first, last) = (TxnId { lease, key: 0 }, TxnId { lease, key: ClientKey::MAX });
+        self.rows.range(first..=last).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Replica {
+    /// Ends what was open for too long, and waits that are over.
+    pub(super) fn expire_transactions(&mut self) {
+        while let Some(id) = self.transactions.deadlines.pop_expired(self.now.mono) {
+            if let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) {
+                // It was taken off the list just now.
+                open.expires = Instant::FAR_FUTURE;
+                self.kill(id, Death::TooOld);
+            }
+        }
+        self.expire_snapshot_waits();
+        self.transactions.outcomes.expire(self.now.mono);
+    }
+
+    /// An open transaction can go no further; its client learns it from its next call.
+    fn kill(&mut self, id: TxnId, death: Death) {
+        let Some(Txn::Open(open)) = self.transactions.rows.insert(id, Txn::Dead(death)) else {
+            unreachable!("only open transactions are killed, {id:?} is not");
+        };
+        self.counts.transactions_killed += 1;
+        self.close(id, *open, Position::default());
+    }
+
+    /// Lets go what an open transaction had. `position`: of its commit, if it has one.
+    fn close(&mut self, id: TxnId, open: Open, position: Position) {
+        self.transactions.deadlines.remove(open.expires, id);
+        self.store.close_snapshot(open.at);
+        if let Some(request) = open.request.and_then(|request| self.locks.find(request)) {
+            self.end_held(request, position);
+        }
+    }
+
+    /// The request of a transaction is over, and not because the transaction ended.
+    pub(super) fn on_txn_request_over(&mut self, id: TxnId) {
+        match self.transactions.rows.get(&id) {
+            // Its call is answered by whoever ended the request, unless it had been granted.
+            Some(Txn::Waiting(waiting)) => {
+                let (call, granted) = (waiting.call, waiting.token.is_some());
+                self.transactions.rows.remove(&id);
+                if granted {
+                    self.refuse(call, TxnRefusal::LocksLost(id.key).into());
+                }
+            }
+            Some(Txn::Open(open)) => {
+                let (expires, at) = (open.expires, open.at);
+                self.transactions.deadlines.remove(expires, id);
+                self.store.close_snapshot(at);
+                self.transactions.rows.insert(id, Txn::Dead(Death::LocksLost));
+                self.counts.transactions_killed += 1;
+            }
+            Some(Txn::Dead(_)) | None => {}
+        }
+    }
+
+    /// A lease ends: its transactions end with it, before its requests do.
+    pub(super) fn end_transactions_of(&mut self, lease: LeaseId) {
+        for id in self.transactions.of_lease(lease) {
+            match self.transactions.rows.remove(&id) {
+                Some(Txn::Open(open)) => {
+                    self.transactions.deadlines.remove(open.expires, id);
+                    self.store.close_snapshot(open.at);
+                }
+                Some(Txn::Waiting(waiting)) => {
+                    // One that waits for locks is answered when its request ends.
+                    let answered = waiting.request.is_some() && waiting.token.is_none();
+                    if !answered {
+                        self.refuse(waiting.call, Refusal::LeaseEnded);
+                    }
+                }
+                Some(Txn::Dead(_)) | None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! How transactions ended, for clients that lost the answer.
+//!
+//! A commit's entry names its lease and client key, so what is remembered here is in the journal by itself. It is kept
+//! while the lease lives and for [`KEPT`] after it, or until the client says that it knows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::crdt::VersionVector;
+use crate::deadlines::Deadlines;
+use crate::names::{ClientKey, LeaseId, Position, Secret};
+use crate::time::Instant;
+
+/// How long outcomes are remembered after their lease has ended.
+const KEPT: Duration = Duration::from_secs(600);
+/// Most outcomes of one lease whose client does not say what it knows.
+pub(super) const MAX_OUTCOMES: usize = 10_000;
+
+/// A commit, as a checkpoint keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutcomeRow {
+    pub lease: LeaseId,
+    pub secret: Secret,
+    /// The lease has ended.
+    pub ended: bool,
+    pub commits: Vec<(ClientKey, VersionVector)>,
+}
+
+/// A commit, as its client may be told again.
+#[derive(Clone, Debug)]
+pub(in crate::replica) struct Outcome {
+    pub commit: Arc<VersionVector>,
+    /// Told when the journal is durable up to here.
+    pub position: Position,
+}
+
+#[derive(Debug)]
+struct OfLease {
+    secret: Secret,
+    /// When they are forgotten, once the lease has ended.
+    until: Option<Instant>,
+    commits: BTreeMap<ClientKey, Outcome>,
+    /// The client knows how everything up to here ended.
+    settled: ClientKey,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(in crate::replica) struct Outcomes {
+    leases: BTreeMap<LeaseId, OfLease>,
+    forgets: Deadlines<LeaseId>,
+}
+
+impl Outcomes {
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.forgets.next()
+    }
+
+    pub fn note(&mut self, lease: LeaseId, secret: Secret, key: ClientKey, outcome: Outcome) {
+        let row = self.leases.entry(lease).or_insert_with(|| OfLease {
+            secret,
+            until: None,
+            commits: BTreeMap::new(),
+            settled: 0,
+        });
+        row.commits.insert(key, outcome);
+    }
+
+    pub fn get(&self, lease: LeaseId, key: ClientKey) -> Option<&Outcome> {
+        self.leases.get(&lease)?.commits.get(&key)
+    }
+
+    /// Of a lease that has ended, for whoever has its secret.
+    pub fn get_ended(&self, lease: LeaseId, secret: Secret, key: ClientKey) -> Option<&Outcome> {
+        let row = self.leases.get(&lease).filter(|row| row.secret.matches(&secret))?;
+        row.commits.get(&key)
+    }
+
+    /// Up to which key the client has said that it knows.
+    pub fn settled(&self, lease: LeaseId) -> ClientKey {
+        self.leases.get(&lease).map_or(0, |row| row.settled)
+    }
+
+    /// The client knows how everything up to `key` ended.
+    pub fn settle(&mut self, lease: LeaseId, key: ClientKey) {
+        if let Some(row) = self.leases.get_mut(&lease)
+            && key > row.settled
+        {
+            row.settled = key;
+            row.commits = row.commits.split_off(&key.saturating_add(1));
+        }
+    }
+
+    pub fn count(&self, lease: LeaseId) -> usize {
+        self.leases.get(&lease).map_or(0, |row| row.commits.len())
+    }
+
+    pub fn end_lease(&mut self, lease: LeaseId, now: Instant) {
+        let Some(row) = self.leases.get_mut(&lease) else { return };
+        if row.commits.is_empty() {
+            self.leases.remove(&lease);
+        } else if row.until.is_none() {
+            row.until = Some(now + KEPT);
+            self.forgets.insert(now + KEPT, lease);
+        }
+    }
+
+    pub fn expire(&mut self, now: Instant) {
+        while let Some(lease) = self.forgets.pop_expired(now) {
+            self.leases.remove(&lease);
+        }
+    }
+
+    pub fn rows(&self) -> Vec<OutcomeRow> {
+        let row = |(lease, row): (&LeaseId, &OfLease)| OutcomeRow {
+            lease: *lease,
+            secret: row.secret,
+            ended: row.until.is_some(),
+            commits: row.commits.iter().map(|(key, outcome)| (*key, (*outcome.commit).clone())).collect(),
+        };
+        self.leases.iter().map(row).collect()
+    }
+
+    pub fn restore(&mut self, row: OutcomeRow, now: Instant) {
+        for (key, commit) in row.commits {
+            let outcome = Outcome { commit: Arc::new(commit), position: Position::default() };
+            self.note(row.lease, row.secret, key, outcome);
+        }
+        if row.ended {
+            self.end_lease(row.lease, now);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What an open transaction does: changes, then reads, then goes on or ends.
+
+use std::collections::BTreeMap;
+
+use super::{Open, Txn, TxnId};
+use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
+use crate::crdt::VersionVector;
+use crate::crdt::value::Reading;
+use crate::keys::Key;
+use crate::names::Position;
+use crate::replica::Replica;
+use crate::replica::call::{CallId, Reply};
+use crate::replica::store_call::{MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState};
+
+/// Most bytes of what one step reads, about: far below what an answer may have.
+const MAX_READ_BYTES: usize = 4 << 20;
+/// Up to so many changes are checked with every step; more are checked when they are committed.
+const CHECKED_EARLY: usize = 256;
+
+impl Replica {
+    /// The step of a begin: if it is refused, there is no transaction.
+    pub(super) fn first_step(&mut self, call: CallId, id: TxnId, step: Step) {
+        if let Err(refusal) = self.try_step(call, id, step) {
+            self.abort(id);
+            self.refuse(call, refusal.into());
+        }
+    }
+
+    /// A step of an open transaction: if it is refused, the transaction is as before.
+    pub(super) fn step(&mut self, call: CallId, id: TxnId, step: Step) {
+        if let Err(refusal) = self.try_step(call, id, step) {
+            self.refuse(call, refusal.into());
+        }
+    }
+
+    fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), TxnRefusal> {
+        self.validate_reads(&step.reads)?;
+        let added = validate_changes(&step.changes)?;
+        let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
+            unreachable!("only open transactions make steps, {id:?} is not");
+        };
+        let before = open.changes.len();
+        let (changes, bytes) = (before + step.changes.len(), open.bytes + added);
+        if changes > MAX_CHANGES || bytes > MAX_COMMIT_BYTES {
+            let (max_changes, max_bytes) = (MAX_CHANGES, MAX_COMMIT_BYTES);
+            return Err(TxnRefusal::TooLarge { changes, bytes, max_changes, max_bytes });
+        }
+        // Taken out while the store works on it.
+        let mut all = std::mem::take(&mut open.changes);
+        let (at, snapshot, token) = (open.at, open.snapshot.clone(), open.token);
+        all.extend(step.changes);
+        let done = self.check_and_read(&all, &step.reads, at, &snapshot, step.then);
+        let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
+            unreachable!("nothing happened to {id:?} meanwhile");
+        };
+        match &done {
+            Ok(_) => open.bytes = bytes,
+            Err(_) => all.truncate(before),
+        }
+        open.changes = all;
+        let stepped = Stepped { snapshot, token, values: done?, state: TxnState::Open };
+        match step.then {
+            Then::GoOn => self.reply(call, Reply::Stepped(Box::new(stepped))),
+            Then::Commit => self.commit(call, id, stepped)?,
+            Then::Abort => {
+                self.abort(id);
+                let stepped = Stepped { state: TxnState::Aborted, ..stepped };
+                self.reply(call, Reply::Stepped(Box::new(stepped)));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_and_read(
+        &mut self,
+        changes: &[Change],
+        reads: &[Key],
+        at: Position,
+        snapshot: &VersionVector,
+        then: Then,
+    ) -> Result<Vec<Option<Reading>>, TxnRefusal> {
+        if then == Then::Commit || changes.len() <= CHECKED_EARLY {
+            self.store.check(changes, snapshot)?;
+        }
+        self.read_all(reads, at, snapshot, changes)
+    }
+
+    pub(super) fn validate_reads(&self, reads: &[Key]) -> Result<(), TxnRefusal> {
+        if reads.len() > MAX_READS { Err(TxnRefusal::TooManyReads(reads.len())) } else { Ok(()) }
+    }
+
+    pub(super) fn read_all(
+        &mut self,
+        reads: &[Key],
+        at: Position,
+        snapshot: &VersionVector,
+        own: &[Change],
+    ) -> Result<Vec<Option<Reading>>, TxnRefusal> {
+        let mut by_key: BTreeMap<&Key, Vec<&Action>> = BTreeMap::new();
+        if !reads.is_empty() {
+            own.iter().for_each(|change| by_key.entry(&change.key).or_default().push(&change.action));
+        }
+        let mut bytes = 0;
+        let mut values = Vec::with_capacity(reads.len());
+        for key in reads {
+            let own = by_key.get(key).into_iter().flatten().copied();
+            let value = self.store.read(key, at, snapshot, own);
+            bytes += value.as_ref().map_or(1, Reading::weight);
+            if bytes > MAX_READ_BYTES {
+                return Err(TxnRefusal::ReadsTooLarge(MAX_READ_BYTES));
+            }
+            values.push(value);
+        }
+        Ok(values)
+    }
+
+    /// Ends an open transaction without a trace.
+    pub(super) fn abort(&mut self, id: TxnId) {
+        if let Some(Txn::Open(open)) = self.transactions.rows.remove(&id) {
+            let open: Open = *open;
+            self.counts.aborts += 1;
+            self.close(id, open, Position::default());
+        }
+    }
+}
+
+/// How many bytes the changes have together, if each is small enough.
+fn validate_changes(changes: &[Change]) -> Result<usize, TxnRefusal> {
+    let mut sum = 0;
+    for (index, change) in changes.iter().enumerate() {
+        let bytes = change.weight();
+        if bytes > MAX_CHANGE_BYTES {
+            return Err(TxnRefusal::ChangeTooLarge { index, bytes });
+        }
+        sum += bytes;
+    }
+    Ok(sum)
+}

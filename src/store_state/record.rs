@@ -1,0 +1,157 @@
+//! One key: its content at the floor, and the effects after it.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::causal_log::{Action, Commit, Entry, Op};
+use crate::crdt::value::{At, Dot, Type};
+use crate::keys::Key;
+use crate::names::Position;
+use crate::store_state::content::Content;
+
+/// More effects than this between the floor and a reader are applied once, to a copy that is kept.
+const REPLAYED: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub key: Key,
+    /// At the floor, or at the last change before it.
+    pub content: Content,
+    /// After `content`, in the order of application.
+    effects: VecDeque<Effect>,
+    /// The content further on, so that readers need not apply many effects again and again.
+    ahead: Option<Box<(Position, Content)>>,
+    /// How often it stands in the store's list of what to settle.
+    pub unsettled: u32,
+}
+
+/// A change that is applied, as part of its entry.
+#[derive(Clone, Debug)]
+pub(super) struct Effect {
+    pub position: Position,
+    entry: Arc<Entry>,
+    /// Which operation of the entry is the commit, and which change of it this is.
+    op: u32,
+    index: u32,
+}
+
+impl Effect {
+    pub fn new(position: Position, entry: &Arc<Entry>, op: usize, index: usize) -> Effect {
+        Effect { position, entry: entry.clone(), op: op as u32, index: index as u32 }
+    }
+
+    fn commit(&self) -> &Commit {
+        match &self.entry.ops[self.op as usize] {
+            Op::Commit(commit) => commit,
+            other => unreachable!("the effect of {other:?} is that of a commit"),
+        }
+    }
+
+    pub fn action(&self) -> &Action {
+        &self.commit().changes[self.index as usize].action
+    }
+
+    pub fn at(&self) -> At<'_> {
+        At {
+            dot: Dot { dc: self.entry.dc, seq: self.entry.seq },
+            index: self.index,
+            stamp: self.entry.at,
+            seen: &self.commit().seen,
+        }
+    }
+
+    fn apply_to(&self, content: &mut Content) {
+        content.apply(self.action(), &self.at());
+    }
+}
+
+impl Record {
+    pub fn new(key: Key, content: Content) -> Record {
+        Record { key, content, effects: VecDeque::new(), ahead: None, unsettled: 0 }
+    }
+
+    pub fn push(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    /// The content that a snapshot shows, which is not before the floor.
+    pub fn read(&mut self, at: Position) -> Cow<'_, Content> {
+        let end = self.effects.partition_point(|effect| effect.position <= at);
+        if end == 0 {
+            return Cow::Borrowed(&self.content);
+        }
+        let usable = self.ahead.as_ref().is_some_and(|ahead| ahead.0 <= at);
+        let start = match &self.ahead {
+            Some(ahead) if usable => self.effects.partition_point(|effect| effect.position <= ahead.0),
+            _ => 0,
+        };
+        if end - start > REPLAYED {
+            let ahead = self.ahead.take().filter(|_| usable);
+            let mut ahead = ahead.unwrap_or_else(|| Box::new((Position::default(), self.content.clone())));
+            self.effects.range(start..end).for_each(|effect| effect.apply_to(&mut ahead.1));
+            ahead.0 = self.effects[end - 1].position;
+            return Cow::Borrowed(&self.ahead.insert(ahead).1);
+        }
+        let near = self.ahead.as_ref().filter(|_| usable).map_or(&self.content, |ahead| &ahead.1);
+        if start == end {
+            return Cow::Borrowed(near);
+        }
+        let mut content = near.clone();
+        self.effects.range(start..end).for_each(|effect| effect.apply_to(&mut content));
+        Cow::Owned(content)
+    }
+
+    /// The content with all effects.
+    pub fn newest(&self) -> Content {
+        let mut content = self.content.clone();
+        self.effects.iter().for_each(|effect| effect.apply_to(&mut content));
+        content
+    }
+
+    /// The type that the newest content shows, found without building it where that is possible.
+    pub fn newest_type(&self) -> Option<Type> {
+        let newest = self.effects.back().map(Effect::action);
+        match newest {
+            Some(Action::Update(update)) => Some(update.root_type()),
+            Some(Action::Remove) => None,
+            None => self.content.slots.value_type(),
+        }
+    }
+
+    pub fn effects_len(&self) -> usize {
+        self.effects.len()
+    }
+
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    /// Folds the next effect in; `around` sees the content before and after it. Whether there was one.
+    pub fn fold_next(&mut self, floor: Position, mut around: impl FnMut(&Content, &Effect, Side)) -> bool {
+        if self.effects.front().is_none_or(|effect| effect.position > floor) {
+            return false;
+        }
+        let effect = self.effects.pop_front().expect("there is a first one");
+        around(&self.content, &effect, Side::Before);
+        effect.apply_to(&mut self.content);
+        around(&self.content, &effect, Side::After);
+        if self.effects.is_empty() || self.ahead.as_ref().is_some_and(|ahead| ahead.0 < effect.position) {
+            self.ahead = None;
+        }
+        true
+    }
+
+    /// Whether it can be forgotten.
+    pub fn is_over(&self) -> bool {
+        self.effects.is_empty() && self.unsettled == 0 && self.content.is_empty()
+    }
+}
+
+/// Of an effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    Before,
+    After,
+}

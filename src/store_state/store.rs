@@ -1,0 +1,360 @@
+//! All keys of a datacenter.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use slab::Slab;
+
+use crate::causal_log::{Action, Change, Entry, Op};
+use crate::crdt::VersionVector;
+use crate::crdt::value::{At, Dot, OpError};
+use crate::keys::Key;
+use crate::names::{DcId, Position};
+use crate::store_state::content::Content;
+use crate::store_state::digest::{self, Digest, Digests};
+use crate::store_state::record::{Effect, Record, Side};
+use crate::store_state::snapshots::Snapshots;
+use crate::time::Timestamp;
+
+/// The row of a key. Reused after its record is over.
+type Row = u32;
+
+/// See the module.
+pub(crate) struct Store {
+    me: DcId,
+    by_key: HashMap<Key, Row, foldhash::fast::FixedState>,
+    records: Slab<Record>,
+    snapshots: Snapshots,
+    durable: Position,
+    /// One for each effect, in the order of application.
+    unfolded: VecDeque<(Position, Row)>,
+    /// Folded changes that left marks, in the order of application.
+    unsettled: VecDeque<(Dot, Row)>,
+    /// Read from a checkpoint and not settled since: what the checkpoint had applied, and the next row to look at.
+    restored: Option<(VersionVector, Row)>,
+    digests: Digests,
+    #[cfg(test)]
+    pub mutation: Option<crate::sim::Mutation>,
+}
+
+/// A change that cannot be made here and now. Nothing was changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{key}: {error}")]
+pub struct ChangeError {
+    pub key: Key,
+    pub error: OpError,
+}
+
+/// How much there is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct StoreCounts {
+    pub keys: u64,
+    /// Effects that some open snapshot does not show yet.
+    pub effects: u64,
+    pub snapshots: u64,
+    /// Marks of removals that some datacenter may not have seen.
+    pub unsettled: u64,
+}
+
+/// What an uncommitted change is applied with, on a copy for its own transaction.
+const UNCOMMITTED: u64 = u64::MAX >> 20;
+
+impl Store {
+    pub fn new(me: DcId, hash_seed: u64) -> Store {
+        Store {
+            me,
+            by_key: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
+            records: Slab::new(),
+            snapshots: Snapshots::default(),
+            durable: Position::default(),
+            unfolded: VecDeque::new(),
+            unsettled: VecDeque::new(),
+            restored: None,
+            digests: Digests::default(),
+            #[cfg(test)]
+            mutation: None,
+        }
+    }
+
+    pub fn counts(&self) -> StoreCounts {
+        StoreCounts {
+            keys: self.records.len() as u64,
+            effects: self.unfolded.len() as u64,
+            snapshots: self.snapshots.len() as u64,
+            unsettled: self.unsettled.len() as u64,
+        }
+    }
+
+    /// Applies the commit that is operation `op` of an entry recorded at `position`.
+    pub fn apply(&mut self, entry: &Arc<Entry>, op: usize, position: Position) {
+        let Op::Commit(commit) = &entry.ops[op] else { unreachable!("only commits change the store") };
+        for (index, change) in commit.changes.iter().enumerate() {
+            let row = self.row(&change.key);
+            self.records[row as usize].push(Effect::new(position, entry, op, index));
+            self.unfolded.push_back((position, row));
+        }
+    }
+
+    fn row(&mut self, key: &Key) -> Row {
+        match self.by_key.get(key) {
+            Some(row) => *row,
+            None => self.insert(key.clone(), Content::default()),
+        }
+    }
+
+    fn insert(&mut self, key: Key, content: Content) -> Row {
+        let row = self.records.insert(Record::new(key.clone(), content)) as Row;
+        self.by_key.insert(key, row);
+        row
+    }
+
+    /// The journal is durable up to here: what new snapshots show.
+    pub fn note_durable(&mut self, position: Position) {
+        self.durable = position;
+    }
+
+    /// Opens the snapshot of everything that is durable, `vector`; to be closed once.
+    pub fn open_snapshot(&mut self, vector: &Arc<VersionVector>) -> Position {
+        self.snapshots.open(self.durable, vector);
+        self.durable
+    }
+
+    pub fn close_snapshot(&mut self, at: Position) {
+        self.snapshots.close(at);
+    }
+
+    /// What the oldest open snapshot shows.
+    pub fn oldest_vector(&self) -> Option<&Arc<VersionVector>> {
+        self.snapshots.oldest().map(|(_, vector)| vector)
+    }
+
+    fn floor(&self) -> Position {
+        self.snapshots.oldest().map_or(self.durable, |(oldest, _)| oldest.min(self.durable))
+    }
+
+    /// What an open snapshot shows at a key, with changes of the reader's own transaction on top.
+    pub fn read<'a>(
+        &mut self,
+        key: &Key,
+        at: Position,
+        seen: &VersionVector,
+        own: impl Iterator<Item = &'a Action>,
+    ) -> Option<crate::crdt::value::Reading> {
+        let me = self.me;
+        let mut content = match self.by_key.get(key) {
+            Some(row) => self.records[*row as usize].read(at),
+            None => Cow::Owned(Content::default()),
+        };
+        for (index, action) in own.enumerate() {
+            content.to_mut().apply(action, &uncommitted(me, index, seen));
+        }
+        content.slots().read(me)
+    }
+
+    /// Whether a client of this datacenter may make these changes now, one after the other.
+    pub fn check(&mut self, changes: &[Change], seen: &VersionVector) -> Result<(), ChangeError> {
+        let mut repeated: BTreeMap<&Key, Option<Content>> = BTreeMap::new();
+        if changes.len() > 1 {
+            let mut keys: Vec<&Key> = changes.iter().map(|change| &change.key).collect();
+            keys.sort_unstable();
+            repeated.extend(keys.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| (pair[0], None)));
+        }
+        for (index, Change { key, action }) in changes.iter().enumerate() {
+            let Some(content) = repeated.get_mut(key) else {
+                self.check_one(key, action)?;
+                continue;
+            };
+            let content = content.get_or_insert_with(|| self.newest(key));
+            if let Action::Update(update) = action {
+                let checked = content.slots.check(update, self.me);
+                checked.map_err(|error| ChangeError { key: key.clone(), error })?;
+            }
+            content.apply(action, &uncommitted(self.me, index, seen));
+        }
+        Ok(())
+    }
+
+    fn check_one(&mut self, key: &Key, action: &Action) -> Result<(), ChangeError> {
+        let Action::Update(update) = action else { return Ok(()) };
+        let me = self.me;
+        let checked = match self.by_key.get(key) {
+            None => Content::default().slots.check(update, me),
+            Some(row) => {
+                let record = &mut self.records[*row as usize];
+                if record.has_effects() && !update.depends_on_state() {
+                    let wanted = update.root_type();
+                    match record.newest_type() {
+                        Some(is) if is != wanted => Err(OpError::WrongType { is, wanted }),
+                        _ => update.validate(),
+                    }
+                } else {
+                    record.read(Position(u64::MAX)).slots.check(update, me)
+                }
+            }
+        };
+        checked.map_err(|error| ChangeError { key: key.clone(), error })
+    }
+
+    /// The content with everything applied so far.
+    fn newest(&mut self, key: &Key) -> Content {
+        match self.by_key.get(key) {
+            Some(row) => self.records[*row as usize].read(Position(u64::MAX)).into_owned(),
+            None => Content::default(),
+        }
+    }
+
+    /// Folds effects that every open snapshot shows into their contents, at most so many. Whether there are more.
+    pub fn fold(&mut self, most: usize) -> bool {
+        let floor = self.floor();
+        for _ in 0..most {
+            match self.unfolded.front() {
+                Some((position, row)) if *position <= floor => {
+                    let row = *row;
+                    self.unfolded.pop_front();
+                    self.fold_one(row, floor);
+                }
+                _ => return false,
+            }
+        }
+        self.unfolded.front().is_some_and(|(position, _)| *position <= floor)
+    }
+
+    fn fold_one(&mut self, row: Row, floor: Position) {
+        let record = &mut self.records[row as usize];
+        let (key, digests, mut marked) = (record.key.clone(), &mut self.digests, None);
+        let folded = record.fold_next(floor, |content, effect, side| {
+            let sum = match effect.action() {
+                Action::Update(update) => digest::near(&key, content, update),
+                Action::Remove => digest::of(&key, content),
+            };
+            match side {
+                Side::Before => digests.subtract(&key, sum),
+                Side::After => digests.add(&key, sum),
+            }
+            if leaves_marks(effect.action()) {
+                marked = Some(effect.at().dot);
+            }
+        });
+        assert!(folded, "every unfolded effect of {key} is there once");
+        if let Some(dot) = marked {
+            record.unsettled += 1;
+            self.unsettled.push_back((dot, row));
+            #[cfg(test)]
+            if self.mutation == Some(crate::sim::Mutation::TombstoneDroppedTooEarly) {
+                record.content.settle(&[(dot.dc, dot.seq)].into_iter().collect());
+            }
+        }
+        self.forget_if_over(row);
+    }
+
+    fn forget_if_over(&mut self, row: Row) {
+        if self.records[row as usize].is_over() {
+            let record = self.records.remove(row as usize);
+            self.by_key.remove(&record.key);
+            if self.records.is_empty() {
+                self.digests.forget_empty();
+            }
+        }
+    }
+
+    /// Every commit that is applied here from now on has seen `stable`: forgets what only others could need, of at
+    /// most so many keys. Whether there are more.
+    pub fn settle(&mut self, stable: &VersionVector, most: usize) -> bool {
+        for _ in 0..most.min(self.unsettled.len()) {
+            match self.unsettled.front() {
+                Some((dot, row)) if dot.seq <= stable.get(dot.dc) => {
+                    let (dot, row) = (*dot, *row);
+                    self.unsettled.pop_front();
+                    self.settle_one(dot, row, stable);
+                }
+                _ => break,
+            }
+        }
+        self.settle_restored(stable, most);
+        self.unsettled.front().is_some_and(|(dot, _)| dot.seq <= stable.get(dot.dc))
+            && self.unfolded.is_empty()
+    }
+
+    fn settle_one(&mut self, dot: Dot, row: Row, stable: &VersionVector) {
+        let record = &mut self.records[row as usize];
+        if record.has_effects() {
+            // They were applied before it was stable, and may have seen less.
+            return self.unsettled.push_back((dot, row));
+        }
+        record.unsettled -= 1;
+        record.content.settle(stable);
+        self.forget_if_over(row);
+    }
+
+    fn settle_restored(&mut self, stable: &VersionVector, most: usize) {
+        let Some((applied, next)) = self.restored.take() else { return };
+        if !stable.covers(&applied) {
+            self.restored = Some((applied, next));
+            return;
+        }
+        let end = (next as usize + most).min(self.records.capacity());
+        for row in next as usize..end {
+            if self.records.get(row).is_some_and(|record| !record.has_effects()) {
+                self.records[row].content.settle(stable);
+                self.forget_if_over(row as Row);
+            }
+        }
+        if end < self.records.capacity() {
+            self.restored = Some((applied, end as Row));
+        }
+    }
+
+    /// What buckets show at the floor; with no snapshot open and all folded, that is all that is durable.
+    pub fn digest(&self) -> Option<Digest> {
+        let is_current = self.unfolded.front().is_none_or(|(position, _)| *position > self.durable);
+        is_current.then(|| self.digests.all())
+    }
+
+    /// What keys have, with everything applied so far: for a checkpoint.
+    pub fn contents(&self) -> Vec<(Key, Content)> {
+        let newest = self.records.iter().map(|(_, record)| (record.key.clone(), record.newest()));
+        newest.filter(|(_, content)| !content.is_empty()).collect()
+    }
+
+    /// Takes in what a checkpoint kept, before anything is applied.
+    pub fn restore(&mut self, contents: Vec<(Key, Content)>, applied: &VersionVector) {
+        for (key, content) in contents {
+            self.digests.add(&key, digest::of(&key, &content));
+            self.insert(key, content);
+        }
+        self.restored = Some((applied.clone(), 0));
+    }
+
+    /// Asserts the invariants. Walks everything: for tests and the simulator.
+    ///
+    /// # Panics
+    /// With what is broken.
+    pub fn check_invariants(&self) {
+        let effects: usize = self.records.iter().map(|(_, record)| record.effects_len()).sum();
+        assert_eq!(effects, self.unfolded.len(), "every effect waits to be folded once");
+        let unsettled: usize = self.records.iter().map(|(_, record)| record.unsettled as usize).sum();
+        assert_eq!(unsettled, self.unsettled.len(), "every mark waits to be settled once");
+        assert_eq!(self.by_key.len(), self.records.len(), "every key has one record");
+        let mut digests = Digests::default();
+        self.records.iter().for_each(|(_, record)| {
+            digests.add(&record.key, digest::of(&record.key, &record.content));
+        });
+        assert_eq!(digests.all(), self.digests.all(), "digests are those of what is folded");
+    }
+}
+
+/// Whether a change leaves something that can be forgotten once every datacenter has seen it.
+fn leaves_marks(action: &Action) -> bool {
+    match action {
+        Action::Update(update) => update.leaves_marks(),
+        Action::Remove => true,
+    }
+}
+
+/// Where an operation of a transaction stands that is not committed: after everything it has seen.
+fn uncommitted(me: DcId, index: usize, seen: &VersionVector) -> At<'_> {
+    let dot = Dot { dc: me, seq: UNCOMMITTED };
+    At { dot, index: index as u32, stamp: Timestamp::MAX, seen }
+}
