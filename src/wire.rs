@@ -85,12 +85,16 @@ mod tests {
     use super::{decode, decode_checkpoint, encode, encode_checkpoint};
     use crate::causal_log::{Entry, LockParts, Op, Wants};
     use crate::crdt::{Ownership, PartMove, VersionVector};
+    use crate::keys::Key;
     use crate::leases::OnDisconnect;
     use crate::names::{
         ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, Position, RequestId, Secret,
     };
     use crate::replica::call::HolderInfo;
-    use crate::replica::{Checkpoint, Heartbeat, LeaseRecord, Message, Record, RequestRow};
+    use crate::replica::{
+        Checkpoint, Floor, Heartbeat, LeaseRecord, Message, OutcomeRow, Record, RequestRow,
+    };
+    use crate::store_state::Content;
     use crate::time::Timestamp;
 
     fn dc(id: u8) -> DcId {
@@ -153,6 +157,7 @@ mod tests {
             durable: VersionVector::from_iter([(dc(2), 4)]),
             linked: DcSet::only(dc(1)),
             heard: vec![(dc(1), Timestamp::from_raw(3), 250)],
+            floors: vec![Floor { dc: dc(2), after: 6, floor: VersionVector::from_iter([(dc(0), 1)]) }],
         };
         golden(&Message::Heartbeat(heartbeat), GOLDEN_HEARTBEAT);
         golden(&Message::Entries(vec![Arc::new(entry())]), GOLDEN_ENTRIES);
@@ -200,6 +205,13 @@ mod tests {
                 seq: 1,
             }],
             leases: vec![],
+            contents: vec![(Key::new(b"b", b"k").expect("valid"), Content::default())],
+            outcomes: vec![OutcomeRow {
+                lease: LeaseId::new(dc(1), 5),
+                secret: Secret::new([9; 16]),
+                ended: true,
+                commits: vec![(7, VersionVector::from_iter([(dc(1), 2)]))],
+            }],
             log: vec![Arc::new(entry())],
         };
         let bytes = encode_checkpoint(&checkpoint).expect("it is small");
@@ -219,7 +231,7 @@ mod tests {
         assert!(error.to_string().contains("at most 1024 bytes"), "{error}");
     }
 
-    const GOLDEN_HEARTBEAT: &str = "00fc020001000300000402010103fa";
+    const GOLDEN_HEARTBEAT: &str = "00fc020001000300000402010103fa0102060101";
     const GOLDEN_ENTRIES: &str =
         "010107000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff01";
     const GOLDEN_HOLDERS: &str = "040102010202010009026d6501fc0065cd1d00";

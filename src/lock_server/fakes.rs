@@ -174,6 +174,9 @@ impl FakeMachine {
                 self.reply(call, Reply::Status(Box::new(status)));
             }
             Call::List { .. } => self.reply(call, Reply::Listed { locks: vec![], next: None }),
+            Call::Begin(_) | Call::GoOn(_) | Call::Look(_) => {
+                self.reply(call, Reply::Refused(Refusal::Draining));
+            }
             // A bug of the machine, for the tests of how bugs end.
             Call::Describe { .. } => panic!("this machine cannot describe"),
         }
@@ -255,6 +258,8 @@ impl Machine for FakeMachine {
             ownership: Ownership::new(0),
             requests: vec![],
             leases: vec![],
+            contents: vec![],
+            outcomes: vec![],
             log: vec![],
         }
     }

@@ -214,6 +214,8 @@ mod tests {
             ownership: Ownership::new(0),
             requests: Vec::new(),
             leases: Vec::new(),
+            contents: Vec::new(),
+            outcomes: Vec::new(),
             log: Vec::new(),
         }
     }

@@ -1,0 +1,348 @@
+//! Stories about transactions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cluster::{Cluster, SECRET, dc, name};
+use crate::causal_log::{Action, Change, Wants};
+use crate::crdt::VersionVector;
+use crate::crdt::value::{Op, OpError, Reading, Update};
+use crate::keys::Key;
+use crate::leases::Proof;
+use crate::names::Mode;
+use crate::replica::call::{Call, Refusal, Reply, Wait};
+use crate::replica::store_call::{
+    AtLeast, Begin, BeginLocks, GoOn, Look, Step, Stepped, Then, TxnRefusal, TxnState,
+};
+
+fn key(name: &str) -> Key {
+    Key::new(b"b", name.as_bytes()).expect("a story uses valid keys")
+}
+
+fn change(name: &str, op: Op) -> Change {
+    Change { key: key(name), action: Action::Update(Update::of(op)) }
+}
+
+fn add(name: &str, amount: i64) -> Change {
+    change(name, Op::Counter(amount))
+}
+
+fn put(name: &str, value: &str) -> Change {
+    change(name, Op::LwwRegister(value.to_owned().into()))
+}
+
+fn step(changes: Vec<Change>, reads: &[&str], then: Then) -> Step {
+    Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then }
+}
+
+impl Cluster {
+    fn begin(&mut self, id: u8, key: u64, lock: Option<&str>, step: Step) -> u64 {
+        self.begin_after(id, key, lock, AtLeast::default(), step)
+    }
+
+    fn begin_after(&mut self, id: u8, key: u64, lock: Option<&str>, at_least: AtLeast, step: Step) -> u64 {
+        let wants = |lock| Wants::all(vec![(name(lock), Mode::Exclusive)]).expect("one lock is fine");
+        let locks = lock.map(|lock| BeginLocks {
+            wants: wants(lock),
+            wait: Wait::Forever,
+            label: Arc::from("a story"),
+        });
+        let (lease, proof) = (self.lease(id), Proof::Attached);
+        self.call(id, Call::Begin(Begin { lease, proof, key, locks, at_least, settled: 0, step }))
+    }
+
+    fn go_on(&mut self, id: u8, key: u64, step: Step) -> u64 {
+        let (lease, proof) = (self.lease(id), Proof::Attached);
+        self.call(id, Call::GoOn(GoOn { lease, proof, key, step }))
+    }
+
+    fn look(&mut self, id: u8, names: &[&str], at_least: AtLeast) -> u64 {
+        let reads = names.iter().map(|name| key(name)).collect();
+        self.call(id, Call::Look(Look { reads, at_least }))
+    }
+
+    fn stepped(&self, id: u8, tag: u64) -> Stepped {
+        match self.reply(id, tag) {
+            Some(Reply::Stepped(stepped)) => *stepped,
+            other => panic!("call {tag} at dc{id} is no step but {other:?}"),
+        }
+    }
+
+    fn committed(&self, id: u8, tag: u64) -> VersionVector {
+        match self.stepped(id, tag).state {
+            TxnState::Committed(vector) => (*vector).clone(),
+            other => panic!("call {tag} at dc{id} is not committed but {other:?}"),
+        }
+    }
+
+    /// What everybody reads there now.
+    fn reads(&mut self, id: u8, name: &str) -> Option<Reading> {
+        let tag = self.look(id, &[name], AtLeast::default());
+        self.stepped(id, tag).values.remove(0)
+    }
+
+    fn txn_refused(&self, id: u8, tag: u64) -> TxnRefusal {
+        match self.refused(id, tag) {
+            Refusal::Transaction(refusal) => refusal,
+            other => panic!("call {tag} at dc{id} is not refused as a transaction but {other:?}"),
+        }
+    }
+}
+
+fn counted(count: i64) -> Option<Reading> {
+    Some(Reading::Counter(count))
+}
+
+fn written(value: &str) -> Option<Reading> {
+    Some(Reading::LwwRegister(Some(value.to_owned().into())))
+}
+
+#[test]
+fn a_commit_is_answered_when_it_is_durable_and_seen_everywhere() {
+    let mut c = Cluster::new(3, 0, 0);
+    let tag = c.begin(0, 1, None, step(vec![add("n", 5)], &["n"], Then::Commit));
+    assert!(!c.is_answered(0, tag), "it is not on disk");
+    assert_eq!(c.reads(0, "n"), None, "and so nobody sees it");
+    c.run();
+    assert_eq!(c.stepped(0, tag).values, [counted(5)], "a step reads what it changed");
+    assert_eq!(c.committed(0, tag), [(dc(0), 1)].into_iter().collect());
+    for id in 0..3 {
+        assert_eq!(c.reads(id, "n"), counted(5));
+    }
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was_while_others_commit() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.begin(0, 1, None, step(vec![add("n", 1), put("r", "old")], &[], Then::Commit));
+    c.run();
+    let reader = c.begin(0, 2, None, step(vec![], &["n"], Then::GoOn));
+    assert_eq!(c.stepped(0, reader).values, [counted(1)]);
+    for i in 0..200_u64 {
+        c.begin(1, i + 1, None, step(vec![add("n", 1), put("r", "new")], &[], Then::Commit));
+        c.run();
+    }
+    assert_eq!(c.reads(0, "n"), counted(201));
+    let tag = c.go_on(0, 2, step(vec![add("n", 10)], &["n", "r"], Then::GoOn));
+    assert_eq!(c.stepped(0, tag).values, [counted(11), written("old")]);
+    let tag = c.go_on(0, 2, step(vec![], &[], Then::Commit));
+    c.run();
+    c.committed(0, tag);
+    assert_eq!((c.reads(0, "n"), c.reads(1, "r")), (counted(211), written("new")));
+    c.pass(1);
+    let counts = c.nodes[0].replica.counts();
+    assert_eq!((counts.effects, counts.transactions), (0, 0), "old versions end with the snapshot");
+}
+
+#[test]
+fn what_is_read_under_a_lock_has_all_that_was_committed_under_it() {
+    let mut c = Cluster::new(3, 0, 0);
+    for (i, id) in [2, 0, 0, 1, 2, 1, 2, 0, 1, 1].into_iter().enumerate() {
+        let k = 2 * i as u64 + 1;
+        let read = c.begin(id, k, Some("x"), step(vec![], &["r"], Then::GoOn));
+        c.run();
+        let before = if i == 0 { None } else { written(&format!("v{}", i - 1)) };
+        assert_eq!(c.stepped(id, read).values, [before], "turn {i} in dc{id}");
+        let commit = c.go_on(id, k, step(vec![put("r", &format!("v{i}"))], &[], Then::Commit));
+        c.run();
+        c.committed(id, commit);
+    }
+}
+
+#[test]
+fn the_next_holder_is_told_only_when_the_commit_before_it_is_durable() {
+    let mut c = Cluster::new(1, 0, 0);
+    let first = c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &[], Then::Commit));
+    let second = c.begin(0, 2, Some("x"), step(vec![add("n", 1)], &["n"], Then::Commit));
+    assert!(!c.is_answered(0, first) && !c.is_answered(0, second));
+    c.sync(0);
+    c.committed(0, first);
+    assert!(!c.is_answered(0, second), "its own commit is on its way");
+    c.sync(0);
+    assert_eq!(c.stepped(0, second).values, [counted(2)]);
+}
+
+#[test]
+fn a_commit_is_made_once_however_often_it_is_asked_for() {
+    let mut c = Cluster::new(2, 0, 0);
+    let once = || step(vec![add("n", 1)], &[], Then::Commit);
+    let first = c.begin(0, 1, None, once());
+    let again = c.begin(0, 1, None, once());
+    c.run();
+    assert_eq!(c.committed(0, first), c.committed(0, again));
+    let keep = c.nodes[0].records.len();
+    c.crash(0, keep);
+    c.link(0, 1);
+    c.pass(600);
+    let (lease, secret) = (c.lease(0), SECRET);
+    c.call(0, Call::AttachLease { lease, secret });
+    let after = c.begin(0, 1, None, once());
+    c.run();
+    assert_eq!(c.committed(0, after), [(dc(0), 1)].into_iter().collect());
+    assert_eq!(c.reads(1, "n"), counted(1));
+    // The client says that it knows: it is remembered no longer, and never made again.
+    let mut settled = Begin {
+        lease,
+        proof: Proof::Attached,
+        key: 2,
+        locks: None,
+        at_least: AtLeast::default(),
+        settled: 1,
+        step: once(),
+    };
+    c.call(0, Call::Begin(settled.clone()));
+    c.run();
+    settled.key = 1;
+    let tag = c.call(0, Call::Begin(settled));
+    assert_eq!(c.txn_refused(0, tag), TxnRefusal::OutcomeUnknown(1));
+    assert_eq!(c.reads(0, "n"), counted(2));
+}
+
+#[test]
+fn a_commit_that_a_crash_lost_never_was_and_can_be_made_again() {
+    let mut c = Cluster::new(1, 0, 0);
+    let keep = c.nodes[0].records.len();
+    c.begin(0, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.crash(0, keep);
+    c.pass(600);
+    let (lease, secret) = (c.lease(0), SECRET);
+    c.call(0, Call::AttachLease { lease, secret });
+    let going = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    assert_eq!(c.txn_refused(0, going), TxnRefusal::Unknown(1));
+    let again = c.begin(0, 1, None, step(vec![add("n", 1)], &["n"], Then::Commit));
+    c.run();
+    assert_eq!(c.stepped(0, again).values, [counted(1)]);
+}
+
+#[test]
+fn who_asks_for_a_snapshot_waits_for_it_and_not_for_ever() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.cut(0, 1);
+    let tag = c.begin(0, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.sync(0);
+    let snapshot = c.committed(0, tag);
+    let at_least = |millis| AtLeast { snapshot: snapshot.clone(), patience: Duration::from_millis(millis) };
+    let hasty = c.look(1, &["n"], at_least(100));
+    let patient = c.look(1, &["n"], at_least(10_000));
+    let txn = c.begin_after(1, 1, None, at_least(10_000), step(vec![], &["n"], Then::GoOn));
+    c.pass(200);
+    assert_eq!(c.txn_refused(1, hasty), TxnRefusal::SnapshotNotReached { lacks: snapshot.clone() });
+    assert!(!c.is_answered(1, patient) && !c.is_answered(1, txn));
+    c.link(0, 1);
+    c.run();
+    assert_eq!(c.stepped(1, patient).values, [counted(1)]);
+    assert_eq!(c.stepped(1, txn).values, [counted(1)]);
+}
+
+#[test]
+fn snapshots_that_cannot_be_are_refused() {
+    let mut c = Cluster::new(2, 0, 0);
+    let of = |id, seq| AtLeast { snapshot: [(dc(id), seq)].into_iter().collect(), patience: Duration::ZERO };
+    let tag = c.look(0, &["n"], of(0, 7));
+    assert_eq!(c.txn_refused(0, tag), TxnRefusal::FromTheFuture { seq: 7, made: 0 });
+    let tag = c.look(0, &["n"], of(9, 1));
+    assert_eq!(c.txn_refused(0, tag), TxnRefusal::UnknownDc(dc(9)));
+}
+
+#[test]
+fn an_abort_leaves_no_trace_and_frees_the_locks() {
+    let mut c = Cluster::new(1, 0, 0);
+    let tag = c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &["n"], Then::GoOn));
+    c.run();
+    assert_eq!(c.stepped(0, tag).values, [counted(1)]);
+    let waiting = c.lock(0, "x");
+    let tag = c.go_on(0, 1, step(vec![], &[], Then::Abort));
+    assert_eq!(c.stepped(0, tag).state, TxnState::Aborted);
+    assert!(c.is_answered(0, waiting));
+    let late = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    assert_eq!(c.txn_refused(0, late), TxnRefusal::Unknown(1));
+    assert_eq!(c.reads(0, "n"), None);
+}
+
+#[test]
+fn a_refused_step_changes_nothing() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.begin(0, 1, None, step(vec![put("r", "text")], &[], Then::Commit));
+    c.run();
+    let tag = c.begin(0, 2, None, step(vec![add("n", 1), add("r", 1)], &[], Then::Commit));
+    match c.txn_refused(0, tag) {
+        TxnRefusal::Change(error) => {
+            assert_eq!(error.key, key("r"));
+            assert!(matches!(error.error, OpError::WrongType { .. }));
+        }
+        other => panic!("{other:?}"),
+    }
+    c.run();
+    assert_eq!(c.reads(0, "n"), None);
+    // In an open transaction, the steps before it stay.
+    c.begin(0, 3, None, step(vec![add("n", 1)], &[], Then::GoOn));
+    let wrong = c.go_on(0, 3, step(vec![add("n", 1), add("r", 1)], &[], Then::GoOn));
+    assert!(matches!(c.txn_refused(0, wrong), TxnRefusal::Change(_)));
+    let tag = c.go_on(0, 3, step(vec![], &["n"], Then::Commit));
+    c.run();
+    assert_eq!(c.stepped(0, tag).values, [counted(1)]);
+}
+
+#[test]
+fn a_counter_that_would_overflow_is_refused_also_within_one_transaction() {
+    let mut c = Cluster::new(1, 0, 0);
+    let tag = c.begin(0, 1, None, step(vec![add("n", i64::MAX), add("n", 1)], &[], Then::Commit));
+    assert!(matches!(c.txn_refused(0, tag), TxnRefusal::Change(error) if error.error == OpError::Overflow));
+}
+
+#[test]
+fn a_transaction_that_is_open_too_long_is_over() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.open_lease(0, Duration::from_secs(60));
+    c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &[], Then::GoOn));
+    let waiting = c.lock(0, "x");
+    c.pass(20_000);
+    assert!(c.is_answered(0, waiting), "its lock is free");
+    let late = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    assert_eq!(c.txn_refused(0, late), TxnRefusal::TooOld(1, Duration::from_secs(20)));
+    assert_eq!(c.reads(0, "n"), None);
+}
+
+#[test]
+fn the_end_of_a_lease_ends_its_transactions() {
+    let mut c = Cluster::new(1, 0, 0);
+    let holder = c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &[], Then::GoOn));
+    let waiter = c.begin(0, 2, Some("x"), step(vec![add("n", 1)], &[], Then::Commit));
+    c.begin(0, 3, None, step(vec![add("n", 1)], &[], Then::GoOn));
+    c.run();
+    c.stepped(0, holder);
+    let (lease, proof) = (c.lease(0), Proof::Attached);
+    c.call(0, Call::CloseLease { lease, proof });
+    c.run();
+    assert_eq!(c.refused(0, waiter), Refusal::LeaseEnded);
+    c.open_lease(0, Duration::from_secs(10));
+    assert!(matches!(c.reads(0, "n"), None));
+    c.pass(1);
+    assert_eq!(c.nodes[0].replica.counts().transactions, 0);
+    assert_eq!(c.nodes[0].replica.counts().held, 0);
+}
+
+#[test]
+fn a_removed_key_does_not_come_back_and_leaves_nothing_in_the_end() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.begin(0, 1, None, step(vec![add("n", 5)], &[], Then::Commit));
+    c.run();
+    // dc1 adds without having seen the removal.
+    c.begin(1, 1, None, step(vec![add("n", 1)], &[], Then::GoOn));
+    let remove = Change { key: key("n"), action: Action::Remove };
+    c.begin(0, 2, None, step(vec![remove], &[], Then::Commit));
+    c.run();
+    c.go_on(1, 1, step(vec![], &[], Then::Commit));
+    c.run();
+    for id in 0..3 {
+        assert_eq!(c.reads(id, "n"), None, "dc{id}");
+    }
+    c.pass(3_000);
+    for (id, node) in c.nodes.iter().enumerate() {
+        let counts = node.replica.counts();
+        assert_eq!((counts.keys, counts.unsettled, counts.effects), (0, 0, 0), "dc{id}");
+    }
+    c.begin(2, 1, None, step(vec![add("n", 3)], &[], Then::Commit));
+    c.run();
+    assert_eq!(c.reads(0, "n"), counted(3), "who has seen the removal makes it anew");
+}
