@@ -151,6 +151,8 @@ fn local(from: &Sources<'_>) -> Result<LocalConfig, ConfigError> {
         max_waiting,
         max_held: from.number("limits.held", COUNTS, default.max_held, |o| &o.limits.held)?,
         max_leases: from.number("limits.leases", COUNTS, default.max_leases, |o| &o.limits.leases)?,
+        anti_entropy: from
+            .duration("anti_entropy", ms(100)..=HOUR, default.anti_entropy, |o| &o.anti_entropy)?,
         max_transaction: from.duration(
             "limits.max_transaction",
             ms(1_000)..=HOUR,

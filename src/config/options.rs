@@ -25,6 +25,9 @@ pub struct Options {
     /// After SIGTERM: how long clients may still release and renew [default: 10 s; 0 s to 10 min]
     #[arg(id = "drain_timeout", long = "drain-timeout", env = "GEOLOCK_DRAIN_TIMEOUT", value_name = "TIME")]
     pub drain_timeout: Option<String>,
+    /// How often to compare what is here with some other datacenter [default: 5 s; 100 ms to 1 h]
+    #[arg(id = "anti_entropy", long = "anti-entropy", env = "GEOLOCK_ANTI_ENTROPY", value_name = "TIME")]
+    pub anti_entropy: Option<String>,
     /// A datacenter of the cluster, this one included; repeat for each (separated by commas in the
     /// environment): ID=NAME@HOST:PORT, where the others reach its QUIC port
     #[arg(

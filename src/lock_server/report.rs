@@ -31,6 +31,14 @@ pub(super) fn log(report: &Report) {
         Report::PeerTooFarBehind { peer } => {
             tracing::error!(%peer, "it lacks entries that are no longer kept here: it needs a copy of the state");
         }
+        Report::DigestsDiffer { peer, bucket } => {
+            let bucket = bucket.escape_ascii();
+            tracing::error!(
+                %peer,
+                %bucket,
+                "it shows something else in this bucket, although both applied the same: one of the two is broken"
+            );
+        }
         Report::OwnLogBehind { ours, theirs } => {
             tracing::error!(
                 ours,

@@ -347,4 +347,6 @@ pub struct Counts {
     pub commits: u64,
     pub aborts: u64,
     pub transactions_killed: u64,
+    pub anti_entropy_rounds: u64,
+    pub digest_mismatches: u64,
 }

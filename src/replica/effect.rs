@@ -5,6 +5,7 @@ use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::message::Message;
 use crate::replica::record::Record;
+use crate::store_state::Bucket;
 
 /// An output of [`super::Replica::poll_effect`], to be performed in this order. Everything that leaves the
 /// datacenter has already waited for the journal: no effect has to wait for another.
@@ -69,6 +70,12 @@ pub enum Report {
     /// `peer` lacks entries that are no longer kept here: it needs a state transfer.
     PeerTooFarBehind {
         peer: DcId,
+    },
+    /// `peer` shows its readers something else than we do, although both have applied the same: one of the two replicas is
+    /// broken.
+    DigestsDiffer {
+        peer: DcId,
+        bucket: Bucket,
     },
     /// Peers know our log up to `theirs`, we only up to `ours`.
     OwnLogBehind {

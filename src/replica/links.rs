@@ -107,6 +107,8 @@ impl Replica {
             }
             Message::AskHolders { query, locks } => self.on_ask_holders(peer, query, &locks),
             Message::Holders { query, holders } => self.on_holders(peer, query, holders),
+            Message::Compare { durable, sum } => self.on_compare(peer, &durable, sum),
+            Message::Digests { durable, digest } => self.on_digests(peer, &durable, &digest),
         }
     }
 

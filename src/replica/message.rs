@@ -11,6 +11,7 @@ use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, LockName};
 use crate::replica::Floor;
 use crate::replica::call::HolderInfo;
+use crate::store_state::Digest;
 use crate::time::Timestamp;
 
 /// A message between two datacenters. On one link, entries arrive in the order sent.
@@ -26,6 +27,10 @@ pub enum Message {
     AskHolders { query: u64, locks: Vec<LockName> },
     /// By lock, in the order asked.
     Holders { query: u64, holders: Vec<Vec<HolderInfo>> },
+    /// A round of anti-entropy: this is what I have and, if I can say so at this vector, the sum over what readers see.
+    Compare { durable: VersionVector, sum: Option<u128> },
+    /// "At this vector, which was yours too, I show something else": bucket by bucket.
+    Digests { durable: VersionVector, digest: Digest },
 }
 
 /// What a datacenter says of itself and of others.

@@ -5,6 +5,7 @@
 //! the same way in production and in the simulator.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod anti_entropy;
 mod bounds;
 pub mod call;
 mod check;
@@ -80,6 +81,7 @@ pub struct Replica {
     store: Store,
     transactions: transactions::Transactions,
     stability: stability::Stability,
+    anti_entropy: anti_entropy::AntiEntropy,
     heartbeat_at: Instant,
     renew_bound_at: Instant,
     /// Entries may have become sendable.
@@ -121,6 +123,7 @@ impl Replica {
         [
             Some(self.heartbeat_at),
             Some(self.renew_bound_at),
+            Some(self.anti_entropy.next_at),
             self.locks.next_deadline(),
             self.leases.next_deadline(),
             self.waits.next(),

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::anti_entropy::AntiEntropy;
 use super::bounds::{Bound, Bounds};
 use super::call::{Counts, Phase};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
@@ -96,6 +97,7 @@ impl Replica {
             store,
             transactions: Transactions::default(),
             stability: Stability::default(),
+            anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy),
             store_backlog: false,
             heartbeat_at: now.mono,
             renew_bound_at: now.mono,

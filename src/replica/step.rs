@@ -47,6 +47,9 @@ impl Replica {
             self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             self.on_heartbeat_due();
         }
+        if self.anti_entropy.next_at <= now.mono {
+            self.on_anti_entropy_due();
+        }
         self.update_reach();
         self.update_phase();
         self.locks.settle(now.mono);

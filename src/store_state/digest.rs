@@ -25,6 +25,12 @@ pub struct BucketDigest {
 }
 
 impl Digest {
+    /// All of it in one number.
+    pub fn sum(&self) -> u128 {
+        let mix = |row: &BucketDigest| xxh3_128(&[&row.sum.to_le_bytes()[..], &row.bucket[..]].concat());
+        self.0.iter().map(mix).fold(0, u128::wrapping_add)
+    }
+
     /// The buckets in which the two differ.
     pub fn differences(&self, other: &Digest) -> Vec<Bucket> {
         let by_name = |digest: &Digest| -> BTreeMap<Bucket, u128> {

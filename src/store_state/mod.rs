@@ -34,6 +34,6 @@ mod store;
 mod tests;
 
 pub use content::Content;
-pub use digest::{BucketDigest, Digest};
+pub use digest::{Bucket, BucketDigest, Digest};
 pub use store::ChangeError;
 pub(crate) use store::Store;

@@ -327,6 +327,15 @@ impl Store {
         self.restored = Some((applied.clone(), 0));
     }
 
+    /// Loses the value of a key that has no effects, as a bug would.
+    #[cfg(test)]
+    pub fn corrupt(&mut self, key: &Key) {
+        let row = *self.by_key.get(key).expect("it has a value");
+        let record = &mut self.records[row as usize];
+        self.digests.subtract(key, digest::of(key, &record.content));
+        record.content = Content::default();
+    }
+
     /// Asserts the invariants. Walks everything: for tests and the simulator.
     ///
     /// # Panics

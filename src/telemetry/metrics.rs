@@ -111,6 +111,7 @@ impl Page<'_> {
             held_back, transactions, keys, effects, unsettled, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, aborts, transactions_killed,
+            anti_entropy_rounds, digest_mismatches,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -149,6 +150,8 @@ impl Page<'_> {
             ("commits", "Transactions committed here", commits),
             ("aborts", "Transactions aborted by their clients", aborts),
             ("transactions_killed", "Transactions that were open too long or lost their locks", transactions_killed),
+            ("anti_entropy_rounds", "Comparisons with another datacenter begun here", anti_entropy_rounds),
+            ("digest_mismatches", "Buckets that another datacenter shows otherwise; wants an operator", digest_mismatches),
         ] {
             self.counter(name, help, value)?;
         }

@@ -11,7 +11,7 @@ use crate::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, S
 use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
 use crate::replica::{
     AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record, Replica,
-    ReplicaConfig,
+    ReplicaConfig, Report,
 };
 use crate::time::{Instant, Now, Wall};
 
@@ -39,6 +39,7 @@ pub struct Cluster {
     /// Messages under way, per link in order.
     pub wires: BTreeMap<(DcId, DcId), VecDeque<Message>>,
     pub sent: usize,
+    pub reports: Vec<Report>,
     tag: u64,
     hold: HoldPolicy,
 }
@@ -52,8 +53,15 @@ impl Cluster {
             min_keep: Duration::from_millis(min_keep_ms),
             max_keep: Duration::from_millis(max_keep_ms),
         };
-        let mut cluster =
-            Cluster { nodes: Vec::new(), now: 1_000, wires: BTreeMap::new(), sent: 0, tag: 0, hold };
+        let mut cluster = Cluster {
+            nodes: Vec::new(),
+            now: 1_000,
+            wires: BTreeMap::new(),
+            sent: 0,
+            reports: Vec::new(),
+            tag: 0,
+            hold,
+        };
         let members: DcSet = (0..size).map(dc).collect();
         for id in 0..size {
             let replica = cluster.start(dc(id), members, None, Vec::new());
@@ -124,6 +132,7 @@ impl Cluster {
                     node.violations.push(violation);
                     self.wires.remove(&(dc(id), peer));
                 }
+                Effect::Report(report @ Report::DigestsDiffer { .. }) => self.reports.push(report),
                 Effect::Report(_) => {}
             }
         }

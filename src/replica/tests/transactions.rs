@@ -10,6 +10,7 @@ use crate::crdt::value::{Op, OpError, Reading, Update};
 use crate::keys::Key;
 use crate::leases::Proof;
 use crate::names::Mode;
+use crate::replica::Report;
 use crate::replica::call::{Call, Refusal, Reply, Wait};
 use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, GoOn, Look, Step, Stepped, Then, TxnRefusal, TxnState,
@@ -345,4 +346,22 @@ fn a_removed_key_does_not_come_back_and_leaves_nothing_in_the_end() {
     c.begin(2, 1, None, step(vec![add("n", 3)], &[], Then::Commit));
     c.run();
     assert_eq!(c.reads(0, "n"), counted(3), "who has seen the removal makes it anew");
+}
+
+#[test]
+fn replicas_that_applied_the_same_compare_equal_and_a_broken_one_is_told_of() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.begin(0, 1, None, step(vec![add("n", 5)], &[], Then::Commit));
+    c.run();
+    c.pass(12_000);
+    let counts = c.nodes[0].replica.counts();
+    assert!(counts.anti_entropy_rounds >= 2);
+    assert!(c.reports.is_empty(), "{:?}", c.reports);
+    // A change that is in no log.
+    c.nodes[1].replica.corrupt_store(&key("n"));
+    c.pass(12_000);
+    let differs =
+        |report: &&Report| matches!(report, Report::DigestsDiffer { bucket, .. } if **bucket == *b"b");
+    assert!(c.reports.iter().any(|report| differs(&report)), "{:?}", c.reports);
+    assert!(c.reports.len() <= 2, "each tells of it once: {:?}", c.reports);
 }

@@ -84,7 +84,9 @@ impl Promises {
                     return Err(Broken::new(FailureKind::HandedOutAgain, what));
                 }
             }
-            Message::HeldBack { durable: told } => self.on_vector(durable, peer, told)?,
+            Message::HeldBack { durable: told }
+            | Message::Compare { durable: told, .. }
+            | Message::Digests { durable: told, .. } => self.on_vector(durable, peer, told)?,
             Message::AskHolders { .. } | Message::Holders { .. } => {}
         }
         Ok(())

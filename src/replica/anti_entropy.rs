@@ -1,0 +1,91 @@
+//! Every now and then two datacenters compare what they have.
+//!
+//! Entries travel by themselves, to whoever lacks them and by whatever way is left ([`crate::causal_log`]). A round looks
+//! whether that works: it makes up for what was lost on the way, and at equal vectors it compares what readers see. Equal
+//! vectors with unequal digests mean a broken replica: an alarm that names the bucket, never a silent repair.
+
+use super::Replica;
+use super::effect::Report;
+use super::message::Message;
+use crate::crdt::VersionVector;
+use crate::names::DcId;
+use crate::store_state::Digest;
+use crate::time::Instant;
+
+/// When the next round is, and with whom.
+pub(super) struct AntiEntropy {
+    pub next_at: Instant,
+    rounds: u64,
+    /// Peers whose digests differed when they were last compared: one alarm each time that begins.
+    alarmed: crate::names::DcSet,
+}
+
+impl AntiEntropy {
+    pub fn new(next_at: Instant) -> AntiEntropy {
+        AntiEntropy { next_at, rounds: 0, alarmed: crate::names::DcSet::EMPTY }
+    }
+}
+
+impl Replica {
+    /// Begins a round with some peer that there is a link to.
+    pub(super) fn on_anti_entropy_due(&mut self) {
+        self.anti_entropy.next_at = self.now.mono + self.config.local.anti_entropy;
+        if self.life.quiet_until.is_some() {
+            return;
+        }
+        let linked: Vec<DcId> = self.log.linked().iter().collect();
+        if linked.is_empty() {
+            return;
+        }
+        self.anti_entropy.rounds += 1;
+        // Spread by a fixed odd factor: every peer gets its turn, in an order that differs between datacenters.
+        let seed = self.config.local.hash_seed ^ u64::from(self.config.dc.get());
+        let turn = self.anti_entropy.rounds.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let peer = linked[turn as usize % linked.len()];
+        let message = self.compare();
+        self.send(peer, message);
+        self.counts.anti_entropy_rounds += 1;
+    }
+
+    fn compare(&self) -> Message {
+        let sum = self.store.digest().map(|digest| digest.sum());
+        Message::Compare { durable: (**self.log.durable()).clone(), sum }
+    }
+
+    /// A peer compares: it gets what it lacks, and hears if it shows something else.
+    pub(super) fn on_compare(&mut self, peer: DcId, durable: &VersionVector, sum: Option<u128>) {
+        let ours = self.log.durable().clone();
+        if !durable.covers(&ours) {
+            self.log.note_lacking(peer, durable);
+            self.pump = true;
+        }
+        if *durable != *ours {
+            // It looks at our vector with our next heartbeat, which sends what we lack.
+            return;
+        }
+        let (Some(digest), Some(theirs)) = (self.store.digest(), sum) else { return };
+        if digest.sum() == theirs {
+            self.anti_entropy.alarmed.remove(peer);
+        } else {
+            let message = Message::Digests { durable: (*ours).clone(), digest };
+            self.send(peer, message);
+        }
+    }
+
+    /// A peer shows something else at the same vector, bucket by bucket.
+    pub(super) fn on_digests(&mut self, peer: DcId, durable: &VersionVector, theirs: &Digest) {
+        if *durable != **self.log.durable() {
+            return;
+        }
+        let Some(digest) = self.store.digest() else { return };
+        let differences = digest.differences(theirs);
+        if differences.is_empty() || self.anti_entropy.alarmed.contains(peer) {
+            return;
+        }
+        self.anti_entropy.alarmed.insert(peer);
+        self.counts.digest_mismatches += differences.len() as u64;
+        for bucket in differences {
+            self.report(Report::DigestsDiffer { peer, bucket });
+        }
+    }
+}
