@@ -1,6 +1,7 @@
 //! What readers see.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::Type;
 
@@ -11,7 +12,10 @@ pub enum Reading {
     Counter(i64),
     ResettableCounter(i64),
     /// Never negative. `rights`: by how much it may go down in the datacenter asked.
-    BoundedCounter { value: u64, rights: u64 },
+    BoundedCounter {
+        value: u64,
+        rights: u64,
+    },
     LwwRegister(Option<Bytes>),
     /// In order; more than one after concurrent assignments.
     MvRegister(Vec<Bytes>),
@@ -23,8 +27,8 @@ pub enum Reading {
     Map(Type, Vec<(Bytes, Reading)>),
 }
 
-/// See [`Reading::Versioned`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// See [`Reading::Versioned`]. The order of the fields is the order of values; they are written to checkpoints.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct VersionedReading {
     pub version: u64,
     pub value: Bytes,
