@@ -1,8 +1,9 @@
 //! How values are written to checkpoints and state transfers: as a list of leaves with the path of each.
 //!
 //! A tree of maps would make a decoder recurse as deep as the bytes say. Maps have no state of their own, so their
-//! leaves are all there is to write. What is read was written by a disk or a peer: it is checked to be what [`Slots`]
-//! promises to be.
+//! leaves are all there is to write; a path only says where it leaves the one before, so that long names are not
+//! written again for all that is below them. What is read was written by a disk or a peer: it is checked to be what
+//! [`Slots`] promises to be.
 
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
@@ -12,56 +13,80 @@ use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::map::Map;
 use crate::crdt::value::operation::validate_nesting;
 use crate::crdt::value::state::State;
-use crate::crdt::value::{MapType, Slots};
+use crate::crdt::value::{MapType, OpError, Slots, Type};
+
+type Step<'a> = (MapType, &'a Element);
 
 /// A leaf to write.
-#[derive(Clone, Serialize)]
+#[derive(Serialize)]
 struct Borrowed<'a> {
-    path: Vec<(MapType, &'a Element)>,
+    /// How many steps of its path are those of the leaf before.
+    keep: u8,
+    /// The others.
+    steps: Vec<Step<'a>>,
     leaf: &'a Leaf,
 }
 
 /// The same, as it is read.
 #[derive(Deserialize)]
 struct Owned {
-    path: Vec<(MapType, Element)>,
+    keep: u8,
+    steps: Vec<(MapType, Element)>,
     leaf: Leaf,
 }
 
-/// What does not make a value. Nothing was changed.
+/// What does not make a value.
 #[derive(Debug, thiserror::Error)]
 enum FlatError {
-    #[error("a value holds an empty leaf: {0:?}")]
-    EmptyLeaf(Leaf),
-    #[error("a value holds the same leaf twice: {0:?}")]
-    Twice(Leaf),
+    #[error("a value holds an empty {0}")]
+    Empty(Type),
+    #[error("a value holds two {0}s in one place")]
+    Twice(Type),
+    #[error("a path keeps {keep} steps of one of {before}")]
+    Keep { keep: u8, before: usize },
     #[error(transparent)]
-    Nesting(#[from] crate::crdt::value::OpError),
+    Nesting(#[from] OpError),
 }
 
-impl Slots {
-    fn flatten<'a>(&'a self, path: &mut Vec<(MapType, &'a Element)>, into: &mut Vec<Borrowed<'a>>) {
-        for state in &self.0 {
+/// Visits the leaves of a value in order.
+#[derive(Default)]
+struct Flattener<'a> {
+    path: Vec<Step<'a>>,
+    /// How much of `path` is that of the last leaf.
+    keep: usize,
+    leaves: Vec<Borrowed<'a>>,
+}
+
+impl<'a> Flattener<'a> {
+    /// As deep as maps nest.
+    fn visit(&mut self, slots: &'a Slots) {
+        for state in &slots.0 {
             match state {
-                State::Leaf(leaf) => into.push(Borrowed { path: path.clone(), leaf }),
+                State::Leaf(leaf) => {
+                    let keep = u8::try_from(self.keep).expect("a path has at most MAX_DEPTH steps");
+                    self.leaves.push(Borrowed { keep, steps: self.path[self.keep..].to_vec(), leaf });
+                    self.keep = self.path.len();
+                }
                 State::Map(of, map) => {
-                    for (field, slots) in map.fields() {
-                        path.push((*of, field));
-                        slots.flatten(path, into);
-                        path.pop();
+                    for (field, inner) in map.fields() {
+                        self.path.push((*of, field));
+                        self.visit(inner);
+                        self.path.pop();
+                        self.keep = self.keep.min(self.path.len());
                     }
                 }
             }
         }
     }
+}
 
-    fn insert(&mut self, owned: Owned) -> Result<(), FlatError> {
-        let Owned { path, leaf } = owned;
+impl Slots {
+    fn insert(&mut self, path: &[(MapType, Element)], leaf: Leaf) -> Result<(), FlatError> {
         validate_nesting(path.iter().map(|(map, _)| *map), leaf.value_type())?;
         if leaf.value().is_empty() {
-            return Err(FlatError::EmptyLeaf(leaf));
+            return Err(FlatError::Empty(leaf.value_type()));
         }
-        self.insert_within(&path, leaf)
+        self.insert_within(path, leaf)
     }
 
     /// As deep as the path, which was validated.
@@ -70,7 +95,7 @@ impl Slots {
         let found = self.0.binary_search_by_key(&of, State::value_type);
         let Some(((map_type, field), inner)) = path.split_first() else {
             return match found {
-                Ok(_) => Err(FlatError::Twice(leaf)),
+                Ok(_) => Err(FlatError::Twice(of)),
                 Err(slot) => {
                     self.0.insert(slot, State::Leaf(leaf));
                     Ok(())
@@ -90,17 +115,23 @@ impl Slots {
 
 impl Serialize for Slots {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut flat = Vec::new();
-        self.flatten(&mut Vec::new(), &mut flat);
-        flat.serialize(serializer)
+        let mut flattener = Flattener::default();
+        flattener.visit(self);
+        flattener.leaves.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Slots {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Slots, D::Error> {
         let mut slots = Slots::default();
-        for owned in Vec::<Owned>::deserialize(deserializer)? {
-            slots.insert(owned).map_err(D::Error::custom)?;
+        let mut path = Vec::new();
+        for Owned { keep, steps, leaf } in Vec::<Owned>::deserialize(deserializer)? {
+            if usize::from(keep) > path.len() {
+                return Err(D::Error::custom(FlatError::Keep { keep, before: path.len() }));
+            }
+            path.truncate(keep.into());
+            path.extend(steps);
+            slots.insert(&path, leaf).map_err(D::Error::custom)?;
         }
         Ok(slots)
     }
