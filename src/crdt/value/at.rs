@@ -13,6 +13,13 @@ pub struct Dot {
     pub seq: u64,
 }
 
+impl Dot {
+    /// Whether a replica at that vector has applied this commit.
+    pub fn is_in(self, vector: &VersionVector) -> bool {
+        self.seq <= vector.get(self.dc)
+    }
+}
+
 /// Which commit an operation belongs to, and what its transaction had seen.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
@@ -29,6 +36,6 @@ pub struct At<'a> {
 impl At<'_> {
     /// Whether the transaction had seen that commit. It has seen its own earlier operations.
     pub fn has_seen(&self, dot: Dot) -> bool {
-        dot == self.dot || dot.seq <= self.seen.get(dot.dc)
+        dot == self.dot || dot.is_in(self.seen)
     }
 }

@@ -1,22 +1,55 @@
 //! A counter that adds up.
+//!
+//! Not the crate's `PNCounter`: its operations carry the maker's running total, so that they may come twice. Ours come
+//! once, and are only amounts; two transactions of one datacenter need not know of each other. Property-tested against
+//! it.
 
 use serde::{Deserialize, Serialize};
 
-/// The sum of all additions; wide enough that no number of 64 bit additions that fits a log overflows it.
+use crate::crdt::value::leaf::Value;
+use crate::crdt::value::{OpError, Reading};
+use crate::names::DcId;
+
+/// The sum of all additions; wide enough that no number of 64 bit additions that fits a log leaves it.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Counter(i128);
 
 impl Counter {
     pub fn add(&mut self, amount: i64) {
-        self.0 += i128::from(amount);
+        // Wraps only after a checkpoint that nobody wrote.
+        self.0 = self.0.wrapping_add(amount.into());
     }
 
-    pub fn read(&self) -> i64 {
-        self.0.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    pub fn check(&self, amount: i64) -> Result<(), OpError> {
+        check_sum(self.0, amount)
+    }
+}
+
+/// Readers see this of a sum.
+pub(super) fn saturate(sum: i128) -> i64 {
+    i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// Whether a sum may change by that much.
+pub(super) fn check_sum(sum: i128, amount: i64) -> Result<(), OpError> {
+    match i64::try_from(sum.saturating_add(amount.into())) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(OpError::Overflow),
+    }
+}
+
+impl Value for Counter {
+    fn read(&self, _me: DcId) -> Reading {
+        Reading::Counter(saturate(self.0))
     }
 
-    /// Whether it may go there.
-    pub fn can_add(&self, amount: i64) -> bool {
-        i64::try_from(self.0 + i128::from(amount)).is_ok()
+    fn is_visible(&self) -> bool {
+        self.0 != 0
+    }
+
+    fn atoms(&self, each: &mut dyn FnMut(&[u8])) {
+        if self.0 != 0 {
+            each(&saturate(self.0).to_le_bytes());
+        }
     }
 }

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use crdts::CmRDT;
 use serde::{Deserialize, Serialize};
 
-use crate::crdt::value::At;
+use crate::crdt::value::leaf::Value;
+use crate::crdt::value::{At, Reading};
 use crate::names::DcId;
 use crate::time::Timestamp;
 
@@ -22,8 +23,20 @@ impl LwwRegister {
             None => self.0 = Some(new),
         }
     }
+}
 
-    pub fn read(&self) -> Option<&Bytes> {
-        self.0.as_ref().map(|register| &register.val)
+impl Value for LwwRegister {
+    fn read(&self, _me: DcId) -> Reading {
+        Reading::LwwRegister(self.0.as_ref().map(|register| register.val.clone()))
+    }
+
+    fn is_visible(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn atoms(&self, each: &mut dyn FnMut(&[u8])) {
+        if let Some(register) = &self.0 {
+            each(&register.val);
+        }
     }
 }

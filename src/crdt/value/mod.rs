@@ -25,12 +25,28 @@
 //! | [`Type::ResettableMap`] | the same; removing a field takes away what it saw in it |
 
 mod at;
+mod bounded_counter;
 mod counter;
+mod digest;
+mod dots;
+mod element;
+mod flag;
+mod flat;
+mod grow_only_set;
+mod leaf;
 mod lww_register;
+mod map;
+mod mv_register;
 mod operation;
+mod presence;
 mod reading;
+mod resettable_counter;
+mod set;
 mod slots;
 mod state;
+#[cfg(test)]
+mod tests;
+mod versioned;
 
 pub use at::{At, Dot};
 pub use operation::{

@@ -217,19 +217,25 @@ impl Update {
 
     /// Whether this may be anywhere at all, whatever the value is now.
     pub fn validate(&self) -> Result<(), OpError> {
-        if self.path.len() > MAX_DEPTH {
-            return Err(OpError::TooDeep(self.path.len()));
-        }
-        let leaf = self.op.value_type();
-        if leaf == Type::BoundedCounter && !self.path.is_empty() {
-            return Err(OpError::BoundedInMap);
-        }
-        let inner = self.path.iter().skip(1).map(|step| step.map.value_type()).chain([leaf]);
-        let mut fields = self.path.iter().zip(inner);
-        match fields.find(|(step, inner)| step.map == MapType::Resettable && !inner.is_resettable()) {
-            Some((_, inner)) => Err(OpError::NotResettable(inner)),
-            None => Ok(()),
-        }
+        validate_nesting(self.path.iter().map(|step| step.map), self.op.value_type())
+    }
+}
+
+/// Whether a value of type `leaf` may be within these maps, from the outermost inwards.
+pub(super) fn validate_nesting(
+    maps: impl ExactSizeIterator<Item = MapType> + Clone,
+    leaf: Type,
+) -> Result<(), OpError> {
+    if maps.len() > MAX_DEPTH {
+        return Err(OpError::TooDeep(maps.len()));
+    }
+    if leaf == Type::BoundedCounter && maps.len() > 0 {
+        return Err(OpError::BoundedInMap);
+    }
+    let inner = maps.clone().skip(1).map(MapType::value_type).chain([leaf]);
+    match maps.zip(inner).find(|(map, inner)| *map == MapType::Resettable && !inner.is_resettable()) {
+        Some((_, inner)) => Err(OpError::NotResettable(inner)),
+        None => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What readers see.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::Type;
 
@@ -26,8 +27,8 @@ pub enum Reading {
     Map(Type, Vec<(Bytes, Reading)>),
 }
 
-/// See [`Reading::Versioned`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// See [`Reading::Versioned`]. The order of the fields is the order of values; they are written to checkpoints.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct VersionedReading {
     pub version: u64,
     pub value: Bytes,

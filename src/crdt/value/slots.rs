@@ -3,75 +3,135 @@
 use smallvec::SmallVec;
 
 use crate::crdt::VersionVector;
+use crate::crdt::value::digest::Place;
 use crate::crdt::value::state::State;
-use crate::crdt::value::{At, OpError, Reading, Type, Update};
+use crate::crdt::value::{At, Op, OpError, PathStep, Reading, Type, Update};
 use crate::names::DcId;
 
 /// A value, or none. Only when datacenters first wrote it as different types at the same time are there several; then
-/// readers see the one whose type comes first in [`Type`], and the others stay out of sight until it is reset.
-#[derive(Clone, Default, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub struct Slots(SmallVec<[(Type, State); 1]>);
+/// readers see the one whose type comes first in [`Type`], and the others stay out of sight until it is empty again.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Slots(
+    /// By type, each once; none is empty, though one may be out of sight.
+    pub(super) SmallVec<[State; 1]>,
+);
 
 impl Slots {
     /// The type that readers see; `None` while there is nothing.
     pub fn value_type(&self) -> Option<Type> {
-        self.0.iter().filter(|(_, state)| !state.is_empty()).map(|(of, _)| *of).min()
+        self.visible().map(State::value_type)
     }
 
     /// Applies one operation of a commit. Total: whatever passed [`Update::validate`] can be applied, whether or not
     /// [`Slots::check`] would have let it through here.
     pub fn apply(&mut self, update: &Update, at: &At<'_>) {
-        let of = update.root_type();
-        let slot = match self.0.iter().position(|(has, _)| *has == of) {
-            Some(slot) => slot,
-            None => {
-                self.0.push((of, State::new(of)));
-                self.0.len() - 1
-            }
-        };
-        self.0[slot].1.apply(&update.op, at);
+        debug_assert_eq!(update.validate(), Ok(()), "{update:?} was validated when it came in");
+        self.apply_within(&update.path, &update.op, at);
     }
 
     /// Whether a client of datacenter `me` may do this to the value as it is here now.
     pub fn check(&self, update: &Update, me: DcId) -> Result<(), OpError> {
         update.validate()?;
-        let wanted = update.root_type();
-        match self.value_type() {
-            Some(is) if is != wanted => return Err(OpError::WrongType { is, wanted }),
-            _ => {}
-        }
-        match self.0.iter().find(|(of, _)| *of == wanted) {
-            Some((_, state)) => state.check(&update.op, me),
-            None => State::new(wanted).check(&update.op, me),
-        }
+        self.check_within(&update.path, &update.op, me)
     }
 
-    /// What a reader in datacenter `me` sees; `None` if there is nothing.
+    /// What a reader in datacenter `me` sees; `None` if there is nothing: then it is the empty value of every type.
     pub fn read(&self, me: DcId) -> Option<Reading> {
-        let of = self.value_type()?;
-        self.0.iter().find(|(has, _)| *has == of).map(|(_, state)| state.read(me))
+        self.visible().map(|state| state.read(me))
     }
 
-    /// Whether nothing is left: as if it had never been written.
+    /// Whether nothing is left: as if it had never been written. Readers may see nothing before that, while marks are
+    /// left that concurrent operations need ([`Slots::settle`]).
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|(_, state)| state.is_empty())
+        self.0.is_empty()
+    }
+
+    /// Whether readers see anything.
+    pub fn is_visible(&self) -> bool {
+        self.visible().is_some()
     }
 
     /// Forgets what only operations that have not seen `stable` could ask for: there will be none any more. Readers
     /// see no change.
     pub fn settle(&mut self, stable: &VersionVector) {
-        self.0.iter_mut().for_each(|(_, state)| state.settle(stable));
+        self.0.retain(|state| {
+            state.settle(stable);
+            !state.is_empty()
+        });
     }
 
     /// A digest of what readers see, so that equal readings have equal digests: a sum over what is visible, seeded by
     /// the key. `seed` mixes the key in.
-    pub fn digest(&self, _seed: u128) -> u128 {
-        0
+    pub fn digest(&self, seed: u128) -> u128 {
+        self.digest_at(Place(seed))
     }
 
     /// The part of [`Slots::digest`] that this operation may change: `digest` changes by as much as this does. Its cost
-    /// depends on what the operation names, not on how large the value is (a reset names all).
-    pub fn digest_near(&self, _seed: u128, _update: &Update) -> u128 {
-        0
+    /// depends on what the operation names, not on how large the value is (a reset names all; so does everything while
+    /// the value has several types).
+    pub fn digest_near(&self, seed: u128, update: &Update) -> u128 {
+        self.digest_near_within(Place(seed), &update.path, &update.op)
     }
+
+    fn visible(&self) -> Option<&State> {
+        self.0.iter().find(|state| state.is_visible())
+    }
+
+    fn find(&self, of: Type) -> Result<usize, usize> {
+        // Nearly always one.
+        self.0.binary_search_by_key(&of, State::value_type)
+    }
+
+    /// `path` is what is left of an update's path.
+    pub(super) fn apply_within(&mut self, path: &[PathStep], op: &Op, at: &At<'_>) {
+        let slot = match self.find(type_of(path, op)) {
+            Ok(slot) => slot,
+            Err(slot) => {
+                self.0.insert(slot, State::for_op(path, op));
+                slot
+            }
+        };
+        self.0[slot].apply(path, op, at);
+        if self.0[slot].is_empty() {
+            self.0.remove(slot);
+        }
+    }
+
+    pub(super) fn check_within(&self, path: &[PathStep], op: &Op, me: DcId) -> Result<(), OpError> {
+        let wanted = type_of(path, op);
+        match self.value_type() {
+            Some(is) if is != wanted => return Err(OpError::WrongType { is, wanted }),
+            _ => {}
+        }
+        match self.find(wanted) {
+            Ok(slot) => self.0[slot].check(path, op, me),
+            Err(_) => State::for_op(path, op).check(path, op, me),
+        }
+    }
+
+    /// Takes away what that operation's transaction had seen, of every type.
+    pub(super) fn reset(&mut self, at: &At<'_>) {
+        self.0.retain(|state| {
+            state.reset(at);
+            !state.is_empty()
+        });
+    }
+
+    pub(super) fn digest_at(&self, place: Place) -> u128 {
+        self.visible().map_or(0, |state| state.digest(place))
+    }
+
+    pub(super) fn digest_near_within(&self, place: Place, path: &[PathStep], op: &Op) -> u128 {
+        let wanted = type_of(path, op);
+        if self.0.iter().any(|state| state.is_visible() && state.value_type() != wanted) {
+            // The operation may change which slot readers see, and with that everything.
+            return self.digest_at(place);
+        }
+        self.find(wanted).map_or(0, |slot| self.0[slot].digest_near(place, path, op))
+    }
+}
+
+/// The type of value that an operation is for, with that much of its path left.
+fn type_of(path: &[PathStep], op: &Op) -> Type {
+    path.first().map_or_else(|| op.value_type(), |step| step.map.value_type())
 }

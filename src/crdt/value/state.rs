@@ -1,57 +1,137 @@
-//! One value of one type: the place where types are told apart.
+//! One value of one type.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
 
 use crate::crdt::VersionVector;
-use crate::crdt::value::counter::Counter;
-use crate::crdt::value::lww_register::LwwRegister;
-use crate::crdt::value::{At, Op, OpError, Reading, Type};
+use crate::crdt::value::digest::Place;
+use crate::crdt::value::leaf::Leaf;
+use crate::crdt::value::map::Map;
+use crate::crdt::value::{At, MapOp, MapType, Op, OpError, PathStep, Reading, Type};
 use crate::names::DcId;
 
 /// The state of a value.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    Counter(Counter),
-    LwwRegister(LwwRegister),
+    Leaf(Leaf),
+    Map(MapType, Map),
 }
 
 impl State {
-    pub fn new(of: Type) -> State {
-        match of {
-            Type::Counter => State::Counter(Counter::default()),
-            Type::LwwRegister => State::LwwRegister(LwwRegister::default()),
-            _ => todo!(),
+    /// The empty value that this operation at this path is for, or within.
+    pub fn for_op(path: &[PathStep], op: &Op) -> State {
+        match (path.first(), Leaf::for_op(op)) {
+            (Some(step), _) => State::Map(step.map, Map::default()),
+            (None, Some(leaf)) => State::Leaf(leaf),
+            (None, None) => State::Map(MapType::Resettable, Map::default()),
         }
     }
 
-    pub fn apply(&mut self, op: &Op, at: &At<'_>) {
-        match (self, op) {
-            (State::Counter(counter), Op::Counter(amount)) => counter.add(*amount),
-            (State::LwwRegister(register), Op::LwwRegister(value)) => register.assign(value, at),
-            (state, op) => unreachable!("{op:?} is applied to {state:?}"),
+    pub fn value_type(&self) -> Type {
+        match self {
+            State::Leaf(leaf) => leaf.value_type(),
+            State::Map(of, _) => of.value_type(),
         }
     }
 
-    pub fn check(&self, op: &Op, _me: DcId) -> Result<(), OpError> {
-        match (self, op) {
-            (State::Counter(counter), Op::Counter(amount)) if !counter.can_add(*amount) => {
-                Err(OpError::Overflow)
+    /// `path` has at most [`MAX_DEPTH`](crate::crdt::value::MAX_DEPTH) steps, and so deep this goes.
+    pub fn apply(&mut self, path: &[PathStep], op: &Op, at: &At<'_>) {
+        match (self, path.split_first(), op) {
+            (State::Map(_, map), Some((step, inner)), _) => {
+                map.change(&step.field, |slots| slots.apply_within(inner, op, at));
             }
+            (State::Map(_, map), None, Op::ResettableMap(op)) => map.apply(op, at),
+            (State::Leaf(leaf), None, _) => leaf.apply(op, at),
+            (state, path, _) => {
+                unreachable!("{op:?} at {path:?} is given to the slot of its type, not to {state:?}")
+            }
+        }
+    }
+
+    pub fn check(&self, path: &[PathStep], op: &Op, me: DcId) -> Result<(), OpError> {
+        match (self, path.split_first()) {
+            (State::Map(_, map), Some((step, inner))) => match map.field(&step.field) {
+                Some(slots) => slots.check_within(inner, op, me),
+                None => State::for_op(inner, op).check(inner, op, me),
+            },
+            (State::Leaf(leaf), None) => leaf.check(op, me),
             _ => Ok(()),
         }
     }
 
-    pub fn read(&self, _me: DcId) -> Reading {
+    pub fn read(&self, me: DcId) -> Reading {
         match self {
-            State::Counter(counter) => Reading::Counter(counter.read()),
-            State::LwwRegister(register) => Reading::LwwRegister(register.read().cloned()),
+            State::Leaf(leaf) => leaf.value().read(me),
+            State::Map(of, map) => Reading::Map(of.value_type(), map.read(me)),
+        }
+    }
+
+    pub fn is_visible(&self) -> bool {
+        match self {
+            State::Leaf(leaf) => leaf.value().is_visible(),
+            State::Map(_, map) => map.is_visible(),
         }
     }
 
     pub fn is_empty(&self) -> bool {
         match self {
-            State::Counter(counter) => *counter == Counter::default(),
-            State::LwwRegister(register) => register.read().is_none(),
+            State::Leaf(leaf) => leaf.value().is_empty(),
+            State::Map(_, map) => map.is_empty(),
         }
     }
 
-    pub fn settle(&mut self, _stable: &VersionVector) {}
+    pub fn reset(&mut self, at: &At<'_>) {
+        match self {
+            State::Leaf(leaf) => leaf.value_mut().reset(at),
+            State::Map(MapType::Resettable, map) => map.reset(at),
+            State::Map(MapType::GrowOnly, _) => {}
+        }
+    }
+
+    pub fn settle(&mut self, stable: &VersionVector) {
+        match self {
+            State::Leaf(leaf) => leaf.value_mut().settle(stable),
+            State::Map(_, map) => map.settle(stable),
+        }
+    }
+
+    /// The sum over the atoms that readers see when this is the slot they see.
+    pub fn digest(&self, place: Place) -> u128 {
+        match self {
+            State::Leaf(leaf) => sum_atoms(place, leaf.value_type(), |each| leaf.value().atoms(each)),
+            State::Map(of, map) => map
+                .fields()
+                .map(|(field, slots)| slots.digest_at(place.of_field(of.value_type(), field.as_bytes())))
+                .fold(0, u128::wrapping_add),
+        }
+    }
+
+    /// The part of [`State::digest`] that an operation may change.
+    pub fn digest_near(&self, place: Place, path: &[PathStep], op: &Op) -> u128 {
+        match (self, path.split_first(), op) {
+            (State::Leaf(leaf), _, _) => {
+                sum_atoms(place, leaf.value_type(), |each| leaf.atoms_near(op, each))
+            }
+            (State::Map(of, map), Some((step, inner)), _) => {
+                let place = place.of_field(of.value_type(), &step.field);
+                map.field(&step.field).map_or(0, |slots| slots.digest_near_within(place, inner, op))
+            }
+            (State::Map(of, map), None, Op::ResettableMap(MapOp::Remove(fields))) => {
+                let named = fields.iter().map(Bytes::as_ref).collect::<BTreeSet<&[u8]>>();
+                let digest_of = |field: &[u8]| {
+                    let place = place.of_field(of.value_type(), field);
+                    map.field(field).map_or(0, |slots| slots.digest_at(place))
+                };
+                named.into_iter().map(digest_of).fold(0, u128::wrapping_add)
+            }
+            (State::Map(..), None, _) => self.digest(place),
+        }
+    }
+}
+
+fn sum_atoms(place: Place, of: Type, atoms: impl FnOnce(&mut dyn FnMut(&[u8]))) -> u128 {
+    let mut sum = 0_u128;
+    atoms(&mut |content| sum = sum.wrapping_add(place.atom(of, content)));
+    sum
 }

@@ -1,0 +1,28 @@
+//! Digests of what readers see.
+//!
+//! A digest is a wrapping sum of a hash for each visible *atom*: an element of a set, the content of a register, at its
+//! place. So one operation changes it by the few atoms that it touches, in whatever order operations come. It finds
+//! replicas that differ by mistake; it is no defence against somebody who makes differences that cancel out.
+
+use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
+
+use crate::crdt::value::Type;
+
+/// A place: a key, or a field somewhere in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place(pub u128);
+
+impl Place {
+    pub fn of_field(self, map: Type, field: &[u8]) -> Place {
+        Place(self.atom(map, field))
+    }
+
+    /// The hash of an atom of a value of that type at this place: the same in every build and version, so the order of
+    /// types and what they give as atoms never changes.
+    pub fn atom(self, of: Type, content: &[u8]) -> u128 {
+        let mut both = [0; 32];
+        both[..16].copy_from_slice(&self.0.to_le_bytes());
+        both[16..].copy_from_slice(&xxh3_128_with_seed(content, of as u64).to_le_bytes());
+        xxh3_128(&both)
+    }
+}

@@ -1,0 +1,66 @@
+//! The operations that say the same thing and that no operation has taken away yet.
+//!
+//! One rule makes every resettable type converge: an operation takes away exactly those that its transaction had
+//! seen. What is left are the operations that no other one has seen, and that does not depend on the order in which
+//! they came, as each comes after all it has seen.
+//!
+//! This is not the crate's `VClock`, which keeps the highest dot of each actor: here one datacenter runs many
+//! transactions at once, so of two of its commits the later need not have seen the earlier, and taking away the later
+//! must leave the earlier. Only concurrent operations stay side by side, so there is nearly always one.
+
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::crdt::VersionVector;
+use crate::crdt::value::{At, Dot};
+
+/// In order, each once.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Dots(SmallVec<[Dot; 1]>);
+
+impl Dots {
+    /// Says it again: takes the place of what was seen.
+    pub fn put(&mut self, at: &At<'_>) {
+        self.take_seen(at);
+        let place = self.0.partition_point(|dot| *dot < at.dot);
+        self.0.insert(place, at.dot);
+    }
+
+    pub fn take_seen(&mut self, at: &At<'_>) {
+        self.0.retain(|dot| !at.has_seen(*dot));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn has_stable(&self, stable: &VersionVector) -> bool {
+        self.0.iter().any(|dot| dot.is_in(stable))
+    }
+
+    pub fn take_stable(&mut self, stable: &VersionVector) {
+        self.0.retain(|dot| !dot.is_in(stable));
+    }
+
+    /// Every later operation has seen all the stable ones, so whatever takes away another one takes them too: they
+    /// matter only while there is no other, and then one does for all.
+    pub fn settle(&mut self, stable: &VersionVector) {
+        if self.0.iter().all(|dot| dot.is_in(stable)) {
+            self.0.truncate(1);
+        } else {
+            self.take_stable(stable);
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Dots {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Dots, D::Error> {
+        // Not as a `SmallVec`, which would reserve as much as the bytes claim.
+        let dots = Vec::<Dot>::deserialize(deserializer)?;
+        if !dots.is_sorted_by(|a, b| a < b) {
+            return Err(D::Error::custom("the dots of a value are in order, each once; these are not"));
+        }
+        Ok(Dots(dots.into()))
+    }
+}

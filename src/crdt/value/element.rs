@@ -1,0 +1,47 @@
+//! An element of a set, or the name of a field.
+
+use std::borrow::Borrow;
+
+use bytes::Bytes;
+use serde::de::Deserializer;
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Bytes of its own: 16 bytes beside them instead of the 32 of [`Bytes`], and it keeps no larger buffer alive that it
+/// once arrived in.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Element(Box<[u8]>);
+
+impl Element {
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub fn to_bytes(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.0)
+    }
+}
+
+impl From<&[u8]> for Element {
+    fn from(bytes: &[u8]) -> Element {
+        Element(bytes.into())
+    }
+}
+
+/// Orders as the slice does.
+impl Borrow<[u8]> for Element {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Serialize for Element {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Element {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Element, D::Error> {
+        Bytes::deserialize(deserializer).map(|bytes| Element::from(&bytes[..]))
+    }
+}

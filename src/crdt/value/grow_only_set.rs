@@ -1,0 +1,47 @@
+//! A set that only grows.
+//!
+//! Not the crate's `GSet`, which can be asked for its size or for a single element's bytes only by copying. It is the
+//! same tree inside; property-tested against it.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::crdt::value::element::Element;
+use crate::crdt::value::leaf::Value;
+use crate::crdt::value::{Reading, Type};
+use crate::names::DcId;
+
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct GrowOnlySet(BTreeSet<Element>);
+
+impl GrowOnlySet {
+    pub fn add(&mut self, items: &[Bytes]) {
+        for item in items {
+            if !self.0.contains(&item[..]) {
+                self.0.insert(Element::from(&item[..]));
+            }
+        }
+    }
+
+    /// Those of [`Value::atoms`] that adding these may change.
+    pub fn atoms_near(&self, items: &[Bytes], each: &mut dyn FnMut(&[u8])) {
+        let named = items.iter().map(Bytes::as_ref).collect::<BTreeSet<&[u8]>>();
+        named.into_iter().filter(|item| self.0.contains(*item)).for_each(each);
+    }
+}
+
+impl Value for GrowOnlySet {
+    fn read(&self, _me: DcId) -> Reading {
+        Reading::Set(Type::GrowOnlySet, self.0.iter().map(Element::to_bytes).collect())
+    }
+
+    fn is_visible(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    fn atoms(&self, each: &mut dyn FnMut(&[u8])) {
+        self.0.iter().for_each(|item| each(item.as_bytes()));
+    }
+}

@@ -1,0 +1,169 @@
+//! A value that is not a map: the place where those types are told apart.
+
+use serde::{Deserialize, Serialize};
+
+use crate::crdt::VersionVector;
+use crate::crdt::value::bounded_counter::BoundedCounter;
+use crate::crdt::value::counter::Counter;
+use crate::crdt::value::flag::Flag;
+use crate::crdt::value::grow_only_set::GrowOnlySet;
+use crate::crdt::value::lww_register::LwwRegister;
+use crate::crdt::value::mv_register::MvRegister;
+use crate::crdt::value::presence::{AddWins, RemoveWins};
+use crate::crdt::value::resettable_counter::ResettableCounter;
+use crate::crdt::value::set::Set;
+use crate::crdt::value::versioned::Versioned;
+use crate::crdt::value::{At, Op, OpError, Reading, Type, VersionedReading};
+use crate::names::DcId;
+
+/// What every type can do without an operation of its own.
+///
+/// Laws, property-tested in `tests/`: replicas that applied the same commits, each in some causal order, give the same
+/// answers here, whether or not they settled in between.
+pub(super) trait Value {
+    fn read(&self, me: DcId) -> Reading;
+    /// Whether readers anywhere see anything but the type's empty value.
+    fn is_visible(&self) -> bool;
+    /// Whether it is as good as never written. Not the same as out of sight: a remove may be left that hides adds still
+    /// to come.
+    fn is_empty(&self) -> bool {
+        !self.is_visible()
+    }
+    /// Gives each thing that readers see, as bytes that tell it from every other: the same atoms, the same readings.
+    fn atoms(&self, each: &mut dyn FnMut(&[u8]));
+    /// Takes away what that operation's transaction had seen. Types that cannot are in no map that needs it
+    /// ([`Type::is_resettable`]).
+    fn reset(&mut self, _at: &At<'_>) {}
+    /// See [`Slots::settle`](crate::crdt::value::Slots::settle).
+    fn settle(&mut self, _stable: &VersionVector) {}
+}
+
+/// The state of a value. Written to checkpoints: append only.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Leaf {
+    Counter(Counter),
+    ResettableCounter(ResettableCounter),
+    BoundedCounter(BoundedCounter),
+    LwwRegister(LwwRegister),
+    MvRegister(MvRegister),
+    Versioned(Versioned),
+    AddWinsSet(Set<AddWins>),
+    RemoveWinsSet(Set<RemoveWins>),
+    GrowOnlySet(GrowOnlySet),
+    EnableWinsFlag(Flag<AddWins>),
+    DisableWinsFlag(Flag<RemoveWins>),
+}
+
+impl Leaf {
+    /// The empty value that this operation is for; `None` if that is a map.
+    pub fn for_op(op: &Op) -> Option<Leaf> {
+        Some(match op {
+            Op::Counter(_) => Leaf::Counter(Counter::default()),
+            Op::ResettableCounter(_) => Leaf::ResettableCounter(ResettableCounter::default()),
+            Op::BoundedCounter(_) | Op::MoveRights { .. } => Leaf::BoundedCounter(BoundedCounter::default()),
+            Op::LwwRegister(_) => Leaf::LwwRegister(LwwRegister::default()),
+            Op::MvRegister(_) => Leaf::MvRegister(MvRegister::default()),
+            Op::Versioned { .. } => Leaf::Versioned(Versioned::default()),
+            Op::AddWinsSet(_) => Leaf::AddWinsSet(Set::default()),
+            Op::RemoveWinsSet(_) => Leaf::RemoveWinsSet(Set::default()),
+            Op::GrowOnlySet(_) => Leaf::GrowOnlySet(GrowOnlySet::default()),
+            Op::EnableWinsFlag(_) => Leaf::EnableWinsFlag(Flag::default()),
+            Op::DisableWinsFlag(_) => Leaf::DisableWinsFlag(Flag::default()),
+            Op::ResettableMap(_) => return None,
+        })
+    }
+
+    pub fn value_type(&self) -> Type {
+        match self {
+            Leaf::Counter(_) => Type::Counter,
+            Leaf::ResettableCounter(_) => Type::ResettableCounter,
+            Leaf::BoundedCounter(_) => Type::BoundedCounter,
+            Leaf::LwwRegister(_) => Type::LwwRegister,
+            Leaf::MvRegister(_) => Type::MvRegister,
+            Leaf::Versioned(_) => Type::Versioned,
+            Leaf::AddWinsSet(_) => Type::AddWinsSet,
+            Leaf::RemoveWinsSet(_) => Type::RemoveWinsSet,
+            Leaf::GrowOnlySet(_) => Type::GrowOnlySet,
+            Leaf::EnableWinsFlag(_) => Type::EnableWinsFlag,
+            Leaf::DisableWinsFlag(_) => Type::DisableWinsFlag,
+        }
+    }
+
+    pub fn value(&self) -> &dyn Value {
+        match self {
+            Leaf::Counter(value) => value,
+            Leaf::ResettableCounter(value) => value,
+            Leaf::BoundedCounter(value) => value,
+            Leaf::LwwRegister(value) => value,
+            Leaf::MvRegister(value) => value,
+            Leaf::Versioned(value) => value,
+            Leaf::AddWinsSet(value) => value,
+            Leaf::RemoveWinsSet(value) => value,
+            Leaf::GrowOnlySet(value) => value,
+            Leaf::EnableWinsFlag(value) => value,
+            Leaf::DisableWinsFlag(value) => value,
+        }
+    }
+
+    pub fn value_mut(&mut self) -> &mut dyn Value {
+        match self {
+            Leaf::Counter(value) => value,
+            Leaf::ResettableCounter(value) => value,
+            Leaf::BoundedCounter(value) => value,
+            Leaf::LwwRegister(value) => value,
+            Leaf::MvRegister(value) => value,
+            Leaf::Versioned(value) => value,
+            Leaf::AddWinsSet(value) => value,
+            Leaf::RemoveWinsSet(value) => value,
+            Leaf::GrowOnlySet(value) => value,
+            Leaf::EnableWinsFlag(value) => value,
+            Leaf::DisableWinsFlag(value) => value,
+        }
+    }
+
+    pub fn apply(&mut self, op: &Op, at: &At<'_>) {
+        match (self, op) {
+            (Leaf::Counter(counter), Op::Counter(amount)) => counter.add(*amount),
+            (Leaf::ResettableCounter(counter), Op::ResettableCounter(op)) => counter.apply(op, at),
+            (Leaf::BoundedCounter(counter), Op::BoundedCounter(amount)) => counter.add(*amount, at),
+            (Leaf::BoundedCounter(counter), Op::MoveRights { to, amount }) => {
+                counter.move_rights(*to, *amount, at);
+            }
+            (Leaf::LwwRegister(register), Op::LwwRegister(value)) => register.assign(value, at),
+            (Leaf::MvRegister(register), Op::MvRegister(op)) => register.apply(op, at),
+            (Leaf::Versioned(value), Op::Versioned { version, value: bytes, done }) => {
+                value.write(VersionedReading { version: *version, value: bytes.clone(), done: *done });
+            }
+            (Leaf::AddWinsSet(set), Op::AddWinsSet(op)) => set.apply(op, at),
+            (Leaf::RemoveWinsSet(set), Op::RemoveWinsSet(op)) => set.apply(op, at),
+            (Leaf::GrowOnlySet(set), Op::GrowOnlySet(items)) => set.add(items),
+            (Leaf::EnableWinsFlag(flag), Op::EnableWinsFlag(op)) => flag.apply(op, at),
+            (Leaf::DisableWinsFlag(flag), Op::DisableWinsFlag(op)) => flag.apply(op, at),
+            (leaf, op) => unreachable!("{op:?} is given to the slot of its type, not to {leaf:?}"),
+        }
+    }
+
+    /// Whether a client of datacenter `me` may do that to the value as it is.
+    pub fn check(&self, op: &Op, me: DcId) -> Result<(), OpError> {
+        match (self, op) {
+            (Leaf::Counter(counter), Op::Counter(amount)) => counter.check(*amount),
+            (Leaf::ResettableCounter(counter), Op::ResettableCounter(op)) => counter.check(op),
+            (Leaf::BoundedCounter(counter), Op::BoundedCounter(amount)) => counter.check_add(*amount, me),
+            (Leaf::BoundedCounter(counter), Op::MoveRights { amount, .. }) => {
+                counter.check_rights(*amount, me)
+            }
+            (Leaf::Versioned(value), Op::Versioned { version, .. }) => value.check(*version),
+            _ => Ok(()),
+        }
+    }
+
+    /// Those of [`Value::atoms`] that this operation may change.
+    pub fn atoms_near(&self, op: &Op, each: &mut dyn FnMut(&[u8])) {
+        match (self, op) {
+            (Leaf::AddWinsSet(set), Op::AddWinsSet(op)) => set.atoms_near(op, each),
+            (Leaf::RemoveWinsSet(set), Op::RemoveWinsSet(op)) => set.atoms_near(op, each),
+            (Leaf::GrowOnlySet(set), Op::GrowOnlySet(items)) => set.atoms_near(items, each),
+            _ => self.value().atoms(each),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Maps: fields by name, each of which holds what a key holds.
+//!
+//! Not the crate's `Map`: equal replicas of it can differ in what readers see when its values are `MVReg`s, and it is
+//! ordered by vectors of every field. Here a map has no marks of its own: a field is there while something in it is.
+//! Removing one takes away what was seen in it, so what is concurrent stays, all the way down.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::crdt::VersionVector;
+use crate::crdt::value::element::Element;
+use crate::crdt::value::{At, MapOp, Reading, Slots};
+use crate::names::DcId;
+
+/// The fields that something is left in.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Map {
+    fields: BTreeMap<Element, Slots>,
+    /// How many of them readers see.
+    visible: usize,
+}
+
+impl Map {
+    pub fn apply(&mut self, op: &MapOp, at: &At<'_>) {
+        match op {
+            MapOp::Remove(fields) => {
+                fields.iter().for_each(|field| self.change(field, |slots| slots.reset(at)));
+            }
+            MapOp::Reset => self.reset(at),
+        }
+    }
+
+    /// Changes what is in a field.
+    pub fn change<R>(&mut self, field: &[u8], how: impl FnOnce(&mut Slots) -> R) -> R {
+        let slots = match self.fields.get_mut(field) {
+            Some(slots) => slots,
+            None => self.fields.entry(Element::from(field)).or_default(),
+        };
+        let was_visible = slots.is_visible();
+        let result = how(slots);
+        let (is_visible, is_empty) = (slots.is_visible(), slots.is_empty());
+        self.visible = self.visible + usize::from(is_visible) - usize::from(was_visible);
+        if is_empty {
+            self.fields.remove(field);
+        }
+        result
+    }
+
+    fn change_all(&mut self, how: impl Fn(&mut Slots)) {
+        self.fields.retain(|_, slots| {
+            how(slots);
+            !slots.is_empty()
+        });
+        self.visible = self.fields.values().filter(|slots| slots.is_visible()).count();
+    }
+
+    pub fn reset(&mut self, at: &At<'_>) {
+        self.change_all(|slots| slots.reset(at));
+    }
+
+    pub fn settle(&mut self, stable: &VersionVector) {
+        self.change_all(|slots| slots.settle(stable));
+    }
+
+    pub fn field(&self, field: &[u8]) -> Option<&Slots> {
+        self.fields.get(field)
+    }
+
+    /// In order; with those that readers do not see.
+    pub fn fields(&self) -> impl Iterator<Item = (&Element, &Slots)> {
+        self.fields.iter()
+    }
+
+    pub fn read(&self, me: DcId) -> Vec<(Bytes, Reading)> {
+        self.fields().filter_map(|(field, slots)| Some((field.to_bytes(), slots.read(me)?))).collect()
+    }
+
+    pub fn is_visible(&self) -> bool {
+        self.visible > 0
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+}

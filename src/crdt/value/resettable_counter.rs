@@ -1,0 +1,72 @@
+//! A counter that adds up, and whose reset takes away what it saw.
+//!
+//! The crate's `PNCounter` resets by subtracting a vector of running totals; see `counter.rs` for why ours are amounts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::crdt::VersionVector;
+use crate::crdt::value::counter::{check_sum, saturate};
+use crate::crdt::value::leaf::Value;
+use crate::crdt::value::{At, Dot, OpError, Reading, ResettableCounterOp};
+use crate::names::DcId;
+
+/// A reset takes away all of the sum but the additions it did not see. So only those need to be known one by one that
+/// some reset to come may not have seen; the others are in the sum alone.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct ResettableCounter {
+    sum: i128,
+    /// What each commit added, unless every operation to come has seen it.
+    recent: BTreeMap<Dot, i128>,
+}
+
+impl ResettableCounter {
+    pub fn apply(&mut self, op: &ResettableCounterOp, at: &At<'_>) {
+        match op {
+            ResettableCounterOp::Add(amount) => {
+                let amount = i128::from(*amount);
+                self.sum = self.sum.wrapping_add(amount);
+                let added = self.recent.entry(at.dot).or_default();
+                *added = added.wrapping_add(amount);
+            }
+            ResettableCounterOp::Reset => self.reset(at),
+        }
+    }
+
+    pub fn check(&self, op: &ResettableCounterOp) -> Result<(), OpError> {
+        match op {
+            ResettableCounterOp::Add(amount) => check_sum(self.sum, *amount),
+            ResettableCounterOp::Reset => Ok(()),
+        }
+    }
+}
+
+impl Value for ResettableCounter {
+    fn read(&self, _me: DcId) -> Reading {
+        Reading::ResettableCounter(saturate(self.sum))
+    }
+
+    fn is_visible(&self) -> bool {
+        self.sum != 0
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sum == 0 && self.recent.is_empty()
+    }
+
+    fn atoms(&self, each: &mut dyn FnMut(&[u8])) {
+        if self.sum != 0 {
+            each(&saturate(self.sum).to_le_bytes());
+        }
+    }
+
+    fn reset(&mut self, at: &At<'_>) {
+        self.recent.retain(|dot, _| !at.has_seen(*dot));
+        self.sum = self.recent.values().fold(0, |sum, amount| sum.wrapping_add(*amount));
+    }
+
+    fn settle(&mut self, stable: &VersionVector) {
+        self.recent.retain(|dot, _| !dot.is_in(stable));
+    }
+}

@@ -1,0 +1,119 @@
+//! Sets whose elements can be removed: add-wins and remove-wins.
+//!
+//! Not the crate's `Orswot`: its hash maps are in random order, it knows one dot per add (here all operations of a
+//! commit share one, and a later commit of a datacenter need not have seen an earlier one), and its removes carry
+//! vectors that are kept when they come early, which causal delivery rules out. Property-tested against it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::crdt::VersionVector;
+use crate::crdt::value::element::Element;
+use crate::crdt::value::leaf::Value;
+use crate::crdt::value::presence::Presence;
+use crate::crdt::value::{At, Reading, SetOp};
+use crate::names::DcId;
+
+/// The elements that something is left of. An operation costs the logarithm of their number for each element it names.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Set<P> {
+    elements: BTreeMap<Element, P>,
+    /// How many of them are present.
+    present: usize,
+}
+
+impl<P: Presence> Set<P> {
+    pub fn apply(&mut self, op: &SetOp, at: &At<'_>) {
+        match op {
+            SetOp::Add(items) => items.iter().for_each(|item| self.change(item, |element| element.put(at))),
+            SetOp::Remove(items) => {
+                items.iter().for_each(|item| self.change(item, |element| element.remove(at)))
+            }
+            SetOp::Reset => self.reset(at),
+        }
+    }
+
+    fn change(&mut self, item: &[u8], how: impl FnOnce(&mut P)) {
+        let element = match self.elements.get_mut(item) {
+            Some(element) => element,
+            None => self.elements.entry(Element::from(item)).or_default(),
+        };
+        let was_present = element.is_present();
+        how(element);
+        let (is_present, is_empty) = (element.is_present(), element.is_empty());
+        self.present = self.present + usize::from(is_present) - usize::from(was_present);
+        if is_empty {
+            self.elements.remove(item);
+        }
+    }
+
+    fn change_all(&mut self, how: impl Fn(&mut P)) {
+        self.elements.retain(|_, element| {
+            how(element);
+            !element.is_empty()
+        });
+        self.present = self.elements.values().filter(|element| element.is_present()).count();
+    }
+
+    fn present(&self) -> impl Iterator<Item = &Element> {
+        self.elements.iter().filter(|(_, element)| element.is_present()).map(|(item, _)| item)
+    }
+
+    /// Those of [`Value::atoms`] that this operation may change.
+    pub fn atoms_near(&self, op: &SetOp, each: &mut dyn FnMut(&[u8])) {
+        match op {
+            SetOp::Add(items) | SetOp::Remove(items) => {
+                let named = items.iter().map(Bytes::as_ref).collect::<BTreeSet<&[u8]>>();
+                let is_present = |item: &&[u8]| self.elements.get(*item).is_some_and(P::is_present);
+                named.into_iter().filter(is_present).for_each(each);
+            }
+            SetOp::Reset => self.atoms(each),
+        }
+    }
+}
+
+impl<P: Presence> Value for Set<P> {
+    fn read(&self, _me: DcId) -> Reading {
+        Reading::Set(P::SET, self.present().map(Element::to_bytes).collect())
+    }
+
+    fn is_visible(&self) -> bool {
+        self.present > 0
+    }
+
+    fn is_empty(&self) -> bool {
+        self.elements.is_empty()
+    }
+
+    fn atoms(&self, each: &mut dyn FnMut(&[u8])) {
+        self.present().for_each(|item| each(item.as_bytes()));
+    }
+
+    fn reset(&mut self, at: &At<'_>) {
+        self.change_all(|element| element.reset(at));
+    }
+
+    fn settle(&mut self, stable: &VersionVector) {
+        self.change_all(|element| element.settle(stable));
+    }
+}
+
+impl<P: Serialize> Serialize for Set<P> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.elements.serialize(serializer)
+    }
+}
+
+impl<'de, P: Presence + Deserialize<'de>> Deserialize<'de> for Set<P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Set<P>, D::Error> {
+        let elements = BTreeMap::<Element, P>::deserialize(deserializer)?;
+        if elements.values().any(P::is_empty) {
+            return Err(D::Error::custom("a set holds an element that nothing is left of"));
+        }
+        let present = elements.values().filter(|element| element.is_present()).count();
+        Ok(Set { elements, present })
+    }
+}

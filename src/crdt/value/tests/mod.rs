@@ -1,0 +1,1 @@
+//! Laws and examples of the values.

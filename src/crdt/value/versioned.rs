@@ -1,0 +1,48 @@
+//! A value with a version that its writers give.
+
+use serde::{Deserialize, Serialize};
+
+use crate::crdt::value::leaf::Value;
+use crate::crdt::value::{OpError, Reading, VersionedReading};
+use crate::names::DcId;
+
+/// The greatest of what was written: by version, then by bytes, then the one that is done. A plain maximum, so it needs
+/// no marker beside it as the crate's `LWWReg` does.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Versioned(Option<VersionedReading>);
+
+impl Versioned {
+    pub fn write(&mut self, new: VersionedReading) {
+        if self.0.as_ref().is_none_or(|present| *present < new) {
+            self.0 = Some(new);
+        }
+    }
+
+    pub fn check(&self, written: u64) -> Result<(), OpError> {
+        match &self.0 {
+            Some(present) if written <= present.version => {
+                Err(OpError::Stale { is: present.version, written })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Value for Versioned {
+    fn read(&self, _me: DcId) -> Reading {
+        Reading::Versioned(self.0.clone())
+    }
+
+    fn is_visible(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn atoms(&self, each: &mut dyn FnMut(&[u8])) {
+        if let Some(VersionedReading { version, value, done }) = &self.0 {
+            let mut atom = version.to_le_bytes().to_vec();
+            atom.push(u8::from(*done));
+            atom.extend_from_slice(value);
+            each(&atom);
+        }
+    }
+}
