@@ -70,7 +70,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
             let wake = self.inlets.next(self.sleep_until(), self.taking(), &mut self.checkpoints).await;
             self.now = clock::now();
             self.step(wake)?;
-            self.start_checkpoint_if_due();
+            self.go_on_with_checkpoints()?;
             self.outlets.callers.wake();
             if self.show() == Go::Stop {
                 return Ok(());
@@ -209,11 +209,16 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         Ok(())
     }
 
-    fn start_checkpoint_if_due(&mut self) {
+    fn go_on_with_checkpoints(&mut self) -> Result<(), StopError> {
         let due = self.outlets.store.bytes_since_checkpoint() >= self.options.checkpoint_after;
         if due && self.checkpoints.are_idle() {
-            self.checkpoints.start(self.machine.checkpoint());
+            self.checkpoints.wanted();
+            self.event(Event::Checkpoint)?;
         }
+        if let Some(checkpoint) = self.outlets.checkpoint.take() {
+            self.checkpoints.start(checkpoint);
+        }
+        Ok(())
     }
 
     /// Shows a picture of itself if there is a new one. A drain is over when that shows nothing held.

@@ -14,6 +14,8 @@ use crate::wire;
 pub(super) enum Checkpoints {
     #[default]
     Idle,
+    /// The machine gathers it.
+    Wanted,
     Encoding {
         position: Position,
         task: JoinHandle<Result<Vec<u8>, StopError>>,
@@ -27,7 +29,11 @@ impl Checkpoints {
         matches!(self, Checkpoints::Idle)
     }
 
-    pub(super) fn start(&mut self, checkpoint: Checkpoint) {
+    pub(super) fn wanted(&mut self) {
+        *self = Checkpoints::Wanted;
+    }
+
+    pub(super) fn start(&mut self, checkpoint: Box<Checkpoint>) {
         let position = checkpoint.position;
         let task = spawn_blocking(move || wire::encode_checkpoint(&checkpoint).map_err(StopError::Encode));
         *self = Checkpoints::Encoding { position, task };

@@ -9,7 +9,7 @@ use super::report;
 use super::start::StopError;
 use crate::names::{DcId, DcSet};
 use crate::replica::call::{CallId, Reply, Status};
-use crate::replica::{Effect, Message, Position, Record};
+use crate::replica::{Checkpoint, Effect, Message, Position, Record};
 use crate::wire;
 
 /// Where effects go.
@@ -21,6 +21,8 @@ pub(super) struct Outlets<S, L> {
     pub closing: DcSet,
     pub appended: Position,
     pub durable: Position,
+    /// State to be written.
+    pub checkpoint: Option<Box<Checkpoint>>,
     /// The answer to the actor's own question.
     pub own_status: Option<Box<Status>>,
 }
@@ -33,6 +35,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
             Effect::Reply { call, reply } => self.reply(call, reply),
             Effect::Notify { session, notice } => self.callers.tell(session, Output::Notice(notice)),
             Effect::CloseLink { peer, violation } => self.close_link(peer, &violation),
+            Effect::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint),
             Effect::Report(report) => report::log(&report),
         }
         Ok(())

@@ -136,6 +136,25 @@ impl FakeMachine {
         }
     }
 
+    fn checkpoint(&mut self) {
+        let checkpoint = Checkpoint {
+            position: self.last,
+            members: DcSet::only(dc(0)),
+            joined: true,
+            clock: Timestamp::ZERO,
+            n: 1,
+            applied: VersionVector::default(),
+            last_stamps: vec![],
+            ownership: Ownership::new(0),
+            requests: vec![],
+            leases: vec![],
+            contents: vec![],
+            outcomes: vec![],
+            log: vec![],
+        };
+        self.effects.push_back(Effect::Checkpoint(Box::new(checkpoint)));
+    }
+
     fn reply(&mut self, call: CallId, reply: Reply) {
         self.effects.push_back(Effect::Reply { call, reply });
     }
@@ -233,6 +252,7 @@ impl Machine for FakeMachine {
                 let message = Message::HeldBack { durable: VersionVector::default() };
                 self.effects.push_back(Effect::Send { peer, message });
             }
+            Event::Checkpoint => self.checkpoint(),
             Event::Drain => self.draining = true,
             _ => {}
         }
@@ -244,24 +264,6 @@ impl Machine for FakeMachine {
 
     fn next_deadline(&self) -> Option<Instant> {
         None
-    }
-
-    fn checkpoint(&self) -> Checkpoint {
-        Checkpoint {
-            position: self.last,
-            members: DcSet::only(dc(0)),
-            joined: true,
-            clock: Timestamp::ZERO,
-            n: 1,
-            applied: VersionVector::default(),
-            last_stamps: vec![],
-            ownership: Ownership::new(0),
-            requests: vec![],
-            leases: vec![],
-            contents: vec![],
-            outcomes: vec![],
-            log: vec![],
-        }
     }
 }
 

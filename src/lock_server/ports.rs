@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::journal::{Figures, Journal, JournalError};
 use crate::names::DcId;
-use crate::replica::{Checkpoint, Effect, Event, Position, Replica};
+use crate::replica::{Effect, Event, Position, Replica};
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now};
 
@@ -15,7 +15,6 @@ pub trait Machine: Send + 'static {
     fn handle(&mut self, now: Now, event: Event);
     fn poll_effect(&mut self) -> Option<Effect>;
     fn next_deadline(&self) -> Option<Instant>;
-    fn checkpoint(&self) -> Checkpoint;
 }
 
 impl Machine for Replica {
@@ -29,10 +28,6 @@ impl Machine for Replica {
 
     fn next_deadline(&self) -> Option<Instant> {
         Replica::next_deadline(self)
-    }
-
-    fn checkpoint(&self) -> Checkpoint {
-        Replica::checkpoint(self)
     }
 }
 

@@ -140,6 +140,7 @@ impl LockServer {
                 closing: DcSet::EMPTY,
                 appended: parts.last,
                 durable: parts.last,
+                checkpoint: None,
                 own_status: None,
             },
             checkpoints: Checkpoints::default(),

@@ -259,8 +259,8 @@ async fn nothing_new_is_taken_while_the_disk_is_behind() {
     session.call(2, acquire("a")).await.expect("the mailbox has room");
     assert!(!taken(2), "the second call waits in the mailbox");
     rig.sync();
-    assert_eq!(reply(&mut session).await.0, 1);
-    assert_eq!(reply(&mut session).await.0, 2);
+    let replies = [reply(&mut session).await.0, reply(&mut session).await.0];
+    assert!(replies.contains(&1) && replies.contains(&2), "{replies:?}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use crate::causal_log::Violation;
 use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::message::Message;
-use crate::replica::record::Record;
+use crate::replica::record::{Checkpoint, Record};
 use crate::store_state::Bucket;
 
 /// An output of [`super::Replica::poll_effect`], to be performed in this order. Everything that leaves the
@@ -21,6 +21,8 @@ pub enum Effect {
     Notify { session: SessionId, notice: Notice },
     /// `peer` broke the protocol: close its link with this error. It may connect again.
     CloseLink { peer: DcId, violation: Violation },
+    /// Keep this state once everything up to its position is durable; then what it covers can be forgotten.
+    Checkpoint(Box<Checkpoint>),
     /// Tell the operator.
     Report(Report),
 }

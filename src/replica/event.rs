@@ -24,6 +24,8 @@ pub enum Event {
     Client { call: CallId, request: Call },
     /// A client's session is closed: nothing sent to it arrives any more.
     SessionClosed { session: SessionId },
+    /// State shall go to disk. Answered by [`super::Effect::Checkpoint`], perhaps some steps later.
+    Checkpoint,
     /// Shutting down: acquire nothing more.
     Drain,
 }

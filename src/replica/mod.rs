@@ -15,6 +15,7 @@ mod describe;
 mod effect;
 mod entries;
 mod event;
+mod export;
 mod gate;
 mod grants;
 mod lease_calls;
@@ -88,6 +89,7 @@ pub struct Replica {
     pump: bool,
     /// The store has more to fold or to settle than one step does.
     store_backlog: bool,
+    export: Option<export::Export>,
     counts: Counts,
     effects: VecDeque<Effect>,
 }
@@ -108,6 +110,7 @@ impl Replica {
             Event::Flushed { peer, messages } => self.on_flushed(peer, messages),
             Event::Client { call, request } => self.on_client(call, request),
             Event::SessionClosed { session } => self.on_session_closed(session),
+            Event::Checkpoint => self.on_checkpoint_wanted(),
             Event::Drain => self.life.draining = true,
         }
         self.finish_step();
@@ -132,7 +135,7 @@ impl Replica {
             self.links.retry_at(),
             self.life.quiet_until,
             self.transactions.next_deadline(),
-            self.store_backlog.then_some(self.now.mono),
+            (self.store_backlog || self.export.is_some()).then_some(self.now.mono),
         ]
         .into_iter()
         .flatten()

@@ -99,6 +99,7 @@ impl Replica {
             stability: Stability::default(),
             anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy),
             store_backlog: false,
+            export: None,
             heartbeat_at: now.mono,
             renew_bound_at: now.mono,
             pump: false,
@@ -199,8 +200,8 @@ impl Replica {
         }
     }
 
-    /// All that the records persisted so far amount to. To be kept once they are durable.
-    pub fn checkpoint(&self) -> Checkpoint {
+    /// All that the records persisted so far amount to, but what keys have.
+    pub(super) fn checkpoint_without_contents(&self) -> Checkpoint {
         let bound = self.bounds.recorded();
         let mut requests: Vec<RequestRow> = self
             .locks
@@ -236,7 +237,7 @@ impl Replica {
             ownership: self.locks.ownership().clone(),
             requests,
             leases,
-            contents: self.store.contents(),
+            contents: Vec::new(),
             outcomes: self.transactions.outcomes.rows(),
             log: self.log.kept().cloned().collect(),
         }

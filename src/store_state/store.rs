@@ -121,13 +121,18 @@ impl Store {
         self.durable
     }
 
+    /// Opens the snapshot of everything that is applied, also what is not durable yet; to be closed once.
+    pub fn open_snapshot_at(&mut self, newest: Position, vector: &Arc<VersionVector>) {
+        self.snapshots.open(newest, vector);
+    }
+
     pub fn close_snapshot(&mut self, at: Position) {
         self.snapshots.close(at);
     }
 
-    /// What the oldest open snapshot shows.
+    /// What the oldest open snapshot shows, if that is less than what is durable.
     pub fn oldest_vector(&self) -> Option<&Arc<VersionVector>> {
-        self.snapshots.oldest().map(|(_, vector)| vector)
+        self.snapshots.oldest().filter(|(at, _)| *at < self.durable).map(|(_, vector)| vector)
     }
 
     fn floor(&self) -> Position {
@@ -312,7 +317,22 @@ impl Store {
         is_current.then(|| self.digests.all())
     }
 
-    /// What keys have, with everything applied so far: for a checkpoint.
+    /// What keys have at an open snapshot, at most so many rows from `row` on; and where to go on, `None` at the end.
+    pub fn export(&mut self, at: Position, row: usize, most: usize) -> (Vec<(Key, Content)>, Option<usize>) {
+        let end = row.saturating_add(most).min(self.records.capacity());
+        let mut contents = Vec::new();
+        for row in row..end {
+            if let Some(record) = self.records.get_mut(row) {
+                let content = record.read(at).into_owned();
+                if !content.is_empty() {
+                    contents.push((record.key.clone(), content));
+                }
+            }
+        }
+        (contents, (end < self.records.capacity()).then_some(end))
+    }
+
+    /// What keys have, with everything applied so far.
     pub fn contents(&self) -> Vec<(Key, Content)> {
         let newest = self.records.iter().map(|(_, record)| (record.key.clone(), record.newest()));
         newest.filter(|(_, content)| !content.is_empty()).collect()

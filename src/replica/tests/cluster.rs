@@ -30,6 +30,8 @@ pub struct Node {
     pub notices: Vec<Notice>,
     pub violations: Vec<Violation>,
     pub lease: Option<LeaseId>,
+    /// The last that was asked for.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 /// See the module. Time stands still unless a story moves it.
@@ -72,6 +74,7 @@ impl Cluster {
                 notices: Vec::new(),
                 violations: Vec::new(),
                 lease: None,
+                checkpoint: None,
             });
         }
         for a in 0..size {
@@ -132,6 +135,7 @@ impl Cluster {
                     node.violations.push(violation);
                     self.wires.remove(&(dc(id), peer));
                 }
+                Effect::Checkpoint(checkpoint) => node.checkpoint = Some(*checkpoint),
                 Effect::Report(report @ Report::DigestsDiffer { .. }) => self.reports.push(report),
                 Effect::Report(_) => {}
             }
@@ -219,6 +223,15 @@ impl Cluster {
         node.records = records;
         node.replica = replica;
         node.replies.clear();
+    }
+
+    /// Starts a datacenter again, from a checkpoint and the records after it.
+    pub fn restart_from(&mut self, id: u8, checkpoint: Checkpoint) {
+        let members: DcSet = (0..self.nodes.len() as u8).map(dc).collect();
+        let after = self.nodes[usize::from(id)].records.iter();
+        let after = after.filter(|(position, _)| *position > checkpoint.position).cloned().collect();
+        self.nodes[usize::from(id)].replica = self.start(dc(id), members, Some(checkpoint), after);
+        self.nodes[usize::from(id)].replica.check();
     }
 
     pub fn call(&mut self, id: u8, request: Call) -> u64 {

@@ -10,11 +10,11 @@ use crate::crdt::value::{Op, OpError, Reading, Update};
 use crate::keys::Key;
 use crate::leases::Proof;
 use crate::names::Mode;
-use crate::replica::Report;
 use crate::replica::call::{Call, Refusal, Reply, Wait};
 use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, GoOn, Look, Step, Stepped, Then, TxnRefusal, TxnState,
 };
+use crate::replica::{Event, Report};
 
 fn key(name: &str) -> Key {
     Key::new(b"b", name.as_bytes()).expect("a story uses valid keys")
@@ -364,4 +364,32 @@ fn replicas_that_applied_the_same_compare_equal_and_a_broken_one_is_told_of() {
         |report: &&Report| matches!(report, Report::DigestsDiffer { bucket, .. } if **bucket == *b"b");
     assert!(c.reports.iter().any(|report| differs(&report)), "{:?}", c.reports);
     assert!(c.reports.len() <= 2, "each tells of it once: {:?}", c.reports);
+}
+
+#[test]
+fn a_checkpoint_is_made_bit_by_bit_and_shows_one_moment() {
+    let mut c = Cluster::new(1, 0, 0);
+    for i in 0..3 {
+        let changes = (0..1_000).map(|n| add(&format!("{i}-{n}"), 1)).collect();
+        c.begin(0, i + 1, None, step(changes, &[], Then::Commit));
+        c.run();
+    }
+    let records = c.nodes[0].records.len() as u64;
+    c.handle(0, Event::Checkpoint);
+    assert!(c.nodes[0].checkpoint.is_none(), "not all at once");
+    let changes = (0..1_000).map(|n| add(&format!("2-{n}"), 1)).chain([add("new", 1)]).collect();
+    c.begin(0, 9, None, step(changes, &[], Then::Commit));
+    c.run();
+    while c.nodes[0].checkpoint.is_none() {
+        c.handle(0, Event::Tick);
+    }
+    let checkpoint = c.nodes[0].checkpoint.take().expect("it is there");
+    assert_eq!((checkpoint.position.0, checkpoint.contents.len()), (records, 3_000));
+    // From it and the records after it, everything is as it was.
+    c.restart_from(0, checkpoint);
+    assert_eq!(
+        (c.reads(0, "0-7"), c.reads(0, "2-7"), c.reads(0, "new")),
+        (counted(1), counted(2), counted(1))
+    );
+    assert_eq!(c.nodes[0].replica.counts().keys, 3_001);
 }

@@ -31,6 +31,7 @@ impl World {
                 Effect::CloseLink { peer, violation } => {
                     self.fail(FailureKind::Violation, format!("{dc} accuses {peer}: {violation}"));
                 }
+                Effect::Checkpoint(checkpoint) => self.on_checkpoint(dc, *checkpoint),
                 Effect::Report(_) => {}
             }
         }

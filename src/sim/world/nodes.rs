@@ -208,12 +208,16 @@ impl World {
         let Some(every) = self.plan.disk.checkpoint_every else { return };
         let again = self.now + self.chance.disk.around(every);
         self.queue.push(again, Action::TakeCheckpoint { node: dc });
-        let node = &mut self.nodes[dc.index()];
-        if let Some(replica) = &node.replica {
-            node.disk.begin_checkpoint(replica.checkpoint());
-            let takes = self.chance.disk.around(std::time::Duration::from_millis(20));
-            self.queue.push(self.now + takes, Action::CheckpointWritten { node: dc, life: node.life });
+        if self.is_running(dc) {
+            self.step(dc, Event::Checkpoint);
         }
+    }
+
+    pub(super) fn on_checkpoint(&mut self, dc: DcId, checkpoint: Checkpoint) {
+        let node = &mut self.nodes[dc.index()];
+        node.disk.begin_checkpoint(checkpoint);
+        let takes = self.chance.disk.around(std::time::Duration::from_millis(20));
+        self.queue.push(self.now + takes, Action::CheckpointWritten { node: dc, life: node.life });
     }
 
     pub(super) fn on_checkpoint_written(&mut self, dc: DcId, life: u64) {
