@@ -71,7 +71,7 @@ impl Replica {
     }
 }
 
-fn run<T: std::fmt::Debug>(
+pub fn run<T: std::fmt::Debug>(
     cases: u32,
     strategy: &impl Strategy<Value = T>,
     law: impl Fn(T) -> TestCaseResult,
@@ -82,7 +82,7 @@ fn run<T: std::fmt::Debug>(
     }
 }
 
-fn choices() -> impl Strategy<Value = Vec<Index>> {
+pub fn choices() -> impl Strategy<Value = Vec<Index>> {
     vec(any::<Index>(), 1..40)
 }
 
