@@ -84,6 +84,9 @@ mod tests {
 
     use super::{decode, decode_checkpoint, encode, encode_checkpoint};
     use crate::causal_log::{Entry, LockParts, Op, Wants};
+    use crate::crdt::value::{
+        FlagOp, MapOp, MapType, Op as ValueOp, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
+    };
     use crate::crdt::{Ownership, PartMove, VersionVector};
     use crate::keys::Key;
     use crate::leases::OnDisconnect;
@@ -180,6 +183,39 @@ mod tests {
         golden(&Record::LeaseOpened(lease.clone()), GOLDEN_LEASE);
         golden(&Record::LeaseEnded { lease: lease.lease }, "03fb0105");
         golden(&Record::Joined, "04");
+    }
+
+    #[test]
+    fn bytes_of_updates() {
+        let a = || bytes::Bytes::from_static(b"a");
+        let step = |map| PathStep { map, field: a() };
+        let path = vec![step(MapType::GrowOnly), step(MapType::Resettable)];
+        golden(
+            &Update { path, op: ValueOp::ResettableCounter(ResettableCounterOp::Reset) },
+            "020001610101610101",
+        );
+        for (op, hex) in [
+            (ValueOp::Counter(-1), "000001"),
+            (ValueOp::ResettableCounter(ResettableCounterOp::Add(300)), "000100fb5802"),
+            (ValueOp::BoundedCounter(-2), "000203"),
+            (ValueOp::MoveRights { to: dc(1), amount: 2 }, "00030102"),
+            (ValueOp::LwwRegister(a()), "00040161"),
+            (ValueOp::MvRegister(RegisterOp::Assign(a())), "0005000161"),
+            (ValueOp::MvRegister(RegisterOp::Reset), "000501"),
+            (ValueOp::Versioned { version: 7, value: a(), done: true }, "000607016101"),
+            (ValueOp::AddWinsSet(SetOp::Add(vec![a(), a()])), "0007000201610161"),
+            (ValueOp::AddWinsSet(SetOp::Remove(vec![a()])), "000701010161"),
+            (ValueOp::AddWinsSet(SetOp::Reset), "000702"),
+            (ValueOp::RemoveWinsSet(SetOp::Reset), "000802"),
+            (ValueOp::GrowOnlySet(vec![a()]), "0009010161"),
+            (ValueOp::EnableWinsFlag(FlagOp::Enable), "000a00"),
+            (ValueOp::EnableWinsFlag(FlagOp::Disable), "000a01"),
+            (ValueOp::DisableWinsFlag(FlagOp::Reset), "000b02"),
+            (ValueOp::ResettableMap(MapOp::Remove(vec![a()])), "000c00010161"),
+            (ValueOp::ResettableMap(MapOp::Reset), "000c01"),
+        ] {
+            golden(&Update::of(op), hex);
+        }
     }
 
     #[test]
