@@ -11,18 +11,27 @@
 //! | type | two concurrent operations |
 //! |---|---|
 //! | [`Type::Counter`] | add up |
-//! | [`Type::ResettableCounter`] | add up; a reset takes away what it saw |
-//! | [`Type::BoundedCounter`] | add up; each datacenter takes away only what it has rights to |
+//! | [`Type::ResettableCounter`] | add up; a reset takes away the additions it saw, no others |
+//! | [`Type::BoundedCounter`] | add up; each datacenter takes away only what it has rights to, so never below 0 |
 //! | [`Type::LwwRegister`] | the later stamp wins, then the higher datacenter |
-//! | [`Type::MvRegister`] | readers see both |
-//! | [`Type::Versioned`] | the higher version wins, then the greater bytes |
-//! | [`Type::AddWinsSet`] | an add survives a remove that did not see it |
-//! | [`Type::RemoveWinsSet`] | a remove takes away an add that did not see it |
+//! | [`Type::MvRegister`] | readers see both assignments (equal ones once); a reset takes away those it saw |
+//! | [`Type::Versioned`] | the higher version wins, then the greater bytes, then the one that is done |
+//! | [`Type::AddWinsSet`] | an add survives a remove or reset that did not see it |
+//! | [`Type::RemoveWinsSet`] | a remove takes away an add that did not see it; a reset takes away only what it saw |
 //! | [`Type::GrowOnlySet`] | both are there |
-//! | [`Type::EnableWinsFlag`] | enabled |
-//! | [`Type::DisableWinsFlag`] | disabled |
+//! | [`Type::EnableWinsFlag`] | enabled; a disable or reset takes away the enables it saw |
+//! | [`Type::DisableWinsFlag`] | disabled, until an enable that saw it; a reset takes away only what it saw |
 //! | [`Type::GrowOnlyMap`] | field by field, as the fields' types say |
-//! | [`Type::ResettableMap`] | the same; removing a field takes away what it saw in it |
+//! | [`Type::ResettableMap`] | the same; removing a field takes away what it saw in it, all the way down |
+//! | different types | the one that comes first above is seen, until it is empty again: then the next |
+//!
+//! Concurrent are any two of which neither saw the other, also in one datacenter: it runs many transactions at once, on
+//! snapshots of different age. Operations of one commit see each other in their order. A value that shows nothing (a
+//! counter at 0, a flag that is off, a set without elements) is as if it had never been written, and may become one of
+//! another type.
+//!
+//! From the outside in: [`Slots`] is what a key holds, `state` tells maps from the rest, `leaf` tells the rest apart,
+//! `dots` has the idea that all that can be taken away is built on.
 
 mod at;
 mod bounded_counter;

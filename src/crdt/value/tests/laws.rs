@@ -9,11 +9,12 @@ use proptest::sample::Index;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use proptest::{prop_assert, prop_assert_eq};
 
-use super::dc;
 use super::history::{Commit, DCS, histories, play, reorder, stable_before, steps};
 use super::oracle::expected;
+use super::{bytes, dc};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{MapOp, Op, Reading, Slots, Type, Update};
+use crate::crdt::value::{Dot, MapOp, MapType, Op, PathStep, Reading, SetOp, Slots, Type, Update};
+use crate::time::Timestamp;
 use crate::wire;
 
 const SEED: u128 = 0x5eed << 100 | 7;
@@ -90,7 +91,7 @@ pub fn choices() -> impl Strategy<Value = Vec<Index>> {
 fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
     let found = RefCell::new(Found::default());
     let orders = vec((choices(), vec(0..4_u8, 1..30)), 3);
-    run(2_000, &(histories(), orders), |(commits, orders)| {
+    run(1_000, &(histories(), orders), |(commits, orders)| {
         let mut found = found.borrow_mut();
         count(&commits, &mut found);
         let mut by_vector: BTreeMap<String, (Seen, u128)> = BTreeMap::new();
@@ -139,11 +140,23 @@ fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
         Ok(())
     });
     let found = found.into_inner();
-    assert!(found.concurrent > 20_000 && found.concurrent_in_one_dc > 1_000, "{found:?}");
-    assert!(found.several_types > 1_000 && found.several_values > 500, "{found:?}");
-    assert!(found.removed_fields > 500 && found.hidden_fields_or_marks > 500, "{found:?}");
-    assert!(found.settled > 1_000 && found.met > 10_000, "{found:?}");
-    assert!(found.types.len() == 13 && found.types.values().all(|seen| *seen > 200), "{found:?}");
+    assert!(found.concurrent > 10_000 && found.concurrent_in_one_dc > 500, "{found:?}");
+    assert!(found.several_types > 500 && found.several_values > 250, "{found:?}");
+    assert!(found.removed_fields > 250 && found.hidden_fields_or_marks > 250, "{found:?}");
+    assert!(found.settled > 500 && found.met > 5_000, "{found:?}");
+    assert!(found.types.len() == 13 && found.types.values().all(|seen| *seen > 100), "{found:?}");
+}
+
+/// Peers of another build compare digests with ours.
+#[test]
+fn digests_stay_what_they_are() {
+    let mut replica = Replica::new();
+    let path = vec![PathStep { map: MapType::Resettable, field: bytes("f") }];
+    let op = Op::AddWinsSet(SetOp::Add(vec![bytes("a"), bytes("b")]));
+    let dot = Dot { dc: dc(1), seq: 1 };
+    let seen = VersionVector::default();
+    replica.apply(&Commit { dot, stamp: Timestamp::ZERO, seen, updates: vec![Update { path, op }] });
+    assert_eq!(replica.digest, 0x4b04_252c_b34b_69ff_cc06_17a0_e55a_1ee1);
 }
 
 fn is_bounded(update: &Update) -> bool {
