@@ -91,6 +91,7 @@ pub(super) fn notice(notice: Notice) -> ServerMessage {
         Notice::LockLost { lease, request: lost } => {
             Answer::LockLost(proto::LockLost { lease: lease.get(), request: Some(request(lost)) })
         }
+        Notice::Changed(_) => unreachable!("no call of this API begins a watch yet"),
     };
     ServerMessage { tag: 0, answer: Some(answer) }
 }

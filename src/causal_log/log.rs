@@ -127,6 +127,17 @@ impl Log {
         &self.durable
     }
 
+    /// The number after the last durable entry, counted since the start of the process.
+    pub fn durable_end(&self) -> u64 {
+        self.durable_end
+    }
+
+    /// The durable entries from number `start` on, which are all kept still.
+    pub fn durable_since(&self, start: u64) -> Vec<Arc<Entry>> {
+        let kept = self.kept.range((start - self.first) as usize..(self.durable_end - self.first) as usize);
+        kept.map(|kept| kept.entry.clone()).collect()
+    }
+
     pub fn last_stamp(&self, dc: DcId) -> Timestamp {
         self.stamps[dc.index()]
     }

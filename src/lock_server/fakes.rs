@@ -193,7 +193,7 @@ impl FakeMachine {
                 self.reply(call, Reply::Status(Box::new(status)));
             }
             Call::List { .. } => self.reply(call, Reply::Listed { locks: vec![], next: None }),
-            Call::Begin(_) | Call::GoOn(_) | Call::Look(_) => {
+            Call::Begin(_) | Call::GoOn(_) | Call::Look(_) | Call::Watch(_) | Call::Unwatch { .. } => {
                 self.reply(call, Reply::Refused(Refusal::Draining));
             }
             // A bug of the machine, for the tests of how bugs end.

@@ -10,7 +10,7 @@ use crate::crdt::VersionVector;
 pub use crate::leases::{OnDisconnect, Proof, SessionId};
 pub use crate::names::ClientKey;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
-use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
+use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal, Watch};
 use crate::time::Timestamp;
 
 /// Where a reply goes: the client's own number `tag` within a session. A call gets exactly one reply, except
@@ -70,6 +70,10 @@ pub enum Call {
     GoOn(GoOn),
     /// Answer: [`Reply::Stepped`].
     Look(Look),
+    /// Answer: [`Reply::Watching`], then [`super::Notice::Changed`] for every commit.
+    Watch(Watch),
+    /// Ends the watch that the call with this tag began. Answer: [`Reply::Unwatched`].
+    Unwatch { watch: u64 },
 }
 
 /// See [`Call::Acquire`].
@@ -129,6 +133,10 @@ pub enum Reply {
     },
     Status(Box<Status>),
     Stepped(Box<Stepped>),
+    Watching {
+        from: VersionVector,
+    },
+    Unwatched,
     /// Nothing was changed, or the request is over.
     Refused(Refusal),
 }
@@ -325,6 +333,7 @@ pub struct Counts {
     pub log_entries: u64,
     pub held_back: u64,
     pub transactions: u64,
+    pub watches: u64,
     pub keys: u64,
     pub effects: u64,
     pub unsettled: u64,

@@ -46,6 +46,8 @@ impl Replica {
             Call::Begin(begin) => self.on_begin(call, begin),
             Call::GoOn(go_on) => self.on_go_on(call, go_on),
             Call::Look(look) => self.on_look(call, look),
+            Call::Watch(watch) => self.on_watch(call, watch),
+            Call::Unwatch { watch } => self.on_unwatch(call, watch),
             Call::Status => {
                 let status = Box::new(self.status());
                 self.reply(call, Reply::Status(status));

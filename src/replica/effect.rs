@@ -5,6 +5,7 @@ use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
+use crate::replica::store_call::Changed;
 use crate::store_state::Bucket;
 
 /// An output of [`super::Replica::poll_effect`], to be performed in this order. Everything that leaves the
@@ -28,12 +29,14 @@ pub enum Effect {
 }
 
 /// What a session is told unasked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The lease ended, with all that it held.
     LeaseEnded { lease: LeaseId },
     /// A reclaimed lock turned out to be somebody else's: this request holds nothing any more.
     LockLost { lease: LeaseId, request: RequestId },
+    /// A watch of this session saw a commit.
+    Changed(Box<Changed>),
 }
 
 /// What an operator is told: one line in the log each.

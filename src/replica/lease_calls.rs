@@ -95,6 +95,7 @@ impl Replica {
 
     pub(super) fn on_session_closed(&mut self, session: SessionId) {
         self.early.retain(|(call, _)| call.session != session);
+        self.watches.close_session(session);
         for index in self.leases.close_session(session) {
             self.end_lease(index);
         }

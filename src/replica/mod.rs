@@ -33,6 +33,7 @@ pub mod store_call;
 mod tests;
 mod tickets;
 mod transactions;
+mod watches;
 
 pub use crate::names::Position;
 pub use config::{AgreedConfig, CLOCK_BOUND, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
@@ -83,6 +84,7 @@ pub struct Replica {
     transactions: transactions::Transactions,
     stability: stability::Stability,
     anti_entropy: anti_entropy::AntiEntropy,
+    watches: watches::Watches,
     heartbeat_at: Instant,
     renew_bound_at: Instant,
     /// Entries may have become sendable.

@@ -15,6 +15,7 @@ use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
 use super::stability::Stability;
 use super::tickets::Tickets;
 use super::transactions::Transactions;
+use super::watches::Watches;
 use super::{Position, Replica};
 use crate::causal_log::{Inbox, Log, Wants};
 use crate::deadlines::Deadlines;
@@ -100,6 +101,7 @@ impl Replica {
             anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy),
             store_backlog: false,
             export: None,
+            watches: Watches::default(),
             heartbeat_at: now.mono,
             renew_bound_at: now.mono,
             pump: false,
@@ -176,6 +178,7 @@ impl Replica {
         self.gate = Gate::new(self.position);
         self.log.note_durable(self.position);
         self.store.note_durable(self.position);
+        self.watches.begin_at(self.log.applied());
         let bound = self.bounds.recorded();
         #[cfg(test)]
         let bound = if self.mutated(crate::sim::Mutation::TokensReused) {

@@ -50,6 +50,7 @@ impl Replica {
             locks_moved: self.locks.ownership().len() as u64,
             log_entries: self.log.len() as u64,
             held_back: self.inbox.len() as u64,
+            watches: self.watches.len() as u64,
             transactions: self.transactions.len() as u64,
             keys: store.keys,
             effects: store.effects,

@@ -133,7 +133,9 @@ impl Replica {
         }
         self.gate.note_durable(position);
         self.bounds.note_durable(position);
+        let before = self.log.durable_end();
         let news = self.log.note_durable(position);
+        self.tell_watches(self.log.durable_since(before));
         self.store.note_durable(position);
         self.pump |= news;
         while let Some(gated) = self.gate.next() {

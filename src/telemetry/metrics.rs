@@ -108,7 +108,7 @@ impl Page<'_> {
         // Taken apart so that a new count cannot be forgotten here.
         let Counts {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
-            held_back, transactions, keys, effects, unsettled, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
+            held_back, transactions, watches, keys, effects, unsettled, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, aborts, transactions_killed,
             anti_entropy_rounds, digest_mismatches,
@@ -125,6 +125,7 @@ impl Page<'_> {
             ("log_entries", "Log entries kept because some member may lack them", log_entries),
             ("entries_held_back", "Received entries that wait for others they depend on", held_back),
             ("transactions", "Transactions open or waiting", transactions),
+            ("watches", "Watches of clients of this datacenter", watches),
             ("keys", "Keys of the store", keys),
             ("effects", "Changes that some open snapshot does not show", effects),
             ("marks_unsettled", "Marks of removals that some datacenter may not have seen", unsettled),

@@ -121,12 +121,17 @@ impl Replica {
     }
 
     fn validate_at_least(&self, at_least: &AtLeast) -> Result<(), TxnRefusal> {
+        self.validate_vector(&at_least.snapshot)
+    }
+
+    /// Whether a vector from a client can be one of this cluster.
+    pub(in crate::replica) fn validate_vector(&self, vector: &VersionVector) -> Result<(), TxnRefusal> {
         let members = self.config.agreed.members;
-        if let Some((dc, _)) = at_least.snapshot.iter().find(|(dc, _)| !members.contains(*dc)) {
+        if let Some((dc, _)) = vector.iter().find(|(dc, _)| !members.contains(*dc)) {
             return Err(TxnRefusal::UnknownDc(dc));
         }
         let me = self.config.dc;
-        let (seq, made) = (at_least.snapshot.get(me), self.log.applied().get(me));
+        let (seq, made) = (vector.get(me), self.log.applied().get(me));
         if seq > made { Err(TxnRefusal::FromTheFuture { seq, made }) } else { Ok(()) }
     }
 
