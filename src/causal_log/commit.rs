@@ -5,9 +5,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::VersionVector;
-use crate::crdt::value::{OpError, Update};
+use crate::crdt::value::{self, OpError, Update};
 use crate::keys::Key;
-use crate::names::{ClientKey, LeaseId};
+use crate::names::{ClientKey, DcId, LeaseId};
 
 /// Most changes of one transaction.
 pub const MAX_CHANGES: usize = 100_000;
@@ -77,6 +77,14 @@ impl Commit {
 }
 
 impl Change {
+    /// The datacenter that this names, if it does.
+    pub fn names_dc(&self) -> Option<DcId> {
+        match &self.action {
+            Action::Update(Update { op: value::Op::MoveRights { to, .. }, .. }) => Some(*to),
+            _ => None,
+        }
+    }
+
     /// About how many bytes this takes on the wire.
     pub fn weight(&self) -> usize {
         let action = match &self.action {

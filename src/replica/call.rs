@@ -358,4 +358,5 @@ pub struct Counts {
     pub transactions_killed: u64,
     pub anti_entropy_rounds: u64,
     pub digest_mismatches: u64,
+    pub rights_moved: u64,
 }

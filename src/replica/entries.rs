@@ -6,7 +6,7 @@ use super::Replica;
 use super::effect::{Effect, Report};
 use super::message::Message;
 use super::record::Record;
-use crate::causal_log::{CommitFault, Entry, EntryFault, Op, Violation};
+use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Violation};
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
 use crate::names::{DcId, Position};
 
@@ -139,10 +139,9 @@ impl Replica {
         if commits().count() > 1 {
             return Err(CommitFault::Second.into());
         }
-        if let Some((dc, _)) = commits()
-            .flat_map(|commit| commit.seen.iter())
-            .find(|(dc, _)| !self.config.agreed.members.contains(*dc))
-        {
+        let seen = commits().flat_map(|commit| commit.seen.iter()).map(|(dc, _)| dc);
+        let named = commits().flat_map(|commit| commit.changes.iter().filter_map(Change::names_dc));
+        if let Some(dc) = seen.chain(named).find(|dc| !self.config.agreed.members.contains(*dc)) {
             return Err(EntryFault::UnknownDependency { dc });
         }
         Ok(commits().try_for_each(|commit| commit.validate(&entry.deps))?)

@@ -108,6 +108,7 @@ impl Replica {
             Message::AskHolders { query, locks } => self.on_ask_holders(peer, query, &locks),
             Message::Holders { query, holders } => self.on_holders(peer, query, holders),
             Message::Compare { durable, sum } => self.on_compare(peer, &durable, sum),
+            Message::AskRights { key, amount } => self.on_ask_rights(peer, key, amount),
             Message::Digests { durable, digest } => self.on_digests(peer, &durable, &digest),
         }
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
+use crate::keys::Key;
 use crate::names::{DcId, DcSet, LockName};
 use crate::replica::Floor;
 use crate::replica::call::HolderInfo;
@@ -31,6 +32,8 @@ pub enum Message {
     Compare { durable: VersionVector, sum: Option<u128> },
     /// "At this vector, which was yours too, I show something else": bucket by bucket.
     Digests { durable: VersionVector, digest: Digest },
+    /// A client here wants to take that much more from a bounded counter than this datacenter has rights to.
+    AskRights { key: Key, amount: u64 },
 }
 
 /// What a datacenter says of itself and of others.

@@ -25,6 +25,7 @@ mod phase;
 mod reach;
 mod record;
 mod recover;
+mod rights;
 mod stability;
 mod status;
 mod step;

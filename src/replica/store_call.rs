@@ -138,7 +138,7 @@ pub enum TxnRefusal {
         "the snapshot asked for has entry {seq} of this datacenter, which has made {made}: it is not from here, or not from this past"
     )]
     FromTheFuture { seq: u64, made: u64 },
-    #[error("the snapshot asked for names {0}, which is no member of this cluster")]
+    #[error("{0} is no member of this cluster")]
     UnknownDc(DcId),
     #[error("this datacenter did not get what the snapshot asked for in time; it lacks {lacks}")]
     SnapshotNotReached { lacks: VersionVector },

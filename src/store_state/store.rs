@@ -158,6 +158,12 @@ impl Store {
         content.slots().read(me)
     }
 
+    /// The rights of each datacenter to a bounded counter, as known here; none if the key is something else.
+    pub fn rights(&self, key: &Key) -> Vec<(DcId, u64)> {
+        let row = self.by_key.get(key);
+        row.map_or_else(Vec::new, |row| self.records[*row as usize].newest().slots.rights())
+    }
+
     /// Whether a client of this datacenter may make these changes now, one after the other.
     pub fn check(&mut self, changes: &[Change], seen: &VersionVector) -> Result<(), ChangeError> {
         let mut repeated: BTreeMap<&Key, Option<Content>> = BTreeMap::new();

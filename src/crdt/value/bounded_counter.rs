@@ -56,6 +56,11 @@ impl BoundedCounter {
         if asked <= rights { Ok(()) } else { Err(OpError::NoRights { asked, rights }) }
     }
 
+    /// Those of all datacenters that have some.
+    pub fn all_rights(&self) -> Vec<(DcId, u64)> {
+        self.0.iter().map(|(dc, rights)| (*dc, saturate(*rights))).filter(|(_, rights)| *rights > 0).collect()
+    }
+
     fn rights(&self, dc: DcId) -> u64 {
         self.0.get(&dc).map_or(0, |rights| saturate(*rights))
     }

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::crdt::VersionVector;
 use crate::crdt::value::digest::Place;
+use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::state::State;
 use crate::crdt::value::{At, Op, OpError, PathStep, Reading, Type, Update};
 use crate::names::DcId;
@@ -38,6 +39,14 @@ impl Slots {
     /// What a reader in datacenter `me` sees; `None` if there is nothing: then it is the empty value of every type.
     pub fn read(&self, me: DcId) -> Option<Reading> {
         self.visible().map(|state| state.read(me))
+    }
+
+    /// If readers see a bounded counter: the rights of each datacenter that has some.
+    pub fn rights(&self) -> Vec<(DcId, u64)> {
+        match self.visible() {
+            Some(State::Leaf(Leaf::BoundedCounter(counter))) => counter.all_rights(),
+            _ => Vec::new(),
+        }
     }
 
     /// Whether nothing is left: as if it had never been written. Readers may see nothing before that, while marks are

@@ -450,3 +450,33 @@ fn a_watch_cannot_go_on_from_what_is_forgotten() {
     let begins = [(dc(0), 1)].into_iter().collect();
     assert_eq!(c.txn_refused(0, tag), TxnRefusal::WatchTooOld { begins });
 }
+
+#[test]
+fn a_bounded_counter_gets_its_rights_where_they_are_wanted() {
+    let mut c = Cluster::new(3, 0, 0);
+    let take = |amount: i64| step(vec![change("stock", Op::BoundedCounter(-amount))], &[], Then::Commit);
+    c.begin(0, 1, None, step(vec![change("stock", Op::BoundedCounter(10))], &[], Then::Commit));
+    c.run();
+    let tag = c.begin(1, 1, None, take(4));
+    let refused = c.txn_refused(1, tag);
+    assert!(
+        matches!(&refused, TxnRefusal::Change(e) if e.error == OpError::NoRights { asked: 4, rights: 0 }),
+        "{refused:?}"
+    );
+    c.run();
+    let again = c.begin(1, 2, None, take(4));
+    c.run();
+    c.committed(1, again);
+    // Half of them went: nobody can take away more than there is, wherever.
+    let tag = c.begin(0, 2, None, take(6));
+    assert!(matches!(c.txn_refused(0, tag), TxnRefusal::Change(_)));
+    c.run();
+    let again = c.begin(0, 3, None, take(6));
+    c.run();
+    c.committed(0, again);
+    let tag = c.begin(2, 1, None, take(1));
+    assert!(matches!(c.txn_refused(2, tag), TxnRefusal::Change(_)));
+    c.run();
+    let tag = c.begin(2, 2, None, take(1));
+    assert!(matches!(c.txn_refused(2, tag), TxnRefusal::Change(_)), "there is nothing left");
+}

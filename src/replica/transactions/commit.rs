@@ -45,7 +45,7 @@ impl Replica {
         Ok(())
     }
 
-    fn can_commit(&self) -> Result<(), TxnRefusal> {
+    pub(in crate::replica) fn can_commit(&self) -> Result<(), TxnRefusal> {
         let why = match self.current_phase() {
             Phase::Starting => "it has just started; try again in half a second",
             Phase::ReadOnly => {

@@ -36,6 +36,10 @@ impl Replica {
     fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), TxnRefusal> {
         self.validate_reads(&step.reads)?;
         let added = validate_changes(&step.changes)?;
+        let named = step.changes.iter().filter_map(Change::names_dc);
+        if let Some(stranger) = named.into_iter().find(|dc| !self.config.agreed.members.contains(*dc)) {
+            return Err(TxnRefusal::UnknownDc(stranger));
+        }
         let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
         };
@@ -80,7 +84,7 @@ impl Replica {
         then: Then,
     ) -> Result<Vec<Option<Reading>>, TxnRefusal> {
         if then == Then::Commit || changes.len() <= CHECKED_EARLY {
-            self.store.check(changes, snapshot)?;
+            self.store.check(changes, snapshot).inspect_err(|error| self.ask_for_rights(error))?;
         }
         self.read_all(reads, at, snapshot, changes)
     }

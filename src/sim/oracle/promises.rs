@@ -87,7 +87,7 @@ impl Promises {
             Message::HeldBack { durable: told }
             | Message::Compare { durable: told, .. }
             | Message::Digests { durable: told, .. } => self.on_vector(durable, peer, told)?,
-            Message::AskHolders { .. } | Message::Holders { .. } => {}
+            Message::AskHolders { .. } | Message::Holders { .. } | Message::AskRights { .. } => {}
         }
         Ok(())
     }
