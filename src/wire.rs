@@ -83,7 +83,7 @@ mod tests {
     use serde::de::DeserializeOwned;
 
     use super::{decode, decode_checkpoint, encode, encode_checkpoint};
-    use crate::causal_log::{Entry, LockParts, Op, Wants};
+    use crate::causal_log::{Action, Change, Commit, Entry, LockParts, Op, Wants};
     use crate::crdt::value::{
         FlagOp, MapOp, MapType, Op as ValueOp, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
     };
@@ -97,7 +97,7 @@ mod tests {
     use crate::replica::{
         Checkpoint, Floor, Heartbeat, LeaseRecord, Message, OutcomeRow, Record, RequestRow,
     };
-    use crate::store_state::Content;
+    use crate::store_state::{BucketDigest, Content, Digest};
     use crate::time::Timestamp;
 
     fn dc(id: u8) -> DcId {
@@ -168,6 +168,26 @@ mod tests {
         let lock = LockName::new(b"a").expect("valid");
         golden(&Message::AskHolders { query: 1, locks: vec![lock] }, "0301010161");
         golden(&Message::Holders { query: 1, holders: vec![vec![holder()], vec![]] }, GOLDEN_HOLDERS);
+        let durable = VersionVector::from_iter([(dc(1), 2)]);
+        golden(&Message::Compare { durable: durable.clone(), sum: Some(300) }, "0502000201fb2c01");
+        let digest = Digest(vec![BucketDigest { bucket: Arc::from(&b"b"[..]), sum: 7 }]);
+        golden(&Message::Digests { durable, digest }, "0602000201016207");
+        golden(&Message::AskRights { key: Key::new(b"b", b"k").expect("valid"), amount: 3 }, "070301626b03");
+    }
+
+    #[test]
+    fn bytes_of_commits() {
+        let key = Key::new(b"b", b"k").expect("valid");
+        let add = Change {
+            key: key.clone(),
+            action: Action::Update(Update::of(crate::crdt::value::Op::Counter(-2))),
+        };
+        let commit = Commit {
+            seen: VersionVector::from_iter([(dc(0), 5)]),
+            client: Some((LeaseId::new(dc(1), 5), 9)),
+            changes: vec![add, Change { key, action: Action::Remove }],
+        };
+        golden(&Op::Commit(commit), "03010501fb010509020301626b000000030301626b01");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::names::Position;
 use crate::store_state::content::Content;
 
 /// More effects than this between the floor and a reader are applied once, to a copy that is kept.
-const REPLAYED: usize = 64;
+const REPLAYED: usize = 8;
 
 /// See the module.
 #[derive(Debug)]
@@ -87,9 +87,10 @@ impl Record {
             Some(ahead) if usable => self.effects.partition_point(|effect| effect.position <= ahead.0),
             _ => 0,
         };
-        if end - start > REPLAYED {
-            let ahead = self.ahead.take().filter(|_| usable);
-            let mut ahead = ahead.unwrap_or_else(|| Box::new((Position::default(), self.content.clone())));
+        // A reader of an older snapshot than the copy's does not take the copy away from the others.
+        if end - start > REPLAYED && (usable || self.ahead.is_none()) {
+            let mut ahead =
+                self.ahead.take().unwrap_or_else(|| Box::new((Position::default(), self.content.clone())));
             self.effects.range(start..end).for_each(|effect| effect.apply_to(&mut ahead.1));
             ahead.0 = self.effects[end - 1].position;
             return Cow::Borrowed(&self.ahead.insert(ahead).1);

@@ -1,1 +1,173 @@
-//! Stories of the store.
+//! The store against a model that keeps every version of everything.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use crate::causal_log::{Action, Change, Commit, Entry, Op};
+use crate::crdt::VersionVector;
+use crate::crdt::value::{self, At, Dot, Reading, SetOp, Update};
+use crate::keys::Key;
+use crate::names::{ClusterId, DcId, Position};
+use crate::store_state::Content;
+use crate::store_state::store::Store;
+use crate::time::Timestamp;
+
+const ME: DcId = match DcId::new(0) {
+    Some(dc) => dc,
+    None => panic!("0 is an id"),
+};
+const KEYS: u8 = 4;
+
+/// What happens to a store.
+#[derive(Clone, Debug)]
+enum Move {
+    /// Keys with a number for the change each.
+    Commit(Vec<(u8, u8)>),
+    /// The journal is durable up to everything that is applied.
+    Sync,
+    Open,
+    /// Closes one of those that are open, if any.
+    Close(usize),
+    /// Folds at most so many effects.
+    Fold(usize),
+    Settle,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let changes = proptest::collection::vec((0..KEYS, any::<u8>()), 1..4);
+    let one = prop_oneof![
+        8 => changes.prop_map(Move::Commit),
+        3 => Just(Move::Sync),
+        2 => Just(Move::Open),
+        2 => any::<usize>().prop_map(Move::Close),
+        2 => (0_usize..6).prop_map(Move::Fold),
+        1 => Just(Move::Settle),
+    ];
+    proptest::collection::vec(one, 1..200)
+}
+
+fn key(n: u8) -> Key {
+    Key::new(b"b", &[n + 1]).expect("a short key")
+}
+
+/// Even keys are counters, odd ones sets; any can be removed.
+fn change(n: u8, number: u8) -> Change {
+    let element = vec![vec![number % 10].into()];
+    let op = match (n % 2, number % 3) {
+        (0, _) => value::Op::Counter(number.into()),
+        (_, 0) => value::Op::AddWinsSet(SetOp::Remove(element)),
+        _ => value::Op::AddWinsSet(SetOp::Add(element)),
+    };
+    let action = if number > 240 { Action::Remove } else { Action::Update(Update::of(op)) };
+    Change { key: key(n), action }
+}
+
+/// What the model knows: all keys after every commit.
+type Version = BTreeMap<u8, Content>;
+
+struct Pair {
+    store: Store,
+    versions: Vec<Version>,
+    durable: usize,
+    open: Vec<usize>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair { store: Store::new(ME, 7), versions: vec![Version::new()], durable: 0, open: vec![] }
+    }
+
+    fn commit(&mut self, changes: Vec<(u8, u8)>) {
+        let seq = self.versions.len() as u64;
+        let seen: VersionVector = [(ME, self.durable as u64)].into_iter().collect();
+        let mut version = self.versions.last().expect("there is a first one").clone();
+        for (index, (n, number)) in changes.iter().enumerate() {
+            let dot = Dot { dc: ME, seq };
+            let at = At { dot, index: index as u32, stamp: Timestamp::from_raw(seq), seen: &seen };
+            version.entry(*n).or_default().apply(&change(*n, *number).action, &at);
+        }
+        self.versions.push(version);
+        let changes = changes.into_iter().map(|(n, number)| change(n, number)).collect();
+        let entry = Entry {
+            cluster: ClusterId::of("test"),
+            epoch: 0,
+            dc: ME,
+            seq,
+            at: Timestamp::from_raw(seq),
+            deps: [(ME, seq - 1)].into_iter().collect(),
+            ops: vec![Op::Commit(Commit { seen, client: None, changes })],
+        };
+        self.store.apply(&Arc::new(entry), 0, Position(seq));
+    }
+
+    fn make(&mut self, one: Move) {
+        match one {
+            Move::Commit(changes) => self.commit(changes),
+            Move::Sync => {
+                self.durable = self.versions.len() - 1;
+                self.store.note_durable(Position(self.durable as u64));
+            }
+            Move::Open => {
+                let vector = Arc::new([(ME, self.durable as u64)].into_iter().collect());
+                assert_eq!(self.store.open_snapshot(&vector), Position(self.durable as u64));
+                self.open.push(self.durable);
+            }
+            Move::Close(_) if self.open.is_empty() => {}
+            Move::Close(which) => {
+                let at = self.open.swap_remove(which % self.open.len());
+                self.store.close_snapshot(Position(at as u64));
+            }
+            Move::Fold(most) => {
+                self.store.fold(most);
+            }
+            Move::Settle => {
+                // Alone, what is stable is what every open snapshot shows.
+                let oldest = self.open.iter().copied().chain([self.durable]).min().unwrap_or(0);
+                self.store.settle(&[(ME, oldest as u64)].into_iter().collect(), usize::MAX);
+            }
+        }
+    }
+
+    fn compare(&mut self) {
+        let readers: Vec<usize> = self.open.iter().copied().chain([self.durable]).collect();
+        for at in readers {
+            for n in 0..KEYS {
+                let shown =
+                    self.store.read(&key(n), Position(at as u64), &VersionVector::default(), [].iter());
+                assert_eq!(shown, self.modelled(at, n), "key {n} at {at}");
+            }
+        }
+        self.store.check_invariants();
+    }
+
+    fn modelled(&self, at: usize, n: u8) -> Option<Reading> {
+        self.versions[at].get(&n).and_then(|content| content.slots().read(ME))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn every_open_snapshot_shows_what_it_did_when_it_was_opened(moves in moves()) {
+        let mut pair = Pair::new();
+        for one in moves {
+            pair.make(one);
+            pair.compare();
+        }
+        // Everything is closed, durable, folded and stable: nothing is left of old versions.
+        pair.make(Move::Sync);
+        while !pair.open.is_empty() {
+            pair.make(Move::Close(0));
+        }
+        pair.make(Move::Fold(usize::MAX));
+        pair.make(Move::Settle);
+        pair.compare();
+        let counts = pair.store.counts();
+        prop_assert_eq!((counts.effects, counts.unsettled, counts.snapshots), (0, 0, 0));
+        let visible = (0..KEYS).filter(|n| pair.modelled(pair.durable, *n).is_some()).count();
+        prop_assert!(counts.keys as usize >= visible);
+    }
+}
