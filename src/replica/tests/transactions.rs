@@ -393,3 +393,17 @@ fn a_checkpoint_is_made_bit_by_bit_and_shows_one_moment() {
     );
     assert_eq!(c.nodes[0].replica.counts().keys, 3_001);
 }
+
+/// Found by the simulator: a lock was let go by a commit in the middle of a step, and nobody looked at it again.
+#[test]
+fn waiters_that_commit_as_soon_as_they_are_granted_follow_each_other() {
+    let mut c = Cluster::new(1, 0, 0);
+    let holder = c.begin(0, 1, Some("x"), step(vec![], &[], Then::GoOn));
+    c.run();
+    c.stepped(0, holder);
+    let next = [2, 3, 4].map(|key| c.begin(0, key, Some("x"), step(vec![], &["n"], Then::Commit)));
+    c.go_on(0, 1, step(vec![], &[], Then::Abort));
+    for tag in next {
+        c.committed(0, tag);
+    }
+}
