@@ -45,6 +45,11 @@ impl World {
                 if self.plan.in_order && entry.dc == dc {
                     self.check_order(entry);
                 }
+                let judged = match entry.dc == dc && !self.txns.is_made(entry) {
+                    true => self.txns.on_made(entry),
+                    false => self.txns.on_applied(dc, entry),
+                };
+                self.blame(judged);
             }
             Record::LeaseEnded { lease } => {
                 self.nodes[dc.index()].promises.on_lease_ended(*lease, position);
@@ -127,6 +132,10 @@ impl World {
         let client = &self.clients[session.client];
         if client.session() != Some(call.session) {
             return;
+        }
+        if let Reply::Stepped(stepped) = reply {
+            let client = session.client;
+            return self.judge_step(dc, call, client, stepped);
         }
         let members = self.nodes.iter().map(|node| node.dc).collect();
         let node = &mut self.nodes[dc.index()];
