@@ -407,3 +407,21 @@ fn waiters_that_commit_as_soon_as_they_are_granted_follow_each_other() {
         c.committed(0, tag);
     }
 }
+
+/// Found by the simulator: an abort was refused because others had used up what the transaction wanted.
+#[test]
+fn a_transaction_that_cannot_commit_any_more_can_be_aborted() {
+    let mut c = Cluster::new(1, 0, 0);
+    let bounded = |amount| change("c", Op::BoundedCounter(amount));
+    c.begin(0, 1, None, step(vec![bounded(5)], &[], Then::Commit));
+    c.run();
+    c.begin(0, 2, Some("x"), step(vec![bounded(-4)], &[], Then::GoOn));
+    c.run();
+    c.begin(0, 3, None, step(vec![bounded(-4)], &[], Then::Commit));
+    c.run();
+    let late = c.go_on(0, 2, step(vec![], &[], Then::Commit));
+    assert!(matches!(c.txn_refused(0, late), TxnRefusal::Change(_)));
+    let abort = c.go_on(0, 2, step(vec![], &[], Then::Abort));
+    assert_eq!(c.stepped(0, abort).state, TxnState::Aborted);
+    assert_eq!(c.nodes[0].replica.counts().held, 0);
+}
