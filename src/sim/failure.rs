@@ -54,6 +54,8 @@ pub enum FailureKind {
     WrongReading,
     /// A reader saw something at a key that had been removed.
     Resurrected,
+    /// A bounded counter is below its bound somewhere.
+    BelowBound,
     /// A snapshot does not show what its client asked it to show.
     SnapshotTooOld,
     /// Two transactions committed in conflict on a lock, and neither had seen the other's commit.

@@ -34,6 +34,8 @@ impl Client {
         let Some(txn) = self.txns.get_mut(&key) else { return };
         match judge(txn, call, refusal, now.since(txn.issued)) {
             Verdict::Over(why) => self.finish_txn(key, why, out),
+            // Nobody asks once more.
+            Verdict::Abort if txn.stage == Stage::InDoubt => self.finish_txn(key, "its end was refused", out),
             Verdict::Abort => {
                 txn.stage = Stage::Aborting;
                 self.send_txn(key, out);
@@ -66,6 +68,10 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
     }
     let only_if = |allowed: bool, why| if allowed { Verdict::Over(why) } else { Verdict::Wrong };
     let first = txn.next == 0;
+    if aborting {
+        let unknown = matches!(refusal, Refusal::Transaction(TxnRefusal::Unknown(_)));
+        return only_if(unknown, "the server does not know it any more");
+    }
     match refusal {
         Refusal::UnknownLease(_) => only_if(in_doubt, "its lease is not known any more"),
         Refusal::LeaseEnded => only_if(in_doubt || txn.shaken, "its lease ended"),
@@ -82,8 +88,15 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
             TxnRefusal::Change(ChangeError { error: OpError::Overflow, .. }) => {
                 only_if(order.overflows, "it would overflow a counter")
             }
+            TxnRefusal::Change(ChangeError { error: OpError::NoRights { .. }, .. }) => {
+                if first {
+                    Verdict::Over("its datacenter has no rights")
+                } else {
+                    Verdict::Abort
+                }
+            }
             TxnRefusal::Unknown(_) => {
-                only_if(in_doubt || aborting || txn.shaken || txn.resent, "the server does not know it")
+                only_if(in_doubt || txn.shaken || txn.resent, "the server does not know it")
             }
             TxnRefusal::TooOld(..) => only_if(took(waited, order.max_open), "it was open for too long"),
             TxnRefusal::SnapshotNotReached { .. } => {

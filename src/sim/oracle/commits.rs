@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Dot, Op as ValueOp, Reading, Update};
+use crate::crdt::value::{Dot, Reading, Update};
 use crate::keys::Key;
 use crate::names::DcId;
 use crate::sim::failure::FailureKind;
-use crate::sim::oracle::Broken;
+use crate::sim::oracle::readings::{Item, Rank, evaluate, is_below_bound};
+use crate::sim::oracle::{Broken, READER};
 use crate::time::Timestamp;
 
 /// All entries that were made and not lost by a crash, and the changes in them.
@@ -33,9 +34,6 @@ struct Row {
     op: usize,
     index: usize,
 }
-
-/// Orders assignments: stamp, datacenter, place in the commit.
-type Rank = (Timestamp, u8, usize);
 
 impl Row {
     fn commit(&self) -> &Commit {
@@ -129,21 +127,48 @@ impl Commits {
         rows.iter().filter(|row| row.entry.seq <= snapshot.get(row.entry.dc))
     }
 
-    /// What a reader sees at a snapshot who has made changes of his own on top.
-    pub fn reading(&self, key: &Key, snapshot: &VersionVector, own: &[Change]) -> Option<Reading> {
+    /// What a reader of datacenter `me` sees at a snapshot who has made changes of his own on top.
+    pub fn reading(&self, key: &Key, snapshot: &VersionVector, own: &[Change], me: DcId) -> Option<Reading> {
+        evaluate(&self.items(key, snapshot, own, me), me)
+    }
+
+    /// Whether the snapshot shows a bounded counter below its bound.
+    pub fn is_below_bound(&self, key: &Key, snapshot: &VersionVector) -> bool {
+        is_below_bound(&self.items(key, snapshot, &[], READER))
+    }
+
+    /// The updates of a key that count.
+    fn items<'a>(
+        &'a self,
+        key: &Key,
+        snapshot: &VersionVector,
+        own: &'a [Change],
+        me: DcId,
+    ) -> Vec<Item<'a>> {
         let mut own: Vec<&Action> = own.iter().filter(|c| c.key == *key).map(|c| &c.action).collect();
         let removed = own.iter().rposition(|action| **action == Action::Remove);
         own.drain(..removed.map_or(0, |index| index + 1));
-        let mut updates: Vec<(Rank, &Update)> = Vec::new();
+        let mut items = Vec::new();
         if removed.is_none() {
-            let removals: Vec<&Row> = self.shown(key, snapshot).filter(|row| row.is_removal()).collect();
-            let counts = |row: &&Row| removals.iter().all(|removal| row.has_seen(removal));
-            let rows = self.shown(key, snapshot).filter(counts);
-            updates.extend(rows.filter_map(|row| Some((row.rank(), update_of(row.action())?))));
+            let shown: Vec<&Row> = self.shown(key, snapshot).collect();
+            let removals: Vec<&Row> = shown.iter().filter(|row| row.is_removal()).copied().collect();
+            let last: VersionVector = removals.iter().map(|row| (row.entry.dc, row.entry.seq)).collect();
+            let counts = |row: &&Row| {
+                row.commit().seen.covers(&last)
+                    // One of them may stand in the same commit.
+                    || (row.entry.seq == last.get(row.entry.dc) && removals.iter().all(|r| row.has_seen(r)))
+            };
+            let rows = shown.into_iter().filter(counts);
+            items.extend(rows.filter_map(|row| {
+                let (rank, seen) = (row.rank(), Some((row.dot(), &row.commit().seen)));
+                Some(Item { dc: row.entry.dc, rank, seen, op: &update_of(row.action())?.op })
+            }));
         }
-        let own = own.into_iter().enumerate();
-        updates.extend(own.filter_map(|(i, action)| Some(((Timestamp::MAX, 0, i), update_of(action)?))));
-        evaluate(&updates)
+        items.extend(own.into_iter().enumerate().filter_map(|(index, action)| {
+            let rank = (Timestamp::MAX, 0, index);
+            Some(Item { dc: me, rank, seen: None, op: &update_of(action)?.op })
+        }));
+        items
     }
 }
 
@@ -151,28 +176,5 @@ fn update_of(action: &Action) -> Option<&Update> {
     match action {
         Action::Update(update) => Some(update),
         Action::Remove => None,
-    }
-}
-
-/// What updates of one type amount to. One case for each type that the load writes.
-fn evaluate(updates: &[(Rank, &Update)]) -> Option<Reading> {
-    let (_, first) = updates.first()?;
-    match &first.op {
-        ValueOp::Counter(_) => {
-            let amounts = updates.iter().map(|(_, update)| match &update.op {
-                ValueOp::Counter(amount) => *amount,
-                other => unreachable!("the load writes a counter with {other:?}"),
-            });
-            let sum: i64 = amounts.sum();
-            (sum != 0).then_some(Reading::Counter(sum))
-        }
-        ValueOp::LwwRegister(_) => {
-            let (_, last) = updates.iter().max_by_key(|(rank, _)| *rank)?;
-            match &last.op {
-                ValueOp::LwwRegister(value) => Some(Reading::LwwRegister(Some(value.clone()))),
-                other => unreachable!("the load writes a register with {other:?}"),
-            }
-        }
-        other => unreachable!("the load does not make {other:?}"),
     }
 }

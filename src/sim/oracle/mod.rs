@@ -14,12 +14,13 @@ mod commits;
 mod history;
 mod holders;
 mod promises;
+mod readings;
 mod transactions;
 
 pub(super) use history::{Interval, verify};
 pub(super) use holders::{Holder, HolderId, Holders};
 pub(super) use promises::{Asked, Promises};
-pub(super) use transactions::{AskedStep, Intent, Transactions, TxnKey};
+pub(super) use transactions::{AskedStep, Intent, READER, Transactions, TxnKey};
 
 use crate::sim::failure::FailureKind;
 

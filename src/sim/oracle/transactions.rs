@@ -17,6 +17,12 @@ use crate::sim::oracle::commits::Commits;
 /// A transaction by its lease and client key.
 pub(crate) type TxnKey = (LeaseId, ClientKey);
 
+/// Whole stores are read as by clients of this datacenter: some types show each its own share.
+pub(crate) const READER: DcId = match DcId::new(0) {
+    Some(dc) => dc,
+    None => panic!("there is a first datacenter"),
+};
+
 /// What a client wants of a transaction from its first step to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
@@ -221,7 +227,7 @@ impl Transactions {
             return broken(FailureKind::Contract, what);
         }
         for (key, value) in asked.reads.iter().zip(values) {
-            let should = self.commits.reading(key, snapshot, &asked.own);
+            let should = self.commits.reading(key, snapshot, &asked.own, dc);
             self.check_reading(dc, key, snapshot, (value.as_ref(), should.as_ref()))?;
         }
         // Keys are read in pairs that are always written together.
@@ -242,6 +248,10 @@ impl Transactions {
         snapshot: &VersionVector,
         (is, should): (Option<&Reading>, Option<&Reading>),
     ) -> Result<(), Broken> {
+        if self.commits.is_below_bound(key, snapshot) {
+            let what = format!("{key} is below its bound at {snapshot}; {dc} shows {is:?}");
+            return broken(FailureKind::BelowBound, what);
+        }
         if is == should {
             return Ok(());
         }
@@ -294,7 +304,7 @@ impl Transactions {
         contents: &BTreeMap<Key, Reading>,
     ) -> Result<(), Broken> {
         for key in self.commits.keys() {
-            let should = self.commits.reading(key, applied, &[]);
+            let should = self.commits.reading(key, applied, &[], READER);
             self.check_reading(dc, key, applied, (contents.get(key), should.as_ref()))?;
         }
         Ok(())

@@ -9,8 +9,10 @@ use crate::sim::rng::Rng;
 /// Which transactions clients run, beside their lock requests.
 #[derive(Clone, Debug)]
 pub(in crate::sim) struct TxnPlan {
-    /// Percent of what clients do. 0: no transactions.
+    /// How often a client that does something runs a transaction, in percent. 0: no transactions.
     pub percent: u64,
+    /// How often it (also) asks for locks outside of transactions, in percent.
+    pub plain_percent: u64,
     /// Pairs of keys that are always written together.
     pub pairs: usize,
     pub locked_percent: u64,
@@ -41,6 +43,7 @@ pub(in crate::sim) struct TxnPlan {
 impl TxnPlan {
     pub const NONE: TxnPlan = TxnPlan {
         percent: 0,
+        plain_percent: 100,
         pairs: 0,
         locked_percent: 0,
         interactive_percent: 0,
@@ -60,8 +63,9 @@ impl TxnPlan {
 
     fn some() -> TxnPlan {
         TxnPlan {
-            percent: 60,
-            pairs: 4,
+            percent: 80,
+            plain_percent: 20,
+            pairs: 5,
             locked_percent: 50,
             interactive_percent: 50,
             read_only_percent: 15,
@@ -102,14 +106,15 @@ impl TxnPlan {
     }
 }
 
-/// Transactions in two seeds of three.
+/// Transactions in every other seed.
 pub(super) fn general(rng: &mut Rng) -> TxnPlan {
-    if rng.percent(33) {
+    if rng.percent(50) {
         return TxnPlan::NONE;
     }
     TxnPlan {
         percent: *rng.pick(&[20, 50, 80]),
-        pairs: *rng.pick(&[1, 3, 8]),
+        plain_percent: 100,
+        pairs: *rng.pick(&[2, 5, 10]),
         locked_percent: *rng.pick(&[0, 40, 100]),
         interactive_percent: *rng.pick(&[0, 50, 100]),
         read_only_percent: *rng.pick(&[5, 30]),
@@ -146,21 +151,14 @@ impl Plan {
         self.load.distance = 2 * MS;
         self.load.concurrent = 2;
         self.load.release_on_disconnect_percent = 20;
-        self.txns = TxnPlan { percent: 90, locked_percent: 80, ..TxnPlan::some() };
+        self.txns = TxnPlan { locked_percent: 80, ..TxnPlan::some() };
         self
     }
 
     pub(super) fn removals(mut self) -> Plan {
         self.load.concurrent = 3;
         self.load.think = 60 * MS;
-        self.txns = TxnPlan {
-            percent: 80,
-            pairs: 3,
-            locked_percent: 5,
-            remove_percent: 20,
-            think: 100 * MS,
-            ..TxnPlan::some()
-        };
+        self.txns = TxnPlan { locked_percent: 5, remove_percent: 20, think: 100 * MS, ..TxnPlan::some() };
         self
     }
 }

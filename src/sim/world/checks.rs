@@ -10,7 +10,7 @@ use crate::replica::Checkpoint;
 use crate::replica::call::{Call, Counts, Phase as ReplicaPhase, Status};
 use crate::sim::client::{Client, State};
 use crate::sim::failure::FailureKind;
-use crate::sim::oracle::HolderId;
+use crate::sim::oracle::{HolderId, READER};
 use crate::sim::world::{Action, World};
 
 /// How often the heavier checks are made.
@@ -180,9 +180,7 @@ impl World {
 
 /// What readers see at each key that has a value.
 pub(super) fn shown(state: &Checkpoint) -> BTreeMap<Key, Reading> {
-    // Asked as the same datacenter everywhere: some types tell each its own share.
-    let reader = DcId::new(0).expect("there is a first datacenter");
-    let readings = state.contents.iter().map(|(key, content)| (key, content.slots().read(reader)));
+    let readings = state.contents.iter().map(|(key, content)| (key, content.slots().read(READER)));
     readings.filter_map(|(key, reading)| Some((key.clone(), reading?))).collect()
 }
 

@@ -284,11 +284,13 @@ impl World {
             // A retry under the same key.
             self.with_client(number, |client, now, out| client.send_acquire(now, key, out));
         }
-        if self.clients[number].requests().len() >= self.plan.load.concurrent {
-            return;
+        let (txns, plain) = (self.plan.txns.percent, self.plan.txns.plain_percent);
+        if txns > 0 && self.chance.txns.percent(txns) {
+            self.act_in_transaction(number);
         }
-        if self.plan.txns.percent > 0 && self.chance.txns.percent(self.plan.txns.percent) {
-            return self.act_in_transaction(number);
+        let full = self.clients[number].requests().len() >= self.plan.load.concurrent;
+        if full || (plain < 100 && !self.chance.txns.percent(plain)) {
+            return;
         }
         let order = self.random_order(self.clients[number].dc);
         let key = self.with_client(number, |client, now, out| client.acquire(now, order, out));

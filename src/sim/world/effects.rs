@@ -4,7 +4,7 @@ use crate::causal_log::{Entry, LockParts, Op};
 use crate::names::Position;
 use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{CallId, Reply, SessionId};
-use crate::replica::{Effect, Record, RequestRow};
+use crate::replica::{Effect, Record, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Asked;
 use crate::sim::world::nodes::OPERATOR;
@@ -32,6 +32,10 @@ impl World {
                     self.fail(FailureKind::Violation, format!("{dc} accuses {peer}: {violation}"));
                 }
                 Effect::Checkpoint(checkpoint) => self.on_checkpoint(dc, *checkpoint),
+                Effect::Report(Report::DigestsDiffer { peer, bucket }) => {
+                    let bucket = bucket.escape_ascii();
+                    self.fail(FailureKind::Diverged, format!("{dc} and {peer} differ in bucket {bucket}"));
+                }
                 Effect::Report(_) => {}
             }
         }

@@ -8,22 +8,25 @@ use std::time::Duration;
 
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Op, Update};
+use crate::crdt::value::{Op, SetOp, Update};
 use crate::keys::Key;
 use crate::names::{DcId, FencingToken, RequestId};
 use crate::replica::call::{Call, CallId, ClientKey, Grant, SessionId};
 use crate::replica::store_call::{AtLeast, Look, Stepped, Then};
 use crate::sim::client::{Timer, TxnOrder, TxnStep};
 use crate::sim::oracle::{Holder, HolderId};
+use crate::sim::rng::Rng;
 use crate::sim::world::{Action as Happens, World};
 
+/// Types of values that the load writes.
+const TYPES: usize = 5;
 /// Most steps of a transaction.
 const MAX_STEPS: u64 = 3;
 
 impl World {
     pub(super) fn act_in_transaction(&mut self, number: usize) {
         let waiting = self.clients[number].txns().keys().next().copied();
-        if let Some(key) = waiting.filter(|_| self.chance.txns.percent(5)) {
+        if let Some(key) = waiting.filter(|_| self.chance.txns.percent(2)) {
             self.with_client(number, |client, _, out| client.repeat_begin(key, out));
         }
         if self.clients[number].txns().len() >= self.plan.load.concurrent {
@@ -67,7 +70,7 @@ impl World {
         let max_open = plan.max_transaction;
         let mut steps: Vec<TxnStep> = (0..count)
             .map(|_| {
-                let changes = if read_only { Vec::new() } else { self.random_changes(number) };
+                let changes = if read_only { Vec::new() } else { self.random_changes() };
                 TxnStep { changes, reads: self.random_reads() }
             })
             .collect();
@@ -86,7 +89,7 @@ impl World {
     }
 
     /// Changes a pair or two.
-    fn random_changes(&mut self, number: usize) -> Vec<Change> {
+    fn random_changes(&mut self) -> Vec<Change> {
         let (plan, rng) = (&self.plan.txns, &mut self.chance.txns);
         let mut changes = Vec::new();
         for _ in 0..rng.between(1, 2) {
@@ -94,11 +97,7 @@ impl World {
             self.values += 1;
             let action = match rng.percent(plan.remove_percent) {
                 true => Action::Remove,
-                // One line for each type of value.
-                false => Action::Update(Update::of(match pair % 2 {
-                    0 => Op::Counter(rng.signed(9)),
-                    _ => Op::LwwRegister(format!("{} of {number}", self.values).into()),
-                })),
+                false => Action::Update(Update::of(random_op(rng, pair, self.values, self.plan.dcs))),
             };
             changes.extend([0, 1].map(|side| change(&key(pair, side), action.clone())));
         }
@@ -143,7 +142,27 @@ impl World {
     }
 }
 
-/// One of a pair. Even pairs are counters, odd ones registers.
+/// Some operation on the type of a pair: one case for each type. `value` is like no other.
+fn random_op(rng: &mut Rng, pair: usize, value: u64, dcs: u8) -> Op {
+    match pair % TYPES {
+        0 => Op::Counter(rng.signed(9)),
+        1 => Op::LwwRegister(value.to_string().into()),
+        2 => Op::AddWinsSet(random_set_op(rng)),
+        3 => Op::RemoveWinsSet(random_set_op(rng)),
+        _ if rng.percent(20) => {
+            let to = DcId::new(rng.index(usize::from(dcs)) as u8).expect("a member");
+            Op::MoveRights { to, amount: rng.between(1, 3) }
+        }
+        _ => Op::BoundedCounter(rng.between(0, 8) as i64 - 3),
+    }
+}
+
+fn random_set_op(rng: &mut Rng) -> SetOp {
+    let elements = (0..rng.between(1, 2)).map(|_| format!("e{}", rng.below(4)).into()).collect();
+    if rng.percent(50) { SetOp::Add(elements) } else { SetOp::Remove(elements) }
+}
+
+/// One of a pair; the type follows from the pair.
 fn key(pair: usize, side: usize) -> Key {
     Key::new(b"pairs", format!("{pair}{}", ["a", "b"][side]).as_bytes()).expect("a short name is a key")
 }
