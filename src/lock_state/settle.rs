@@ -9,6 +9,11 @@ use crate::names::{DcId, DcSet, Mode};
 use crate::time::Instant;
 
 impl Locks {
+    /// Whether nothing was touched since the rules were last restored.
+    pub fn is_settled(&self) -> bool {
+        self.dirty.is_empty()
+    }
+
     /// Grants, hands over and publishes until nothing more follows from what happened.
     pub fn settle(&mut self, now: Instant) {
         while let Some(index) = self.dirty.pop() {

@@ -63,10 +63,12 @@ impl Replica {
             self.locks.settle(self.now.mono);
             self.tell_grants();
             let ops = self.locks.take_ops();
-            if ops.is_empty() {
+            if !ops.is_empty() {
+                self.make_entries(ops);
+            } else if self.locks.is_settled() {
+                // A transaction in one step may have committed as soon as it was granted, and let its locks go.
                 break;
             }
-            self.make_entries(ops);
         }
         if std::mem::take(&mut self.pump) {
             self.pump_links();

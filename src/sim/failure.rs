@@ -46,6 +46,26 @@ pub enum FailureKind {
     Violation,
     /// The codec changed a message.
     Codec,
+    /// A snapshot shows an entry without all that it depends on.
+    SnapshotNotClosed,
+    /// A reader saw a part of a commit without the rest of it.
+    TornCommit,
+    /// A reader saw something else than what the commits in its snapshot amount to.
+    WrongReading,
+    /// A reader saw something at a key that had been removed.
+    Resurrected,
+    /// A bounded counter is below its bound somewhere.
+    BelowBound,
+    /// A snapshot does not show what its client asked it to show.
+    SnapshotTooOld,
+    /// Two transactions committed in conflict on a lock, and neither had seen the other's commit.
+    NotSerialised,
+    /// A transaction was committed more than once.
+    CommittedTwice,
+    /// Something was committed that its client did not ask for, or was told would not be.
+    GhostCommit,
+    /// A commit that a client was told of is not there any more.
+    CommitLost,
     /// Too little happened for the run to prove anything.
     NothingHappened,
     /// The core panicked: one of its own invariants is broken.
@@ -116,6 +136,18 @@ pub struct Outcome {
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.
     pub hand_offs: u64,
+    /// Transactions that changed something and were committed.
+    pub commits: u64,
+    /// Of these, under locks.
+    pub locked_commits: u64,
+    /// Commits under a lock whose last commit was in another datacenter.
+    pub commit_hand_offs: u64,
+    /// Transactions that ended without a commit: aborted, refused, lost.
+    pub uncommitted: u64,
+    /// Calls of transactions that were sent again because the answer was lost.
+    pub retried: u64,
+    /// Keys that a commit removed.
+    pub removals: u64,
     /// Messages between datacenters.
     pub messages: u64,
     /// Requests that ended without a grant: timed out, cancelled, not free.
@@ -138,6 +170,12 @@ impl Outcome {
         self.steps += other.steps;
         self.grants += other.grants;
         self.hand_offs += other.hand_offs;
+        self.commits += other.commits;
+        self.locked_commits += other.locked_commits;
+        self.commit_hand_offs += other.commit_hand_offs;
+        self.uncommitted += other.uncommitted;
+        self.retried += other.retried;
+        self.removals += other.removals;
         self.messages += other.messages;
         self.ungranted += other.ungranted;
         self.reclaimed += other.reclaimed;
@@ -168,6 +206,16 @@ impl fmt::Display for Outcome {
             f,
             "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} lapsed, {} records lost",
             self.grants, self.hand_offs, self.ungranted, self.reclaimed, self.lapsed, self.records_lost
+        )?;
+        writeln!(
+            f,
+            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} not committed, {} calls retried, {} removals",
+            self.commits,
+            self.locked_commits,
+            self.commit_hand_offs,
+            self.uncommitted,
+            self.retried,
+            self.removals
         )?;
         f.write_str("faults:")?;
         for (kind, count) in FaultKind::ALL.iter().zip(self.faults).filter(|(_, count)| *count > 0) {

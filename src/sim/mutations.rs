@@ -67,4 +67,6 @@ hunts! {
     j_vectors_from_memory: VectorFromMemory, Crashes, 5 s, seeds 0..2, as LeftBeforeDurable;
     k_a_dead_due_request_blocks: DeadDueBlocks, DeadWriter, 40 s, seeds 0..4, as Starved;
     l_relayed_on_connect_only: RelayOnConnectOnly, LongCut, 25 s, seeds 0..3, as Starved;
+    m_a_grant_before_the_data: GrantBeforeData, Transactions, 10 s, seeds 0..3, as NotSerialised | LeftBeforeDurable;
+    n_a_tombstone_dropped_too_early: TombstoneDroppedTooEarly, Removals, 10 s, seeds 0..2, as Resurrected | WrongReading;
 }

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use crate::sim::client::Client;
 use crate::sim::failure::{Failure, FailureKind, FaultKind, Outcome};
 use crate::sim::oracle::{Broken, verify};
 use crate::sim::plan::{Plan, Profile};
@@ -160,7 +161,8 @@ impl Run {
             return Ok(());
         }
         let still = self.world.unfinished();
-        let stuck = self.world.clients().iter().filter(|c| !c.dead).find(|c| !c.requests().is_empty());
+        let unfinished = |c: &&Client| !c.requests().is_empty() || c.unfinished_txns() > 0;
+        let stuck = self.world.clients().iter().filter(|c| !c.dead).find(unfinished);
         let what = format!("{bound:?} after healing {still} requests are not answered, such as {stuck:?}");
         Err(Broken::new(FailureKind::NotAnswered, what))
     }
@@ -186,6 +188,7 @@ impl Run {
         outcome.cluster_ms = world.now.0 / 1_000_000;
         outcome.grants = world.holders.grants;
         outcome.hand_offs = world.holders.hand_offs;
+        world.txns.count(&mut outcome);
         outcome.trace_hash = world.trace.hash();
         if let Some(what) = too_little(&world) {
             return Err(failure(options, Broken::new(FailureKind::NothingHappened, what), &world));
@@ -201,6 +204,11 @@ fn too_little(world: &World) -> Option<String> {
     let (grants, hand_offs) = (world.holders.grants, world.holders.hand_offs);
     if grants < 10 || hand_offs == 0 {
         return Some(format!("only {grants} grants and {hand_offs} hand-offs"));
+    }
+    let mut done = Outcome::default();
+    world.txns.count(&mut done);
+    if let Some(what) = world.plan.txns.too_little(&done) {
+        return Some(what);
     }
     let missing = |kind: &FaultKind| world.tally.faults_of(*kind) == 0;
     let kind = world.plan.faults.iter().map(|(kind, _)| *kind).find(missing)?;

@@ -480,3 +480,35 @@ fn a_bounded_counter_gets_its_rights_where_they_are_wanted() {
     let tag = c.begin(2, 2, None, take(1));
     assert!(matches!(c.txn_refused(2, tag), TxnRefusal::Change(_)), "there is nothing left");
 }
+
+/// Found by the simulator: a lock was let go by a commit in the middle of a step, and nobody looked at it again.
+#[test]
+fn waiters_that_commit_as_soon_as_they_are_granted_follow_each_other() {
+    let mut c = Cluster::new(1, 0, 0);
+    let holder = c.begin(0, 1, Some("x"), step(vec![], &[], Then::GoOn));
+    c.run();
+    c.stepped(0, holder);
+    let next = [2, 3, 4].map(|key| c.begin(0, key, Some("x"), step(vec![], &["n"], Then::Commit)));
+    c.go_on(0, 1, step(vec![], &[], Then::Abort));
+    for tag in next {
+        c.committed(0, tag);
+    }
+}
+
+/// Found by the simulator: an abort was refused because others had used up what the transaction wanted.
+#[test]
+fn a_transaction_that_cannot_commit_any_more_can_be_aborted() {
+    let mut c = Cluster::new(1, 0, 0);
+    let bounded = |amount| change("c", Op::BoundedCounter(amount));
+    c.begin(0, 1, None, step(vec![bounded(5)], &[], Then::Commit));
+    c.run();
+    c.begin(0, 2, Some("x"), step(vec![bounded(-4)], &[], Then::GoOn));
+    c.run();
+    c.begin(0, 3, None, step(vec![bounded(-4)], &[], Then::Commit));
+    c.run();
+    let late = c.go_on(0, 2, step(vec![], &[], Then::Commit));
+    assert!(matches!(c.txn_refused(0, late), TxnRefusal::Change(_)));
+    let abort = c.go_on(0, 2, step(vec![], &[], Then::Abort));
+    assert_eq!(c.stepped(0, abort).state, TxnState::Aborted);
+    assert_eq!(c.nodes[0].replica.counts().held, 0);
+}

@@ -83,7 +83,13 @@ impl Replica {
         snapshot: &VersionVector,
         then: Then,
     ) -> Result<Vec<Option<Reading>>, TxnRefusal> {
-        if then == Then::Commit || changes.len() <= CHECKED_EARLY {
+        let checks = match then {
+            Then::Commit => true,
+            Then::GoOn => changes.len() <= CHECKED_EARLY,
+            // Nobody is kept from giving up by what others did meanwhile.
+            Then::Abort => false,
+        };
+        if checks {
             self.store.check(changes, snapshot).inspect_err(|error| self.ask_for_rights(error))?;
         }
         self.read_all(reads, at, snapshot, changes)

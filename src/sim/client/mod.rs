@@ -11,15 +11,24 @@
 //!   waiting request again, under the same key.
 
 mod replies;
+mod transactions;
+mod txn_refusals;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(in crate::sim) use transactions::{Txn, TxnOrder, TxnStep};
+
+use transactions::TxnCall;
+
 use crate::causal_log::Wants;
+use crate::crdt::VersionVector;
 use crate::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
 use crate::replica::call::{Acquire, Call, ClientKey, Grant, OnDisconnect, Proof, SessionId, Target, Wait};
+use crate::replica::store_call::Look;
 use crate::sim::failure::FailureKind;
+use crate::sim::oracle::TxnKey;
 use crate::sim::queue::Moment;
 
 /// What a client wants done by its world.
@@ -50,6 +59,23 @@ pub(super) enum Out {
     Reclaimed {
         count: usize,
     },
+    /// A transaction is open and holds its locks from now on.
+    HoldsInTxn {
+        key: ClientKey,
+        token: FencingToken,
+        snapshot: Arc<VersionVector>,
+    },
+    /// It learned that a transaction is committed.
+    Committed {
+        vector: Arc<VersionVector>,
+    },
+    /// It learned that a transaction is not committed and will not be.
+    NotCommitted {
+        txn: TxnKey,
+        why: &'static str,
+    },
+    /// It sends a call of a transaction again.
+    Retries,
     Fails {
         kind: FailureKind,
         what: String,
@@ -74,6 +100,12 @@ pub(super) enum Timer {
     Release(ClientKey),
     Cancel(ClientKey),
     Reconnect,
+    /// A transaction goes on.
+    Step(ClientKey),
+    /// A transaction has been open for so long that its locks may be gone.
+    HoldOver(ClientKey),
+    /// It gives up a transaction that still waits to begin.
+    GiveUp(ClientKey),
     /// The load decides what it does next.
     Act,
 }
@@ -144,6 +176,8 @@ enum Pending {
     End(ClientKey),
     Reclaim,
     Close(LeaseId),
+    Txn(ClientKey, TxnCall),
+    Look,
 }
 
 #[derive(Debug)]
@@ -158,6 +192,10 @@ pub(super) struct Client {
     session: Option<SessionId>,
     lease: Option<Lease>,
     requests: BTreeMap<ClientKey, Request>,
+    txns: BTreeMap<ClientKey, Txn>,
+    looks: BTreeMap<u64, Look>,
+    /// The commit vector of its last transaction.
+    pub last_commit: VersionVector,
     pending: BTreeMap<u64, Pending>,
     next_tag: u64,
     next_key: ClientKey,
@@ -176,6 +214,9 @@ impl Client {
             session: None,
             lease: None,
             requests: BTreeMap::new(),
+            txns: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            last_commit: VersionVector::default(),
             pending: BTreeMap::new(),
             next_tag: 1,
             next_key: 1,
@@ -234,6 +275,7 @@ impl Client {
             }
             None => self.open_lease(now, out),
         }
+        self.ask_doubts(out);
     }
 
     fn open_lease(&mut self, now: Moment, out: &mut Vec<Out>) {
@@ -251,6 +293,8 @@ impl Client {
     pub fn on_disconnected(&mut self, out: &mut Vec<Out>) {
         self.session = None;
         self.pending.clear();
+        self.looks.clear();
+        self.end_txn_holds(out);
         match (&mut self.lease, self.manner.on_disconnect) {
             (Some(lease), OnDisconnect::Keep) => lease.attached = false,
             (_, OnDisconnect::Release) => self.forget_lease(HoldEnd::Lapsed, out),
@@ -260,7 +304,9 @@ impl Client {
 
     /// The lease is over, with all that it had.
     fn forget_lease(&mut self, why: HoldEnd, out: &mut Vec<Out>) {
-        self.lease = None;
+        if let Some(lease) = self.lease.take() {
+            self.forget_txns_of(lease.id, out);
+        }
         for (key, request) in std::mem::take(&mut self.requests) {
             match request.state {
                 State::Held { .. } => out.push(Out::Ends { key, why }),
@@ -287,6 +333,8 @@ impl Client {
             self.open_lease(now, out);
             return;
         }
+        self.end_txn_holds(out);
+        self.txns.values_mut().for_each(|txn| txn.shaken = true);
         for (&key, request) in &mut self.requests {
             request.shaken = true;
             if let State::Held { id, .. } = request.state {
@@ -389,8 +437,13 @@ impl Client {
 
     /// All that a new session has to say again.
     fn resend(&mut self, now: Moment, out: &mut Vec<Out>) {
-        let keys: Vec<ClientKey> = self.requests.keys().copied().collect();
+        // In the order of their keys: the server takes one that is not above the last for one that is over.
+        let mut keys: Vec<ClientKey> = self.requests.keys().chain(self.txns.keys()).copied().collect();
+        keys.sort_unstable();
         for key in keys {
+            if self.txns.get(&key).is_some_and(|txn| txn.stage != transactions::Stage::InDoubt) {
+                self.resend_txn(key, out);
+            }
             self.send_end(key, out);
             let given_up = self.requests.get(&key).is_some_and(|request| {
                 let limit = match request.order.wait {

@@ -49,6 +49,13 @@ impl Client {
                 self.on_lost(now, &lost, out);
             }
             (Pending::Close(_), Reply::LeaseClosed) => {}
+            (Pending::Txn(key, call), Reply::Stepped(stepped)) => {
+                self.on_stepped(now, (key, call), &stepped, out);
+            }
+            (Pending::Look, Reply::Stepped(_)) => {
+                self.looks.remove(&tag);
+            }
+            (Pending::Look, Reply::Refused(refusal)) => self.on_look_refused(tag, &refusal, out),
             (pending, Reply::Refused(refusal)) => self.on_refused(now, pending, refusal, out),
             (pending, reply) => {
                 let what = format!("client {} got {reply:?} to {pending:?}", self.number);
@@ -65,6 +72,7 @@ impl Client {
         self.renewed(sent, ttl, out);
         if reclaim {
             self.requests.values_mut().for_each(|request| request.shaken = true);
+            self.txns.values_mut().for_each(|txn| txn.shaken = true);
             let held = self.requests.iter().filter_map(|(&key, request)| {
                 let State::Held { id, token } = request.state else { return None };
                 let wants = request.order.wants.clone();
@@ -128,9 +136,13 @@ impl Client {
 
     fn on_refused(&mut self, now: Moment, pending: Pending, refusal: Refusal, out: &mut Vec<Out>) {
         match (pending, &refusal) {
+            (Pending::Txn(key, call), refusal) if self.lease() != self.lease_of_txn(key) => {
+                self.on_txn_refused(now, (key, call), refusal, out);
+            }
             (_, Refusal::UnknownLease(lease)) if !matches!(pending, Pending::Close(_)) => {
                 self.on_lease_ended(now, *lease, out);
             }
+            (Pending::Txn(key, call), refusal) => self.on_txn_refused(now, (key, call), refusal, out),
             (Pending::Open { .. }, Refusal::ResourceExhausted { .. }) => self.open_lease(now, out),
             (Pending::Acquire(key), refusal) => self.on_acquire_refused(now, key, refusal, out),
             (Pending::End(key), Refusal::NotHeld) => self.on_not_held(key, out),

@@ -2,6 +2,7 @@
 //!
 //! - [`holders`]: no two holders in conflict, tokens and snapshots in the order of the grants; online.
 //! - [`history`]: the same, once more and independently, over the finished intervals of a run.
+//! - [`transactions`]: commits and what readers see of them; with [`commits`], a model of what they should see.
 //! - [`promises`]: what a node told others is durable before, and survives its crashes.
 //!
 //! When exactly does a client *hold*? From the moment it receives a grant that it still wants, under a lease
@@ -9,13 +10,17 @@
 //! runs out by its own count ([`super::client`] keeps these rules). That is what a client may rely on, so it
 //! is what must never overlap.
 
+mod commits;
 mod history;
 mod holders;
 mod promises;
+mod readings;
+mod transactions;
 
 pub(super) use history::{Interval, verify};
 pub(super) use holders::{Holder, HolderId, Holders};
 pub(super) use promises::{Asked, Promises};
+pub(super) use transactions::{AskedStep, Intent, READER, Transactions, TxnKey};
 
 use crate::sim::failure::FailureKind;
 

@@ -1,13 +1,16 @@
 //! The heavier checks, made now and then, and those of the quiet at the end.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::crdt::value::Reading;
+use crate::keys::Key;
 use crate::names::{DcId, Mode};
 use crate::replica::Checkpoint;
 use crate::replica::call::{Call, Counts, Phase as ReplicaPhase, Status};
-use crate::sim::client::State;
+use crate::sim::client::{Client, State};
 use crate::sim::failure::FailureKind;
-use crate::sim::oracle::HolderId;
+use crate::sim::oracle::{HolderId, READER};
 use crate::sim::world::{Action, World};
 
 /// How often the heavier checks are made.
@@ -32,11 +35,22 @@ impl World {
             .collect();
         for (i, (a, first)) in states.iter().enumerate() {
             for (b, second) in states[i + 1..].iter().filter(|(_, s)| s.applied == first.applied) {
-                if first.ownership != second.ownership || first.requests != second.requests {
+                let same_table = first.ownership == second.ownership && first.requests == second.requests;
+                if !same_table || shown(first) != shown(second) {
                     let what =
                         format!("{a} and {b} applied {} and differ: {first:?}, {second:?}", first.applied);
                     return self.fail(FailureKind::Diverged, what);
                 }
+            }
+        }
+        for (dc, state) in &states {
+            if let Err(broken) = self.txns.check_contents(*dc, &state.applied, &shown(state)) {
+                return self.blame(Err(broken));
+            }
+            if stage == Stage::Quiet
+                && let Err(broken) = self.txns.check_all(&state.applied)
+            {
+                return self.blame(Err(broken));
             }
         }
         let names = self.locks.hot.iter().chain(&self.locks.cold);
@@ -114,13 +128,16 @@ impl World {
 
     /// Requests of living clients that were not cancelled and wait.
     pub fn waiting(&self) -> usize {
-        let living = self.clients.iter().filter(|client| !client.dead);
-        living.flat_map(|client| client.requests().values()).filter(|r| r.state == State::Waiting).count()
+        let living = || self.clients.iter().filter(|client| !client.dead);
+        let requests = living().flat_map(|client| client.requests().values());
+        let txns: usize = living().map(Client::unfinished_txns).sum();
+        requests.filter(|r| r.state == State::Waiting).count() + txns
     }
 
     /// Requests of living clients that are not over.
     pub fn unfinished(&self) -> usize {
-        self.clients.iter().filter(|client| !client.dead).map(|client| client.requests().len()).sum()
+        let living = self.clients.iter().filter(|client| !client.dead);
+        living.map(|client| client.requests().len() + client.unfinished_txns()).sum()
     }
 
     /// The first thing that keeps the world from being quiet.
@@ -130,6 +147,10 @@ impl World {
             let Some(status) = self.status(dc) else { return Some(format!("{dc} is down")) };
             if let Some(gauge) = raised_gauge(&status.counts) {
                 return Some(format!("{dc} still has {gauge}: {:?}", status.counts));
+            }
+            let shows = self.shown_keys(dc);
+            if status.counts.keys != shows {
+                return Some(format!("{dc} shows {shows} keys and keeps {}", status.counts.keys));
             }
             if status.phase != ReplicaPhase::Serving {
                 return Some(format!("{dc} is {:?}", status.phase));
@@ -145,10 +166,22 @@ impl World {
         None
     }
 
+    /// How many keys have a value there.
+    fn shown_keys(&self, dc: DcId) -> u64 {
+        let replica = self.node(dc).replica.as_ref();
+        replica.map_or(0, |replica| shown(&replica.checkpoint()).len() as u64)
+    }
+
     /// In the quiet: all replicas are the same, and every part has exactly one owner.
     pub fn check_quiet(&mut self) {
         self.check_replicas(Stage::Quiet);
     }
+}
+
+/// What readers see at each key that has a value.
+pub(super) fn shown(state: &Checkpoint) -> BTreeMap<Key, Reading> {
+    let readings = state.contents.iter().map(|(key, content)| (key, content.slots().read(READER)));
+    readings.filter_map(|(key, reading)| Some((key.clone(), reading?))).collect()
 }
 
 /// Whether every log is delivered.
@@ -170,6 +203,9 @@ fn raised_gauge(counts: &Counts) -> Option<&'static str> {
         (counts.locks_active, "active locks"),
         (counts.log_entries, "log entries"),
         (counts.held_back, "held back entries"),
+        (counts.transactions, "transactions"),
+        (counts.effects, "effects of commits that are not folded"),
+        (counts.unsettled, "marks of removals"),
     ];
     gauges.iter().find(|(value, _)| *value > 0).map(|(_, name)| *name)
 }

@@ -114,6 +114,16 @@ impl World {
                 self.tally.ungranted += 1;
                 self.at_home_since.remove(&HolderId { client, key });
             }
+            Out::HoldsInTxn { key, token, snapshot } => self.on_holds_in_txn(client, key, token, snapshot),
+            Out::Committed { vector } => {
+                let dc = self.clients[client].dc;
+                self.passed_on[dc.index()] = (*vector).clone();
+            }
+            Out::NotCommitted { txn, why } => {
+                let judged = self.txns.on_never(txn, why);
+                self.blame(judged);
+            }
+            Out::Retries => self.tally.retried += 1,
             Out::Reclaimed { count } => self.tally.reclaimed += count as u64,
             Out::Fails { kind, what } => self.fail(kind, what),
         }
@@ -144,6 +154,7 @@ impl World {
         let open = self.sessions.get(&session).is_some_and(|known| !known.deaf);
         if open && self.is_running(dc) {
             self.nodes[dc.index()].promises.on_call(&call);
+            self.note_begin(session, &call);
             self.step(dc, Event::Client { call: CallId { session, tag }, request: call });
         }
     }
@@ -239,6 +250,9 @@ impl World {
                     self.connect_client(number);
                 }
             }
+            Timer::Step(key) => self.with_client(number, |client, _, out| client.on_step_timer(key, out)),
+            Timer::HoldOver(key) => self.with_client(number, |client, _, out| client.end_txn_hold(key, out)),
+            Timer::GiveUp(key) => self.with_client(number, |client, _, out| client.give_up(key, out)),
             Timer::Act => self.on_act(number),
         }
     }
@@ -271,7 +285,12 @@ impl World {
             // A retry under the same key.
             self.with_client(number, |client, now, out| client.send_acquire(now, key, out));
         }
-        if self.clients[number].requests().len() >= self.plan.load.concurrent {
+        let (txns, plain) = (self.plan.txns.percent, self.plan.txns.plain_percent);
+        if txns > 0 && self.chance.txns.percent(txns) {
+            self.act_in_transaction(number);
+        }
+        let full = self.clients[number].requests().len() >= self.plan.load.concurrent;
+        if full || (plain < 100 && !self.chance.txns.percent(plain)) {
             return;
         }
         let order = self.random_order(self.clients[number].dc);
@@ -282,7 +301,7 @@ impl World {
         }
     }
 
-    fn random_order(&mut self, dc: DcId) -> Order {
+    pub(super) fn random_order(&mut self, dc: DcId) -> Order {
         let (plan, rng) = (&self.plan.load, &mut self.chance.load);
         let count = rng.between(1, plan.max_locks as u64);
         let locks: Vec<(LockName, Mode)> = (0..count)

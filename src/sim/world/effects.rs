@@ -4,7 +4,7 @@ use crate::causal_log::{Entry, LockParts, Op};
 use crate::names::Position;
 use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{CallId, Reply, SessionId};
-use crate::replica::{Effect, Record, RequestRow};
+use crate::replica::{Effect, Record, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Asked;
 use crate::sim::world::nodes::OPERATOR;
@@ -32,6 +32,10 @@ impl World {
                     self.fail(FailureKind::Violation, format!("{dc} accuses {peer}: {violation}"));
                 }
                 Effect::Checkpoint(checkpoint) => self.on_checkpoint(dc, *checkpoint),
+                Effect::Report(Report::DigestsDiffer { peer, bucket }) => {
+                    let bucket = bucket.escape_ascii();
+                    self.fail(FailureKind::Diverged, format!("{dc} and {peer} differ in bucket {bucket}"));
+                }
                 Effect::Report(_) => {}
             }
         }
@@ -45,6 +49,11 @@ impl World {
                 if self.plan.in_order && entry.dc == dc {
                     self.check_order(entry);
                 }
+                let judged = match entry.dc == dc && !self.txns.is_made(entry) {
+                    true => self.txns.on_made(entry),
+                    false => self.txns.on_applied(dc, entry),
+                };
+                self.blame(judged);
             }
             Record::LeaseEnded { lease } => {
                 self.nodes[dc.index()].promises.on_lease_ended(*lease, position);
@@ -127,6 +136,10 @@ impl World {
         let client = &self.clients[session.client];
         if client.session() != Some(call.session) {
             return;
+        }
+        if let Reply::Stepped(stepped) = reply {
+            let client = session.client;
+            return self.judge_step(dc, call, client, stepped);
         }
         let members = self.nodes.iter().map(|node| node.dc).collect();
         let node = &mut self.nodes[dc.index()];

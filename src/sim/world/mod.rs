@@ -12,6 +12,7 @@ mod faults;
 mod links;
 mod nodes;
 mod show;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,13 +20,14 @@ use std::time::Duration;
 pub(super) use clients::Driver;
 pub(super) use nodes::Node;
 
+use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, LockName};
 use crate::replica::call::{Call, CallId, Reply, SessionId};
 use crate::replica::{Event, Message, Notice};
 use crate::sim::client::{Client, Out, Timer};
 use crate::sim::failure::{FailureKind, FaultKind, Outcome};
 use crate::sim::network::{ConnId, Network};
-use crate::sim::oracle::{Broken, HolderId, Holders};
+use crate::sim::oracle::{Broken, HolderId, Holders, Transactions};
 use crate::sim::plan::Plan;
 use crate::sim::queue::{Moment, Queue};
 use crate::sim::rng::Rng;
@@ -156,6 +158,7 @@ struct Chance {
     clock: Rng,
     load: Rng,
     fault: Rng,
+    txns: Rng,
 }
 
 pub(super) struct World {
@@ -173,6 +176,11 @@ pub(super) struct World {
     next_session: u64,
     locks: Locks,
     pub holders: Holders,
+    pub txns: Transactions,
+    /// By datacenter: the last commit that a client there knows of, for others to ask for.
+    passed_on: Vec<VersionVector>,
+    /// How many values were made up.
+    values: u64,
     /// Since when a waiting reader has had all that it needs, by sample.
     at_home_since: BTreeMap<HolderId, Moment>,
     chance: Chance,
@@ -215,6 +223,9 @@ impl World {
             next_session: 1,
             locks,
             holders: Holders::default(),
+            txns: Transactions::default(),
+            passed_on: vec![VersionVector::default(); usize::from(plan.dcs)],
+            values: 0,
             at_home_since: BTreeMap::new(),
             chance: Chance {
                 net: Rng::new(seed, 1),
@@ -222,6 +233,7 @@ impl World {
                 clock: Rng::new(seed, 3),
                 load: Rng::new(seed, 4),
                 fault: Rng::new(seed, 5),
+                txns: Rng::new(seed, 7),
             },
             trace: Trace::new(trace),
             tally: Outcome::default(),

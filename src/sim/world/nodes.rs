@@ -9,7 +9,7 @@ use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Promises;
 use crate::sim::plan::Plan;
 use crate::sim::queue::Moment;
-use crate::sim::world::{Action, Phase, World};
+use crate::sim::world::{Action, Phase, World, checks};
 use crate::time::Instant;
 
 /// The session of the world's own calls.
@@ -43,7 +43,12 @@ impl Node {
         let mut agreed = AgreedConfig::new(ClusterId::of("simulated"), members);
         agreed.heartbeat = plan.heartbeat;
         agreed.peer_timeout = plan.peer_timeout;
-        let local = LocalConfig { hold: plan.hold.clone(), hash_seed: seed, ..LocalConfig::default() };
+        let local = LocalConfig {
+            hold: plan.hold.clone(),
+            hash_seed: seed,
+            max_transaction: plan.txns.max_transaction,
+            ..LocalConfig::default()
+        };
         #[cfg_attr(not(test), expect(unused_mut, reason = "mutations exist in tests only"))]
         let mut config = ReplicaConfig::new(dc, agreed, local);
         #[cfg(test)]
@@ -147,13 +152,33 @@ impl World {
     }
 
     fn compare_recoveries(&mut self, dc: DcId, short: &Checkpoint, longer: &Checkpoint) {
-        // The longer way knows less of what others acknowledged, so it keeps more of the log.
+        // The longer way knows less of what others acknowledged, so it keeps more of the log; of what can be forgotten
+        // of the keys; of what clients have settled.
         let log_differs = !short.log.iter().all(|entry| longer.log.contains(entry));
-        let without_log = |c: &Checkpoint| Checkpoint { log: Vec::new(), ..c.clone() };
-        if log_differs || without_log(short) != without_log(longer) {
+        let rest = |c: &Checkpoint| Checkpoint {
+            log: Vec::new(),
+            contents: Vec::new(),
+            outcomes: Vec::new(),
+            ..c.clone()
+        };
+        let shown = checks::shown(short) == checks::shown(longer);
+        if log_differs || !shown || rest(short) != rest(longer) || !self.knows_outcomes(short, longer) {
             let what = format!("{dc}: from the checkpoint {short:?}, from all records {longer:?}");
             self.fail(FailureKind::RecoveryDiffers, what);
         }
+    }
+
+    /// Whether the longer way of recovery tells clients the same of their commits. Those that changed nothing are in
+    /// checkpoints only.
+    fn knows_outcomes(&self, short: &Checkpoint, longer: &Checkpoint) -> bool {
+        short.outcomes.iter().all(|row| {
+            let other = longer.outcomes.iter().find(|other| other.lease == row.lease);
+            let told = |key| other.and_then(|other| other.commits.iter().find(|(k, _)| k == key));
+            row.commits.iter().all(|(key, vector)| match told(key) {
+                Some((_, other)) => other == vector,
+                None => !self.txns.is_made_for((row.lease, *key)),
+            })
+        })
     }
 
     /// Stops a node at once. It stays down until it is started.
@@ -166,8 +191,11 @@ impl World {
         node.described_at = None;
         let lost = node.disk.crash(&mut self.chance.disk);
         node.promises.on_crash();
+        let durable = node.disk.facts.applied.get(dc);
         self.tally.records_lost += lost;
         self.trace.line(self.now, dc, || format!("crashed, {lost} records lost"));
+        let judged = self.txns.on_crash(dc, durable);
+        self.blame(judged);
         self.drop_links_of(dc);
         self.drop_sessions_of(dc);
     }

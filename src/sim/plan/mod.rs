@@ -5,74 +5,19 @@
 //! A [`Profile`] other than `General` directs the picks at one kind of trouble, so that a test can show a bug
 //! within a few seeds.
 
-use std::fmt;
-use std::str::FromStr;
+mod profile;
+mod transactions;
+
 use std::time::Duration;
+
+pub use profile::{Profile, UnknownProfile};
+pub(super) use transactions::TxnPlan;
 
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::names::DcId;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Path;
 use crate::sim::rng::Rng;
-
-/// Where a run looks for trouble.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profile {
-    /// Whatever the seed picks.
-    #[default]
-    General,
-    /// No faults. dc0 reads all the time, the others sometimes write: how long does a writer wait?
-    BusyReaders,
-    /// No faults. All read all the time from far apart and sometimes write.
-    ReadersEverywhere,
-    /// Only dc2 writes, and it dies for long: readers elsewhere must go on.
-    DeadWriter,
-    /// One pair is cut for almost the whole run: entries must go round.
-    LongCut,
-    /// Links lose everything in flight all the time; nothing else.
-    Resets,
-    /// Nodes crash often, disks are slow, wall clocks are off at each restart.
-    Crashes,
-    /// Requests for several locks wait for a datacenter that is gone, behind them such that could be served.
-    Tangle,
-    /// No faults, no clients of its own: for stories and figures.
-    Quiet,
-}
-
-impl Profile {
-    /// Those that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 8] = [
-        ("general", Profile::General),
-        ("busy-readers", Profile::BusyReaders),
-        ("readers-everywhere", Profile::ReadersEverywhere),
-        ("dead-writer", Profile::DeadWriter),
-        ("long-cut", Profile::LongCut),
-        ("resets", Profile::Resets),
-        ("crashes", Profile::Crashes),
-        ("tangle", Profile::Tangle),
-    ];
-}
-
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = Profile::NAMED.iter().find(|(_, profile)| profile == self);
-        f.write_str(named.map_or("quiet", |(name, _)| name))
-    }
-}
-
-/// There is no such profile.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no profile {0:?}; there are {known}", known = Profile::NAMED.map(|(name, _)| name).join(", "))]
-pub struct UnknownProfile(String);
-
-impl FromStr for Profile {
-    type Err = UnknownProfile;
-
-    fn from_str(name: &str) -> Result<Profile, UnknownProfile> {
-        let named = Profile::NAMED.iter().find(|(known, _)| *known == name);
-        named.map(|(_, profile)| *profile).ok_or_else(|| UnknownProfile(name.to_owned()))
-    }
-}
 
 /// How datacenters are connected.
 #[derive(Clone, Debug)]
@@ -160,6 +105,7 @@ pub(super) struct Plan {
     pub disk: DiskPlan,
     pub clock: ClockPlan,
     pub load: LoadPlan,
+    pub txns: TxnPlan,
     /// Which faults, and how often on average.
     pub faults: Vec<(FaultKind, Duration)>,
     /// How long a node stays down.
@@ -189,7 +135,8 @@ pub(super) fn world_delays() -> Vec<((u8, u8), Duration)> {
 impl Plan {
     pub fn new(profile: Profile, seed: u64, seconds: u64) -> Plan {
         let mut rng = Rng::new(seed, 0);
-        let general = Plan::general(&mut rng, seconds);
+        let txns = transactions::general(&mut Rng::new(seed, 6));
+        let general = Plan { txns, ..Plan::general(&mut rng, seconds) };
         match profile {
             Profile::General => general,
             Profile::BusyReaders => general.calm().busy_readers(),
@@ -199,6 +146,8 @@ impl Plan {
             Profile::Resets => general.calm().resets(),
             Profile::Crashes => general.calm().crashes(),
             Profile::Tangle => general.calm().tangle(),
+            Profile::Transactions => general.calm().transactions(),
+            Profile::Removals => general.calm().removals(),
             Profile::Quiet => general.calm().quiet(),
         }
     }
@@ -215,6 +164,7 @@ impl Plan {
             disk: general_disk(rng),
             clock: general_clock(rng),
             load: general_load(rng, dcs),
+            txns: TxnPlan::NONE,
             faults: general_faults(rng, trouble, down, cut),
             down,
             cut,
@@ -266,6 +216,7 @@ impl Plan {
                 release_on_disconnect_percent: 0,
                 distance: Duration::ZERO,
             },
+            txns: TxnPlan::NONE,
             faults: Vec::new(),
             down: 1_000 * MS,
             cut: 1_000 * MS,
@@ -374,7 +325,8 @@ impl Plan {
                 max_keep + rule.request_delay
             })
             .max();
-        let turn = 2 * self.load.hold + keep.unwrap_or_default() + 4 * round_trip + 4 * self.disk.slow;
+        let hold = self.load.hold.max(self.txns.longest(self.load.ttl.1));
+        let turn = 2 * hold + keep.unwrap_or_default() + 4 * round_trip + 4 * self.disk.slow;
         // A lease of a dead client, after a restart, after a reconnect; a clock that is ahead.
         let once = 3 * self.load.ttl.1 + 2 * self.peer_timeout + 4 * self.heartbeat + 5_000 * MS;
         once + 2 * self.clock.restart_ahead + turn * (waiting as u32)

@@ -1,0 +1,111 @@
+//! When a step of a transaction may be refused, and what the client makes of it.
+
+use std::time::Duration;
+
+use crate::crdt::value::OpError;
+use crate::replica::call::{ClientKey, Refusal, Wait};
+use crate::replica::store_call::TxnRefusal;
+use crate::sim::client::transactions::{Stage, Txn, TxnCall};
+use crate::sim::client::{Client, Out};
+use crate::sim::failure::FailureKind;
+use crate::sim::queue::Moment;
+use crate::store_state::ChangeError;
+
+/// What follows from a refusal.
+enum Verdict {
+    /// Not committed, for this reason.
+    Over(&'static str),
+    /// The transaction is as before; the client gives it up.
+    Abort,
+    /// The answer to another call will tell.
+    Wait,
+    /// This cannot be.
+    Wrong,
+}
+
+impl Client {
+    pub(super) fn on_txn_refused(
+        &mut self,
+        now: Moment,
+        (key, call): (ClientKey, TxnCall),
+        refusal: &Refusal,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(txn) = self.txns.get_mut(&key) else { return };
+        match judge(txn, call, refusal, now.since(txn.issued)) {
+            Verdict::Over(why) => self.finish_txn(key, why, out),
+            // Nobody asks once more.
+            Verdict::Abort if txn.stage == Stage::InDoubt => self.finish_txn(key, "its end was refused", out),
+            Verdict::Abort => {
+                txn.stage = Stage::Aborting;
+                self.send_txn(key, out);
+            }
+            Verdict::Wait => {}
+            Verdict::Wrong => {
+                let what =
+                    format!("client {}, {call:?} of transaction {key}, {txn:?}: {refusal}", self.number);
+                out.push(Out::Fails { kind: FailureKind::Contract, what });
+            }
+        }
+    }
+}
+
+/// Whether something took that long, given that clocks differ in speed by 1 % each.
+fn took(waited: Duration, limit: Duration) -> bool {
+    waited >= limit - limit / 32
+}
+
+fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdict {
+    let (order, aborting) = (&txn.order, txn.stage == Stage::Aborting);
+    if aborting && call != TxnCall::Abort {
+        return Verdict::Wait;
+    }
+    let in_doubt = txn.stage == Stage::InDoubt;
+    let awaited = if in_doubt { TxnCall::Ask } else { TxnCall::Step(txn.next) };
+    if call != TxnCall::Abort && call != awaited {
+        // The answer to a step that was sent twice, or before the lease was over.
+        return Verdict::Wait;
+    }
+    let only_if = |allowed: bool, why| if allowed { Verdict::Over(why) } else { Verdict::Wrong };
+    let first = txn.next == 0;
+    if aborting {
+        let unknown = matches!(refusal, Refusal::Transaction(TxnRefusal::Unknown(_)));
+        return only_if(unknown, "the server does not know it any more");
+    }
+    match refusal {
+        Refusal::UnknownLease(_) => only_if(in_doubt, "its lease is not known any more"),
+        Refusal::LeaseEnded => only_if(in_doubt || txn.shaken, "its lease ended"),
+        Refusal::NotFree => {
+            let tries = matches!(order.locks, Some((_, Wait::Try)));
+            only_if(first && tries, "its locks were not free")
+        }
+        Refusal::TimedOut(_) => {
+            let in_time = matches!(order.locks, Some((_, Wait::AtMost(limit))) if took(waited, limit));
+            only_if(first && in_time, "its locks were not granted in time")
+        }
+        Refusal::ResourceExhausted { .. } => only_if(first, "the server had no room"),
+        Refusal::Transaction(refusal) => match refusal {
+            TxnRefusal::Change(ChangeError { error: OpError::Overflow, .. }) => {
+                only_if(order.overflows, "it would overflow a counter")
+            }
+            TxnRefusal::Change(ChangeError { error: OpError::NoRights { .. }, .. }) => {
+                if first {
+                    Verdict::Over("its datacenter has no rights")
+                } else {
+                    Verdict::Abort
+                }
+            }
+            TxnRefusal::Unknown(_) => {
+                only_if(in_doubt || txn.shaken || txn.resent, "the server does not know it")
+            }
+            TxnRefusal::TooOld(..) => only_if(took(waited, order.max_open), "it was open for too long"),
+            TxnRefusal::SnapshotNotReached { .. } => {
+                only_if(first && took(waited, order.at_least.patience), "its snapshot did not come in time")
+            }
+            TxnRefusal::CannotCommit(_) if first => Verdict::Over("the server cannot commit"),
+            TxnRefusal::CannotCommit(_) => Verdict::Abort,
+            _ => Verdict::Wrong,
+        },
+        _ => Verdict::Wrong,
+    }
+}

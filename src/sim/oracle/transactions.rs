@@ -1,0 +1,353 @@
+//! What transactions were promised (protocol section 8), seen from outside: who asked for what, which commits were
+//! made, who was told what.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::causal_log::{Action, Change, Entry, Op, Wants};
+use crate::crdt::VersionVector;
+use crate::crdt::value::{Dot, Reading};
+use crate::keys::Key;
+use crate::names::{ClientKey, DcId, FencingToken, LeaseId, LockName, Mode};
+use crate::replica::store_call::{Stepped, TxnState};
+use crate::sim::failure::{FailureKind, Outcome};
+use crate::sim::oracle::Broken;
+use crate::sim::oracle::commits::Commits;
+
+/// A transaction by its lease and client key.
+pub(crate) type TxnKey = (LeaseId, ClientKey);
+
+/// Whole stores are read as by clients of this datacenter: some types show each its own share.
+pub(crate) const READER: DcId = match DcId::new(0) {
+    Some(dc) => dc,
+    None => panic!("there is a first datacenter"),
+};
+
+/// What a client wants of a transaction from its first step to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Intent {
+    pub wants: Option<Wants>,
+    /// Of all its steps.
+    pub changes: Vec<Change>,
+    /// It ends with a commit, if all goes well.
+    pub commits: bool,
+}
+
+/// What a step asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct AskedStep {
+    /// `None`: reads without a transaction.
+    pub txn: Option<TxnKey>,
+    pub reads: Vec<Key>,
+    /// Changes of this step and those before it.
+    pub own: Vec<Change>,
+    pub at_least: VersionVector,
+    /// It may have been answered before.
+    pub resent: bool,
+}
+
+/// A commit under a lock.
+#[derive(Debug)]
+struct Locked {
+    dot: Dot,
+    mode: Mode,
+    txn: TxnKey,
+}
+
+/// All transactions of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Transactions {
+    commits: Commits,
+    intents: BTreeMap<TxnKey, Intent>,
+    made: BTreeMap<TxnKey, Dot>,
+    /// Told to their clients as committed: the commit vectors.
+    told: BTreeMap<TxnKey, VersionVector>,
+    /// Told to their clients as not committed.
+    never: BTreeMap<TxnKey, &'static str>,
+    /// By lock, in the order made.
+    locks: BTreeMap<LockName, Vec<Locked>>,
+    tokens: BTreeMap<TxnKey, FencingToken>,
+    /// Counted at the end, so that what a crash takes away is not counted.
+    pub uncommitted: u64,
+}
+
+fn broken(kind: FailureKind, what: String) -> Result<(), Broken> {
+    Err(Broken::new(kind, what))
+}
+
+impl Transactions {
+    /// Whether a commit that changes something was made for this transaction.
+    pub fn is_made_for(&self, txn: TxnKey) -> bool {
+        self.made.contains_key(&txn)
+    }
+
+    /// A client begins, or begins again.
+    pub fn on_begin(&mut self, txn: TxnKey, intent: Intent) {
+        self.intents.entry(txn).or_insert(intent);
+    }
+
+    /// Whether its datacenter has made this entry before: it fetches from others what its disk lost.
+    pub fn is_made(&self, entry: &Entry) -> bool {
+        self.commits.get(Dot { dc: entry.dc, seq: entry.seq }).is_some()
+    }
+
+    /// A datacenter appended an entry of its own to its journal.
+    pub fn on_made(&mut self, entry: &Arc<Entry>) -> Result<(), Broken> {
+        self.commits.add(entry);
+        let Some(commit) = entry.ops.iter().find_map(Op::as_commit) else { return Ok(()) };
+        let dot = Dot { dc: entry.dc, seq: entry.seq };
+        let ghost = |what: String| broken(FailureKind::GhostCommit, what);
+        let Some(txn) = commit.client else { return ghost(format!("{dot:?} is a commit of no client")) };
+        if let Some(first) = self.made.insert(txn, dot) {
+            let what = format!("transaction {txn:?} is committed as {first:?} and as {dot:?}");
+            return broken(FailureKind::CommittedTwice, what);
+        }
+        let Some(intent) = self.intents.get(&txn) else {
+            return ghost(format!("nobody began {txn:?}, which is committed as {dot:?}"));
+        };
+        if let Some(why) = self.never.get(&txn) {
+            return ghost(format!("{txn:?} is committed as {dot:?}; its client was told: {why}"));
+        }
+        if !intent.commits || intent.changes != commit.changes {
+            return ghost(format!("{txn:?} wants {intent:?}; committed as {dot:?} is {:?}", commit.changes));
+        }
+        let Some(wants) = intent.wants.clone() else { return Ok(()) };
+        self.check_serial(txn, &commit.seen, &wants)?;
+        for (lock, mode) in wants.locks() {
+            self.locks.entry(lock.clone()).or_default().push(Locked { dot, mode: *mode, txn });
+        }
+        Ok(())
+    }
+
+    /// A transaction that holds these locks now has in its snapshot all that was committed under them.
+    fn check_serial(&self, txn: TxnKey, snapshot: &VersionVector, wants: &Wants) -> Result<(), Broken> {
+        for (lock, mode) in wants.locks() {
+            let before = self.locks.get(lock).map_or(&[][..], Vec::as_slice);
+            let missed = |other: &&Locked| {
+                other.mode.conflicts_with(*mode) && snapshot.get(other.dot.dc) < other.dot.seq
+            };
+            if let Some(other) = before.iter().find(missed) {
+                let what = format!(
+                    "{txn:?} holds {lock} {mode} with snapshot {snapshot}, which lacks {:?} of {:?}",
+                    other.dot, other.txn
+                );
+                return broken(FailureKind::NotSerialised, what);
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry of another datacenter is applied somewhere.
+    pub fn on_applied(&self, at: DcId, entry: &Arc<Entry>) -> Result<(), Broken> {
+        match self.commits.get(Dot { dc: entry.dc, seq: entry.seq }) {
+            Some(made) if made == entry => Ok(()),
+            made => broken(FailureKind::Diverged, format!("{at} applied {entry:?}, made was {made:?}")),
+        }
+    }
+
+    /// A crash of `dc` lost its entries after `seq`.
+    pub fn on_crash(&mut self, dc: DcId, seq: u64) -> Result<(), Broken> {
+        self.commits.cut(dc, seq);
+        let is_lost = |dot: Dot| dot.dc == dc && dot.seq > seq;
+        if let Some((txn, dot)) =
+            self.made.iter().find(|(txn, dot)| is_lost(**dot) && self.told.contains_key(*txn))
+        {
+            let what = format!("{txn:?} was told to be committed as {dot:?}, which a crash took away");
+            return broken(FailureKind::CommitLost, what);
+        }
+        self.made.retain(|_, dot| !is_lost(*dot));
+        self.locks.values_mut().for_each(|commits| commits.retain(|commit| !is_lost(commit.dot)));
+        Ok(())
+    }
+
+    /// A client knows that its transaction is not committed and will not be.
+    pub fn on_never(&mut self, txn: TxnKey, why: &'static str) -> Result<(), Broken> {
+        self.uncommitted += 1;
+        self.never.insert(txn, why);
+        match self.made.get(&txn) {
+            Some(dot) => {
+                broken(FailureKind::GhostCommit, format!("{txn:?} is committed as {dot:?}; told was: {why}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// `dc`, which has `durable` on its disk, answers a step.
+    pub fn on_stepped(
+        &mut self,
+        dc: DcId,
+        durable: &VersionVector,
+        asked: &AskedStep,
+        stepped: &Stepped,
+    ) -> Result<(), Broken> {
+        let Stepped { snapshot, values, state, token } = stepped;
+        let vectors = match state {
+            TxnState::Committed(vector) => [Some(snapshot), Some(vector)],
+            TxnState::Open | TxnState::Aborted => [Some(snapshot), None],
+        };
+        for vector in vectors.into_iter().flatten() {
+            if !durable.covers(vector) {
+                let what = format!("{dc} answered {asked:?} with {vector}; durable are only {durable}");
+                return broken(FailureKind::LeftBeforeDurable, what);
+            }
+        }
+        // Then the commit vector stands for the snapshot: all that it shows is shown with what it depends on, but a
+        // transaction may depend on less than its entry does.
+        let is_told_again = asked.resent && values.is_empty();
+        if !is_told_again {
+            self.commits.check_closed(snapshot)?;
+            self.check_values(dc, asked, snapshot, values)?;
+        }
+        let Some(txn) = asked.txn else { return Ok(()) };
+        if let (TxnState::Open, Some(_), Some(intent)) = (state, token, self.intents.get(&txn))
+            && let Some(wants) = &intent.wants
+        {
+            self.check_serial(txn, snapshot, wants)?;
+        }
+        self.tokens.extend(token.map(|token| (txn, token)));
+        match state {
+            TxnState::Committed(vector) => self.on_told(dc, txn, snapshot, vector, is_told_again),
+            TxnState::Open | TxnState::Aborted => Ok(()),
+        }
+    }
+
+    fn check_values(
+        &self,
+        dc: DcId,
+        asked: &AskedStep,
+        snapshot: &VersionVector,
+        values: &[Option<Reading>],
+    ) -> Result<(), Broken> {
+        if !snapshot.covers(&asked.at_least) {
+            let what = format!("{dc} answered {asked:?} at {snapshot}");
+            return broken(FailureKind::SnapshotTooOld, what);
+        }
+        if values.len() != asked.reads.len() {
+            let what = format!("{dc} answered {asked:?} with {} values", values.len());
+            return broken(FailureKind::Contract, what);
+        }
+        for (key, value) in asked.reads.iter().zip(values) {
+            let should = self.commits.reading(key, snapshot, &asked.own, dc);
+            self.check_reading(dc, key, snapshot, (value.as_ref(), should.as_ref()))?;
+        }
+        // Keys are read in pairs that are always written together.
+        for (keys, values) in asked.reads.chunks_exact(2).zip(values.chunks_exact(2)) {
+            if values[0] != values[1] {
+                let what = format!("{dc} shows {keys:?}, written together, at {snapshot} as {values:?}");
+                return broken(FailureKind::TornCommit, what);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what is with what should be.
+    fn check_reading(
+        &self,
+        dc: DcId,
+        key: &Key,
+        snapshot: &VersionVector,
+        (is, should): (Option<&Reading>, Option<&Reading>),
+    ) -> Result<(), Broken> {
+        if self.commits.is_below_bound(key, snapshot) {
+            let what = format!("{key} is below its bound at {snapshot}; {dc} shows {is:?}");
+            return broken(FailureKind::BelowBound, what);
+        }
+        if is == should {
+            return Ok(());
+        }
+        let kind = match self.commits.was_removed(key, snapshot) {
+            true => FailureKind::Resurrected,
+            false => FailureKind::WrongReading,
+        };
+        broken(kind, format!("{dc} shows {key} at {snapshot} as {is:?}; it should be {should:?}"))
+    }
+
+    fn on_told(
+        &mut self,
+        dc: DcId,
+        txn: TxnKey,
+        snapshot: &VersionVector,
+        vector: &VersionVector,
+        is_told_again: bool,
+    ) -> Result<(), Broken> {
+        let changes = self.intents.get(&txn).map_or(0, |intent| intent.changes.len());
+        let mut should = snapshot.clone();
+        match self.made.get(&txn) {
+            Some(dot) => {
+                let commit = self.commits.commit(*dot).expect("what is made is kept");
+                if !is_told_again && commit.seen != *snapshot {
+                    let what = format!("{txn:?} read at {snapshot} and has seen {}", commit.seen);
+                    return broken(FailureKind::WrongReading, what);
+                }
+                should = commit.seen.clone();
+                should.raise(dot.dc, dot.seq);
+            }
+            None if changes > 0 => {
+                let what = format!("{dc} says that {txn:?} is committed at {vector}; it never was");
+                return broken(FailureKind::CommitLost, what);
+            }
+            None => {}
+        }
+        let before = self.told.insert(txn, vector.clone());
+        if *vector != should || before.as_ref().is_some_and(|before| before != vector) {
+            let what = format!("{txn:?} is committed at {vector}, should be {should}, before {before:?}");
+            return broken(FailureKind::Contract, what);
+        }
+        Ok(())
+    }
+
+    /// All that a replica has applied must show as the commits in it say.
+    pub fn check_contents(
+        &self,
+        dc: DcId,
+        applied: &VersionVector,
+        contents: &BTreeMap<Key, Reading>,
+    ) -> Result<(), Broken> {
+        for key in self.commits.keys() {
+            let should = self.commits.reading(key, applied, &[], READER);
+            self.check_reading(dc, key, applied, (contents.get(key), should.as_ref()))?;
+        }
+        Ok(())
+    }
+
+    /// In the quiet: every commit is where everybody is, and tokens grow along the commits under a lock.
+    pub fn check_all(&self, applied: &VersionVector) -> Result<(), Broken> {
+        for (txn, dot) in &self.made {
+            if applied.get(dot.dc) < dot.seq {
+                let what = format!("{txn:?} was committed as {dot:?}; applied is only {applied}");
+                return broken(FailureKind::CommitLost, what);
+            }
+        }
+        for (lock, commits) in &self.locks {
+            let (mut shared, mut exclusive) = (None, None);
+            for Locked { mode, txn, .. } in commits {
+                let Some(token) = self.tokens.get(txn).copied() else { continue };
+                let conflicting = if *mode == Mode::Exclusive { exclusive.max(shared) } else { exclusive };
+                if conflicting >= Some(token) {
+                    let what = format!("{txn:?} committed under {lock} with {token:?} after {conflicting:?}");
+                    return broken(FailureKind::TokenOrder, what);
+                }
+                let highest = if *mode == Mode::Exclusive { &mut exclusive } else { &mut shared };
+                *highest = (*highest).max(Some(token));
+            }
+        }
+        Ok(())
+    }
+
+    /// How much happened.
+    pub fn count(&self, outcome: &mut Outcome) {
+        outcome.commits = self.made.len() as u64;
+        outcome.uncommitted = self.uncommitted;
+        let locked = |txn: &&TxnKey| self.intents.get(*txn).is_some_and(|intent| intent.wants.is_some());
+        outcome.locked_commits = self.made.keys().filter(locked).count() as u64;
+        let moved = |commits: &Vec<Locked>| {
+            commits.windows(2).filter(|pair| pair[0].dot.dc != pair[1].dot.dc).count() as u64
+        };
+        outcome.commit_hand_offs = self.locks.values().map(moved).sum();
+        let removals = |dot: &Dot| {
+            let changes = self.commits.commit(*dot).map_or(&[][..], |commit| commit.changes.as_slice());
+            changes.iter().filter(|change| change.action == Action::Remove).count() as u64
+        };
+        outcome.removals = self.made.values().map(removals).sum();
+    }
+}

@@ -1,0 +1,69 @@
+//! At which kind of trouble a run is directed.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Where a run looks for trouble.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Whatever the seed picks.
+    #[default]
+    General,
+    /// No faults. dc0 reads all the time, the others sometimes write: how long does a writer wait?
+    BusyReaders,
+    /// No faults. All read all the time from far apart and sometimes write.
+    ReadersEverywhere,
+    /// Only dc2 writes, and it dies for long: readers elsewhere must go on.
+    DeadWriter,
+    /// One pair is cut for almost the whole run: entries must go round.
+    LongCut,
+    /// Links lose everything in flight all the time; nothing else.
+    Resets,
+    /// Nodes crash often, disks are slow, wall clocks are off at each restart.
+    Crashes,
+    /// Requests for several locks wait for a datacenter that is gone, behind them such that could be served.
+    Tangle,
+    /// Crashes and lost links between locked transactions.
+    Transactions,
+    /// No faults. Keys are removed while transactions that have not seen it change them.
+    Removals,
+    /// No faults, no clients of its own: for stories and figures.
+    Quiet,
+}
+
+impl Profile {
+    /// Those that a range of seeds can be run with, by name.
+    pub const NAMED: [(&str, Profile); 10] = [
+        ("general", Profile::General),
+        ("busy-readers", Profile::BusyReaders),
+        ("readers-everywhere", Profile::ReadersEverywhere),
+        ("dead-writer", Profile::DeadWriter),
+        ("long-cut", Profile::LongCut),
+        ("resets", Profile::Resets),
+        ("crashes", Profile::Crashes),
+        ("tangle", Profile::Tangle),
+        ("transactions", Profile::Transactions),
+        ("removals", Profile::Removals),
+    ];
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Profile::NAMED.iter().find(|(_, profile)| profile == self);
+        f.write_str(named.map_or("quiet", |(name, _)| name))
+    }
+}
+
+/// There is no such profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no profile {0:?}; there are {known}", known = Profile::NAMED.map(|(name, _)| name).join(", "))]
+pub struct UnknownProfile(String);
+
+impl FromStr for Profile {
+    type Err = UnknownProfile;
+
+    fn from_str(name: &str) -> Result<Profile, UnknownProfile> {
+        let named = Profile::NAMED.iter().find(|(known, _)| *known == name);
+        named.map(|(_, profile)| *profile).ok_or_else(|| UnknownProfile(name.to_owned()))
+    }
+}

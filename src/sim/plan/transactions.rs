@@ -1,0 +1,164 @@
+//! What one seed decides about transactions.
+
+use std::time::Duration;
+
+use crate::sim::failure::{FaultKind, Outcome};
+use crate::sim::plan::{MS, Plan};
+use crate::sim::rng::Rng;
+
+/// Which transactions clients run, beside their lock requests.
+#[derive(Clone, Debug)]
+pub(in crate::sim) struct TxnPlan {
+    /// How often a client that does something runs a transaction, in percent. 0: no transactions.
+    pub percent: u64,
+    /// How often it (also) asks for locks outside of transactions, in percent.
+    pub plain_percent: u64,
+    /// Pairs of keys that are always written together.
+    pub pairs: usize,
+    pub locked_percent: u64,
+    /// More than one step.
+    pub interactive_percent: u64,
+    pub read_only_percent: u64,
+    /// Reads without a transaction.
+    pub look_percent: u64,
+    pub abort_percent: u64,
+    /// Given up while their begin waits.
+    pub give_up_percent: u64,
+    /// With a change that would overflow a counter.
+    pub overflow_percent: u64,
+    /// Changes that remove their keys.
+    pub remove_percent: u64,
+    /// Snapshots that shall show what the client, or one elsewhere, has committed.
+    pub at_least_percent: u64,
+    pub patience: Duration,
+    /// Between the steps.
+    pub think: Duration,
+    /// Pauses that are longer than the lease lives without renewal.
+    pub long_think_percent: u64,
+    pub max_transaction: Duration,
+    /// With fewer commits a run proves nothing.
+    pub least_commits: u64,
+}
+
+impl TxnPlan {
+    pub const NONE: TxnPlan = TxnPlan {
+        percent: 0,
+        plain_percent: 100,
+        pairs: 0,
+        locked_percent: 0,
+        interactive_percent: 0,
+        read_only_percent: 0,
+        look_percent: 0,
+        abort_percent: 0,
+        give_up_percent: 0,
+        overflow_percent: 0,
+        remove_percent: 0,
+        at_least_percent: 0,
+        patience: Duration::ZERO,
+        think: Duration::ZERO,
+        long_think_percent: 0,
+        max_transaction: Duration::from_secs(20),
+        least_commits: 0,
+    };
+
+    fn some() -> TxnPlan {
+        TxnPlan {
+            percent: 80,
+            plain_percent: 20,
+            pairs: 5,
+            locked_percent: 50,
+            interactive_percent: 50,
+            read_only_percent: 15,
+            look_percent: 10,
+            abort_percent: 10,
+            give_up_percent: 5,
+            overflow_percent: 3,
+            remove_percent: 5,
+            at_least_percent: 40,
+            patience: 1_000 * MS,
+            think: 20 * MS,
+            least_commits: 40,
+            ..TxnPlan::NONE
+        }
+    }
+
+    /// What did not happen often enough to prove anything.
+    pub fn too_little(&self, done: &Outcome) -> Option<String> {
+        let Outcome { commits, locked_commits, commit_hand_offs, removals, .. } = done;
+        let least = |percent: u64, share: u64| if percent > 0 { self.least_commits / share } else { 0 };
+        let least = [
+            (*commits, self.least_commits, "commits"),
+            (*locked_commits, least(self.locked_percent, 10), "commits under locks"),
+            (*commit_hand_offs, least(self.locked_percent, 20), "commits under locks from elsewhere"),
+            (*removals, least(self.remove_percent, 20), "removals"),
+        ];
+        let missing = least.iter().find(|(count, least, _)| count < least);
+        missing.map(|(count, _, what)| format!("only {count} {what}"))
+    }
+
+    /// How long one keeps its locks, at most.
+    pub fn longest(&self, ttl: Duration) -> Duration {
+        if self.percent == 0 {
+            return Duration::ZERO;
+        }
+        let think = if self.long_think_percent > 0 { 2 * ttl } else { self.think };
+        (self.patience + 4 * think).min(self.patience + self.max_transaction)
+    }
+}
+
+/// Transactions in every other seed.
+pub(super) fn general(rng: &mut Rng) -> TxnPlan {
+    if rng.percent(50) {
+        return TxnPlan::NONE;
+    }
+    TxnPlan {
+        percent: *rng.pick(&[20, 50, 80]),
+        plain_percent: 100,
+        pairs: *rng.pick(&[2, 5, 10]),
+        locked_percent: *rng.pick(&[0, 40, 100]),
+        interactive_percent: *rng.pick(&[0, 50, 100]),
+        read_only_percent: *rng.pick(&[5, 30]),
+        look_percent: *rng.pick(&[0, 20]),
+        abort_percent: *rng.pick(&[0, 20]),
+        give_up_percent: *rng.pick(&[0, 10]),
+        overflow_percent: *rng.pick(&[0, 5]),
+        remove_percent: *rng.pick(&[0, 5, 30]),
+        at_least_percent: *rng.pick(&[0, 50, 90]),
+        patience: *rng.pick(&[20 * MS, 2_000 * MS]),
+        think: *rng.pick(&[MS, 50 * MS, 400 * MS]),
+        long_think_percent: *rng.pick(&[0, 0, 5]),
+        max_transaction: *rng.pick(&[1_000 * MS, 20_000 * MS]),
+        least_commits: 3,
+    }
+}
+
+impl Plan {
+    pub(super) fn transactions(mut self) -> Plan {
+        self.faults = vec![
+            (FaultKind::Crash, 1_500 * MS),
+            (FaultKind::LinkReset, 700 * MS),
+            (FaultKind::ClientDies, 3_000 * MS),
+            (FaultKind::ClientDisconnects, 700 * MS),
+        ];
+        self.net.delays.iter_mut().for_each(|(_, delay)| *delay /= 8);
+        self.net.reconnect = 30 * MS;
+        self.down = 300 * MS;
+        self.disk.sync = 5 * MS;
+        self.disk.slow_percent = 20;
+        self.disk.slow = 100 * MS;
+        self.disk.checkpoint_every = Some(1_500 * MS);
+        self.load.ttl = (1_000 * MS, 2_000 * MS);
+        self.load.distance = 2 * MS;
+        self.load.concurrent = 2;
+        self.load.release_on_disconnect_percent = 20;
+        self.txns = TxnPlan { locked_percent: 80, ..TxnPlan::some() };
+        self
+    }
+
+    pub(super) fn removals(mut self) -> Plan {
+        self.load.concurrent = 3;
+        self.load.think = 60 * MS;
+        self.txns = TxnPlan { locked_percent: 5, remove_percent: 20, think: 100 * MS, ..TxnPlan::some() };
+        self
+    }
+}

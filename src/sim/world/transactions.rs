@@ -1,0 +1,172 @@
+//! Transactions of the load: what they want, and what the oracle hears of them.
+//!
+//! Keys come in pairs that are always changed together and in the same way: whoever sees one of them without the other
+//! saw a part of a commit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::causal_log::{Action, Change};
+use crate::crdt::VersionVector;
+use crate::crdt::value::{Op, SetOp, Update};
+use crate::keys::Key;
+use crate::names::{DcId, FencingToken, RequestId};
+use crate::replica::call::{Call, CallId, ClientKey, Grant, SessionId};
+use crate::replica::store_call::{AtLeast, Look, Stepped, Then};
+use crate::sim::client::{Timer, TxnOrder, TxnStep};
+use crate::sim::oracle::{Holder, HolderId};
+use crate::sim::rng::Rng;
+use crate::sim::world::{Action as Happens, World};
+
+/// Types of values that the load writes.
+const TYPES: usize = 5;
+/// Most steps of a transaction.
+const MAX_STEPS: u64 = 3;
+
+impl World {
+    pub(super) fn act_in_transaction(&mut self, number: usize) {
+        let waiting = self.clients[number].txns().keys().next().copied();
+        if let Some(key) = waiting.filter(|_| self.chance.txns.percent(2)) {
+            self.with_client(number, |client, _, out| client.repeat_begin(key, out));
+        }
+        if self.clients[number].txns().len() >= self.plan.load.concurrent {
+            return;
+        }
+        let at_least = self.random_at_least(number);
+        if self.chance.txns.percent(self.plan.txns.look_percent) {
+            let look = Look { reads: self.random_reads(), at_least };
+            return self.with_client(number, |client, _, out| client.look(look, out));
+        }
+        let order = self.random_transaction(number, at_least);
+        let begun = self.with_client(number, |client, now, out| client.begin(now, order, out));
+        if let Some(key) = begun.filter(|_| self.chance.txns.percent(self.plan.txns.give_up_percent)) {
+            let at = self.now + self.chance.txns.around(Duration::from_millis(100));
+            self.queue.push(at, Happens::Client { client: number, timer: Timer::GiveUp(key) });
+        }
+    }
+
+    /// Nothing, what the client itself committed last, or what one elsewhere told it of.
+    fn random_at_least(&mut self, number: usize) -> AtLeast {
+        let (plan, rng) = (&self.plan.txns, &mut self.chance.txns);
+        let snapshot = match rng.percent(plan.at_least_percent) {
+            false => VersionVector::default(),
+            true if rng.percent(50) => self.clients[number].last_commit.clone(),
+            true => rng.pick(&self.passed_on).clone(),
+        };
+        AtLeast { snapshot, patience: rng.around(plan.patience) }
+    }
+
+    fn random_transaction(&mut self, number: usize, at_least: AtLeast) -> TxnOrder {
+        let dc = self.clients[number].dc;
+        let locked = self.chance.txns.percent(self.plan.txns.locked_percent);
+        let locks = locked.then(|| self.random_order(dc)).map(|order| (order.wants, order.wait));
+        let (plan, rng) = (&self.plan.txns, &mut self.chance.txns);
+        let count = if rng.percent(plan.interactive_percent) { rng.between(2, MAX_STEPS) } else { 1 };
+        let read_only = rng.percent(plan.read_only_percent);
+        let overflows = rng.percent(plan.overflow_percent);
+        let end = if rng.percent(plan.abort_percent) { Then::Abort } else { Then::Commit };
+        let long = rng.percent(plan.long_think_percent);
+        let think = if long { self.plan.load.ttl.1 * 3 / 2 } else { rng.around(plan.think) };
+        let max_open = plan.max_transaction;
+        let mut steps: Vec<TxnStep> = (0..count)
+            .map(|_| {
+                let changes = if read_only { Vec::new() } else { self.random_changes() };
+                TxnStep { changes, reads: self.random_reads() }
+            })
+            .collect();
+        if overflows {
+            // Twice: the first one alone is no overflow while the counter is below zero.
+            let too_much = || change(&key(0, 0), Action::Update(Update::of(Op::Counter(i64::MAX))));
+            steps = vec![TxnStep { changes: vec![too_much(), too_much()], reads: Vec::new() }];
+        }
+        TxnOrder { locks, at_least, steps, end, think, overflows, max_open }
+    }
+
+    fn random_reads(&mut self) -> Vec<Key> {
+        let rng = &mut self.chance.txns;
+        let pairs: Vec<usize> = (0..rng.below(3)).map(|_| rng.index(self.plan.txns.pairs)).collect();
+        pairs.into_iter().flat_map(|pair| [key(pair, 0), key(pair, 1)]).collect()
+    }
+
+    /// Changes a pair or two.
+    fn random_changes(&mut self) -> Vec<Change> {
+        let (plan, rng) = (&self.plan.txns, &mut self.chance.txns);
+        let mut changes = Vec::new();
+        for _ in 0..rng.between(1, 2) {
+            let pair = rng.index(plan.pairs);
+            self.values += 1;
+            let action = match rng.percent(plan.remove_percent) {
+                true => Action::Remove,
+                false => Action::Update(Update::of(random_op(rng, pair, self.values, self.plan.dcs))),
+            };
+            changes.extend([0, 1].map(|side| change(&key(pair, side), action.clone())));
+        }
+        changes
+    }
+
+    /// A call comes to a server: who begins what?
+    pub(super) fn note_begin(&mut self, session: SessionId, call: &Call) {
+        let Call::Begin(begin) = call else { return };
+        let Some(known) = self.sessions.get(&session) else { return };
+        let txn = (begin.lease, begin.key);
+        if let Some(intent) = self.clients[known.client].intent_of(txn) {
+            self.txns.on_begin(txn, intent);
+        }
+    }
+
+    /// A server answers a step.
+    pub(super) fn judge_step(&mut self, dc: DcId, call: CallId, client: usize, stepped: &Stepped) {
+        let Some(asked) = self.clients[client].asked_step(call.tag) else { return };
+        let durable = &self.nodes[dc.index()].disk.facts.applied;
+        let judged = self.txns.on_stepped(dc, durable, &asked, stepped);
+        self.blame(judged);
+    }
+
+    /// A client knows that its transaction holds its locks.
+    pub(super) fn on_holds_in_txn(
+        &mut self,
+        client: usize,
+        key: ClientKey,
+        token: FencingToken,
+        snapshot: Arc<VersionVector>,
+    ) {
+        let known = &self.clients[client];
+        let Some(wants) = known.txns().get(&key).and_then(|txn| txn.intent().wants) else { return };
+        // Clients are not told the request of a transaction; its token is as unique.
+        let request = RequestId { dc: known.dc, n: token.0 };
+        let grant = Grant { request, token, snapshot };
+        let wants = wants.locks().to_vec();
+        let holder = Holder { id: HolderId { client, key }, dc: known.dc, wants, grant };
+        let begun = self.holders.begin(self.now, &holder);
+        self.blame(begun);
+    }
+}
+
+/// Some operation on the type of a pair: one case for each type. `value` is like no other.
+fn random_op(rng: &mut Rng, pair: usize, value: u64, dcs: u8) -> Op {
+    match pair % TYPES {
+        0 => Op::Counter(rng.signed(9)),
+        1 => Op::LwwRegister(value.to_string().into()),
+        2 => Op::AddWinsSet(random_set_op(rng)),
+        3 => Op::RemoveWinsSet(random_set_op(rng)),
+        _ if rng.percent(20) => {
+            let to = DcId::new(rng.index(usize::from(dcs)) as u8).expect("a member");
+            Op::MoveRights { to, amount: rng.between(1, 3) }
+        }
+        _ => Op::BoundedCounter(rng.between(0, 8) as i64 - 3),
+    }
+}
+
+fn random_set_op(rng: &mut Rng) -> SetOp {
+    let elements = (0..rng.between(1, 2)).map(|_| format!("e{}", rng.below(4)).into()).collect();
+    if rng.percent(50) { SetOp::Add(elements) } else { SetOp::Remove(elements) }
+}
+
+/// One of a pair; the type follows from the pair.
+fn key(pair: usize, side: usize) -> Key {
+    Key::new(b"pairs", format!("{pair}{}", ["a", "b"][side]).as_bytes()).expect("a short name is a key")
+}
+
+fn change(key: &Key, action: Action) -> Change {
+    Change { key: key.clone(), action }
+}
