@@ -1,8 +1,1 @@
-//! The border: what gets in, what is refused and how, what comes out; then the whole server on loopback.
 
-mod limits;
-mod refusals;
-mod site;
-mod streams;
-mod translations;
-mod unary;
