@@ -230,10 +230,9 @@ fn code(reason: Reason) -> Code {
         | Reason::TransactionNotOpenYet
         | Reason::TransactionOver
         | Reason::StepMissing => Code::FailedPrecondition,
-        Reason::NotFree
-        | Reason::LeaseEnded
-        | Reason::TransactionTooOld
-        | Reason::TransactionLostLocks => Code::Aborted,
+        Reason::NotFree | Reason::LeaseEnded | Reason::TransactionTooOld | Reason::TransactionLostLocks => {
+            Code::Aborted
+        }
         Reason::CounterOverflow | Reason::ReadsTooLarge | Reason::SnapshotFromTheFuture => Code::OutOfRange,
         Reason::TimedOut | Reason::SnapshotNotReached => Code::DeadlineExceeded,
         Reason::Cancelled => Code::Cancelled,

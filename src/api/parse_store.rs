@@ -37,7 +37,9 @@ pub(super) fn begin(message: proto::BeginRequest, by: ProofBy) -> Result<Call, B
 pub(super) fn transact(message: proto::BeginRequest) -> Result<Call, BorderError> {
     match &message.step {
         Some(step) if step.then() == proto::Then::Commit => begin(message, ProofBy::Secret),
-        _ => Err(Malformed("`step.then`: a unary transaction is one step, which commits; others need a stream")),
+        _ => Err(Malformed(
+            "`step.then`: a unary transaction is one step, which commits; others need a stream",
+        )),
     }
 }
 

@@ -40,8 +40,9 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `handle.rs`, `guard.rs`, `queries.rs` | what callers have |
-//! | `config.rs`, `request.rs`, `error.rs` | what goes in, what can go wrong |
+//! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs` | what callers have |
+//! | `config.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | what goes in |
+//! | `values.rs`, `error.rs`, `txn_error.rs` | what comes out, what can go wrong |
 //! | `session/` | pure: every decision |
 //! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, what answers belong to |
 //! | `hub.rs` | where callers and driver meet |
@@ -57,18 +58,29 @@ mod guard;
 mod handle;
 mod hub;
 mod lease_clock;
+mod operations;
 mod queries;
 mod request;
 mod session;
 mod tag;
+mod transaction;
+mod txn_error;
+mod txn_request;
+mod values;
 
 pub use config::{ClientConfig, ClientTls, OnDisconnect};
 pub use error::{AcquireError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
 pub use handle::Client;
 pub use lease_clock::lease_margin;
-pub use queries::{LockPage, Page, Viewer};
+pub use queries::{LockPage, Page, View, Viewer};
 pub use request::{AcquireRequest, Wait};
+pub use transaction::{Transacted, Transaction};
+pub use txn_error::{CommitError, TxnError};
+pub use txn_request::{AtLeast, Batch, TxnRequest};
+pub use values::{Value, WrongType};
 
+pub use crate::crdt::value::{FlagOp, Reading, Type, Update, VersionedReading};
+pub use crate::keys::{Key, KeyError};
 pub use crate::names::Mode;
 pub use crate::proto::{LockDescription, LockSummary, Reason, Snapshot, StatusResponse as Status};

@@ -1,1 +1,10 @@
+//! The border: what gets in, what is refused and how, what comes out; then the whole server on loopback.
 
+mod limits;
+mod refusals;
+mod site;
+mod store_translations;
+mod streams;
+mod transactions;
+mod translations;
+mod unary;

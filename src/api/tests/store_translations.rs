@@ -107,7 +107,8 @@ fn further_steps_and_looks_mean_what_they_say() {
 #[test]
 fn every_operation_has_its_message() {
     let bytes = Bytes::from_static;
-    let elements = |all: &[&'static [u8]]| proto::Elements { elements: all.iter().map(|e| bytes(e)).collect() };
+    let elements =
+        |all: &[&'static [u8]]| proto::Elements { elements: all.iter().map(|e| bytes(e)).collect() };
     let reset = proto::Reset {};
     let set = |op| proto::SetOp { op: Some(op) };
     use proto::{map_op, register_op, resettable_counter_op, set_op};
@@ -273,7 +274,8 @@ fn every_reading_has_its_message() {
     let field = |value| proto::MapReading {
         fields: vec![proto::FieldReading { field: bytes(b"f"), value: some(value) }],
     };
-    let inner = Reading::Map(Type::ResettableMap, vec![(bytes(b"f"), Reading::Flag(Type::EnableWinsFlag, true))]);
+    let inner =
+        Reading::Map(Type::ResettableMap, vec![(bytes(b"f"), Reading::Flag(Type::EnableWinsFlag, true))]);
     let pairs = [
         (Reading::ResettableCounter(2), value::Reading::ResettableCounter(2)),
         (
