@@ -117,6 +117,12 @@ fn type_of(reading: &Reading) -> Type {
     }
 }
 
+impl From<Reading> for Value {
+    fn from(reading: Reading) -> Value {
+        Value(Some(reading))
+    }
+}
+
 /// A type that this client does not know reads as nothing. Decoding has bounded how deep a message nests.
 impl From<proto::Value> for Value {
     fn from(message: proto::Value) -> Value {
