@@ -155,7 +155,10 @@ fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
         json.stdout.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
     assert_eq!((lines.len(), &lines[0]["value"], &lines[1]["value"]), (3, &0.into(), &().into()));
     let commit = lines[2]["commit"].as_str().expect("it committed");
-    assert_eq!(prints(&cluster, 0, &["get", "--after", commit, "alice"]), "0\n");
+    assert_eq!(
+        prints(&cluster, 0, &["get", "--after", commit, "alice", "bob"]),
+        "alice\t(nothing)\nbob\t10\n"
+    );
 }
 
 #[test]

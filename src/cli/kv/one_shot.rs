@@ -60,7 +60,7 @@ pub(super) async fn incr(key: &OsString, by: i64, common: &CommonArgs) -> Result
     };
     close(client).await;
     let (commit, values) = shown?;
-    let value = values.first().cloned().unwrap_or_default();
+    let value = show::counted(values.into_iter().next());
     if common.json {
         return print(json!({ "commit": show::snapshot(&commit), "values": [show::json(&key, &value)] }));
     }

@@ -38,6 +38,11 @@ pub(super) fn lines(value: &Value) -> Option<String> {
     })
 }
 
+/// What a counter has come to: one that is 0 is like one that never was.
+pub(super) fn counted(value: Option<Value>) -> Value {
+    value.filter(Value::is_some).unwrap_or_else(|| Value::from(Reading::Counter(0)))
+}
+
 /// One of several values, in a line.
 pub(super) fn line(value: &Value) -> String {
     value.reading().map_or_else(|| "(nothing)".into(), short)

@@ -133,7 +133,10 @@ async fn run_line(
     let shows = matches!(operation, Operation::Get(_) | Operation::Incr(..));
     let batch = if shows { batch.read(&key) } else { batch };
     let mut values = txn.run(batch).await.map_err(|error| failure(error.into()))?;
-    Ok(values.pop().map(|value| (key, value)))
+    Ok(match operation {
+        Operation::Incr(..) => Some((key, show::counted(values.pop()))),
+        _ => values.pop().map(|value| (key, value)),
+    })
 }
 
 fn update(key: &[u8], update: Update, common: &CommonArgs) -> Result<Batch, Failure> {
