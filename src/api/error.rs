@@ -210,6 +210,8 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::UnknownDc(_) => Reason::UnknownDc,
         TxnRefusal::SnapshotNotReached { .. } => Reason::SnapshotNotReached,
         TxnRefusal::CannotCommit(_) => Reason::CannotCommit,
+        TxnRefusal::WatchTooOld { .. } => Reason::WatchTooOld,
+        TxnRefusal::TooManyWatches(_) => Reason::TooManyWatches,
     }
 }
 
@@ -233,11 +235,14 @@ fn code(reason: Reason) -> Code {
         Reason::NotFree | Reason::LeaseEnded | Reason::TransactionTooOld | Reason::TransactionLostLocks => {
             Code::Aborted
         }
-        Reason::CounterOverflow | Reason::ReadsTooLarge | Reason::SnapshotFromTheFuture => Code::OutOfRange,
+        Reason::CounterOverflow
+        | Reason::ReadsTooLarge
+        | Reason::SnapshotFromTheFuture
+        | Reason::WatchTooOld => Code::OutOfRange,
         Reason::TimedOut | Reason::SnapshotNotReached => Code::DeadlineExceeded,
         Reason::Cancelled => Code::Cancelled,
         Reason::Draining | Reason::Unavailable | Reason::CannotCommit => Code::Unavailable,
-        Reason::ResourceExhausted | Reason::SlowReader => Code::ResourceExhausted,
+        Reason::ResourceExhausted | Reason::SlowReader | Reason::TooManyWatches => Code::ResourceExhausted,
         Reason::UnsupportedRevision => Code::Unimplemented,
         Reason::TtlOutOfRange
         | Reason::LabelTooLong

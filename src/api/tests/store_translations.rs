@@ -355,6 +355,8 @@ fn every_refusal_of_a_transaction_has_its_number_and_its_code() {
             Code::DeadlineExceeded,
         ),
         (TxnRefusal::CannotCommit("why"), 35, Code::Unavailable),
+        (TxnRefusal::WatchTooOld { begins: [(dc(1), 4)].into_iter().collect() }, 37, Code::OutOfRange),
+        (TxnRefusal::TooManyWatches(9), 38, Code::ResourceExhausted),
         (TxnRefusal::StepMissing { key: 3, after: 2, made: 1 }, 36, Code::FailedPrecondition),
     ];
     for (refusal, number, code) in refusals {

@@ -46,13 +46,12 @@ fn at_least(seqs: &[u64], wait_ms: u64) -> Option<proto::AtLeast> {
 struct Txns {
     talk: Talk,
     lease: u64,
-    secret: Bytes,
 }
 
 impl Txns {
     async fn open(mut talk: Talk) -> Txns {
         let lease = talk.open_lease().await;
-        Txns { talk, lease: lease.lease, secret: lease.secret }
+        Txns { talk, lease: lease.lease }
     }
 
     fn begin(&self, key: u64, step: proto::Step) -> proto::BeginRequest {
