@@ -17,6 +17,26 @@
 //! # }
 //! ```
 //!
+//! A [`Transaction`] reads and changes the store, perhaps under locks:
+//!
+//! ```no_run
+//! # async fn example(client: geolock::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! use geolock::client::{Batch, Key, TxnRequest, Update};
+//! use geolock::names::LockName;
+//!
+//! let account = Key::new(b"accounts", b"7")?;
+//! let mut txn = client.begin(TxnRequest::exclusive(LockName::try_from("account/7")?)).await?;
+//! let balance = txn.read(&account).await?.counter()?;
+//! txn.update(&account, Update::counter(-balance)).await?;
+//! let commit = txn.commit().await?;
+//! // All of it in one round trip, without a lock.
+//! let tags = Key::new(b"tags", b"7")?;
+//! let batch = Batch::new().update(&tags, Update::set_add(["closed"])).read(&tags);
+//! client.transact(TxnRequest::new(), batch).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A client talks to one datacenter over one stream and holds all its locks under one lease. One task owns the
 //! stream: it renews the lease, reconnects, also to other endpoints, and reclaims the locks after a restart of the
 //! server. Callers see none of that, only its limits:
@@ -27,6 +47,9 @@
 //! - *Unknown is not no*: an acquire whose connection breaks is asked again under its own key until its outcome is
 //!   known, or its lease is lost. When the caller gives up first (its wait is over and no server answers, or its
 //!   future is dropped), the client sees to it that nothing stays held.
+//! - A commit whose answer was lost is asked again under its own key, also after its lease is lost: it happens once, and
+//!   [`CommitError::OutcomeUnknown`] means that no server answered in time. A transaction that was open when the server
+//!   restarted is gone with its locks, without a trace; its next step says so.
 //!
 //! Who only wants to look uses a [`Viewer`], which needs no lease. What it returns are the messages of the API
 //! themselves, described in `proto/geolock/v1/geolock.proto`.
