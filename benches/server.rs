@@ -284,6 +284,8 @@ only_echo! {
     release: ReleaseRequest -> ReleaseResponse,
     cancel: CancelRequest -> CancelResponse,
     reclaim: ReclaimRequest -> ReclaimResponse,
+    transact: BeginRequest -> StepResponse,
+    read: ReadRequest -> StepResponse,
     status: StatusRequest -> StatusResponse,
     list_locks: ListLocksRequest -> ListLocksResponse,
     describe_lock: DescribeLockRequest -> DescribeLockResponse,

@@ -150,7 +150,13 @@ impl Bench {
         self.sync();
         let changes = self.change(i, Op::Counter(1));
         let step = Step { changes, reads: vec![], then: Then::Commit };
-        self.call(Call::GoOn(GoOn { lease: self.lease, proof: Proof::Attached, key: self.key, step }));
+        self.call(Call::GoOn(GoOn {
+            lease: self.lease,
+            proof: Proof::Attached,
+            key: self.key,
+            after: 0,
+            step,
+        }));
     }
 
     fn add_to_set(&mut self, i: usize) {

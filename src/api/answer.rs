@@ -8,6 +8,7 @@ use super::error;
 use super::options::REVISION;
 use super::server_info::{ServerInfo, VERSION};
 use super::show::{millis, request, snapshot};
+use super::show_store;
 use crate::names::{LeaseId, RequestId, Secret};
 use crate::proto::server_message::Answer;
 use crate::proto::{self, ServerMessage};
@@ -58,7 +59,7 @@ pub(super) fn welcome(info: &ServerInfo, revision: u32) -> Answer {
     })
 }
 
-/// The answer on a stream. `secret` is that of an open lease, `cancel` whether the call was one.
+/// The answer on a stream.
 pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -> Result<Answer, Status> {
     Ok(match (reply, asked) {
         (Reply::Granted(grant), _) => Answer::Acquired(granted(&grant)),
@@ -74,6 +75,8 @@ pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -
         }
         (Reply::LeaseClosed, _) => Answer::LeaseClosed(proto::CloseLeaseResponse {}),
         (Reply::Reclaimed { kept, lost }, _) => Answer::Reclaimed(reclaimed(kept, lost)),
+        (Reply::Stepped(stepped), Some(Asked::Look)) => Answer::Stepped(show_store::looked(*stepped)),
+        (Reply::Stepped(stepped), _) => Answer::Stepped(show_store::stepped(*stepped)),
         (reply, _) => return Err(unfit(&reply)),
     })
 }
@@ -83,6 +86,7 @@ pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -
 pub(super) enum Asked {
     OpenLease(Secret),
     Cancel,
+    Look,
 }
 
 pub(super) fn notice(notice: Notice) -> ServerMessage {

@@ -17,6 +17,7 @@ use tonic::{Status, Streaming};
 use super::answer::{self, Asked};
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
+use super::parse_store;
 use super::reclaim::Gathered;
 use super::server_info::ServerInfo;
 use crate::lock_server::{Output, Session};
@@ -148,6 +149,13 @@ impl Conversation {
                 Some(call) => call,
                 None => return Ok(Next::Answer(Answer::Reclaimed(proto::ReclaimResponse::default()))),
             },
+            Some(Asking::Begin(message)) => parse_store::begin(message, BY)?,
+            Some(Asking::GoOn(message)) => parse_store::go_on(message, BY)?,
+            Some(Asking::Look(message)) => {
+                let call = parse_store::look(message)?;
+                self.asked.insert(tag, Asked::Look);
+                call
+            }
             Some(Asking::Hello(_)) => return Err(BorderError::HelloExpected),
             None => return Err(BorderError::Malformed("`call`: it is missing, or unknown to this server")),
         };

@@ -12,10 +12,13 @@ use tonic::{Code, Status};
 use super::options::{MAX_EXPLANATION, MAX_EXPLANATION_IN_TRAILERS, REVISION};
 use super::show;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, WantsError};
+use crate::crdt::value::OpError;
+use crate::keys::KeyError;
 use crate::lock_server::{End, OpenError, Stopped};
 use crate::names::{LockNameError, MAX_LABEL};
 use crate::proto::{Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
+use crate::replica::store_call::TxnRefusal;
 
 /// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
 pub const ERROR_METADATA: &str = "geolock-error-bin";
@@ -30,6 +33,11 @@ pub(super) enum BorderError {
     Malformed(&'static str),
     #[error("{0}")]
     LockName(#[from] LockNameError),
+    #[error("{0}")]
+    Key(#[from] KeyError),
+    /// What the datacenter would say too.
+    #[error("{0}")]
+    Transaction(#[from] TxnRefusal),
     #[error("a request names at least 1 lock; this one names none")]
     NoLocks,
     #[error("a request names at most {MAX_LOCKS_PER_REQUEST} locks; this one names {0}")]
@@ -78,6 +86,8 @@ impl BorderError {
             BorderError::Malformed(_) | BorderError::Transport(_) => Reason::Malformed,
             BorderError::LockName(LockNameError::Empty) => Reason::LockNameEmpty,
             BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,
+            BorderError::Key(_) => Reason::BadKey,
+            BorderError::Transaction(refusal) => transaction_reason(refusal),
             BorderError::NoLocks => Reason::NoLocks,
             BorderError::TooManyLocks(_) => Reason::TooManyLocks,
             BorderError::NamesTooLong(_) => Reason::NamesTooLong,
@@ -170,26 +180,69 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::Draining => Reason::Draining,
         Refusal::ResourceExhausted { .. } => Reason::ResourceExhausted,
         Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
-        Refusal::Transaction(_) => Reason::Malformed,
+        Refusal::Transaction(refusal) => transaction_reason(refusal),
+    }
+}
+
+fn transaction_reason(refusal: &TxnRefusal) -> Reason {
+    match refusal {
+        TxnRefusal::Change(change) => match change.error {
+            OpError::WrongType { .. } => Reason::WrongType,
+            OpError::TooDeep(_) | OpError::NotResettable(_) | OpError::BoundedInMap => {
+                Reason::ImpossibleOperation
+            }
+            OpError::Overflow => Reason::CounterOverflow,
+            OpError::NoRights { .. } => Reason::NoRights,
+            OpError::Stale { .. } => Reason::StaleVersion,
+        },
+        TxnRefusal::ChangeTooLarge { .. } => Reason::ChangeTooLarge,
+        TxnRefusal::TooLarge { .. } => Reason::TransactionTooLarge,
+        TxnRefusal::TooManyReads(_) => Reason::TooManyReads,
+        TxnRefusal::ReadsTooLarge(_) => Reason::ReadsTooLarge,
+        TxnRefusal::Unknown(_) => Reason::TransactionUnknown,
+        TxnRefusal::NotOpenYet(_) => Reason::TransactionNotOpenYet,
+        TxnRefusal::StepMissing { .. } => Reason::StepMissing,
+        TxnRefusal::TooOld(..) => Reason::TransactionTooOld,
+        TxnRefusal::LocksLost(_) => Reason::TransactionLostLocks,
+        TxnRefusal::OutcomeUnknown(_) => Reason::OutcomeUnknown,
+        TxnRefusal::Over(_) => Reason::TransactionOver,
+        TxnRefusal::FromTheFuture { .. } => Reason::SnapshotFromTheFuture,
+        TxnRefusal::UnknownDc(_) => Reason::UnknownDc,
+        TxnRefusal::SnapshotNotReached { .. } => Reason::SnapshotNotReached,
+        TxnRefusal::CannotCommit(_) => Reason::CannotCommit,
+        TxnRefusal::WatchTooOld { .. } => Reason::WatchTooOld,
+        TxnRefusal::TooManyWatches(_) => Reason::TooManyWatches,
     }
 }
 
 /// The status code of a reason in unary calls, as the .proto says.
 fn code(reason: Reason) -> Code {
     match reason {
-        Reason::Unspecified => Code::Unknown,
-        Reason::UnknownLease => Code::NotFound,
+        Reason::Unspecified | Reason::OutcomeUnknown => Code::Unknown,
+        Reason::UnknownLease | Reason::TransactionUnknown => Code::NotFound,
         Reason::WrongSecret | Reason::NotAttached => Code::PermissionDenied,
         Reason::ForeignLease
         | Reason::NotHeld
         | Reason::KeyFinished
         | Reason::NoReclaimExpected
-        | Reason::HelloExpected => Code::FailedPrecondition,
-        Reason::NotFree | Reason::LeaseEnded => Code::Aborted,
-        Reason::TimedOut => Code::DeadlineExceeded,
+        | Reason::HelloExpected
+        | Reason::WrongType
+        | Reason::NoRights
+        | Reason::StaleVersion
+        | Reason::TransactionNotOpenYet
+        | Reason::TransactionOver
+        | Reason::StepMissing => Code::FailedPrecondition,
+        Reason::NotFree | Reason::LeaseEnded | Reason::TransactionTooOld | Reason::TransactionLostLocks => {
+            Code::Aborted
+        }
+        Reason::CounterOverflow
+        | Reason::ReadsTooLarge
+        | Reason::SnapshotFromTheFuture
+        | Reason::WatchTooOld => Code::OutOfRange,
+        Reason::TimedOut | Reason::SnapshotNotReached => Code::DeadlineExceeded,
         Reason::Cancelled => Code::Cancelled,
-        Reason::Draining | Reason::Unavailable => Code::Unavailable,
-        Reason::ResourceExhausted | Reason::SlowReader => Code::ResourceExhausted,
+        Reason::Draining | Reason::Unavailable | Reason::CannotCommit => Code::Unavailable,
+        Reason::ResourceExhausted | Reason::SlowReader | Reason::TooManyWatches => Code::ResourceExhausted,
         Reason::UnsupportedRevision => Code::Unimplemented,
         Reason::TtlOutOfRange
         | Reason::LabelTooLong
@@ -199,6 +252,12 @@ fn code(reason: Reason) -> Code {
         | Reason::LockNameTooLong
         | Reason::NoLocks
         | Reason::TooManyLocks
-        | Reason::NamesTooLong => Code::InvalidArgument,
+        | Reason::NamesTooLong
+        | Reason::ImpossibleOperation
+        | Reason::ChangeTooLarge
+        | Reason::TransactionTooLarge
+        | Reason::TooManyReads
+        | Reason::UnknownDc
+        | Reason::BadKey => Code::InvalidArgument,
     }
 }

@@ -9,8 +9,10 @@ use super::connection::Peer;
 use super::conversation::Conversation;
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
+use super::parse_store;
 use super::server_info::ServerInfo;
 use super::show;
+use super::show_store;
 use crate::lock_server::LockServerHandle;
 use crate::proto::locks_server::Locks;
 use crate::proto::{self, ClientMessage};
@@ -112,6 +114,22 @@ impl Locks for LocksService {
             parse::reclaim(request.get_ref(), ProofBy::Secret)?;
         let reply = self.call(Call::Reclaim { lease, proof, held }).await?;
         answer!(reply, Reply::Reclaimed { kept, lost } => answer::reclaimed(kept, lost))
+    }
+
+    async fn transact(
+        &self,
+        request: Request<proto::BeginRequest>,
+    ) -> Result<Response<proto::StepResponse>, Status> {
+        let call = parse_store::transact(request.into_inner())?;
+        answer!(self.call(call).await?, Reply::Stepped(stepped) => show_store::stepped(*stepped))
+    }
+
+    async fn read(
+        &self,
+        request: Request<proto::ReadRequest>,
+    ) -> Result<Response<proto::StepResponse>, Status> {
+        let call = parse_store::look(request.into_inner())?;
+        answer!(self.call(call).await?, Reply::Stepped(looked) => show_store::looked(*looked))
     }
 
     async fn status(

@@ -11,10 +11,10 @@
 //! | `accept.rs`, `connection.rs` | connections: TCP, then TLS with a client certificate |
 //! | `locks.rs` | the service: unary calls |
 //! | `conversation.rs` | the service: the stream |
-//! | `parse.rs` | messages to calls |
+//! | `parse.rs`, `parse_store.rs` | messages to calls |
 //! | `answer.rs` | replies to messages |
 //! | `error.rs` | what is refused, and why |
-//! | `show.rs` | descriptions and status to messages |
+//! | `show.rs`, `show_store.rs` | descriptions and status, and what transactions read, to messages |
 //! | `reclaim.rs` | reclaims that come in several messages |
 //! | `server_info.rs` | who answers |
 
@@ -26,10 +26,12 @@ mod error;
 mod locks;
 mod options;
 mod parse;
+mod parse_store;
 mod reclaim;
 mod serve;
 mod server_info;
 mod show;
+mod show_store;
 
 #[cfg(test)]
 mod tests;

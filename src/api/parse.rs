@@ -68,7 +68,7 @@ pub(super) fn acquire(message: proto::AcquireRequest, by: ProofBy) -> Result<Cal
         Some(acquire_request::Wait::TryOnce(_)) => Wait::Try,
         Some(acquire_request::Wait::WaitMs(millis)) => Wait::AtMost(Duration::from_millis(millis)),
         Some(acquire_request::Wait::WaitForever(_)) => Wait::Forever,
-        None => return Err(Malformed("`wait`: set `try_once`, `wait_ms` or `wait_forever`")),
+        None => return Err(NO_WAIT),
     };
     Ok(Call::Acquire(Acquire {
         lease: lease(message.lease)?,
@@ -159,16 +159,17 @@ pub(super) fn hello(message: &proto::Hello) -> Result<u32, BorderError> {
     }
 }
 
+pub(super) const NO_WAIT: BorderError = Malformed("`wait`: set `try_once`, `wait_ms` or `wait_forever`");
 const NO_TARGET: BorderError = Malformed("`target`: set `request` or `key`");
 const NO_SECRET: BorderError = Malformed("`secret`: it has 16 bytes, as the server gave it");
 const BAD_PAGE_TOKEN: BorderError = Malformed("`page_token`: pass it on as the server gave it");
 
 /// Any number can have been the id of a lease; 0 was forgotten.
-fn lease(raw: u64) -> Result<LeaseId, BorderError> {
+pub(super) fn lease(raw: u64) -> Result<LeaseId, BorderError> {
     if raw == 0 { Err(Malformed("`lease` is missing")) } else { Ok(LeaseId::from_raw(raw)) }
 }
 
-fn proof(secret: &Bytes, by: ProofBy) -> Result<Proof, BorderError> {
+pub(super) fn proof(secret: &Bytes, by: ProofBy) -> Result<Proof, BorderError> {
     if secret.is_empty() && by == ProofBy::SecretOrStream {
         return Ok(Proof::Attached);
     }
@@ -176,7 +177,7 @@ fn proof(secret: &Bytes, by: ProofBy) -> Result<Proof, BorderError> {
     Ok(Proof::Secret(Secret::new(secret)))
 }
 
-fn key(raw: u64) -> Option<ClientKey> {
+pub(super) fn key(raw: u64) -> Option<ClientKey> {
     (raw != 0).then_some(raw)
 }
 
@@ -190,11 +191,11 @@ fn request(message: proto::RequestId) -> Result<RequestId, BorderError> {
     Ok(RequestId { dc, n: message.n })
 }
 
-fn label(text: &str) -> Result<Arc<str>, BorderError> {
+pub(super) fn label(text: &str) -> Result<Arc<str>, BorderError> {
     if text.len() <= MAX_LABEL { Ok(text.into()) } else { Err(BorderError::LabelTooLong(text.len())) }
 }
 
-fn wants(locks: &[proto::LockMode]) -> Result<Wants, BorderError> {
+pub(super) fn wants(locks: &[proto::LockMode]) -> Result<Wants, BorderError> {
     // Before anything is allocated for them.
     if locks.len() > MAX_LOCKS_PER_REQUEST {
         return Err(BorderError::TooManyLocks(locks.len()));

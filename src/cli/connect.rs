@@ -101,14 +101,22 @@ fn code(error: &ClientError) -> Code {
 /// The exit code of what the server refused.
 pub fn refused(reason: Reason) -> Code {
     match reason {
-        Reason::Draining | Reason::Unavailable => Code::Unreachable,
-        Reason::ResourceExhausted | Reason::TimedOut | Reason::NotFree => Code::NotAcquired,
+        Reason::Draining | Reason::Unavailable | Reason::CannotCommit => Code::Unreachable,
+        Reason::ResourceExhausted | Reason::TimedOut | Reason::NotFree | Reason::SnapshotNotReached => {
+            Code::NotAcquired
+        }
         Reason::LabelTooLong
         | Reason::NamesTooLong
         | Reason::TooManyLocks
         | Reason::LockNameEmpty
         | Reason::LockNameTooLong
-        | Reason::TtlOutOfRange => Code::Usage,
+        | Reason::TtlOutOfRange
+        | Reason::BadKey
+        | Reason::ChangeTooLarge
+        | Reason::TransactionTooLarge
+        | Reason::TooManyReads
+        | Reason::SnapshotFromTheFuture
+        | Reason::UnknownDc => Code::Usage,
         _ => Code::Failed,
     }
 }

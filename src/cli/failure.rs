@@ -19,6 +19,8 @@ pub enum Code {
     LockLost = 74,
     /// The locks were not acquired in time.
     NotAcquired = 75,
+    /// It is not known whether the transaction committed.
+    OutcomeUnknown = 76,
     /// The command was found and cannot be run.
     NotRunnable = 126,
     /// The command was not found.
@@ -41,6 +43,11 @@ impl Failure {
     /// Fails with that exit code and says nothing (more).
     pub fn silent(code: u8) -> Failure {
         Failure { code, error: None }
+    }
+
+    /// Says where it happened.
+    pub fn at(self, place: String) -> Failure {
+        Failure { error: self.error.map(|error| error.context(place)), ..self }
     }
 
     /// Says on standard error what happened. The exit code.

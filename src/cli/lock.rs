@@ -214,16 +214,21 @@ impl LockArgs {
     }
 }
 
-/// Says why, lock by lock if the server told.
-async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
-    let code = match &error {
+/// The exit code of locks that were not acquired.
+pub fn code(error: &AcquireError) -> Code {
+    match error {
         AcquireError::TimedOut { .. } | AcquireError::NotFree | AcquireError::Exhausted { .. } => {
             Code::NotAcquired
         }
         AcquireError::Draining | AcquireError::Unreachable | AcquireError::LeaseLost(_) => Code::Unreachable,
         AcquireError::Refused(reason, _) => refused(*reason),
         _ => Code::Failed,
-    };
+    }
+}
+
+/// Says why, lock by lock if the server told.
+async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
+    let code = code(&error);
     match &error {
         AcquireError::TimedOut { locks } if !locks.is_empty() => {
             let names = DcNames::of_answer(client.status().await);
@@ -246,7 +251,8 @@ fn default_label(command: &OsString) -> String {
     label[..label.floor_char_boundary(MAX_LABEL)].to_owned()
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A command line's time, such as `20s`.
+pub fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text)
         .ok_or_else(|| format!("a whole number and one of {}, such as 20s", units_of_durations()))
 }

@@ -9,6 +9,7 @@ mod describe;
 mod dev;
 mod failure;
 mod job;
+mod kv;
 mod lock;
 mod locks;
 mod print;
@@ -41,6 +42,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Lock(lock::LockArgs),
+    Kv(kv::KvArgs),
     Status(status::StatusArgs),
     Locks(locks::LocksArgs),
     Describe(describe::DescribeArgs),
@@ -69,6 +71,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         match cli.command {
             Command::Lock(args) => return lock::run(args).await,
+            Command::Kv(args) => return kv::run(args).await,
             Command::Status(args) => status::run(args).await,
             Command::Locks(args) => locks::run(args).await,
             Command::Describe(args) => describe::run(args).await,

@@ -31,10 +31,23 @@ pub fn lock_name(bytes: &[u8]) -> String {
 
 /// A lock's name for programs: `name` if it is UTF-8, `name_base64` otherwise.
 pub fn insert_lock_name(object: &mut Map<String, Value>, bytes: &[u8]) {
+    insert_name(object, "name", bytes);
+}
+
+/// A name for programs: `field` if it is UTF-8, `field_base64` otherwise.
+pub fn insert_name(object: &mut Map<String, Value>, field: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
-        Ok(text) => object.insert("name".into(), text.into()),
-        Err(_) => object.insert("name_base64".into(), STANDARD.encode(bytes).into()),
+        Ok(text) => object.insert(field.into(), text.into()),
+        Err(_) => object.insert(format!("{field}_base64"), STANDARD.encode(bytes).into()),
     };
+}
+
+/// Bytes for programs: a string if they are UTF-8, an object with `base64` otherwise.
+pub fn bytes_json(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => serde_json::json!({ "base64": STANDARD.encode(bytes) }),
+    }
 }
 
 /// A duration in the two largest units that say something: `350 ms`, `12.5 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.

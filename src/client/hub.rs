@@ -17,7 +17,9 @@ use super::clock;
 use super::error::{AcquireError, ClientError, LostReason};
 use super::request::AcquireRequest;
 use super::session::{Ending, Grant, Output, Releasing, Session, Why};
-use crate::proto::{ClientMessage, ServerMessage};
+use super::txn_error::{CommitError, TxnError};
+use super::txn_request::NewTxn;
+use crate::proto::{ClientMessage, ServerMessage, Step, StepResponse};
 use crate::time::Instant;
 
 /// See the top of this file.
@@ -33,6 +35,8 @@ struct State {
     acquiring: FxHashMap<u64, oneshot::Sender<Result<Grant, AcquireError>>>,
     releasing: FxHashMap<u64, oneshot::Sender<Result<(), ClientError>>>,
     watching: FxHashMap<u64, Vec<oneshot::Sender<LostReason>>>,
+    /// By the number of a step; that of a begin is its transaction's.
+    stepping: FxHashMap<u64, oneshot::Sender<Stepped>>,
     /// The current stream; another number than before after every reconnect.
     stream: u64,
     /// Wakes its writer.
@@ -49,6 +53,9 @@ pub(super) struct Turn {
     pub ending: Option<Ending>,
 }
 
+/// What a step came to.
+pub(super) type Stepped = Result<StepResponse, CommitError>;
+
 /// What `lost()` waits for.
 pub(super) enum Watch {
     Over(LostReason),
@@ -62,6 +69,7 @@ impl Hub {
             acquiring: FxHashMap::default(),
             releasing: FxHashMap::default(),
             watching: FxHashMap::default(),
+            stepping: FxHashMap::default(),
             stream: 0,
             writer: None,
         };
@@ -153,6 +161,31 @@ impl Hub {
         }
     }
 
+    /// The number of the transaction, and what will tell whether it began.
+    pub(super) fn begin(&self, new: NewTxn) -> Result<(u64, oneshot::Receiver<Stepped>), TxnError> {
+        let (tell, outcome) = oneshot::channel();
+        self.step(|state| {
+            let number = state.session.begin(clock::now(), new)?;
+            state.stepping.insert(number, tell);
+            Ok((number, outcome))
+        })
+    }
+
+    /// A further step of a transaction.
+    pub(super) fn step_of(&self, txn: u64, step: Step) -> Result<oneshot::Receiver<Stepped>, TxnError> {
+        let (tell, outcome) = oneshot::channel();
+        self.step(|state| {
+            let number = state.session.step(txn, step)?;
+            state.stepping.insert(number, tell);
+            Ok(outcome)
+        })
+    }
+
+    /// Nobody has the transaction any more, whatever it is by now.
+    pub(super) fn give_up(&self, txn: u64) {
+        self.step(|state| state.session.give_up(txn));
+    }
+
     pub(super) fn close(&self) {
         self.step(|state| state.session.close(clock::now()));
         self.news.notify_one();
@@ -217,6 +250,7 @@ enum Telling {
     Acquired(oneshot::Sender<Result<Grant, AcquireError>>, Result<Grant, AcquireError>),
     Released(oneshot::Sender<Result<(), ClientError>>, Result<(), ClientError>),
     Lost(oneshot::Sender<LostReason>, LostReason),
+    Stepped(oneshot::Sender<Stepped>, Stepped),
 }
 
 impl Telling {
@@ -226,6 +260,7 @@ impl Telling {
             Telling::Acquired(to, outcome) => drop(to.send(outcome)),
             Telling::Released(to, outcome) => drop(to.send(outcome)),
             Telling::Lost(to, reason) => drop(to.send(reason)),
+            Telling::Stepped(to, outcome) => drop(to.send(outcome)),
         }
     }
 }
@@ -252,6 +287,10 @@ impl State {
                 Output::Lost { number, reason } => {
                     let all = self.watching.remove(&number).unwrap_or_default();
                     tellings.extend(all.into_iter().map(|to| Telling::Lost(to, reason)));
+                }
+                Output::Stepped { number, outcome } => {
+                    let to = self.stepping.remove(&number);
+                    tellings.extend(to.map(|to| Telling::Stepped(to, outcome)));
                 }
                 Output::LeaseOpened => turn.lease = Some(Ok(())),
                 Output::LeaseRefused(reason, message) => {

@@ -17,6 +17,26 @@
 //! # }
 //! ```
 //!
+//! A [`Transaction`] reads and changes the store, perhaps under locks:
+//!
+//! ```no_run
+//! # async fn example(client: geolock::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! use geolock::client::{Batch, Key, TxnRequest, Update};
+//! use geolock::names::LockName;
+//!
+//! let account = Key::new(b"accounts", b"7")?;
+//! let mut txn = client.begin(TxnRequest::exclusive(LockName::try_from("account/7")?)).await?;
+//! let balance = txn.read(&account).await?.counter()?;
+//! txn.update(&account, Update::counter(-balance)).await?;
+//! let commit = txn.commit().await?;
+//! // All of it in one round trip, without a lock.
+//! let tags = Key::new(b"tags", b"7")?;
+//! let batch = Batch::new().update(&tags, Update::set_add(["closed"])).read(&tags);
+//! client.transact(TxnRequest::new(), batch).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A client talks to one datacenter over one stream and holds all its locks under one lease. One task owns the
 //! stream: it renews the lease, reconnects, also to other endpoints, and reclaims the locks after a restart of the
 //! server. Callers see none of that, only its limits:
@@ -27,6 +47,9 @@
 //! - *Unknown is not no*: an acquire whose connection breaks is asked again under its own key until its outcome is
 //!   known, or its lease is lost. When the caller gives up first (its wait is over and no server answers, or its
 //!   future is dropped), the client sees to it that nothing stays held.
+//! - A commit whose answer was lost is asked again under its own key, also after its lease is lost: it happens once, and
+//!   [`CommitError::OutcomeUnknown`] means that no server answered in time. A transaction that was open when the server
+//!   restarted is gone with its locks, without a trace; its next step says so.
 //!
 //! Who only wants to look uses a [`Viewer`], which needs no lease. What it returns are the messages of the API
 //! themselves, described in `proto/geolock/v1/geolock.proto`.
@@ -40,8 +63,9 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `handle.rs`, `guard.rs`, `queries.rs` | what callers have |
-//! | `config.rs`, `request.rs`, `error.rs` | what goes in, what can go wrong |
+//! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs` | what callers have |
+//! | `config.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | what goes in |
+//! | `values.rs`, `error.rs`, `txn_error.rs` | what comes out, what can go wrong |
 //! | `session/` | pure: every decision |
 //! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, what answers belong to |
 //! | `hub.rs` | where callers and driver meet |
@@ -57,18 +81,29 @@ mod guard;
 mod handle;
 mod hub;
 mod lease_clock;
+mod operations;
 mod queries;
 mod request;
 mod session;
 mod tag;
+mod transaction;
+mod txn_error;
+mod txn_request;
+mod values;
 
 pub use config::{ClientConfig, ClientTls, OnDisconnect};
 pub use error::{AcquireError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
 pub use handle::Client;
 pub use lease_clock::lease_margin;
-pub use queries::{LockPage, Page, Viewer};
+pub use queries::{LockPage, Page, View, Viewer};
 pub use request::{AcquireRequest, Wait};
+pub use transaction::{Transacted, Transaction};
+pub use txn_error::{CommitError, TxnError};
+pub use txn_request::{AtLeast, Batch, TxnRequest};
+pub use values::{Value, WrongType};
 
+pub use crate::crdt::value::{FlagOp, Reading, Type, Update, VersionedReading};
+pub use crate::keys::{Key, KeyError};
 pub use crate::names::Mode;
 pub use crate::proto::{LockDescription, LockSummary, Reason, Snapshot, StatusResponse as Status};

@@ -11,10 +11,15 @@ use super::config::ClientConfig;
 use super::connection::Dialled;
 use super::error::{ClientError, LinkError, of_status};
 use super::handle::Client;
+use super::operations;
+use super::txn_request::AtLeast;
+use super::values::Value;
+use crate::keys::Key;
 use crate::names::LockName;
 use crate::proto::locks_client::LocksClient;
 use crate::proto::{
-    self, DescribeLockRequest, ListLocksRequest, LockDescription, LockSummary, StatusRequest, StatusResponse,
+    self, DescribeLockRequest, ListLocksRequest, LockDescription, LockSummary, ReadRequest, Snapshot,
+    StatusRequest, StatusResponse,
 };
 
 /// What an answer may take beyond a connection: a description asks other datacenters for up to a second.
@@ -36,6 +41,15 @@ pub struct LockPage {
     pub locks: Vec<LockSummary>,
     /// Where to go on; `None` at the end.
     pub next: Option<Bytes>,
+}
+
+/// Keys as they were at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// Pass it on to whoever has to see at least this.
+    pub snapshot: Snapshot,
+    /// In the order asked.
+    pub values: Vec<Value>,
 }
 
 /// Looks at a datacenter and changes nothing there: without a lease, so that even a server that is full or that
@@ -87,6 +101,18 @@ impl Viewer {
         let request = DescribeLockRequest { name: name.clone() };
         let answer = self.ask(async |mut locks| locks.describe_lock(request).await).await?;
         Ok(answer.lock.unwrap_or(proto::LockDescription { name, ..proto::LockDescription::default() }))
+    }
+
+    /// Reads keys of the store, at most 1 000, all at one snapshot that shows what was asked for.
+    pub async fn read(&self, keys: &[Key], at_least: &AtLeast) -> Result<View, ClientError> {
+        let request =
+            ReadRequest { keys: keys.iter().map(operations::key).collect(), at_least: at_least.to_proto() };
+        let viewer = Viewer { patience: self.patience + at_least.patience, ..self.clone() };
+        let answer = viewer.ask(async |mut locks| locks.read(request).await).await?;
+        Ok(View {
+            snapshot: answer.snapshot.unwrap_or_default(),
+            values: answer.values.into_iter().map(Value::from).collect(),
+        })
     }
 
     async fn ask<T>(

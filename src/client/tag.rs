@@ -18,6 +18,13 @@ pub(super) enum Tag {
     Acquire(u64),
     Release(u64),
     Cancel(u64),
+    /// The transaction with that number.
+    Begin(u64),
+    /// Its step that is on its way: one at a time.
+    Step(u64),
+    Abort(u64),
+    /// What became of it, under a lease that is lost.
+    Outcome(u64),
 }
 
 impl Tag {
@@ -33,6 +40,10 @@ impl Tag {
             Tag::Acquire(request) => (7, request),
             Tag::Release(request) => (8, request),
             Tag::Cancel(request) => (9, request),
+            Tag::Begin(txn) => (10, txn),
+            Tag::Step(txn) => (11, txn),
+            Tag::Abort(txn) => (12, txn),
+            Tag::Outcome(txn) => (13, txn),
         };
         number << 4 | kind
     }
@@ -50,6 +61,10 @@ impl Tag {
             7 => Tag::Acquire(number),
             8 => Tag::Release(number),
             9 => Tag::Cancel(number),
+            10 => Tag::Begin(number),
+            11 => Tag::Step(number),
+            12 => Tag::Abort(number),
+            13 => Tag::Outcome(number),
             _ => return None,
         })
     }
@@ -71,6 +86,10 @@ mod tests {
             Tag::Acquire(1),
             Tag::Release(u64::MAX >> 4),
             Tag::Cancel(7),
+            Tag::Begin(8),
+            Tag::Step(9),
+            Tag::Abort(10),
+            Tag::Outcome(11),
         ];
         for tag in tags {
             assert_ne!(tag.to_wire(), 0);

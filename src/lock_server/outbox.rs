@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::causal_log::Change;
+use crate::crdt::value::Reading;
 use crate::replica::Notice;
 use crate::replica::call::{LockDescription, Refusal, Reply};
 
@@ -148,6 +150,12 @@ impl Output {
             Output::Reply { reply: Reply::Reclaimed { kept, lost }, .. } => {
                 BASE + 16 * (kept.len() + lost.len())
             }
+            Output::Reply { reply: Reply::Stepped(stepped), .. } => {
+                BASE + stepped.values.iter().flatten().map(Reading::weight).sum::<usize>()
+            }
+            Output::Notice(Notice::Changed(changed)) => {
+                BASE + changed.changes.iter().map(Change::weight).sum::<usize>()
+            }
             _ => BASE,
         }
     }
@@ -166,6 +174,7 @@ impl LockDescription {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replica::store_call::{Stepped, TxnState};
 
     fn released(tag: u64) -> Output {
         Output::Reply { tag, reply: Reply::Released }
@@ -202,6 +211,19 @@ mod tests {
         let pushed = (0..).take_while(|tag| outbox.push(released(*tag)).is_ok()).count();
         assert!((1..=10).contains(&pushed), "{pushed} answers fit 1000 bytes");
         assert_eq!(take(&outbox), Poll::Ready(Err(End::SlowReader)));
+    }
+
+    #[test]
+    fn what_was_read_counts() {
+        let stepped = Stepped {
+            snapshot: Arc::default(),
+            token: None,
+            values: vec![None, Some(Reading::LwwRegister(Some(vec![0; 1_000].into())))],
+            state: TxnState::Open,
+        };
+        let outbox = Outbox::new(1000);
+        let reply = Reply::Stepped(Box::new(stepped));
+        assert!(outbox.push(Output::Reply { tag: 1, reply }).is_err());
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub struct GoOn {
     pub lease: LeaseId,
     pub proof: Proof,
     pub key: ClientKey,
+    /// How many changes the transaction has, as far as the client was told. What of this step was made already,
+    /// because the client lost the answer and asks again, is not made twice.
+    pub after: usize,
     pub step: Step,
 }
 
@@ -126,6 +129,10 @@ pub enum TxnRefusal {
     Unknown(ClientKey),
     #[error("transaction {0} still waits for its locks or its snapshot: its begin is not answered yet")]
     NotOpenYet(ClientKey),
+    #[error(
+        "this step of transaction {key} follows {after} changes, and it has only {made}: a step before it is missing"
+    )]
+    StepMissing { key: ClientKey, after: usize, made: usize },
     #[error("transaction {0} was open for longer than {1:?}: it is aborted, its locks are released")]
     TooOld(ClientKey, Duration),
     #[error("transaction {0} lost its locks: it is aborted")]

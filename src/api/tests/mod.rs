@@ -3,6 +3,8 @@
 mod limits;
 mod refusals;
 mod site;
+mod store_translations;
 mod streams;
+mod transactions;
 mod translations;
 mod unary;

@@ -11,7 +11,7 @@ use crate::api::ERROR_METADATA;
 use crate::proto::locks_client::LocksClient;
 use crate::proto::{self, Reason};
 
-fn reason<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (Reason, Code) {
+pub(super) fn reason<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (Reason, Code) {
     let status = outcome.expect_err("it should be refused");
     let trailer = status.metadata().get_bin(ERROR_METADATA).expect("every error has a reason");
     let error = proto::Error::decode(trailer.to_bytes().expect("it is base64")).expect("it is an error");

@@ -22,6 +22,10 @@ impl Session {
             ) => {
                 self.on_given_back(number);
             }
+            (Some(Tag::Begin(number)), Answer::Stepped(answer)) => self.on_begun(number, answer),
+            (Some(Tag::Step(number)), Answer::Stepped(answer)) => self.on_stepped(number, answer),
+            (Some(Tag::Abort(number)), Answer::Stepped(_)) => drop(self.forget_txn(number)),
+            (Some(Tag::Outcome(number)), Answer::Stepped(answer)) => self.on_outcome(number, answer),
             (Some(Tag::KeepAlive), Answer::KeptAlive(kept)) => self.on_kept_alive(&kept),
             (Some(Tag::OpenLease), Answer::LeaseOpened(opened)) => self.on_lease_opened(now, opened),
             (Some(Tag::AttachLease), Answer::LeaseAttached(attached)) => self.on_attached(now, &attached),

@@ -117,6 +117,7 @@ impl Session {
             Lease::Opening { .. } | Lease::Open(_) => Life::Closed(Ending::NotConfirmed),
         };
         self.end_all(LostReason::Closed);
+        self.end_transactions(now, LostReason::Closed);
         for number in self.by_key(|stage| *stage == Stage::Queued) {
             self.refuse(number, AcquireError::Closed);
         }
@@ -169,7 +170,9 @@ impl Session {
 
     /// From now on a timed acquire ends a while after its time if no server is there.
     pub(super) fn watch_deadline(&mut self, number: u64) {
-        if let Some(deadline) = self.requests.get(&number).and_then(|request| request.deadline) {
+        let request = self.requests.get(&number).and_then(|request| request.deadline);
+        let txn = self.txns.get(&number).and_then(|txn| txn.deadline);
+        if let Some(deadline) = request.or(txn) {
             self.overdue.insert((deadline + self.settings.connect_timeout, number));
         }
     }
@@ -188,7 +191,8 @@ impl Session {
                     let outcome = Err(AcquireError::Unreachable);
                     self.outputs.push(Output::Acquired { number, outcome });
                 }
-                _ => {}
+                Some(_) => {}
+                None => self.give_up_overdue_begin(number),
             }
         }
     }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::transactions::TxnStage;
 use super::{Lease, Link, OpenLease, Output, Session, Stage, Standing};
 use crate::client::error::{AcquireError, ClientError, LostReason, of_refusal};
 use crate::client::lease_clock::LeaseClock;
 use crate::client::request::millis;
 use crate::client::tag::Tag;
+use crate::client::txn_error::TxnError;
 use crate::proto::client_message::Call;
 use crate::proto::{self, Reason};
 use crate::time::Instant;
@@ -51,6 +53,9 @@ impl Session {
         for number in self.by_key(|stage| *stage == Stage::Queued) {
             self.refuse(number, of_refusal(error.clone()));
         }
+        for number in self.txns_that(|stage| stage == TxnStage::Queued) {
+            self.end_txn(number, || TxnError::NotBegun(of_refusal(error.clone())).into());
+        }
         self.outputs.push(Output::LeaseRefused(error.reason(), error.message));
     }
 
@@ -67,7 +72,9 @@ impl Session {
     pub(super) fn lose_lease(&mut self, now: Instant, reason: LostReason) {
         self.lease = Lease::None;
         self.end_all(reason);
-        self.lease_wanted |= self.requests.values().any(|request| request.stage == Stage::Queued);
+        self.end_transactions(now, reason);
+        self.lease_wanted |= self.requests.values().any(|request| request.stage == Stage::Queued)
+            || self.txns.values().any(|txn| txn.stage == TxnStage::Queued);
         self.open_if_wanted(now);
     }
 

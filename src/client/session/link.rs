@@ -1,5 +1,6 @@
 //! Streams come and go; the lease and what waits under it stay.
 
+use super::transactions::TxnStage;
 use super::{Ending, Lease, Life, Link, Session, Stage, Standing, Why};
 use crate::client::error::LostReason;
 use crate::client::tag::Tag;
@@ -21,6 +22,9 @@ impl Session {
             lease.clock.sending(now);
             let attach = proto::AttachLeaseRequest { lease: lease.id, secret: lease.secret.clone() };
             self.send(Tag::AttachLease, Call::AttachLease(attach));
+        }
+        for number in self.txns_that(|stage| stage == TxnStage::Orphan) {
+            self.ask_orphan(number);
         }
         self.open_if_wanted(now);
     }
@@ -51,6 +55,9 @@ impl Session {
         for number in self.by_key(|stage| matches!(stage, Stage::Queued | Stage::Asked)) {
             self.watch_deadline(number);
         }
+        for number in self.txns_that(|stage| matches!(stage, TxnStage::Queued | TxnStage::Beginning)) {
+            self.watch_deadline(number);
+        }
     }
 
     pub(super) fn on_attached(&mut self, now: Instant, attached: &proto::AttachLeaseResponse) {
@@ -72,14 +79,31 @@ impl Session {
             lease.standing = Standing::Good;
         }
         self.overdue.clear();
-        for number in self.by_key(|stage| !matches!(stage, Stage::Held(_) | Stage::Lost(_))) {
+        for number in self.unanswered() {
             match self.requests.get(&number).map(|request| &request.stage) {
                 Some(Stage::Queued | Stage::Asked | Stage::InDoubt(_)) => self.ask(now, number),
                 Some(Stage::Releasing) => self.send_release(number),
                 Some(Stage::Cancelling) => self.send_cancel(number),
-                Some(Stage::Held(_) | Stage::Lost(_)) | None => {}
+                Some(Stage::Held(_) | Stage::Lost(_)) => {}
+                None => match self.txns.get(&number).map(|txn| txn.stage) {
+                    Some(TxnStage::Queued | TxnStage::Beginning) => self.ask_begin(now, number),
+                    Some(TxnStage::Open) => self.ask_step(number),
+                    Some(TxnStage::GivenUp) => self.send_abort(number),
+                    Some(TxnStage::Orphan | TxnStage::Lost(_)) | None => {}
+                },
             }
         }
+    }
+
+    /// The numbers of all requests and transactions for which something may have to be sent, in the order of keys.
+    fn unanswered(&self) -> Vec<u64> {
+        let requests =
+            self.requests.iter().filter(|(_, it)| !matches!(it.stage, Stage::Held(_) | Stage::Lost(_)));
+        let requests = requests.map(|(number, request)| (request.key, *number));
+        let txns = self.txns.iter().map(|(number, txn)| (txn.key, *number));
+        let mut found: Vec<(u64, u64)> = requests.chain(txns).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, number)| number).collect()
     }
 
     /// The numbers of requests in some stages, in the order of their keys.

@@ -24,8 +24,10 @@ mod lease;
 mod link;
 mod reclaim;
 mod refusals;
+mod steps;
 #[cfg(test)]
 mod tests;
+mod transactions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -36,12 +38,14 @@ use super::error::{AcquireError, ClientError, LostReason};
 use super::lease_clock::LeaseClock;
 use super::request::Wait;
 use super::tag::Tag;
+use super::txn_error::CommitError;
 use crate::names::{FencingToken, RequestId};
 use crate::proto::client_message::Call;
-use crate::proto::{ClientMessage, LockMode, OnDisconnect, Reason, Snapshot};
+use crate::proto::{ClientMessage, LockMode, OnDisconnect, Reason, Snapshot, StepResponse};
 use crate::time::Instant;
 
 pub(super) use calls::Releasing;
+use transactions::Txn;
 
 /// What a session needs to know beforehand.
 #[derive(Clone, Debug)]
@@ -71,6 +75,11 @@ pub(super) enum Output {
     Lost {
         number: u64,
         reason: LostReason,
+    },
+    /// A step of a transaction is over: its begin, under the number of the transaction, or a further one.
+    Stepped {
+        number: u64,
+        outcome: Result<StepResponse, CommitError>,
     },
     LeaseOpened,
     /// There is no lease to be had.
@@ -109,6 +118,10 @@ pub(super) struct Session {
     /// By the number that the caller knows. Each belongs to a future or a guard, or to a call that is on its way,
     /// so there are no more than callers made.
     requests: BTreeMap<u64, Request>,
+    /// By number, too. Each belongs to a handle or a future, or to a call that is on its way.
+    txns: BTreeMap<u64, Txn>,
+    /// When nobody asks any longer what became of commits whose leases are lost.
+    orphans: BTreeSet<(Instant, u64)>,
     /// The highest number and key given.
     last_number: u64,
     /// When timed acquires end for want of a server. Kept only while none is there.
@@ -214,6 +227,8 @@ impl Session {
             lease: Lease::None,
             lease_wanted: true,
             requests: BTreeMap::new(),
+            txns: BTreeMap::new(),
+            orphans: BTreeSet::new(),
             last_number: 0,
             overdue: BTreeSet::new(),
             outgoing: VecDeque::new(),
@@ -272,11 +287,12 @@ impl Session {
             }
         };
         let caller = self.overdue.first().map(|(instant, _)| *instant);
+        let orphan = self.orphans.first().map(|(instant, _)| *instant);
         let closing = match self.life {
             Life::Closing(until) => Some(until),
             Life::Running | Life::Closed(_) => None,
         };
-        [lease, caller, closing].into_iter().flatten().min().unwrap_or(Instant::FAR_FUTURE)
+        [lease, caller, orphan, closing].into_iter().flatten().min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// Time has passed. Has to be called before anything else that depends on time is handed in.
@@ -304,6 +320,7 @@ impl Session {
             self.life = Life::Closed(Ending::NotConfirmed);
         }
         self.give_up_overdue(now);
+        self.give_up_orphans(now);
     }
 
     fn number(&mut self) -> u64 {

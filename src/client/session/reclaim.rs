@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use prost::Message;
 
+use super::transactions::TxnStage;
 use super::{Lease, Output, Session, Stage, Standing};
 use crate::client::error::LostReason;
 use crate::client::tag::Tag;
@@ -24,6 +25,13 @@ impl Session {
             let key = self.number();
             if let Some(request) = self.requests.get_mut(&number) {
                 request.key = key;
+            }
+        }
+        // What the server may have committed keeps its key, by which it is known.
+        for number in self.txns_that(|stage| stage == TxnStage::Queued) {
+            let key = self.number();
+            if let Some(txn) = self.txns.get_mut(&number) {
+                txn.key = key;
             }
         }
         let mut pieces = vec![Vec::new()];

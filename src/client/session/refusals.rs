@@ -1,5 +1,6 @@
 //! What it means that the server says no.
 
+use super::transactions::TxnStage;
 use super::{Ending, Lease, Life, Session, Stage, Standing, Why};
 use crate::client::error::{AcquireError, ClientError, LostReason, of_refusal};
 use crate::client::request::Wait;
@@ -18,6 +19,16 @@ impl Session {
             Tag::KeepAlive | Tag::Reclaim(_) if ends_lease(error.reason()) => self.on_no_lease(now),
             Tag::KeepAlive => self.leave(Why::NotAttached),
             Tag::Reclaim(_) => self.on_reclaim_refused(now),
+            // Under a lease that is lost, and is known to be.
+            Tag::Outcome(_) => self.on_txn_refused(now, tag, error),
+            Tag::Begin(number) | Tag::Step(number) | Tag::Abort(number) => {
+                match (error.reason(), self.txns.get(&number).map(|txn| txn.stage)) {
+                    (_, None | Some(TxnStage::Queued | TxnStage::Orphan | TxnStage::Lost(_))) => {}
+                    (reason, _) if ends_lease(reason) => self.on_no_lease(now),
+                    (Reason::NotAttached, _) => self.leave(Why::NotAttached),
+                    _ => self.on_txn_refused(now, tag, error),
+                }
+            }
             Tag::Acquire(number) | Tag::Release(number) | Tag::Cancel(number) => {
                 // A call under a lease that was given up before needs no further thought.
                 let Some(request) = self.requests.get(&number) else { return };

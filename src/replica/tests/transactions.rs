@@ -54,7 +54,7 @@ impl Cluster {
 
     fn go_on(&mut self, id: u8, key: u64, step: Step) -> u64 {
         let (lease, proof) = (self.lease(id), Proof::Attached);
-        self.call(id, Call::GoOn(GoOn { lease, proof, key, step }))
+        self.call(id, Call::GoOn(GoOn { lease, proof, key, after: 0, step }))
     }
 
     fn look(&mut self, id: u8, names: &[&str], at_least: AtLeast) -> u64 {

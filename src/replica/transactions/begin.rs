@@ -215,7 +215,7 @@ impl Replica {
             };
         }
         match self.transactions.rows.get(&id) {
-            Some(Txn::Open(_)) => self.step(call, id, go_on.step),
+            Some(Txn::Open(_)) => self.next_step(call, id, go_on.after, go_on.step),
             Some(Txn::Waiting(_)) if go_on.step.then == Then::Abort => {
                 self.give_up(id);
                 self.reply(call, Reply::Stepped(Box::new(aborted())));

@@ -26,6 +26,19 @@ impl Replica {
         }
     }
 
+    /// A step that follows `after` changes: those of its own that the transaction has already are left out.
+    pub(super) fn next_step(&mut self, call: CallId, id: TxnId, after: usize, mut step: Step) {
+        let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
+            unreachable!("only open transactions make steps, {id:?} is not");
+        };
+        let made = open.changes.len();
+        let Some(again) = made.checked_sub(after) else {
+            return self.refuse(call, TxnRefusal::StepMissing { key: id.key, after, made }.into());
+        };
+        step.changes.drain(..again.min(step.changes.len()));
+        self.step(call, id, step);
+    }
+
     /// A step of an open transaction: if it is refused, the transaction is as before.
     pub(super) fn step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {

@@ -1,0 +1,153 @@
+//! `geolock kv`: reads and changes the store.
+
+mod one_shot;
+mod operation;
+mod show;
+mod txn;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+
+use super::connect::{ConnectArgs, refused};
+use super::failure::{Code, Failure, OrFail as _};
+use super::lock;
+use crate::client::{AtLeast, CommitError, Key, Snapshot, TxnError};
+
+/// Read and change keys that all datacenters share.
+///
+/// Every datacenter has all keys and changes them without asking the others; what is changed here is soon seen there. A
+/// key's first change decides its type: `put` makes a register (of concurrent writes the last one wins), `incr` a counter
+/// (concurrent additions add up), `add` a set (an add survives a concurrent remove).
+#[derive(clap::Args, Clone, Debug)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Exit codes: 0, or 1: refused, such as a value of another type, 75: locks or snapshot not had in time, 74: the \
+transaction was lost, nothing of it happened, 76: it is not known whether it was committed, 69: no server reachable, \
+64: wrong usage.
+
+What one command wrote is seen by the next one in another datacenter if it is told to wait for it:
+  after=$(geolock kv put --snapshot city Oslo)
+  geolock kv get --connect 127.0.0.1:7410 --after $after city"
+)]
+pub struct KvArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Command {
+    /// Show what is at keys, all at one moment
+    ///
+    /// Of one key: a register as it is, a set one element a line. Of several keys: a line each. A key without a value is
+    /// `(nothing)`; if it is the only one, nothing is shown and the exit code is 1. Bytes that are no text are escaped;
+    /// --json has them exactly.
+    Get {
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<OsString>,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Write a register
+    Put {
+        #[arg(value_name = "KEY")]
+        key: OsString,
+        #[arg(value_name = "VALUE")]
+        value: OsString,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Add to a counter and show it
+    Incr {
+        #[arg(value_name = "KEY")]
+        key: OsString,
+        /// How much; may be negative
+        #[arg(value_name = "BY", default_value_t = 1, allow_negative_numbers = true)]
+        by: i64,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Add to a set
+    Add {
+        #[arg(value_name = "KEY")]
+        key: OsString,
+        #[arg(required = true, value_name = "ELEMENT")]
+        elements: Vec<OsString>,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Remove elements from a set, or a key with all that it has
+    Remove {
+        #[arg(value_name = "KEY")]
+        key: OsString,
+        #[arg(value_name = "ELEMENT")]
+        elements: Vec<OsString>,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    Txn(txn::TxnArgs),
+}
+
+/// What every subcommand takes.
+#[derive(clap::Args, Clone, Debug)]
+struct CommonArgs {
+    /// The namespace of the keys: 1 to 255 bytes
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    bucket: OsString,
+    /// See at least this snapshot, as --snapshot showed it, perhaps in another datacenter; waits 10 s for it at most
+    #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
+    after: Option<Snapshot>,
+    /// Show, as the last line, a snapshot to pass on: whoever reads after it sees what this command saw and wrote
+    #[arg(long)]
+    snapshot: bool,
+    /// For programs: JSON, with bytes that are no UTF-8 as base64
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub async fn run(args: KvArgs) -> Result<ExitCode, Failure> {
+    match args.command {
+        Command::Get { keys, common } => return one_shot::get(&keys, &common).await,
+        Command::Put { key, value, common } => one_shot::put(&key, &value, &common).await,
+        Command::Incr { key, by, common } => one_shot::incr(&key, by, &common).await,
+        Command::Add { key, elements, common } => one_shot::add(&key, &elements, &common).await,
+        Command::Remove { key, elements, common } => one_shot::remove(&key, &elements, &common).await,
+        Command::Txn(args) => txn::run(args).await,
+    }
+    .map(|()| ExitCode::SUCCESS)
+}
+
+impl CommonArgs {
+    fn at_least(&self) -> AtLeast {
+        self.after.as_ref().map_or_else(AtLeast::default, AtLeast::snapshot)
+    }
+
+    fn key(&self, name: &OsString) -> Result<Key, Failure> {
+        self.key_of(name.as_bytes())
+    }
+
+    fn key_of(&self, name: &[u8]) -> Result<Key, Failure> {
+        let key = Key::new(self.bucket.as_bytes(), name);
+        key.with_context(|| format!("\"{}\" is no key", name.escape_ascii())).or_fail(Code::Usage)
+    }
+}
+
+/// A transaction that did not commit, as a failure of the subcommand.
+fn failure(error: CommitError) -> Failure {
+    let code = match &error {
+        CommitError::OutcomeUnknown(_) => Code::OutcomeUnknown,
+        CommitError::NotCommitted(TxnError::NotBegun(error)) => lock::code(error),
+        CommitError::NotCommitted(TxnError::Refused(reason, _)) => refused(*reason),
+        CommitError::NotCommitted(TxnError::Over(..) | TxnError::LeaseLost(_)) => Code::LockLost,
+        _ => Code::Failed,
+    };
+    // Its text has its causes.
+    Failure::new(code, anyhow::anyhow!("{error}"))
+}

@@ -1,0 +1,123 @@
+//! The subcommands that are one step.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::{CommonArgs, failure, show};
+use crate::cli::connect;
+use crate::cli::failure::{Code, Failure};
+use crate::cli::print::print;
+use crate::client::{AtLeast, Batch, Client, Key, Snapshot, Transacted, TxnRequest, Update, Value};
+
+pub(super) async fn get(names: &[OsString], common: &CommonArgs) -> Result<ExitCode, Failure> {
+    let keys = names.iter().map(|name| common.key(name)).collect::<Result<Vec<_>, _>>()?;
+    let viewer = common.connect.view().await?;
+    let view = viewer.read(&keys, &common.at_least()).await.map_err(connect::failure)?;
+    if common.json {
+        let values: Vec<_> =
+            keys.iter().zip(&view.values).map(|(key, value)| show::json(key, value)).collect();
+        print(json!({ "snapshot": show::snapshot(&view.snapshot), "values": values }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut code = ExitCode::SUCCESS;
+    match (&keys[..], &view.values[..]) {
+        ([_], [value]) => match show::lines(value) {
+            Some(lines) => print(lines)?,
+            None => code = ExitCode::from(Code::Failed as u8),
+        },
+        _ => {
+            for (name, value) in names.iter().zip(&view.values) {
+                print(format_args!("{}\t{}", name.as_bytes().escape_ascii(), show::line(value)))?;
+            }
+        }
+    }
+    if common.snapshot {
+        print(show::snapshot(&view.snapshot))?;
+    }
+    Ok(code)
+}
+
+pub(super) async fn put(key: &OsString, value: &OsString, common: &CommonArgs) -> Result<(), Failure> {
+    let key = common.key(key)?;
+    change(Batch::new().update(&key, Update::register(bytes(value))), common).await
+}
+
+pub(super) async fn incr(key: &OsString, by: i64, common: &CommonArgs) -> Result<(), Failure> {
+    let key = common.key(key)?;
+    let client = common.connect.connect(|_| {}).await?;
+    let batch = Batch::new().update(&key, Update::counter(by)).read(&key);
+    let shown = match transact(&client, batch, common).await {
+        Ok(done) => match done.values {
+            Some(values) => Ok((done.commit, values)),
+            // The answer had been lost.
+            None => read_again(&client, &key, done.commit).await,
+        },
+        Err(failure) => Err(failure),
+    };
+    close(client).await;
+    let (commit, values) = shown?;
+    let value = show::counted(values.into_iter().next());
+    if common.json {
+        return print(json!({ "commit": show::snapshot(&commit), "values": [show::json(&key, &value)] }));
+    }
+    print(show::line(&value))?;
+    show_snapshot(&commit, common)
+}
+
+pub(super) async fn add(key: &OsString, elements: &[OsString], common: &CommonArgs) -> Result<(), Failure> {
+    let key = common.key(key)?;
+    change(Batch::new().update(&key, Update::set_add(elements.iter().map(bytes))), common).await
+}
+
+pub(super) async fn remove(
+    key: &OsString,
+    elements: &[OsString],
+    common: &CommonArgs,
+) -> Result<(), Failure> {
+    let key = common.key(key)?;
+    let batch = match elements {
+        [] => Batch::new().remove(&key),
+        elements => Batch::new().update(&key, Update::set_remove(elements.iter().map(bytes))),
+    };
+    change(batch, common).await
+}
+
+fn bytes(argument: &OsString) -> Bytes {
+    Bytes::copy_from_slice(argument.as_bytes())
+}
+
+/// A change that shows nothing but its commit.
+async fn change(batch: Batch, common: &CommonArgs) -> Result<(), Failure> {
+    let client = common.connect.connect(|_| {}).await?;
+    let done = transact(&client, batch, common).await;
+    close(client).await;
+    let commit = done?.commit;
+    if common.json {
+        return print(json!({ "commit": show::snapshot(&commit) }));
+    }
+    show_snapshot(&commit, common)
+}
+
+async fn transact(client: &Client, batch: Batch, common: &CommonArgs) -> Result<Transacted, Failure> {
+    let request = TxnRequest::new().at_least(common.at_least());
+    client.transact(request, batch).await.map_err(failure)
+}
+
+async fn read_again(client: &Client, key: &Key, commit: Snapshot) -> Result<(Snapshot, Vec<Value>), Failure> {
+    let keys = std::slice::from_ref(key);
+    let view = client.read_many(keys, &AtLeast::snapshot(&commit)).await.map_err(connect::failure)?;
+    Ok((commit, view.values))
+}
+
+fn show_snapshot(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
+    if common.snapshot { print(show::snapshot(commit)) } else { Ok(()) }
+}
+
+/// The lease ends by itself if this fails; what was asked for is done.
+pub(super) async fn close(client: Client) {
+    let _ = client.close().await;
+}

@@ -1,0 +1,176 @@
+//! Values and snapshots, for people and for programs.
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::cli::print::{bytes_json, insert_name};
+use crate::client::{Key, Reading, Snapshot, Type, Value};
+
+/// A snapshot as one word: how many entries of each datacenter's log are in it.
+pub(super) fn snapshot(snapshot: &Snapshot) -> String {
+    match &snapshot.seqs[..] {
+        [] => "0".into(),
+        seqs => seqs.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
+    }
+}
+
+/// What [`snapshot`] wrote.
+pub(super) fn parse_snapshot(text: &str) -> Result<Snapshot, &'static str> {
+    let seqs: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
+    let seqs = seqs.map_err(|_| "a snapshot is numbers with commas between them, as --snapshot shows it")?;
+    if seqs.len() > 64 {
+        return Err("a snapshot has at most 64 numbers: one for each datacenter");
+    }
+    Ok(Snapshot { seqs })
+}
+
+/// One value alone, in as many lines as it takes; `None` if there is nothing.
+pub(super) fn lines(value: &Value) -> Option<String> {
+    let all = |values: &[bytes::Bytes]| values.iter().map(|value| text(value)).collect::<Vec<_>>().join("\n");
+    Some(match value.reading()? {
+        Reading::MvRegister(values) => all(values),
+        Reading::Set(_, elements) => all(elements),
+        Reading::Map(_, fields) => {
+            let line =
+                |(field, value): &(bytes::Bytes, Reading)| format!("{}: {}", text(field), short(value));
+            fields.iter().map(line).collect::<Vec<_>>().join("\n")
+        }
+        reading => short(reading),
+    })
+}
+
+/// What a counter has come to: one that is 0 is like one that never was.
+pub(super) fn counted(value: Option<Value>) -> Value {
+    value.filter(Value::is_some).unwrap_or_else(|| Value::from(Reading::Counter(0)))
+}
+
+/// One of several values, in a line.
+pub(super) fn line(value: &Value) -> String {
+    value.reading().map_or_else(|| "(nothing)".into(), short)
+}
+
+fn short(reading: &Reading) -> String {
+    let all = |values: &[bytes::Bytes]| values.iter().map(|value| text(value)).collect::<Vec<_>>().join(", ");
+    match reading {
+        Reading::Counter(count) | Reading::ResettableCounter(count) => count.to_string(),
+        Reading::BoundedCounter { value, .. } => value.to_string(),
+        Reading::LwwRegister(value) => value.as_deref().map(text).unwrap_or_default(),
+        Reading::MvRegister(values) => all(values),
+        Reading::Versioned(versioned) => versioned.as_ref().map(|it| text(&it.value)).unwrap_or_default(),
+        Reading::Set(_, elements) => format!("{{{}}}", all(elements)),
+        Reading::Flag(_, is_set) => if *is_set { "enabled" } else { "disabled" }.into(),
+        Reading::Map(_, fields) => {
+            let field =
+                |(field, value): &(bytes::Bytes, Reading)| format!("{}: {}", text(field), short(value));
+            format!("{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// Text as it is, other bytes escaped.
+fn text(bytes: &[u8]) -> String {
+    std::str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), str::to_owned)
+}
+
+/// A key and what is there. `type` and `value` are null if nothing is.
+pub(super) fn json(key: &Key, value: &Value) -> Json {
+    let mut object = Map::new();
+    insert_name(&mut object, "bucket", key.bucket());
+    insert_name(&mut object, "key", key.name());
+    insert_reading(&mut object, value.reading());
+    Json::Object(object)
+}
+
+fn insert_reading(object: &mut Map<String, Json>, reading: Option<&Reading>) {
+    let (of, value) = match reading {
+        None => (Json::Null, Json::Null),
+        Some(reading) => (type_name(reading).into(), value_json(reading)),
+    };
+    object.insert("type".into(), of);
+    object.insert("value".into(), value);
+    match reading {
+        Some(Reading::BoundedCounter { rights, .. }) => {
+            object.insert("rights".into(), json!(rights));
+        }
+        Some(Reading::Versioned(Some(versioned))) => {
+            object.insert("version".into(), json!(versioned.version));
+            object.insert("done".into(), json!(versioned.done));
+        }
+        _ => {}
+    }
+}
+
+fn value_json(reading: &Reading) -> Json {
+    let all =
+        |values: &[bytes::Bytes]| values.iter().map(|value| bytes_json(value)).collect::<Vec<_>>().into();
+    match reading {
+        Reading::Counter(count) | Reading::ResettableCounter(count) => json!(count),
+        Reading::BoundedCounter { value, .. } => json!(value),
+        Reading::LwwRegister(value) => value.as_deref().map_or(Json::Null, bytes_json),
+        Reading::MvRegister(values) => all(values),
+        Reading::Versioned(versioned) => versioned.as_ref().map_or(Json::Null, |it| bytes_json(&it.value)),
+        Reading::Set(_, elements) => all(elements),
+        Reading::Flag(_, is_set) => json!(is_set),
+        Reading::Map(_, fields) => fields.iter().map(|(field, reading)| field_json(field, reading)).collect(),
+    }
+}
+
+fn field_json(field: &[u8], reading: &Reading) -> Json {
+    let mut object = Map::new();
+    insert_name(&mut object, "field", field);
+    insert_reading(&mut object, Some(reading));
+    Json::Object(object)
+}
+
+fn type_name(reading: &Reading) -> String {
+    let of = match reading {
+        Reading::Counter(_) => Type::Counter,
+        Reading::ResettableCounter(_) => Type::ResettableCounter,
+        Reading::BoundedCounter { .. } => Type::BoundedCounter,
+        Reading::LwwRegister(_) => Type::LwwRegister,
+        Reading::MvRegister(_) => Type::MvRegister,
+        Reading::Versioned(_) => Type::Versioned,
+        Reading::Set(of, _) | Reading::Flag(of, _) | Reading::Map(of, _) => *of,
+    };
+    of.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn some(reading: Reading) -> Value {
+        Value::from(reading)
+    }
+
+    #[test]
+    fn snapshots_are_one_word() {
+        for text in ["0", "3", "3,0,7"] {
+            assert_eq!(snapshot(&parse_snapshot(text).expect("it is one")), text);
+        }
+        assert_eq!(snapshot(&Snapshot::default()), "0");
+        for wrong in ["", "a", "1,,2", "-1", "1 2"] {
+            assert!(parse_snapshot(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_type_is_shown() {
+        let bytes = Bytes::from_static;
+        let set = Reading::Set(Type::AddWinsSet, vec![bytes(b"a"), bytes(b"\xff")]);
+        assert_eq!(lines(&some(set.clone())).as_deref(), Some("a\n\\xff"));
+        assert_eq!(line(&some(set.clone())), "{a, \\xff}");
+        let map =
+            Reading::Map(Type::GrowOnlyMap, vec![(bytes(b"f"), set), (bytes(b"g"), Reading::Counter(-2))]);
+        assert_eq!(line(&some(map.clone())), "{f: {a, \\xff}, g: -2}");
+        assert_eq!(lines(&some(map.clone())).as_deref(), Some("f: {a, \\xff}\ng: -2"));
+        assert_eq!((lines(&Value::default()), line(&Value::default())), (None, "(nothing)".into()));
+        let key = Key::new(b"b", b"k").expect("it is a key");
+        assert_eq!(
+            json(&key, &some(map)).to_string(),
+            r#"{"bucket":"b","key":"k","type":"grow-only map","value":[{"field":"f","type":"add-wins set","value":["a",{"base64":"/w=="}]},{"field":"g","type":"counter","value":-2}]}"#
+        );
+        assert_eq!(json(&key, &Value::default())["value"], Json::Null);
+    }
+}

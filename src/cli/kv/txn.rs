@@ -1,0 +1,192 @@
+//! `geolock kv txn`: a transaction whose operations are read line by line.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, Read as _, stdin};
+use std::os::unix::ffi::OsStrExt as _;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use bytes::Bytes;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::operation::{self, Operation};
+use super::{CommonArgs, failure, one_shot, show};
+use crate::cli::failure::{Code, Failure, OrFail as _};
+use crate::cli::lock;
+use crate::cli::print::print;
+use crate::cli::stopping::StopSignals;
+use crate::client::{Batch, Client, Key, Mode, Snapshot, Transaction, TxnRequest, Update, Value, Wait};
+use crate::names::LockName;
+
+/// Run a transaction: operations from standard input, a line each, committed at its end
+///
+/// Takes the locks first, then reads one snapshot, in which all is that was ever committed under these locks, in whatever
+/// datacenter. Each line is one of
+///
+///   get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], abort
+///
+/// where a value or an element goes on to the end of the line. `get` and `incr` show the value, as the transaction sees
+/// it, before the next line is read. At the end of the input all is committed, and the locks are free; after `abort`, a
+/// line that fails, Ctrl-C or SIGTERM nothing of it ever happened. A transaction that takes longer than the server allows
+/// (20 s unless configured) is aborted.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "\
+Exit codes: as of geolock kv; 0 also after `abort`.
+
+Example, as one command (two accounts, one lock, never seen half):
+  printf 'incr alice -10\\nincr bob 10\\n' | geolock kv txn --lock accounts --")]
+pub(super) struct TxnArgs {
+    /// Hold this lock alone; may be said several times
+    #[arg(long = "lock", value_name = "NAME")]
+    exclusive: Vec<OsString>,
+    /// Hold this lock together with others that want it shared; may be said several times
+    #[arg(long, value_name = "NAME")]
+    shared: Vec<OsString>,
+    /// How long to wait for the locks, such as 20s or 5min [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = lock::duration, conflicts_with = "try_once")]
+    wait: Option<Duration>,
+    /// Do not wait for the locks, and do not ask other datacenters
+    #[arg(long = "try")]
+    try_once: bool,
+    /// Who this is, for those who ask who has a lock
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// Longest line: what a change may have, and its key.
+const MAX_LINE: u64 = (1 << 20) + (4 << 10);
+
+pub(super) async fn run(args: TxnArgs) -> Result<(), Failure> {
+    let request = args.request()?;
+    let mut signals = StopSignals::listen()?;
+    let client = args.common.connect.connect(|_| {}).await?;
+    let done = tokio::select! {
+        done = transact(&client, request, &args.common) => done,
+        // Its future is dropped, and that aborts it.
+        code = signals.next() => Err(Failure::silent(code)),
+    };
+    one_shot::close(client).await;
+    done
+}
+
+async fn transact(client: &Client, request: TxnRequest, common: &CommonArgs) -> Result<(), Failure> {
+    let mut txn = client.begin(request).await.map_err(|error| failure(error.into()))?;
+    let mut lines = lines();
+    let mut number = 0;
+    while let Some(line) = lines.recv().await {
+        number += 1;
+        let at = || format!("line {number}");
+        let line = line.with_context(at).or_fail(Code::Failed)?;
+        match operation::parse(&line).with_context(at).or_fail(Code::Usage)? {
+            None => {}
+            Some(Operation::Abort) => {
+                txn.abort().await.map_err(|error| failure(error.into()))?;
+                return if common.json { print(json!({ "aborted": true })) } else { Ok(()) };
+            }
+            Some(operation) => {
+                if let Some((key, value)) =
+                    run_line(&mut txn, operation, common).await.map_err(|f| f.at(at()))?
+                {
+                    let shown =
+                        if common.json { show::json(&key, &value).to_string() } else { show::line(&value) };
+                    print(shown)?;
+                }
+            }
+        }
+    }
+    committed(&txn.commit().await.map_err(failure)?, common)
+}
+
+fn committed(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
+    if common.json {
+        print(json!({ "commit": show::snapshot(commit) }))
+    } else if common.snapshot {
+        print(show::snapshot(commit))
+    } else {
+        Ok(())
+    }
+}
+
+/// What to show.
+async fn run_line(
+    txn: &mut Transaction,
+    operation: Operation<'_>,
+    common: &CommonArgs,
+) -> Result<Option<(Key, Value)>, Failure> {
+    let bytes = Bytes::copy_from_slice;
+    let (key, batch) = match operation {
+        Operation::Get(key) => (key, Batch::new()),
+        Operation::Put(key, value) => (key, update(key, Update::register(bytes(value)), common)?),
+        Operation::Incr(key, by) => (key, update(key, Update::counter(by), common)?),
+        Operation::Add(key, element) => (key, update(key, Update::set_add([bytes(element)]), common)?),
+        Operation::Remove(key, Some(element)) => {
+            (key, update(key, Update::set_remove([bytes(element)]), common)?)
+        }
+        Operation::Remove(key, None) => (key, Batch::new().remove(&common.key_of(key)?)),
+        Operation::Abort => return Ok(None),
+    };
+    let key = common.key_of(key)?;
+    let shows = matches!(operation, Operation::Get(_) | Operation::Incr(..));
+    let batch = if shows { batch.read(&key) } else { batch };
+    let mut values = txn.run(batch).await.map_err(|error| failure(error.into()))?;
+    Ok(match operation {
+        Operation::Incr(..) => Some((key, show::counted(values.pop()))),
+        _ => values.pop().map(|value| (key, value)),
+    })
+}
+
+fn update(key: &[u8], update: Update, common: &CommonArgs) -> Result<Batch, Failure> {
+    Ok(Batch::new().update(&common.key_of(key)?, update))
+}
+
+/// The lines of standard input. A read of it cannot be given up, so it has a thread of its own, which ends with the
+/// input or the process; it is never more than a line ahead.
+fn lines() -> mpsc::Receiver<anyhow::Result<Vec<u8>>> {
+    let (tell, lines) = mpsc::channel(1);
+    thread::spawn(move || {
+        let mut input = stdin().lock();
+        loop {
+            let mut line = Vec::new();
+            let read = (&mut input).take(MAX_LINE).read_until(b'\n', &mut line);
+            let line = match read {
+                Ok(0) => return,
+                Ok(_) if line.len() as u64 == MAX_LINE && !line.ends_with(b"\n") => {
+                    Err(anyhow!("a line has at most {MAX_LINE} bytes"))
+                }
+                Ok(_) => Ok(line),
+                Err(error) => Err(anyhow!(error).context("cannot read standard input")),
+            };
+            let over = line.is_err();
+            if tell.blocking_send(line).is_err() || over {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+impl TxnArgs {
+    fn request(&self) -> Result<TxnRequest, Failure> {
+        let mut request = TxnRequest::new().at_least(self.common.at_least());
+        for (names, mode) in [(&self.exclusive, Mode::Exclusive), (&self.shared, Mode::Shared)] {
+            for name in names {
+                let name = LockName::new(name.as_bytes())
+                    .with_context(|| format!("{:?} cannot name a lock", name.display().to_string()))
+                    .or_fail(Code::Usage)?;
+                request = request.lock(name, mode);
+            }
+        }
+        if let Some(label) = &self.label {
+            request = request.label(label);
+        }
+        Ok(match self.wait {
+            _ if self.try_once => request.wait(Wait::Try),
+            Some(time) => request.wait(Wait::AtMost(time)),
+            None => request,
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! What can be done to values, as callers say it, and how it goes to the server.
+
+use bytes::Bytes;
+
+use crate::crdt::value::{
+    FlagOp, MapOp, MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
+};
+use crate::keys::Key;
+use crate::names::DcId;
+use crate::proto::{self, change, map_op, register_op, resettable_counter_op, set_op, update};
+
+/// Operations on a key's own value. [`Update::in_field`] leads into a map. What two concurrent ones come to is said in
+/// [`crdt::value`](crate::crdt::value).
+impl Update {
+    /// Adds to a counter; `amount` may be negative.
+    pub fn counter(amount: i64) -> Update {
+        Update::of(Op::Counter(amount))
+    }
+
+    /// Adds to a counter that can be reset.
+    pub fn resettable_counter(amount: i64) -> Update {
+        Update::of(Op::ResettableCounter(ResettableCounterOp::Add(amount)))
+    }
+
+    /// Takes away from a resettable counter all that the transaction sees.
+    pub fn resettable_counter_reset() -> Update {
+        Update::of(Op::ResettableCounter(ResettableCounterOp::Reset))
+    }
+
+    /// Adds to a counter that is never negative. Refused if this datacenter has no right to take that much away.
+    pub fn bounded_counter(amount: i64) -> Update {
+        Update::of(Op::BoundedCounter(amount))
+    }
+
+    /// Gives rights to take away from a bounded counter to another datacenter.
+    pub fn move_rights(to: DcId, amount: u64) -> Update {
+        Update::of(Op::MoveRights { to, amount })
+    }
+
+    /// Assigns a register whose last writer wins.
+    pub fn register(value: impl Into<Bytes>) -> Update {
+        Update::of(Op::LwwRegister(value.into()))
+    }
+
+    /// Assigns a register that shows all concurrent values.
+    pub fn multi_value(value: impl Into<Bytes>) -> Update {
+        Update::of(Op::MvRegister(RegisterOp::Assign(value.into())))
+    }
+
+    /// Assigns a versioned value. Refused unless `version` is above the one that is there.
+    pub fn versioned(version: u64, value: impl Into<Bytes>) -> Update {
+        Update::of(Op::Versioned { version, value: value.into(), done: false })
+    }
+
+    /// As [`Update::versioned`], for the last time: the key may go once every datacenter knows.
+    pub fn versioned_done(version: u64, value: impl Into<Bytes>) -> Update {
+        Update::of(Op::Versioned { version, value: value.into(), done: true })
+    }
+
+    /// Adds to a set in which an add survives a concurrent remove.
+    pub fn set_add<T: Into<Bytes>>(elements: impl IntoIterator<Item = T>) -> Update {
+        Update::of(Op::AddWinsSet(SetOp::Add(all(elements))))
+    }
+
+    /// Removes from an add-wins set.
+    pub fn set_remove<T: Into<Bytes>>(elements: impl IntoIterator<Item = T>) -> Update {
+        Update::of(Op::AddWinsSet(SetOp::Remove(all(elements))))
+    }
+
+    /// Adds to a set in which a remove takes away a concurrent add.
+    pub fn remove_wins_add<T: Into<Bytes>>(elements: impl IntoIterator<Item = T>) -> Update {
+        Update::of(Op::RemoveWinsSet(SetOp::Add(all(elements))))
+    }
+
+    /// Removes from a remove-wins set.
+    pub fn remove_wins_remove<T: Into<Bytes>>(elements: impl IntoIterator<Item = T>) -> Update {
+        Update::of(Op::RemoveWinsSet(SetOp::Remove(all(elements))))
+    }
+
+    /// Adds to a set that only grows.
+    pub fn grow_only_add<T: Into<Bytes>>(elements: impl IntoIterator<Item = T>) -> Update {
+        Update::of(Op::GrowOnlySet(all(elements)))
+    }
+
+    /// Sets a flag that stays enabled when it is disabled concurrently.
+    pub fn enable_wins(to: FlagOp) -> Update {
+        Update::of(Op::EnableWinsFlag(to))
+    }
+
+    /// Sets a flag that is disabled when it is enabled concurrently.
+    pub fn disable_wins(to: FlagOp) -> Update {
+        Update::of(Op::DisableWinsFlag(to))
+    }
+
+    /// Removes fields of a resettable map, with all that the transaction sees in them.
+    pub fn remove_fields<T: Into<Bytes>>(fields: impl IntoIterator<Item = T>) -> Update {
+        Update::of(Op::ResettableMap(MapOp::Remove(all(fields))))
+    }
+
+    /// The same operation, in a field of a map that only grows: `Update::register("Oslo").in_field("city")`. Again for
+    /// a map around that: the last one named is the outermost.
+    #[must_use]
+    pub fn in_field(self, field: impl Into<Bytes>) -> Update {
+        self.within(MapType::GrowOnly, field.into())
+    }
+
+    /// As [`Update::in_field`], of a map whose fields can be removed: sets, flags, multi-value registers, resettable
+    /// counters and resettable maps can be its fields.
+    #[must_use]
+    pub fn in_resettable_field(self, field: impl Into<Bytes>) -> Update {
+        self.within(MapType::Resettable, field.into())
+    }
+
+    fn within(mut self, map: MapType, field: Bytes) -> Update {
+        self.path.insert(0, PathStep { map, field });
+        self
+    }
+}
+
+fn all<T: Into<Bytes>>(elements: impl IntoIterator<Item = T>) -> Vec<Bytes> {
+    elements.into_iter().map(Into::into).collect()
+}
+
+pub(super) fn key(key: &Key) -> proto::Key {
+    proto::Key { bucket: Bytes::copy_from_slice(key.bucket()), name: Bytes::copy_from_slice(key.name()) }
+}
+
+pub(super) fn change(of: &Key, update: Update) -> proto::Change {
+    let path = update.path.into_iter().map(path_step).collect();
+    let update = proto::Update { path, op: Some(op(update.op)) };
+    proto::Change { key: Some(key(of)), action: Some(change::Action::Update(update)) }
+}
+
+pub(super) fn removal(of: &Key) -> proto::Change {
+    proto::Change { key: Some(key(of)), action: Some(change::Action::Remove(proto::Remove {})) }
+}
+
+fn path_step(step: PathStep) -> proto::PathStep {
+    let map = match step.map {
+        MapType::GrowOnly => proto::MapType::GrowOnly,
+        MapType::Resettable => proto::MapType::Resettable,
+    };
+    proto::PathStep { map: map.into(), field: step.field }
+}
+
+fn op(op: Op) -> update::Op {
+    match op {
+        Op::Counter(amount) => update::Op::Counter(amount),
+        Op::ResettableCounter(op) => {
+            let op = match op {
+                ResettableCounterOp::Add(amount) => resettable_counter_op::Op::Add(amount),
+                ResettableCounterOp::Reset => resettable_counter_op::Op::Reset(proto::Reset {}),
+            };
+            update::Op::ResettableCounter(proto::ResettableCounterOp { op: Some(op) })
+        }
+        Op::BoundedCounter(amount) => update::Op::BoundedCounter(amount),
+        Op::MoveRights { to, amount } => {
+            update::Op::MoveRights(proto::MoveRights { to: to.get().into(), amount })
+        }
+        Op::LwwRegister(value) => update::Op::LwwRegister(value),
+        Op::MvRegister(op) => {
+            let op = match op {
+                RegisterOp::Assign(value) => register_op::Op::Assign(value),
+                RegisterOp::Reset => register_op::Op::Reset(proto::Reset {}),
+            };
+            update::Op::MvRegister(proto::RegisterOp { op: Some(op) })
+        }
+        Op::Versioned { version, value, done } => {
+            update::Op::Versioned(proto::VersionedOp { version, value, done })
+        }
+        Op::AddWinsSet(op) => update::Op::AddWinsSet(set(op)),
+        Op::RemoveWinsSet(op) => update::Op::RemoveWinsSet(set(op)),
+        Op::GrowOnlySet(elements) => update::Op::GrowOnlySet(proto::Elements { elements }),
+        Op::EnableWinsFlag(op) => update::Op::EnableWinsFlag(flag(&op).into()),
+        Op::DisableWinsFlag(op) => update::Op::DisableWinsFlag(flag(&op).into()),
+        Op::ResettableMap(op) => {
+            let op = match op {
+                MapOp::Remove(elements) => map_op::Op::Remove(proto::Elements { elements }),
+                MapOp::Reset => map_op::Op::Reset(proto::Reset {}),
+            };
+            update::Op::ResettableMap(proto::MapOp { op: Some(op) })
+        }
+    }
+}
+
+fn set(op: SetOp) -> proto::SetOp {
+    let op = match op {
+        SetOp::Add(elements) => set_op::Op::Add(proto::Elements { elements }),
+        SetOp::Remove(elements) => set_op::Op::Remove(proto::Elements { elements }),
+        SetOp::Reset => set_op::Op::Reset(proto::Reset {}),
+    };
+    proto::SetOp { op: Some(op) }
+}
+
+fn flag(op: &FlagOp) -> proto::FlagOp {
+    match op {
+        FlagOp::Enable => proto::FlagOp::Enable,
+        FlagOp::Disable => proto::FlagOp::Disable,
+        FlagOp::Reset => proto::FlagOp::Reset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_field_named_is_the_outermost() {
+        let update = Update::register("Oslo").in_field("city").in_field("address");
+        let fields: Vec<&[u8]> = update.path.iter().map(|step| &step.field[..]).collect();
+        assert_eq!(fields, [&b"address"[..], b"city"]);
+        assert!(update.validate().is_ok());
+        assert!(Update::register("Oslo").in_resettable_field("city").validate().is_err());
+        assert!(Update::set_add(["a"]).in_resettable_field("tags").validate().is_ok());
+    }
+}

@@ -1,0 +1,117 @@
+//! What the server says of transactions.
+
+use super::transactions::{Txn, TxnStage};
+use super::{Output, Session, Why};
+use crate::client::error::LostReason;
+use crate::client::tag::Tag;
+use crate::client::txn_error::{CommitError, TxnError, of_step};
+use crate::proto::{self, Reason, StepResponse, TransactionState};
+use crate::time::Instant;
+
+impl Session {
+    /// A begin is answered: the transaction is open, or it was one step and is over.
+    pub(super) fn on_begun(&mut self, number: u64, answer: StepResponse) {
+        let Some(txn) = self.txns.get_mut(&number) else { return };
+        if txn.stage != TxnStage::Beginning {
+            return;
+        }
+        self.drained = 0;
+        if answer.state() == TransactionState::Open {
+            txn.stage = TxnStage::Open;
+            txn.made = std::mem::take(&mut txn.new.step.changes).len();
+            if let Some(deadline) = txn.deadline.take() {
+                self.overdue.remove(&(deadline + self.settings.connect_timeout, number));
+            }
+        } else {
+            self.forget_txn(number);
+        }
+        self.outputs.push(Output::Stepped { number, outcome: Ok(answer) });
+    }
+
+    /// The step that was on its way is answered.
+    pub(super) fn on_stepped(&mut self, number: u64, answer: StepResponse) {
+        let Some(txn) = self.txns.get_mut(&number) else { return };
+        if txn.stage != TxnStage::Open {
+            return;
+        }
+        let Some((step, asked)) = txn.steps.pop_front() else { return };
+        txn.made += asked.changes.len();
+        let over = answer.state() != TransactionState::Open;
+        self.outputs.push(Output::Stepped { number: step, outcome: Ok(answer) });
+        if over {
+            let message = "a step before it ended the transaction";
+            self.end_txn(number, || TxnError::Over(Reason::TransactionOver, message.to_owned()).into());
+        } else {
+            self.ask_step(number);
+        }
+    }
+
+    /// What became of an orphan.
+    pub(super) fn on_outcome(&mut self, number: u64, answer: StepResponse) {
+        let Some(Txn { stage: TxnStage::Orphan, steps, .. }) = self.txns.get(&number) else { return };
+        let waiting = steps.front().map_or(number, |(step, _)| *step);
+        self.forget_txn(number);
+        self.outputs.push(Output::Stepped { number: waiting, outcome: Ok(answer) });
+    }
+
+    pub(super) fn on_txn_refused(&mut self, now: Instant, tag: Tag, error: proto::Error) {
+        match tag {
+            Tag::Begin(number) => self.on_begin_refused(now, number, error),
+            Tag::Step(number) => self.on_step_refused(number, error),
+            // It is over, or was never begun, or has committed: nobody has it.
+            Tag::Abort(number) => drop(self.forget_txn(number)),
+            Tag::Outcome(number) => self.on_no_outcome(number, error),
+            _ => {}
+        }
+    }
+
+    fn on_begin_refused(&mut self, now: Instant, number: u64, error: proto::Error) {
+        let Some(Txn { stage: TxnStage::Beginning, asked, .. }) = self.txns.get(&number) else { return };
+        let asked = *asked;
+        match error.reason() {
+            Reason::Draining if self.move_on() => {}
+            // Its answer was lost, or the server was told of higher keys. It did not commit and never will.
+            Reason::TransactionUnknown if asked > 1 => {
+                let key = self.number();
+                if let Some(txn) = self.txns.get_mut(&number) {
+                    (txn.key, txn.asked) = (key, 0);
+                }
+                self.ask_begin(now, number);
+            }
+            _ => {
+                self.forget_txn(number);
+                self.outputs.push(Output::Stepped { number, outcome: Err(of_step(error)) });
+            }
+        }
+    }
+
+    fn on_step_refused(&mut self, number: u64, error: proto::Error) {
+        let Some(txn) = self.txns.get_mut(&number) else { return };
+        if txn.stage != TxnStage::Open {
+            return;
+        }
+        let Some((step, _)) = txn.steps.pop_front() else { return };
+        let over = |error: CommitError| {
+            matches!(error, CommitError::OutcomeUnknown(_) | CommitError::NotCommitted(TxnError::Over(..)))
+        };
+        self.outputs.push(Output::Stepped { number: step, outcome: Err(of_step(error.clone())) });
+        if over(of_step(error.clone())) {
+            self.end_txn(number, || of_step(error.clone()));
+        } else {
+            self.ask_step(number);
+        }
+    }
+
+    /// An orphan is no transaction of the server's. That it knows nothing of the lease says as much: it remembers the
+    /// commits of leases that ended for longer than is asked here.
+    fn on_no_outcome(&mut self, number: u64, error: proto::Error) {
+        match error.reason() {
+            Reason::Unavailable | Reason::ResourceExhausted => self.leave(Why::NotAttached),
+            Reason::OutcomeUnknown => self.end_txn(number, || of_step(error.clone())),
+            Reason::UnknownLease | Reason::LeaseEnded | Reason::Draining => {
+                self.end_txn(number, || TxnError::LeaseLost(LostReason::LeaseEnded).into());
+            }
+            _ => self.end_txn(number, || of_step(error.clone())),
+        }
+    }
+}

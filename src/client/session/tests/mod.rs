@@ -1,0 +1,5 @@
+//! The session as transcripts.
+
+mod requests;
+mod talk;
+mod transactions;

@@ -1,0 +1,201 @@
+//! A session, and a test that plays its callers, its network and its server.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::client::request::{AcquireRequest, Wait};
+use crate::client::session::{Output, Session, Settings};
+use crate::client::tag::Tag;
+use crate::names::LockName;
+use crate::proto::client_message::Call;
+use crate::proto::server_message::Answer;
+use crate::proto::{
+    self, OnDisconnect, Reason, ServerMessage, acquire_request, begin_locks, cancel_request, release_request,
+};
+use crate::time::Instant;
+
+pub(super) const TTL: Duration = Duration::from_secs(9);
+pub(super) const CONNECT: Duration = Duration::from_secs(2);
+
+/// A session, its time, and a server that the test plays.
+pub(super) struct Talk {
+    pub session: Session,
+    pub now: Instant,
+}
+
+impl Talk {
+    pub(super) fn new(endpoints: usize, on_disconnect: OnDisconnect) -> Talk {
+        let session = Session::new(Settings {
+            ttl: TTL,
+            on_disconnect,
+            name: "test".into(),
+            connect_timeout: CONNECT,
+            endpoints,
+        });
+        Talk { session, now: Instant::ZERO + Duration::from_secs(1000) }
+    }
+
+    /// With a stream and a lease.
+    pub(super) fn ready() -> Talk {
+        let mut talk = Talk::new(2, OnDisconnect::Keep);
+        talk.session.connected(talk.now);
+        assert_eq!(talk.said(), ["hello", "open lease"]);
+        talk.hear(Tag::OpenLease, opened(7));
+        assert!(matches!(talk.outputs()[..], [Output::LeaseOpened]));
+        talk
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.session.on_time(self.now);
+    }
+
+    pub(super) fn acquire(&mut self, lock: &str, wait: Wait) -> u64 {
+        let name = LockName::try_from(lock).expect("a test name is valid");
+        let request = AcquireRequest::exclusive(name).wait(wait);
+        self.session.acquire(self.now, request).expect("the session runs")
+    }
+
+    /// A lock that is held.
+    pub(super) fn hold(&mut self, lock: &str, n: u64) -> u64 {
+        let number = self.acquire(lock, Wait::Forever);
+        self.hear(Tag::Acquire(number), granted(n));
+        assert!(matches!(self.outputs()[..], [Output::Acquired { outcome: Ok(_), .. }]));
+        self.said();
+        number
+    }
+
+    pub(super) fn hear(&mut self, tag: Tag, answer: Answer) {
+        let message = ServerMessage { tag: tag.to_wire(), answer: Some(answer) };
+        self.session.on_message(self.now, message);
+    }
+
+    pub(super) fn hear_unasked(&mut self, answer: Answer) {
+        self.session.on_message(self.now, ServerMessage { tag: 0, answer: Some(answer) });
+    }
+
+    /// The stream breaks, and another one is there.
+    pub(super) fn reconnect(&mut self) {
+        self.session.disconnected(self.now);
+        self.session.connected(self.now);
+        assert_eq!(self.said(), ["hello", "attach"]);
+    }
+
+    pub(super) fn reattach(&mut self, reclaim: Restarted) {
+        self.reconnect();
+        let reclaim = reclaim == Restarted::Yes;
+        let attached = proto::AttachLeaseResponse { ttl_ms: 9000, reclaim };
+        self.hear(Tag::AttachLease, Answer::LeaseAttached(attached));
+    }
+
+    pub(super) fn outputs(&mut self) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        self.session.take_outputs(&mut outputs);
+        outputs
+    }
+
+    /// What the session sent, in short.
+    pub(super) fn said(&mut self) -> Vec<String> {
+        let mut messages = std::collections::VecDeque::new();
+        self.session.take_messages(&mut messages);
+        messages.into_iter().map(|message| in_short(message.call.expect("a call is set"))).collect()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Restarted {
+    Yes,
+    No,
+}
+
+pub(super) fn in_short(call: Call) -> String {
+    match call {
+        Call::Hello(_) => "hello".into(),
+        Call::OpenLease(_) => "open lease".into(),
+        Call::AttachLease(_) => "attach".into(),
+        Call::KeepAlive(_) => "keep alive".into(),
+        Call::CloseLease(_) => "close lease".into(),
+        Call::Acquire(acquire) => {
+            let wait = match acquire.wait {
+                Some(acquire_request::Wait::WaitMs(millis)) => format!("{millis} ms"),
+                Some(acquire_request::Wait::TryOnce(_)) => "try".into(),
+                _ => "forever".into(),
+            };
+            let lock = String::from_utf8_lossy(&acquire.locks[0].name).into_owned();
+            format!("acquire {lock} key {} {wait}", acquire.key)
+        }
+        Call::Release(release) => match release.target {
+            Some(release_request::Target::Key(key)) => format!("release key {key}"),
+            other => panic!("releases go by key, this is {other:?}"),
+        },
+        Call::Cancel(cancel) => match cancel.target {
+            Some(cancel_request::Target::Key(key)) => format!("cancel key {key}"),
+            other => panic!("cancellations go by key, this is {other:?}"),
+        },
+        Call::Reclaim(reclaim) => {
+            let keys: Vec<u64> = reclaim.held.iter().map(|held| held.key).collect();
+            format!("reclaim keys {keys:?}{}", if reclaim.more { " and more" } else { "" })
+        }
+        Call::Begin(begin) => {
+            let secret = if begin.secret.is_empty() { "" } else { " with the secret" };
+            let step = begin.step.expect("a begin has a step");
+            let lock = begin.locks.map_or(String::new(), |locks| {
+                let wait = match locks.wait {
+                    Some(begin_locks::Wait::WaitMs(millis)) => format!(" {millis} ms"),
+                    Some(begin_locks::Wait::TryOnce(_)) => " try".into(),
+                    _ => " forever".into(),
+                };
+                format!(" under {}{wait}", String::from_utf8_lossy(&locks.locks[0].name))
+            });
+            format!(
+                "begin key {}{lock} settled {} {}{secret}",
+                begin.key,
+                begin.settled,
+                step_in_short(&step)
+            )
+        }
+        Call::GoOn(go_on) => {
+            let secret = if go_on.secret.is_empty() { "" } else { " with the secret" };
+            let step = step_in_short(&go_on.step.expect("it has a step"));
+            format!("step key {} after {} {step}{secret}", go_on.key, go_on.after)
+        }
+        Call::Look(_) => "look".into(),
+    }
+}
+
+pub(super) fn opened(lease: u64) -> Answer {
+    let secret = Bytes::from_static(&[1; 16]);
+    Answer::LeaseOpened(proto::OpenLeaseResponse { lease, secret, ttl_ms: 9000, instance: 1 })
+}
+
+pub(super) fn granted(n: u64) -> Answer {
+    let request = Some(proto::RequestId { dc: 0, n });
+    Answer::Acquired(proto::AcquireResponse { request, token: n, snapshot: None })
+}
+
+pub(super) fn reclaimed(kept: &[u64]) -> Answer {
+    let kept = kept.iter().map(|n| proto::RequestId { dc: 0, n: *n }).collect();
+    Answer::Reclaimed(proto::ReclaimResponse { kept, lost: vec![] })
+}
+
+pub(super) fn kept_alive() -> Answer {
+    Answer::KeptAlive(proto::KeepAliveResponse { ttl_ms: 9000, instance: 1 })
+}
+
+pub(super) fn released() -> Answer {
+    Answer::Released(proto::ReleaseResponse {})
+}
+
+pub(super) fn refused(reason: Reason) -> Answer {
+    Answer::Error(proto::Error { reason: reason.into(), ..proto::Error::default() })
+}
+
+fn step_in_short(step: &proto::Step) -> String {
+    let then = match step.then() {
+        proto::Then::Commit => "commit",
+        proto::Then::Abort => "abort",
+        proto::Then::GoOn | proto::Then::Unspecified => "go on",
+    };
+    format!("{} changes {} reads {then}", step.changes.len(), step.reads.len())
+}

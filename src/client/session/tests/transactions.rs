@@ -1,0 +1,294 @@
+//! Transactions as transcripts: what a caller, the network or the server does, and what the session says to it.
+
+use std::time::Duration;
+
+use super::talk::{CONNECT, Restarted, TTL, Talk, opened, reclaimed, refused};
+use crate::client::error::{AcquireError, LostReason};
+use crate::client::lease_clock::lease_margin;
+use crate::client::request::Wait;
+use crate::client::session::{Output, Why};
+use crate::client::tag::Tag;
+use crate::client::txn_error::{CommitError, TxnError};
+use crate::client::txn_request::NewTxn;
+use crate::proto::server_message::Answer;
+use crate::proto::{self, Reason, Step, StepResponse, Then, TransactionState};
+
+fn step(changes: usize, then: Then) -> Step {
+    Step { changes: vec![proto::Change::default(); changes], reads: vec![], then: then.into() }
+}
+
+fn new(step: Step) -> NewTxn {
+    NewTxn { locks: vec![], wait: Wait::Forever, label: String::new(), at_least: None, step }
+}
+
+fn locked(wait: Wait, step: Step) -> NewTxn {
+    let lock = proto::LockMode { name: "x".into(), mode: proto::Mode::Exclusive.into() };
+    NewTxn { locks: vec![lock], wait, ..new(step) }
+}
+
+fn stepped(state: TransactionState) -> Answer {
+    Answer::Stepped(StepResponse { state: state.into(), ..StepResponse::default() })
+}
+
+impl Talk {
+    fn begin(&mut self, new: NewTxn) -> u64 {
+        self.session.begin(self.now, new).expect("the session runs")
+    }
+
+    /// A transaction that is open, with that many changes.
+    fn open(&mut self, changes: usize) -> u64 {
+        let number = self.begin(new(step(changes, Then::GoOn)));
+        self.hear(Tag::Begin(number), stepped(TransactionState::Open));
+        assert!(self.told_well(number));
+        self.said();
+        number
+    }
+
+    fn step(&mut self, txn: u64, step: Step) -> u64 {
+        self.session.step(txn, step).expect("it is open")
+    }
+
+    /// Whether all that the caller is told is that this went well.
+    fn told_well(&mut self, number: u64) -> bool {
+        matches!(self.outputs()[..], [Output::Stepped { number: told, outcome: Ok(_) }] if told == number)
+    }
+
+    /// What the caller is told of this, which is all.
+    fn told_ill(&mut self, number: u64) -> CommitError {
+        match self.outputs().pop() {
+            Some(Output::Stepped { number: told, outcome: Err(error) }) if told == number => error,
+            other => panic!("the end of {number} was expected, this is {other:?}"),
+        }
+    }
+
+    fn lease_expires(&mut self) {
+        self.session.disconnected(self.now);
+        self.pass(TTL - lease_margin(TTL));
+    }
+}
+
+#[test]
+fn a_transaction_goes_in_steps_one_at_a_time() {
+    let mut talk = Talk::ready();
+    let txn = talk.begin(locked(Wait::Forever, step(2, Then::GoOn)));
+    assert_eq!(talk.said(), ["begin key 1 under x forever settled 0 2 changes 0 reads go on"]);
+    talk.hear(Tag::Begin(txn), stepped(TransactionState::Open));
+    assert!(talk.told_well(txn));
+    let first = talk.step(txn, step(1, Then::GoOn));
+    let last = talk.step(txn, step(0, Then::Commit));
+    assert_eq!(talk.said(), ["step key 1 after 2 1 changes 0 reads go on"]);
+    talk.hear(Tag::Step(txn), stepped(TransactionState::Open));
+    assert!(talk.told_well(first));
+    assert_eq!(talk.said(), ["step key 1 after 3 0 changes 0 reads commit"]);
+    talk.hear(Tag::Step(txn), stepped(TransactionState::Committed));
+    assert!(talk.told_well(last));
+    assert!(talk.session.txns.is_empty(), "nothing is kept of it");
+    talk.begin(new(step(1, Then::Commit)));
+    assert_eq!(talk.said(), ["begin key 4 settled 3 1 changes 0 reads commit"], "the server may forget it");
+}
+
+#[test]
+fn what_was_not_answered_is_asked_again_in_order_with_acquires() {
+    let mut talk = Talk::ready();
+    let open = talk.open(3);
+    talk.acquire("a", Wait::Forever);
+    talk.begin(new(step(1, Then::Commit)));
+    talk.step(open, step(2, Then::GoOn));
+    let given_up = talk.begin(locked(Wait::Forever, step(0, Then::GoOn)));
+    talk.session.give_up(given_up);
+    assert!(matches!(talk.told_ill(given_up), CommitError::NotCommitted(TxnError::Closed)));
+    talk.said();
+    talk.reattach(Restarted::No);
+    assert_eq!(
+        talk.said(),
+        [
+            "step key 1 after 3 2 changes 0 reads go on",
+            "acquire a key 2 forever",
+            "begin key 3 settled 0 1 changes 0 reads commit",
+            "step key 5 after 0 0 changes 0 reads abort",
+        ]
+    );
+    talk.hear(Tag::Abort(given_up), refused(Reason::TransactionUnknown));
+    assert!(talk.outputs().is_empty(), "nobody hears of any of it");
+}
+
+#[test]
+fn a_refused_step_leaves_the_transaction_as_it_was() {
+    let mut talk = Talk::ready();
+    let txn = talk.open(1);
+    let wrong = talk.step(txn, step(5, Then::GoOn));
+    talk.hear(Tag::Step(txn), refused(Reason::WrongType));
+    let error = talk.told_ill(wrong);
+    assert!(matches!(error, CommitError::NotCommitted(TxnError::Refused(Reason::WrongType, _))));
+    talk.said();
+    talk.step(txn, step(0, Then::Commit));
+    assert_eq!(talk.said(), ["step key 1 after 1 0 changes 0 reads commit"]);
+}
+
+#[test]
+fn a_transaction_that_the_server_ended_is_over() {
+    for reason in [Reason::TransactionTooOld, Reason::TransactionLostLocks, Reason::TransactionUnknown] {
+        let mut talk = Talk::ready();
+        let txn = talk.open(1);
+        let late = talk.step(txn, step(0, Then::Commit));
+        talk.hear(Tag::Step(txn), refused(reason));
+        let error = talk.told_ill(late);
+        assert!(matches!(error, CommitError::NotCommitted(TxnError::Over(why, _)) if why == reason));
+        assert!(matches!(talk.session.step(txn, step(0, Then::GoOn)), Err(TxnError::Over(..))));
+    }
+}
+
+#[test]
+fn a_restarted_server_is_asked_under_the_same_key_what_it_may_have_committed() {
+    let mut talk = Talk::ready();
+    let one_shot = talk.begin(new(step(1, Then::Commit)));
+    talk.said();
+    talk.session.disconnected(talk.now);
+    let queued = talk.begin(new(step(7, Then::Commit)));
+    talk.reattach(Restarted::Yes);
+    talk.said();
+    talk.hear(Tag::Reclaim(0), reclaimed(&[]));
+    assert_eq!(
+        talk.said(),
+        ["begin key 1 settled 0 1 changes 0 reads commit", "begin key 3 settled 0 7 changes 0 reads commit"]
+    );
+    talk.hear(Tag::Begin(one_shot), stepped(TransactionState::Committed));
+    assert!(talk.told_well(one_shot));
+    talk.hear(Tag::Begin(queued), stepped(TransactionState::Committed));
+    assert!(talk.told_well(queued));
+}
+
+#[test]
+fn a_begin_that_the_server_does_not_know_any_more_begins_anew() {
+    let mut talk = Talk::ready();
+    let txn = talk.begin(locked(Wait::AtMost(Duration::from_secs(5)), step(1, Then::Commit)));
+    talk.said();
+    talk.pass(Duration::from_secs(1));
+    talk.reattach(Restarted::No);
+    assert_eq!(talk.said(), ["begin key 1 under x 4000 ms settled 0 1 changes 0 reads commit"]);
+    talk.hear(Tag::Begin(txn), refused(Reason::TransactionUnknown));
+    assert_eq!(talk.said(), ["begin key 2 under x 4000 ms settled 1 1 changes 0 reads commit"]);
+    talk.hear(Tag::Begin(txn), refused(Reason::TransactionUnknown));
+    assert!(matches!(talk.told_ill(txn), CommitError::NotCommitted(TxnError::Over(..))), "not for ever");
+}
+
+#[test]
+fn a_commit_in_doubt_is_asked_after_when_its_lease_is_lost() {
+    let mut talk = Talk::ready();
+    let open = talk.open(1);
+    let idle = talk.open(1);
+    let commit = talk.step(open, step(2, Then::Commit));
+    let one_shot = talk.begin(locked(Wait::Forever, step(3, Then::Commit)));
+    let begun = talk.begin(locked(Wait::Forever, step(0, Then::GoOn)));
+    talk.said();
+    talk.lease_expires();
+    let error = talk.told_ill(begun);
+    assert!(matches!(error, CommitError::NotCommitted(TxnError::LeaseLost(LostReason::Expired))));
+    assert!(matches!(talk.session.step(idle, step(0, Then::GoOn)), Err(TxnError::LeaseLost(_))));
+    talk.session.connected(talk.now);
+    assert_eq!(
+        talk.said(),
+        [
+            "hello",
+            "step key 1 after 1 2 changes 0 reads commit with the secret",
+            "begin key 4 under x try settled 0 3 changes 0 reads commit with the secret",
+        ]
+    );
+    talk.hear(Tag::Outcome(open), stepped(TransactionState::Committed));
+    assert!(talk.told_well(commit));
+    talk.hear(Tag::Outcome(one_shot), refused(Reason::UnknownLease));
+    let error = talk.told_ill(one_shot);
+    assert!(matches!(error, CommitError::NotCommitted(TxnError::LeaseLost(_))), "{error}");
+    assert!(talk.session.orphans.is_empty());
+}
+
+#[test]
+fn an_outcome_is_unknown_only_when_nobody_answers_or_the_server_says_so() {
+    let mut talk = Talk::ready();
+    let first = talk.begin(new(step(1, Then::Commit)));
+    talk.said();
+    talk.lease_expires();
+    assert!(talk.outputs().is_empty());
+    assert_eq!(talk.session.next_deadline(), talk.now + TTL + CONNECT);
+    talk.pass(TTL + CONNECT);
+    assert!(matches!(talk.told_ill(first), CommitError::OutcomeUnknown(_)));
+
+    let mut talk = Talk::ready();
+    let txn = talk.begin(new(step(1, Then::Commit)));
+    talk.hear(Tag::Begin(txn), refused(Reason::OutcomeUnknown));
+    assert!(matches!(talk.told_ill(txn), CommitError::OutcomeUnknown(_)));
+
+    let mut talk = Talk::ready();
+    let txn = talk.begin(new(step(1, Then::Commit)));
+    talk.session.close(talk.now);
+    assert!(matches!(talk.told_ill(txn), CommitError::OutcomeUnknown(_)));
+}
+
+#[test]
+fn a_lease_that_the_server_ended_does_not_take_its_commits_along() {
+    let mut talk = Talk::ready();
+    let txn = talk.begin(new(step(1, Then::Commit)));
+    talk.said();
+    talk.hear_unasked(Answer::LeaseEnded(proto::LeaseEnded { lease: 7 }));
+    assert_eq!(talk.said(), ["begin key 1 settled 0 1 changes 0 reads commit with the secret"]);
+    talk.hear(Tag::Begin(txn), refused(Reason::LeaseEnded));
+    assert!(talk.outputs().is_empty(), "that is the answer to the call before");
+    talk.hear(Tag::Outcome(txn), refused(Reason::UnknownLease));
+    assert!(matches!(talk.told_ill(txn), CommitError::NotCommitted(_)));
+}
+
+#[test]
+fn what_the_server_never_heard_of_goes_to_the_next_lease() {
+    let mut talk = Talk::ready();
+    talk.session.disconnected(talk.now);
+    let txn = talk.begin(new(step(1, Then::Commit)));
+    talk.pass(TTL);
+    assert!(talk.outputs().is_empty());
+    talk.session.connected(talk.now);
+    assert_eq!(talk.said(), ["hello", "open lease"]);
+    talk.hear(Tag::OpenLease, opened(8));
+    assert_eq!(talk.said(), ["begin key 1 settled 0 1 changes 0 reads commit"]);
+    talk.hear(Tag::Begin(txn), refused(Reason::NotFree));
+    assert!(matches!(
+        talk.outputs().pop(),
+        Some(Output::Stepped {
+            outcome: Err(CommitError::NotCommitted(TxnError::NotBegun(AcquireError::NotFree))),
+            ..
+        })
+    ));
+}
+
+#[test]
+fn a_timed_begin_ends_when_nobody_answers_and_is_aborted_later() {
+    let mut talk = Talk::ready();
+    let wait = Wait::AtMost(Duration::from_millis(100));
+    let asked = talk.begin(locked(wait, step(0, Then::GoOn)));
+    let one_shot = talk.begin(locked(wait, step(1, Then::Commit)));
+    talk.said();
+    talk.session.disconnected(talk.now);
+    talk.pass(Duration::from_millis(100) + CONNECT);
+    match &talk.outputs()[..] {
+        [
+            Output::Stepped { number: 1, outcome: Err(CommitError::NotCommitted(TxnError::NotBegun(_))) },
+            Output::Stepped { number: 2, outcome: Err(CommitError::OutcomeUnknown(_)) },
+        ] => {}
+        other => panic!("{other:?}"),
+    }
+    talk.reattach(Restarted::No);
+    let abort = |key| format!("step key {key} after 0 0 changes 0 reads abort");
+    assert_eq!(talk.said(), [abort(asked), abort(one_shot)]);
+}
+
+#[test]
+fn a_draining_server_is_left_for_another_endpoint() {
+    let mut talk = Talk::ready();
+    let txn = talk.begin(new(step(1, Then::Commit)));
+    talk.said();
+    talk.hear(Tag::Begin(txn), refused(Reason::Draining));
+    assert!(matches!(talk.outputs()[..], [Output::Reconnect(Why::Draining)]));
+    talk.reattach(Restarted::No);
+    assert_eq!(talk.said().len(), 1);
+    talk.hear(Tag::Begin(txn), refused(Reason::Draining));
+    let error = talk.told_ill(txn);
+    assert!(matches!(error, CommitError::NotCommitted(TxnError::NotBegun(AcquireError::Draining))));
+}

@@ -1,0 +1,352 @@
+//! Transactions: what is known of them, what callers want of them, what has to be asked again.
+//!
+//! ```text
+//!  begin --> Queued --> Beginning --answer--> Open --steps, one at a time--> over
+//!              |            |                  |
+//!              |            '--- given up -----'--> GivenUp: aborted until that is answered
+//!              '-- a lease is lost: it goes to the next one
+//! ```
+//!
+//! A broken stream changes nothing here either: what is unanswered is asked again, under the same key. The server makes
+//! no change twice: a begin goes on where it stood, and every further step says how many changes came before it.
+//!
+//! **A commit without an answer** outlives its lease. While the lease lives it is asked again like anything else. When
+//! the lease is lost the transaction is an *orphan*: it is asked after on any stream, with the secret of that lease,
+//! which the server remembers for long after. That it has no such lease, then means that it did not commit. Only when
+//! nobody answers in time the outcome is unknown.
+//!
+//! **A begin whose key the server has left behind** (it says that there is no such transaction) did not commit and never
+//! will: it failed and its answer was lost, or a restarted server was told of higher keys first. It begins anew, with a
+//! fresh key.
+//!
+//! **What is settled**: the server may forget all transactions below the first one that has not ended here.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Lease, Life, Output, Session};
+use crate::client::error::{AcquireError, LostReason};
+use crate::client::request::Wait;
+use crate::client::tag::Tag;
+use crate::client::txn_error::{CommitError, TxnError};
+use crate::client::txn_request::NewTxn;
+use crate::proto::client_message::Call;
+use crate::proto::{self, Step, Then};
+use crate::time::Instant;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(super) struct Txn {
+    pub key: u64,
+    pub new: NewTxn,
+    /// When its caller does not want to wait for locks any longer.
+    pub deadline: Option<Instant>,
+    pub stage: TxnStage,
+    /// How often it was begun under this key.
+    pub asked: u32,
+    /// How many of its changes were answered.
+    pub made: usize,
+    /// Numbers and steps in the order made. The first one is on its way, or will be.
+    pub steps: VecDeque<(u64, Step)>,
+    /// Under which it was begun, with the lease's secret.
+    pub lease: (u64, Bytes),
+}
+
+/// What is known of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TxnStage {
+    /// The server does not know it.
+    Queued,
+    Beginning,
+    Open,
+    /// Nobody has it any more.
+    GivenUp,
+    /// Its lease is lost and its commit unanswered.
+    Orphan,
+    /// It ended with its lease. Kept until its handle is gone, to tell it why.
+    Lost(LostReason),
+}
+
+impl Txn {
+    /// Whether the server may have committed it without our knowing.
+    fn may_have_committed(&self) -> bool {
+        let commits = |step: &Step| step.then() == Then::Commit;
+        match self.stage {
+            TxnStage::Beginning => commits(&self.new.step),
+            TxnStage::Open => self.steps.front().is_some_and(|(_, step)| commits(step)),
+            TxnStage::Orphan => true,
+            TxnStage::Queued | TxnStage::GivenUp | TxnStage::Lost(_) => false,
+        }
+    }
+}
+
+impl Session {
+    /// Wants a transaction. An [`Output::Stepped`] with its number will tell.
+    pub(in crate::client) fn begin(&mut self, now: Instant, mut new: NewTxn) -> Result<u64, TxnError> {
+        if self.life != Life::Running {
+            return Err(TxnError::Closed);
+        }
+        let number = self.number();
+        if new.label.is_empty() {
+            new.label.clone_from(&self.settings.name);
+        }
+        let deadline = match new.wait {
+            _ if new.locks.is_empty() => None,
+            Wait::Try => Some(now),
+            Wait::AtMost(wait) => Some(now + wait),
+            Wait::Forever => None,
+        };
+        let txn = Txn {
+            key: number,
+            new,
+            deadline,
+            stage: TxnStage::Queued,
+            asked: 0,
+            made: 0,
+            steps: VecDeque::new(),
+            lease: (0, Bytes::new()),
+        };
+        self.txns.insert(number, txn);
+        if self.is_ready() {
+            self.ask_begin(now, number);
+        } else {
+            self.watch_deadline(number);
+            self.lease_wanted = true;
+            self.open_if_wanted(now);
+        }
+        Ok(number)
+    }
+
+    /// Wants a further step. An [`Output::Stepped`] with the number of the step will tell.
+    pub(in crate::client) fn step(&mut self, txn: u64, step: Step) -> Result<u64, TxnError> {
+        let number = self.number();
+        let ready = self.is_ready();
+        let closed = self.life != Life::Running;
+        match self.txns.get_mut(&txn) {
+            Some(Txn { stage: TxnStage::Open, steps, .. }) => {
+                steps.push_back((number, step));
+                if ready && steps.len() == 1 {
+                    self.ask_step(txn);
+                }
+                Ok(number)
+            }
+            Some(Txn { stage: TxnStage::Lost(reason), .. }) => Err(TxnError::LeaseLost(*reason)),
+            _ if closed => Err(TxnError::Closed),
+            _ => {
+                let message = "the server has told so before".to_owned();
+                Err(TxnError::Over(proto::Reason::TransactionUnknown, message))
+            }
+        }
+    }
+
+    /// Nobody has it any more, whatever it is by now.
+    pub(in crate::client) fn give_up(&mut self, number: u64) {
+        let Some(txn) = self.txns.get_mut(&number) else { return };
+        match txn.stage {
+            TxnStage::Beginning | TxnStage::Open => {
+                let waited = txn.stage == TxnStage::Beginning;
+                txn.stage = TxnStage::GivenUp;
+                let steps = std::mem::take(&mut txn.steps);
+                let told =
+                    waited.then_some(number).into_iter().chain(steps.into_iter().map(|(step, _)| step));
+                self.outputs.extend(told.map(closed));
+                if self.is_ready() {
+                    self.send_abort(number);
+                }
+            }
+            TxnStage::Queued | TxnStage::Orphan | TxnStage::Lost(_) => {
+                self.end_txn(number, || TxnError::Closed.into());
+            }
+            TxnStage::GivenUp => {}
+        }
+    }
+
+    /// Sends the begin of a transaction, or sends it again.
+    pub(super) fn ask_begin(&mut self, now: Instant, number: u64) {
+        let (Lease::Open(lease), settled) = (&self.lease, self.settled()) else { return };
+        let Some(txn) = self.txns.get_mut(&number) else { return };
+        txn.stage = TxnStage::Beginning;
+        txn.asked += 1;
+        txn.lease = (lease.id, lease.secret.clone());
+        let left = txn.deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_since(now));
+        let begin = begin_request(txn, txn.new.wait.to_begin(left), Bytes::new(), settled);
+        self.send(Tag::Begin(number), Call::Begin(begin));
+    }
+
+    /// Sends the first unanswered step of a transaction, or sends it again.
+    pub(super) fn ask_step(&mut self, number: u64) {
+        let Some(txn) = self.txns.get(&number) else { return };
+        if let Some(step) = step_request(txn, Bytes::new()) {
+            self.send(Tag::Step(number), Call::GoOn(step));
+        }
+    }
+
+    pub(super) fn send_abort(&mut self, number: u64) {
+        let Some(txn) = self.txns.get(&number) else { return };
+        let step = Step { changes: Vec::new(), reads: Vec::new(), then: Then::Abort.into() };
+        let (lease, secret) = (txn.lease.0, Bytes::new());
+        let abort = proto::GoOnRequest { lease, secret, key: txn.key, after: 0, step: Some(step) };
+        self.send(Tag::Abort(number), Call::GoOn(abort));
+    }
+
+    /// Asks what became of a commit whose lease is lost. Its locks are lost too, so none is waited for.
+    pub(super) fn ask_orphan(&mut self, number: u64) {
+        let settled = self.settled();
+        let Some(txn) = self.txns.get(&number) else { return };
+        let secret = txn.lease.1.clone();
+        let call = match step_request(txn, secret.clone()) {
+            Some(step) => Call::GoOn(step),
+            None => {
+                let at_once = Wait::Try.to_begin(Duration::ZERO);
+                Call::Begin(begin_request(txn, at_once, secret, settled))
+            }
+        };
+        self.send(Tag::Outcome(number), call);
+    }
+
+    /// Up to which key everything has ended.
+    fn settled(&self) -> u64 {
+        let first = self.txns.values().map(|txn| txn.key).min();
+        first.map_or(0, |first| first - 1)
+    }
+
+    /// The lease of all transactions that the server may know is gone.
+    pub(super) fn end_transactions(&mut self, now: Instant, reason: LostReason) {
+        let numbers: Vec<u64> = self.txns.keys().copied().collect();
+        for number in numbers {
+            let Some(txn) = self.txns.get_mut(&number) else { continue };
+            match txn.stage {
+                TxnStage::Queued if reason != LostReason::Closed => {}
+                TxnStage::Orphan if reason != LostReason::Closed => {}
+                TxnStage::Lost(_) => {}
+                _ if txn.may_have_committed() && reason != LostReason::Closed => {
+                    txn.stage = TxnStage::Orphan;
+                    let until = now + self.settings.ttl + self.settings.connect_timeout;
+                    self.orphans.insert((until, number));
+                    self.ask_orphan(number);
+                }
+                _ if txn.may_have_committed() => {
+                    let why = "the client was closed before the answer came";
+                    self.end_txn(number, || CommitError::OutcomeUnknown(why.to_owned()));
+                }
+                TxnStage::Open => {
+                    txn.stage = TxnStage::Lost(reason);
+                    for (step, _) in std::mem::take(&mut txn.steps) {
+                        let outcome = Err(TxnError::LeaseLost(reason).into());
+                        self.outputs.push(Output::Stepped { number: step, outcome });
+                    }
+                }
+                TxnStage::Queued | TxnStage::Beginning | TxnStage::Orphan | TxnStage::GivenUp => {
+                    self.end_txn(number, || lease_lost(reason).into());
+                }
+            }
+        }
+    }
+
+    /// Its wait is over and no server is there.
+    pub(super) fn give_up_overdue_begin(&mut self, number: u64) {
+        let Some(txn) = self.txns.get_mut(&number) else { return };
+        match txn.stage {
+            TxnStage::Queued => {
+                self.end_txn(number, || TxnError::NotBegun(AcquireError::Unreachable).into());
+            }
+            TxnStage::Beginning => {
+                let why = "no endpoint answered in time";
+                let unknown = txn.may_have_committed();
+                txn.stage = TxnStage::GivenUp;
+                let error = if unknown {
+                    CommitError::OutcomeUnknown(why.to_owned())
+                } else {
+                    TxnError::NotBegun(AcquireError::Unreachable).into()
+                };
+                self.outputs.push(Output::Stepped { number, outcome: Err(error) });
+            }
+            TxnStage::Open | TxnStage::GivenUp | TxnStage::Orphan | TxnStage::Lost(_) => {}
+        }
+    }
+
+    /// The numbers of transactions in some stages.
+    pub(super) fn txns_that(&self, of: impl Fn(TxnStage) -> bool) -> Vec<u64> {
+        self.txns.iter().filter(|(_, txn)| of(txn.stage)).map(|(number, _)| *number).collect()
+    }
+
+    pub(super) fn give_up_orphans(&mut self, now: Instant) {
+        while let Some((until, number)) = self.orphans.first().copied()
+            && until <= now
+        {
+            self.orphans.remove(&(until, number));
+            let why = "no endpoint answered in time after its lease was lost";
+            self.end_txn(number, || CommitError::OutcomeUnknown(why.to_owned()));
+        }
+    }
+
+    /// It is over; whoever waits for one of its steps is told why.
+    pub(super) fn end_txn(&mut self, number: u64, why: impl Fn() -> CommitError) {
+        let Some(txn) = self.forget_txn(number) else { return };
+        let begin_waits = match txn.stage {
+            TxnStage::Queued | TxnStage::Beginning => true,
+            TxnStage::Orphan => txn.steps.is_empty(),
+            TxnStage::Open | TxnStage::GivenUp | TxnStage::Lost(_) => false,
+        };
+        let told = begin_waits.then_some(number).into_iter().chain(txn.steps.iter().map(|(step, _)| *step));
+        self.outputs.extend(told.map(|number| Output::Stepped { number, outcome: Err(why()) }));
+    }
+
+    /// It is over, and everybody has been told.
+    pub(super) fn forget_txn(&mut self, number: u64) -> Option<Txn> {
+        let txn = self.txns.remove(&number)?;
+        if txn.stage == TxnStage::Orphan {
+            self.orphans.retain(|(_, orphan)| *orphan != number);
+        }
+        if let Some(deadline) = txn.deadline {
+            self.overdue.remove(&(deadline + self.settings.connect_timeout, number));
+        }
+        Some(txn)
+    }
+}
+
+fn closed(number: u64) -> Output {
+    Output::Stepped { number, outcome: Err(TxnError::Closed.into()) }
+}
+
+fn lease_lost(reason: LostReason) -> TxnError {
+    if reason == LostReason::Closed { TxnError::Closed } else { TxnError::LeaseLost(reason) }
+}
+
+fn begin_request(
+    txn: &Txn,
+    wait: proto::begin_locks::Wait,
+    secret: Bytes,
+    settled: u64,
+) -> proto::BeginRequest {
+    let locks = &txn.new.locks;
+    let locks = (!locks.is_empty()).then(|| proto::BeginLocks {
+        locks: locks.clone(),
+        wait: Some(wait),
+        label: txn.new.label.clone(),
+    });
+    proto::BeginRequest {
+        lease: txn.lease.0,
+        secret,
+        key: txn.key,
+        locks,
+        at_least: txn.new.at_least.clone(),
+        settled: settled.min(txn.key.saturating_sub(1)),
+        step: Some(txn.new.step.clone()),
+    }
+}
+
+/// `None` if no step waits for an answer.
+fn step_request(txn: &Txn, secret: Bytes) -> Option<proto::GoOnRequest> {
+    let (_, step) = txn.steps.front()?;
+    Some(proto::GoOnRequest {
+        lease: txn.lease.0,
+        secret,
+        key: txn.key,
+        // A transaction has at most 100 000 changes.
+        after: u32::try_from(txn.made).unwrap_or(u32::MAX),
+        step: Some(step.clone()),
+    })
+}

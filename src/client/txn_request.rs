@@ -1,0 +1,196 @@
+//! What a caller wants of a transaction.
+
+use std::time::Duration;
+
+use prost::Message;
+
+use super::error::AcquireError;
+use super::operations;
+use super::request::{AcquireRequest, Wait, millis};
+use super::txn_error::TxnError;
+use crate::crdt::value::Update;
+use crate::keys::Key;
+use crate::names::{LockName, Mode};
+use crate::proto::{self, LockMode, Reason, Snapshot, begin_locks};
+
+/// Most bytes of a step: what the server takes, less what goes around it.
+const MAX_STEP: usize = (2 << 20) - (4 << 10);
+/// How long a snapshot is waited for unless told.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a snapshot has to show: what was read or committed in whatever datacenter. The default asks for nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AtLeast {
+    pub snapshot: Snapshot,
+    /// How long to wait until this datacenter has it, at most a minute. Default 10 s.
+    pub patience: Duration,
+}
+
+impl Default for AtLeast {
+    fn default() -> AtLeast {
+        AtLeast { snapshot: Snapshot::default(), patience: PATIENCE }
+    }
+}
+
+impl AtLeast {
+    /// All of `snapshot`.
+    pub fn snapshot(snapshot: &Snapshot) -> AtLeast {
+        AtLeast { snapshot: snapshot.clone(), ..AtLeast::default() }
+    }
+
+    pub(super) fn to_proto(&self) -> Option<proto::AtLeast> {
+        let asked = !self.snapshot.seqs.is_empty();
+        asked
+            .then(|| proto::AtLeast { snapshot: Some(self.snapshot.clone()), wait_ms: millis(self.patience) })
+    }
+}
+
+/// How a transaction begins. The default takes no locks and any snapshot.
+///
+/// With locks: of two transactions that conflict on a lock, one's commit is in the other's snapshot, in whatever
+/// datacenters they are. Waits for them for ever unless told otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct TxnRequest {
+    locks: Option<AcquireRequest>,
+    wait: Option<Wait>,
+    label: String,
+    at_least: AtLeast,
+}
+
+impl TxnRequest {
+    pub fn new() -> TxnRequest {
+        TxnRequest::default()
+    }
+
+    /// Under `name` alone.
+    pub fn exclusive(name: LockName) -> TxnRequest {
+        TxnRequest::new().lock(name, Mode::Exclusive)
+    }
+
+    /// Under `name`, together with others that want it shared.
+    pub fn shared(name: LockName) -> TxnRequest {
+        TxnRequest::new().lock(name, Mode::Shared)
+    }
+
+    /// Under this lock too. The same one twice means the stronger mode; at most 10 000.
+    #[must_use]
+    pub fn lock(mut self, name: LockName, mode: Mode) -> TxnRequest {
+        self.locks = Some(match (self.locks.take(), mode) {
+            (Some(locks), mode) => locks.and(name, mode),
+            (None, Mode::Exclusive) => AcquireRequest::exclusive(name),
+            (None, Mode::Shared) => AcquireRequest::shared(name),
+        });
+        self
+    }
+
+    /// How long to wait for the locks.
+    #[must_use]
+    pub fn wait(mut self, wait: Wait) -> TxnRequest {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// As [`AcquireRequest::label`].
+    #[must_use]
+    pub fn label(mut self, text: impl Into<String>) -> TxnRequest {
+        self.label = text.into();
+        self
+    }
+
+    /// The snapshot shall show all of this.
+    #[must_use]
+    pub fn at_least(mut self, at_least: AtLeast) -> TxnRequest {
+        self.at_least = at_least;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), TxnError> {
+        let checked = self.locks.clone().map_or(Ok(()), |locks| locks.label(self.label.clone()).check());
+        checked.map_err(|error| match error {
+            AcquireError::Refused(reason, message) => TxnError::Refused(reason, message),
+            other => TxnError::NotBegun(other),
+        })
+    }
+
+    /// What goes to the session.
+    pub(super) fn with_step(self, step: proto::Step) -> NewTxn {
+        let locks = self.locks.map(|locks| locks.locks);
+        NewTxn {
+            locks: locks.unwrap_or_default(),
+            wait: self.wait.unwrap_or(Wait::Forever),
+            label: self.label,
+            at_least: self.at_least.to_proto(),
+            step,
+        }
+    }
+}
+
+/// A transaction to begin.
+#[derive(Clone, Debug)]
+pub(super) struct NewTxn {
+    /// Perhaps none.
+    pub locks: Vec<LockMode>,
+    pub wait: Wait,
+    pub label: String,
+    pub at_least: Option<proto::AtLeast>,
+    pub step: proto::Step,
+}
+
+impl Wait {
+    /// As it goes to the server with a begin, when `left` is left.
+    pub(super) fn to_begin(self, left: Duration) -> begin_locks::Wait {
+        match self {
+            Wait::Try => begin_locks::Wait::TryOnce(proto::TryOnce {}),
+            Wait::AtMost(_) => begin_locks::Wait::WaitMs(millis(left)),
+            Wait::Forever => begin_locks::Wait::WaitForever(proto::WaitForever {}),
+        }
+    }
+}
+
+/// Changes, then reads, in one step. At most 1 MiB a change and 2 MiB a step; at most 4 MiB of changes in a
+/// transaction, and 1 000 reads in a step.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    changes: Vec<proto::Change>,
+    reads: Vec<proto::Key>,
+}
+
+impl Batch {
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    #[must_use]
+    pub fn update(mut self, key: &Key, update: Update) -> Batch {
+        self.changes.push(operations::change(key, update));
+        self
+    }
+
+    /// Removes the key with all that it has. What was removed does not come back: a concurrent update is lost.
+    #[must_use]
+    pub fn remove(mut self, key: &Key) -> Batch {
+        self.changes.push(operations::removal(key));
+        self
+    }
+
+    /// Reads the key after all changes, wherever this is said.
+    #[must_use]
+    pub fn read(mut self, key: &Key) -> Batch {
+        self.reads.push(operations::key(key));
+        self
+    }
+
+    pub(super) fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    pub(super) fn into_step(self, then: proto::Then) -> Result<proto::Step, TxnError> {
+        let step = proto::Step { changes: self.changes, reads: self.reads, then: then.into() };
+        // A message that is too large would end the stream, and so would the next one like it.
+        if step.encoded_len() > MAX_STEP {
+            let message = format!("a step has at most {MAX_STEP} bytes; this one has {}", step.encoded_len());
+            return Err(TxnError::Refused(Reason::TransactionTooLarge, message));
+        }
+        Ok(step)
+    }
+}

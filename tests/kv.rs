@@ -1,0 +1,200 @@
+//! `geolock kv` as a user meets it: processes, exit codes, what is printed.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Command, Stdio};
+
+use common::{Cluster, Output, Running, geolock};
+use rustix::process::Signal;
+
+/// What a command that has ended said.
+struct Said {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(command: &mut Command) -> Said {
+    said(command.output().expect("the binary is there"))
+}
+
+fn said(output: std::process::Output) -> Said {
+    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
+    Said {
+        code: output.status.code().expect("no signal kills it"),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+fn kv(cluster: &Cluster, dc: u8, args: &[&str]) -> Said {
+    run(cluster.command(dc, ["kv"]).args(args))
+}
+
+/// What it prints, when all is well.
+fn prints(cluster: &Cluster, dc: u8, args: &[&str]) -> String {
+    let said = kv(cluster, dc, args);
+    assert_eq!(said.code, 0, "{args:?}: {}", said.stderr);
+    said.stdout
+}
+
+/// `geolock kv txn` with that input.
+fn txn(cluster: &Cluster, flags: &[&str], input: &str) -> Said {
+    let mut command = cluster.command(0, ["kv", "txn"]);
+    command.args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary is there");
+    // It may end before it has read everything.
+    let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
+    said(child.wait_with_output().expect("it can be waited for"))
+}
+
+#[test]
+fn values_of_all_kinds_are_written_shown_and_removed() {
+    let cluster = Cluster::start(1);
+    assert_eq!(prints(&cluster, 0, &["put", "city", "Oslo by night"]), "");
+    assert_eq!(prints(&cluster, 0, &["get", "city"]), "Oslo by night\n");
+    assert_eq!(prints(&cluster, 0, &["incr", "n"]), "1\n");
+    assert_eq!(prints(&cluster, 0, &["incr", "n", "-5"]), "-4\n");
+    assert_eq!(prints(&cluster, 0, &["add", "tags", "b", "a"]), "");
+    assert_eq!(prints(&cluster, 0, &["get", "tags"]), "a\nb\n");
+    assert_eq!(prints(&cluster, 0, &["remove", "tags", "b"]), "");
+    assert_eq!(
+        prints(&cluster, 0, &["get", "city", "n", "tags", "none"]),
+        "city\tOslo by night\nn\t-4\ntags\t{a}\nnone\t(nothing)\n"
+    );
+    assert_eq!(prints(&cluster, 0, &["remove", "city"]), "");
+    let gone = kv(&cluster, 0, &["get", "city"]);
+    assert_eq!((gone.code, gone.stdout.as_str(), gone.stderr.as_str()), (1, "", ""));
+    assert_eq!(prints(&cluster, 0, &["get", "n", "--bucket", "other", "n"]), "n\t(nothing)\nn\t(nothing)\n");
+}
+
+#[test]
+fn json_has_bytes_exactly() {
+    let cluster = Cluster::start(1);
+    let odd = OsStr::from_bytes(b"\xff\x00"[..1].as_ref());
+    let written = run(cluster.command(0, ["kv", "put", "--json"]).arg(odd).arg(odd));
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    let commit: serde_json::Value = serde_json::from_str(&written.stdout).expect("it is JSON");
+    let commit = commit["commit"].as_str().expect("it is a word");
+    let read = run(cluster.command(0, ["kv", "get", "--json", "none"]).arg(odd));
+    let expected = serde_json::json!({
+        "snapshot": commit,
+        "values": [
+            { "bucket": "default", "key": "none", "type": null, "value": null },
+            { "bucket": "default", "key_base64": "/w==", "type": "last-writer-wins register",
+              "value": { "base64": "/w==" } },
+        ],
+    });
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&read.stdout).expect("it is JSON"), expected);
+}
+
+#[test]
+fn a_snapshot_passed_on_is_waited_for_in_another_datacenter() {
+    let cluster = Cluster::start(2);
+    for turn in 1..=5 {
+        let after = prints(&cluster, 0, &["put", "--snapshot", "turn", &turn.to_string()]);
+        let seen = prints(&cluster, 1, &["get", "--after", after.trim(), "turn"]);
+        assert_eq!(seen, format!("{turn}\n"));
+    }
+    let future = kv(&cluster, 1, &["get", "--after", "0,1000000", "turn"]);
+    assert_eq!(future.code, 64, "{}", future.stderr);
+    let nobody = kv(&cluster, 1, &["incr", "--after", "0,0,5", "n"]);
+    assert_eq!(nobody.code, 64, "{}", nobody.stderr);
+}
+
+#[test]
+fn what_cannot_be_is_said_and_changes_nothing() {
+    let cluster = Cluster::start(1);
+    prints(&cluster, 0, &["put", "r", "v"]);
+    let wrong = kv(&cluster, 0, &["incr", "r"]);
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (1, ""));
+    assert!(wrong.stderr.contains("default/r") && wrong.stderr.contains("counter"), "{}", wrong.stderr);
+    let home = tempfile::tempdir().expect("a temporary folder");
+    for args in [
+        &["kv"][..],
+        &["kv", "get"],
+        &["kv", "get", ""],
+        &["kv", "put", "k"],
+        &["kv", "incr", "k", "much"],
+        &["kv", "get", "--bucket", "", "k"],
+        &["kv", "get", "--after", "yesterday", "k"],
+        &["kv", "txn", "--try", "--wait", "1s"],
+        &["kv", "txn", "--lock", ""],
+        &["kv", "txn", "--", "get"],
+    ] {
+        let said = run(geolock(home.path()).args(args));
+        assert_eq!(said.code, 64, "{args:?}: {}", said.stderr);
+        assert!(!said.stderr.is_empty() && said.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
+    let cluster = Cluster::start(1);
+    let input =
+        "# a transfer\nincr alice -10\nincr bob 10\nput note two words\nadd who alice\n\nget who\nget note\n";
+    let done = txn(&cluster, &["--lock", "accounts", "--shared", "prices", "--"], input);
+    assert_eq!((done.code, done.stdout.as_str()), (0, "-10\n10\n{alice}\ntwo words\n"), "{}", done.stderr);
+    assert_eq!(prints(&cluster, 0, &["get", "alice", "bob"]), "alice\t-10\nbob\t10\n");
+
+    let aborted = txn(&cluster, &["--lock", "accounts"], "incr alice 1\nabort\nincr alice 100\n");
+    assert_eq!((aborted.code, aborted.stdout.as_str()), (0, "-9\n"), "{}", aborted.stderr);
+    let wrong = txn(&cluster, &["--lock", "accounts"], "incr alice 1\nincr note\n");
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (1, "-9\n"));
+    assert!(wrong.stderr.contains("line 2"), "{}", wrong.stderr);
+    let unknown = txn(&cluster, &[], "incr alice 1\ndecr alice\n");
+    assert_eq!(unknown.code, 64);
+    assert!(unknown.stderr.contains("decr alice"), "{}", unknown.stderr);
+    assert_eq!(prints(&cluster, 0, &["get", "alice"]), "-10\n", "none of it happened");
+
+    let json = txn(&cluster, &["--json"], "incr alice 10\nremove who\nremove note\nget who\n");
+    let lines: Vec<serde_json::Value> =
+        json.stdout.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
+    assert_eq!((lines.len(), &lines[0]["value"], &lines[1]["value"]), (3, &0.into(), &().into()));
+    let commit = lines[2]["commit"].as_str().expect("it committed");
+    assert_eq!(
+        prints(&cluster, 0, &["get", "--after", commit, "alice", "bob"]),
+        "alice\t(nothing)\nbob\t10\n"
+    );
+}
+
+#[test]
+fn a_transaction_has_its_locks_until_it_ends() {
+    let cluster = Cluster::start(1);
+    let holding = || {
+        let mut command = cluster.command(0, ["kv", "txn", "--lock", "x"]);
+        let mut running = Running::start(command.stdin(Stdio::piped()), Output::Stdout);
+        let mut input = running.stdin();
+        writeln!(input, "incr n").expect("it reads");
+        running.line("1");
+        (running, input)
+    };
+    let (mut first, input) = holding();
+    let tried = txn(&cluster, &["--lock", "x", "--try"], "get n\n");
+    assert_eq!(tried.code, 75, "{}", tried.stderr);
+    let timed = txn(&cluster, &["--shared", "x", "--wait", "50ms"], "get n\n");
+    assert_eq!(timed.code, 75, "{}", timed.stderr);
+    assert_eq!(kv(&cluster, 0, &["get", "n"]).code, 1, "nobody else sees what it did");
+    first.signal(Signal::TERM);
+    assert_eq!(first.wait(), 128 + 15);
+    drop(input);
+    // Killed: it is aborted when its lease ends, at the latest.
+    let (mut second, _input) = holding();
+    second.signal(Signal::KILL);
+    second.wait();
+    let third = txn(&cluster, &["--lock", "x"], "incr n\n");
+    assert_eq!((third.code, third.stdout.as_str()), (0, "1\n"), "{}", third.stderr);
+}
+
+#[test]
+fn status_counts_keys_and_transactions() {
+    let cluster = Cluster::start(1);
+    prints(&cluster, 0, &["incr", "n"]);
+    let status = run(&mut cluster.command(0, ["status", "--json"]));
+    let status: serde_json::Value = serde_json::from_str(&status.stdout).expect("it is JSON");
+    assert_eq!((&status["counts"]["keys"], &status["counts"]["commits_total"]), (&1.into(), &1.into()));
+    assert_eq!(status["counts"]["transactions"], 0);
+}

@@ -1,0 +1,137 @@
+//! Transactions between three datacenters, each a process, through the public client.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::Cluster;
+use geolock::client::{AtLeast, Batch, Client, Key, Snapshot, TxnRequest, Update, Value};
+use geolock::names::LockName;
+
+fn key(name: &str) -> Key {
+    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
+}
+
+fn lock(name: &str) -> LockName {
+    LockName::try_from(name).expect("a test name is valid")
+}
+
+/// Waits as long as a test may.
+fn after(snapshot: &Snapshot) -> AtLeast {
+    AtLeast { snapshot: snapshot.clone(), patience: Duration::from_secs(60) }
+}
+
+fn text(value: &Value) -> Option<String> {
+    let register = value.register().expect("it is a register");
+    register.map(|bytes| String::from_utf8(bytes.to_vec()).expect("a test writes text"))
+}
+
+async fn clients(cluster: &Cluster) -> [Client; 3] {
+    [cluster.client(0).await, cluster.client(1).await, cluster.client(2).await]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_register_handed_from_datacenter_to_datacenter_is_always_read_exactly() {
+    let cluster = Cluster::start(3);
+    let clients = clients(&cluster).await;
+    let key = key("register");
+    let mut last: Option<&str> = None;
+    for (turn, value) in ["n1", "x2", "x3", "y4", "n5", "n6", "y7", "n8", "x9", "y10"].into_iter().enumerate()
+    {
+        let client = &clients[turn % 3];
+        let mut txn = client.begin(TxnRequest::exclusive(lock("register"))).await.expect("it is granted");
+        let read = txn.read(&key).await.expect("it is open");
+        assert_eq!(text(&read).as_deref(), last, "turn {turn}");
+        txn.update(&key, Update::register(value)).await.expect("it is a register");
+        assert_eq!(text(&txn.read(&key).await.expect("it is open")).as_deref(), Some(value));
+        txn.commit().await.expect("it has its lock");
+        last = Some(value);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn increments_by_reading_and_writing_under_a_lock_are_all_counted() {
+    const TIMES: usize = 20;
+    let cluster = Cluster::start(3);
+    let clients = clients(&cluster).await;
+    let count = async |client: &Client| {
+        for _ in 0..TIMES {
+            let request = TxnRequest::exclusive(lock("count"));
+            let mut txn = client.begin(request).await.expect("it is granted");
+            let read = txn.read(&key("count")).await.expect("it is open");
+            let count = text(&read).map_or(0, |text| text.parse::<u32>().expect("a number was written"));
+            let write = Batch::new().update(&key("count"), Update::register((count + 1).to_string()));
+            txn.commit_with(write).await.expect("it has its lock");
+        }
+    };
+    tokio::join!(count(&clients[0]), count(&clients[1]), count(&clients[2]));
+    let request = TxnRequest::shared(lock("count"));
+    for client in &clients {
+        let batch = Batch::new().read(&key("count"));
+        let done = client.transact(request.clone(), batch).await.expect("it is granted");
+        let values = done.values.expect("its answer came");
+        assert_eq!(text(&values[0]).as_deref(), Some("60"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_committed_in_one_datacenter_is_seen_in_another_that_is_told_of_it() {
+    let cluster = Cluster::start(3);
+    let clients = clients(&cluster).await;
+    let mut commit = Snapshot::default();
+    for turn in 0..12 {
+        let client = &clients[turn % 3];
+        let view = client.read_many(&[key("n")], &after(&commit)).await.expect("it comes");
+        assert_eq!(view.values[0].counter(), Ok(turn as i64), "turn {turn}");
+        let request = TxnRequest::new().at_least(after(&commit));
+        let batch = Batch::new().update(&key("n"), Update::counter(1)).read(&key("n"));
+        let done = client.transact(request, batch).await.expect("it needs no lock");
+        assert_eq!(done.values.expect("its answer came")[0].counter(), Ok(turn as i64 + 1));
+        commit = done.commit;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_is_never_seen_half() {
+    const TRANSFERS: i64 = 50;
+    let cluster = Cluster::start(3);
+    let clients = clients(&cluster).await;
+    let accounts = [key("alice"), key("bob")];
+    let opening = clients[0].update(&accounts[0], Update::counter(100)).await.expect("it needs no lock");
+    let over = Arc::new(AtomicBool::new(false));
+    let read = async |client: &Client| {
+        client.read_many(&accounts, &after(&opening)).await.expect("it comes");
+        let (mut reads, mut changes, mut last) = (0, 0, 0);
+        while !over.load(Ordering::Relaxed) || reads == 0 {
+            let view = client.read_many(&accounts, &AtLeast::default()).await.expect("it is there");
+            let [alice, bob] = [0, 1].map(|i| view.values[i].counter().expect("it is a counter"));
+            assert_eq!(alice + bob, 100, "after {reads} reads");
+            (reads, changes, last) = (reads + 1, changes + i32::from(bob != last), bob);
+        }
+        assert!(changes > 0, "something was seen");
+    };
+    let transfer = async |client: &Client| {
+        for _ in 0..TRANSFERS {
+            let batch = Batch::new()
+                .update(&accounts[0], Update::counter(-1))
+                .update(&accounts[1], Update::counter(1));
+            client.transact(TxnRequest::new(), batch).await.expect("it needs no lock");
+        }
+    };
+    let transfers = async {
+        tokio::join!(transfer(&clients[0]), transfer(&clients[1]));
+        over.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(transfers, read(&clients[0]), read(&clients[1]), read(&clients[2]));
+    let [first, second] = [&clients[0], &clients[1]]
+        .map(|client| client.transact(TxnRequest::exclusive(lock("audit")), Batch::new()));
+    // Whoever has seen both datacenters' transfers has seen all.
+    let (first, second) = tokio::join!(first, second);
+    let (first, second) = (first.expect("granted").commit, second.expect("granted").commit);
+    let view = clients[2].read_many(&accounts, &after(&first)).await.expect("it comes");
+    assert!(view.snapshot.seqs.len() <= 3);
+    let view = clients[2].read_many(&accounts, &after(&second)).await.expect("it comes");
+    assert_eq!(view.values[1].counter(), Ok(2 * TRANSFERS));
+}
