@@ -213,7 +213,11 @@ impl Client {
             let settled = self.settled(lease);
             Call::Begin(Begin { lease, proof, key, locks, at_least, settled, step })
         } else {
-            Call::GoOn(GoOn { lease, proof, key, step })
+            let made = match call {
+                TxnCall::Abort => 0,
+                _ => txn.order.steps[..txn.next].iter().map(|step| step.changes.len()).sum(),
+            };
+            Call::GoOn(GoOn { lease, proof, key, after: made, step })
         };
         if ends {
             self.end_txn_hold(key, out);
