@@ -317,7 +317,7 @@ fn the_end_of_a_lease_ends_its_transactions() {
     c.run();
     assert_eq!(c.refused(0, waiter), Refusal::LeaseEnded);
     c.open_lease(0, Duration::from_secs(10));
-    assert!(matches!(c.reads(0, "n"), None));
+    assert!(c.reads(0, "n").is_none());
     c.pass(1);
     assert_eq!(c.nodes[0].replica.counts().transactions, 0);
     assert_eq!(c.nodes[0].replica.counts().held, 0);

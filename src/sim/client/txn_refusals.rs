@@ -9,7 +9,6 @@ use crate::sim::client::transactions::{Stage, Txn, TxnCall};
 use crate::sim::client::{Client, Out};
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
-use crate::store_state::ChangeError;
 
 /// What follows from a refusal.
 enum Verdict {
@@ -85,16 +84,12 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
         }
         Refusal::ResourceExhausted { .. } => only_if(first, "the server had no room"),
         Refusal::Transaction(refusal) => match refusal {
-            TxnRefusal::Change(ChangeError { error: OpError::Overflow, .. }) => {
-                only_if(order.overflows, "it would overflow a counter")
-            }
-            TxnRefusal::Change(ChangeError { error: OpError::NoRights { .. }, .. }) => {
-                if first {
-                    Verdict::Over("its datacenter has no rights")
-                } else {
-                    Verdict::Abort
-                }
-            }
+            TxnRefusal::Change(change) => match change.error {
+                OpError::Overflow => only_if(order.overflows, "it would overflow a counter"),
+                OpError::NoRights { .. } if first => Verdict::Over("its datacenter has no rights"),
+                OpError::NoRights { .. } => Verdict::Abort,
+                _ => Verdict::Wrong,
+            },
             TxnRefusal::Unknown(_) => {
                 only_if(in_doubt || txn.shaken || txn.resent, "the server does not know it")
             }
