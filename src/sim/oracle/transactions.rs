@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::causal_log::{Action, Change, Entry, Op, Wants};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Dot, Reading};
+use crate::crdt::value::{Dot, Op as ValueOp, Reading};
 use crate::keys::Key;
 use crate::names::{ClientKey, DcId, FencingToken, LeaseId, LockName, Mode};
 use crate::replica::store_call::{Stepped, TxnState};
@@ -71,6 +71,16 @@ pub(crate) struct Transactions {
     pub uncommitted: u64,
 }
 
+/// Rights move key by key.
+fn without_rights(value: &Option<Reading>) -> Option<Reading> {
+    match value {
+        Some(Reading::BoundedCounter { value, .. }) => {
+            Some(Reading::BoundedCounter { value: *value, rights: 0 })
+        }
+        other => other.clone(),
+    }
+}
+
 fn broken(kind: FailureKind, what: String) -> Result<(), Broken> {
     Err(Broken::new(kind, what))
 }
@@ -97,7 +107,17 @@ impl Transactions {
         let Some(commit) = entry.ops.iter().find_map(Op::as_commit) else { return Ok(()) };
         let dot = Dot { dc: entry.dc, seq: entry.seq };
         let ghost = |what: String| broken(FailureKind::GhostCommit, what);
-        let Some(txn) = commit.client else { return ghost(format!("{dot:?} is a commit of no client")) };
+        let Some(txn) = commit.client else {
+            // Rights of bounded counters go to where they are wanted.
+            let moves = |change: &Change| match &change.action {
+                Action::Update(update) => matches!(update.op, ValueOp::MoveRights { .. }),
+                Action::Remove => false,
+            };
+            return match commit.changes.iter().all(moves) {
+                true => Ok(()),
+                false => ghost(format!("nobody asked for {:?}, committed as {dot:?}", commit.changes)),
+            };
+        };
         if let Some(first) = self.made.insert(txn, dot) {
             let what = format!("transaction {txn:?} is committed as {first:?} and as {dot:?}");
             return broken(FailureKind::CommittedTwice, what);
@@ -232,7 +252,7 @@ impl Transactions {
         }
         // Keys are read in pairs that are always written together.
         for (keys, values) in asked.reads.chunks_exact(2).zip(values.chunks_exact(2)) {
-            if values[0] != values[1] {
+            if without_rights(&values[0]) != without_rights(&values[1]) {
                 let what = format!("{dc} shows {keys:?}, written together, at {snapshot} as {values:?}");
                 return broken(FailureKind::TornCommit, what);
             }
