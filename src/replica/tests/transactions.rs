@@ -416,8 +416,7 @@ fn a_watch_is_told_of_every_commit_once_and_can_be_gone_on_with() {
     let tag = c.call(0, watch("n", None));
     let Some(Reply::Watching { from }) = c.reply(0, tag) else { panic!("it watches") };
     let commit = |c: &mut Cluster, id: u8, key, names: &[&str]| {
-        let tag = c.begin(id, key, None, step(names.iter().map(|n| add(n, 1)).collect(), &[], Then::Commit));
-        tag
+        c.begin(id, key, None, step(names.iter().map(|n| add(n, 1)).collect(), &[], Then::Commit))
     };
     commit(&mut c, 0, 1, &["n1", "x"]);
     assert!(told(&c, 0).is_empty(), "it is not durable");
