@@ -50,6 +50,15 @@ async fn a_transaction_reads_its_own_writes_and_others_when_it_has_committed() -
     assert_eq!((read[0].counter(), read[1].set()?.len()), (Ok(5), 2));
     assert_eq!(read[2].field("city")?.register()?.map(|city| &city[..]), Some(&b"Oslo"[..]));
     assert!(!read[3].is_some());
+    let deep = (0..8).fold(Update::counter(1), |update, level| update.in_field(format!("{level}")));
+    txn.update(&key("deep"), deep.clone()).await?;
+    let mut inner = txn.read(&key("deep")).await?;
+    for level in (0..8).rev() {
+        inner = inner.field(format!("{level}"))?;
+    }
+    assert_eq!(inner.counter(), Ok(1));
+    let deeper = txn.update(&key("deep"), deep.in_field("8")).await;
+    assert!(matches!(deeper, Err(TxnError::Refused(Reason::ImpossibleOperation, _))), "{deeper:?}");
     assert_eq!(count(&client).await?, 0, "nobody else sees it");
     let error = read[1].counter().expect_err("it is a set").to_string();
     assert_eq!(error, "the value has type add-wins set, it was read as counter");

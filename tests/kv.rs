@@ -30,6 +30,15 @@ fn said(output: std::process::Output) -> Said {
     }
 }
 
+/// Servers that commit: a new datacenter does not before it has heard from every other one.
+fn start(dcs: u8) -> Cluster {
+    let cluster = Cluster::start(dcs);
+    for dc in 0..dcs {
+        while !run(&mut cluster.command(dc, ["status", "--json"])).stdout.contains(r#""phase":"serving""#) {}
+    }
+    cluster
+}
+
 fn kv(cluster: &Cluster, dc: u8, args: &[&str]) -> Said {
     run(cluster.command(dc, ["kv"]).args(args))
 }
@@ -53,7 +62,7 @@ fn txn(cluster: &Cluster, flags: &[&str], input: &str) -> Said {
 
 #[test]
 fn values_of_all_kinds_are_written_shown_and_removed() {
-    let cluster = Cluster::start(1);
+    let cluster = start(1);
     assert_eq!(prints(&cluster, 0, &["put", "city", "Oslo by night"]), "");
     assert_eq!(prints(&cluster, 0, &["get", "city"]), "Oslo by night\n");
     assert_eq!(prints(&cluster, 0, &["incr", "n"]), "1\n");
@@ -73,7 +82,7 @@ fn values_of_all_kinds_are_written_shown_and_removed() {
 
 #[test]
 fn json_has_bytes_exactly() {
-    let cluster = Cluster::start(1);
+    let cluster = start(1);
     let odd = OsStr::from_bytes(b"\xff\x00"[..1].as_ref());
     let written = run(cluster.command(0, ["kv", "put", "--json"]).arg(odd).arg(odd));
     assert_eq!(written.code, 0, "{}", written.stderr);
@@ -93,7 +102,7 @@ fn json_has_bytes_exactly() {
 
 #[test]
 fn a_snapshot_passed_on_is_waited_for_in_another_datacenter() {
-    let cluster = Cluster::start(2);
+    let cluster = start(2);
     for turn in 1..=5 {
         let after = prints(&cluster, 0, &["put", "--snapshot", "turn", &turn.to_string()]);
         let seen = prints(&cluster, 1, &["get", "--after", after.trim(), "turn"]);
@@ -107,7 +116,7 @@ fn a_snapshot_passed_on_is_waited_for_in_another_datacenter() {
 
 #[test]
 fn what_cannot_be_is_said_and_changes_nothing() {
-    let cluster = Cluster::start(1);
+    let cluster = start(1);
     prints(&cluster, 0, &["put", "r", "v"]);
     let wrong = kv(&cluster, 0, &["incr", "r"]);
     assert_eq!((wrong.code, wrong.stdout.as_str()), (1, ""));
@@ -133,7 +142,7 @@ fn what_cannot_be_is_said_and_changes_nothing() {
 
 #[test]
 fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
-    let cluster = Cluster::start(1);
+    let cluster = start(1);
     let input =
         "# a transfer\nincr alice -10\nincr bob 10\nput note two words\nadd who alice\n\nget who\nget note\n";
     let done = txn(&cluster, &["--lock", "accounts", "--shared", "prices", "--"], input);
@@ -163,7 +172,7 @@ fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
 
 #[test]
 fn a_transaction_has_its_locks_until_it_ends() {
-    let cluster = Cluster::start(1);
+    let cluster = start(1);
     let holding = || {
         let mut command = cluster.command(0, ["kv", "txn", "--lock", "x"]);
         let mut running = Running::start(command.stdin(Stdio::piped()), Output::Stdout);
@@ -191,7 +200,7 @@ fn a_transaction_has_its_locks_until_it_ends() {
 
 #[test]
 fn status_counts_keys_and_transactions() {
-    let cluster = Cluster::start(1);
+    let cluster = start(1);
     prints(&cluster, 0, &["incr", "n"]);
     let status = run(&mut cluster.command(0, ["status", "--json"]));
     let status: serde_json::Value = serde_json::from_str(&status.stdout).expect("it is JSON");

@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::Cluster;
-use geolock::client::{AtLeast, Batch, Client, Key, Snapshot, TxnRequest, Update, Value};
+use geolock::client::{
+    AtLeast, Batch, Client, ClientError, Key, Reason, Snapshot, TxnError, TxnRequest, Update, Value, Wait,
+};
 use geolock::names::LockName;
+use geolock::proto::Phase;
 
 fn key(name: &str) -> Key {
     Key::new(b"test", name.as_bytes()).expect("a test key is valid")
@@ -28,8 +31,15 @@ fn text(value: &Value) -> Option<String> {
     register.map(|bytes| String::from_utf8(bytes.to_vec()).expect("a test writes text"))
 }
 
+/// A new datacenter commits nothing before it has heard from every other one.
+async fn serving(cluster: &Cluster, dc: u8) -> Client {
+    let client = cluster.client(dc).await;
+    while client.status().await.expect("it is up").phase() != Phase::Serving {}
+    client
+}
+
 async fn clients(cluster: &Cluster) -> [Client; 3] {
-    [cluster.client(0).await, cluster.client(1).await, cluster.client(2).await]
+    [serving(cluster, 0).await, serving(cluster, 1).await, serving(cluster, 2).await]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,6 +101,20 @@ async fn what_was_committed_in_one_datacenter_is_seen_in_another_that_is_told_of
         assert_eq!(done.values.expect("its answer came")[0].counter(), Ok(turn as i64 + 1));
         commit = done.commit;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_does_not_come_is_not_waited_for_for_ever() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client(0).await;
+    let never =
+        AtLeast { snapshot: Snapshot { seqs: vec![0, 1_000_000] }, patience: Duration::from_millis(50) };
+    let read = client.read_many(&[key("n")], &never).await;
+    assert!(matches!(read, Err(ClientError::Refused(Reason::SnapshotNotReached, _))), "{read:?}");
+    let begun = client.begin(TxnRequest::exclusive(lock("x")).at_least(never)).await;
+    assert!(matches!(begun, Err(TxnError::Refused(Reason::SnapshotNotReached, _))), "{begun:?}");
+    let again = TxnRequest::exclusive(lock("x")).wait(Wait::Forever);
+    client.begin(again).await.expect("its lock was let go").commit().await.expect("it is open");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,7 +80,8 @@ impl Client {
         Ok(done.commit)
     }
 
-    /// Reads a key as it is now in this datacenter.
+    /// Reads a key as it is now in this datacenter. Unlike a commit it is not asked again when the connection breaks: that
+    /// is [`ClientError::Unreachable`], and reading again is up to the caller.
     pub async fn read(&self, key: &Key) -> Result<Value, ClientError> {
         let mut view = self.read_many(std::slice::from_ref(key), &AtLeast::default()).await?;
         Ok(view.values.pop().unwrap_or_default())

@@ -23,16 +23,15 @@ use crate::names::LockName;
 /// Run a transaction: operations from standard input, a line each, committed at its end
 ///
 /// Takes the locks first, then reads one snapshot, in which all is that was ever committed under these locks, in whatever
-/// datacenter. Each line is one of
-///
-///   get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], abort
-///
-/// where a value or an element goes on to the end of the line. `get` and `incr` show the value, as the transaction sees
-/// it, before the next line is read. At the end of the input all is committed, and the locks are free; after `abort`, a
-/// line that fails, Ctrl-C or SIGTERM nothing of it ever happened. A transaction that takes longer than the server allows
-/// (20 s unless configured) is aborted.
+/// datacenter. `get` and `incr` show the value, as the transaction sees
+/// it, before the next line is read. At the end of the input all is committed, and the locks are free. After `abort`, after
+/// a line that fails, or when Ctrl-C or SIGTERM comes before the end of the input, nothing of it ever happened. A
+/// transaction that takes longer than the server allows (20 s unless configured) is aborted.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
+Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], abort. A value or an element goes \
+on to the end of the line; empty lines and those that start with # say nothing.
+
 Exit codes: as of geolock kv; 0 also after `abort`.
 
 Example, as one command (two accounts, one lock, never seen half):
