@@ -161,6 +161,12 @@ fn local(from: &Sources<'_>) -> Result<LocalConfig, ConfigError> {
         )?,
         max_transactions: from
             .number("limits.transactions", COUNTS, default.max_transactions, |o| &o.limits.transactions)?,
+        max_transaction_bytes: from.size(
+            "limits.transaction_bytes",
+            8 << 20..=1 << 40,
+            default.max_transaction_bytes as u64,
+            |o| &o.limits.transaction_bytes,
+        )? as usize,
         describe_timeout: from.duration(
             "limits.describe_timeout",
             ms(10)..=ms(60_000),

@@ -160,6 +160,15 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub transactions: Option<u64>,
+    /// What all transactions that are not committed yet may want to change together
+    /// [default: 256 MiB; 8 MiB to 1024 GiB]
+    #[arg(
+        id = "limits.transaction_bytes",
+        long = "limits-transaction-bytes",
+        env = "GEOLOCK_LIMITS_TRANSACTION_BYTES",
+        value_name = "SIZE"
+    )]
+    pub transaction_bytes: Option<String>,
     /// How long a description waits for other datacenters [default: 1 s; 10 ms to 1 min]
     #[arg(
         id = "limits.describe_timeout",

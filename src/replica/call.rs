@@ -197,6 +197,8 @@ pub enum Limit {
     HeldPerServer,
     Leases,
     Transactions,
+    /// What open transactions want to change.
+    TransactionBytes,
     /// Commits whose client does not say that it knows of them.
     Outcomes,
 }
@@ -209,6 +211,7 @@ impl std::fmt::Display for Limit {
             Limit::HeldPerServer => "the limit of held requests of a server is",
             Limit::Leases => "the limit of leases of a server is",
             Limit::Transactions => "the limit of open transactions of a server is",
+            Limit::TransactionBytes => "the limit of what open transactions of a server keep is",
             Limit::Outcomes => "the limit of commits that a client has not settled is",
         })
     }

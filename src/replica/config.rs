@@ -71,6 +71,8 @@ pub struct LocalConfig {
     pub max_transaction: Duration,
     /// Most transactions that are open or wait in this server. Default 100 000.
     pub max_transactions: usize,
+    /// Most bytes that all transactions which are not committed yet want to change. Default 256 MiB.
+    pub max_transaction_bytes: usize,
     /// How long a description waits for the holders in other datacenters. Default 1 s.
     pub describe_timeout: Duration,
     /// How often this datacenter compares what it has with some other. Default 5 s, 100 ms to 1 h. Lower finds a replica
@@ -112,6 +114,7 @@ impl Default for LocalConfig {
             max_leases: 1_000_000,
             max_transaction: Duration::from_secs(20),
             max_transactions: 100_000,
+            max_transaction_bytes: 256 << 20,
             describe_timeout: Duration::from_secs(1),
             anti_entropy: Duration::from_secs(5),
             link_window: 64,

@@ -1,102 +1,16 @@
 //! Stories about transactions.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::cluster::{Cluster, SECRET, dc, name};
-use crate::causal_log::{Action, Change, Wants};
+use super::cluster::{Cluster, SECRET, dc};
+use super::store_cluster::{add, change, counted, key, put, step, written};
+use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Op, OpError, Reading, Update};
-use crate::keys::Key;
+use crate::crdt::value::{Op, OpError};
 use crate::leases::Proof;
-use crate::names::Mode;
-use crate::replica::call::{Call, Refusal, Reply, Wait};
-use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, GoOn, Look, Step, Stepped, Then, TxnRefusal, TxnState, Watch,
-};
+use crate::replica::call::{Call, Limit, Refusal, Reply};
+use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal, TxnState, Watch};
 use crate::replica::{Event, Notice, Report};
-
-fn key(name: &str) -> Key {
-    Key::new(b"b", name.as_bytes()).expect("a story uses valid keys")
-}
-
-fn change(name: &str, op: Op) -> Change {
-    Change { key: key(name), action: Action::Update(Update::of(op)) }
-}
-
-fn add(name: &str, amount: i64) -> Change {
-    change(name, Op::Counter(amount))
-}
-
-fn put(name: &str, value: &str) -> Change {
-    change(name, Op::LwwRegister(value.to_owned().into()))
-}
-
-fn step(changes: Vec<Change>, reads: &[&str], then: Then) -> Step {
-    Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then }
-}
-
-impl Cluster {
-    fn begin(&mut self, id: u8, key: u64, lock: Option<&str>, step: Step) -> u64 {
-        self.begin_after(id, key, lock, AtLeast::default(), step)
-    }
-
-    fn begin_after(&mut self, id: u8, key: u64, lock: Option<&str>, at_least: AtLeast, step: Step) -> u64 {
-        let wants = |lock| Wants::all(vec![(name(lock), Mode::Exclusive)]).expect("one lock is fine");
-        let locks = lock.map(|lock| BeginLocks {
-            wants: wants(lock),
-            wait: Wait::Forever,
-            label: Arc::from("a story"),
-        });
-        let (lease, proof) = (self.lease(id), Proof::Attached);
-        self.call(id, Call::Begin(Begin { lease, proof, key, locks, at_least, settled: 0, step }))
-    }
-
-    fn go_on(&mut self, id: u8, key: u64, step: Step) -> u64 {
-        let (lease, proof) = (self.lease(id), Proof::Attached);
-        self.call(id, Call::GoOn(GoOn { lease, proof, key, after: 0, step }))
-    }
-
-    fn look(&mut self, id: u8, names: &[&str], at_least: AtLeast) -> u64 {
-        let reads = names.iter().map(|name| key(name)).collect();
-        self.call(id, Call::Look(Look { reads, at_least }))
-    }
-
-    fn stepped(&self, id: u8, tag: u64) -> Stepped {
-        match self.reply(id, tag) {
-            Some(Reply::Stepped(stepped)) => *stepped,
-            other => panic!("call {tag} at dc{id} is no step but {other:?}"),
-        }
-    }
-
-    fn committed(&self, id: u8, tag: u64) -> VersionVector {
-        match self.stepped(id, tag).state {
-            TxnState::Committed(vector) => (*vector).clone(),
-            other => panic!("call {tag} at dc{id} is not committed but {other:?}"),
-        }
-    }
-
-    /// What everybody reads there now.
-    fn reads(&mut self, id: u8, name: &str) -> Option<Reading> {
-        let tag = self.look(id, &[name], AtLeast::default());
-        self.stepped(id, tag).values.remove(0)
-    }
-
-    fn txn_refused(&self, id: u8, tag: u64) -> TxnRefusal {
-        match self.refused(id, tag) {
-            Refusal::Transaction(refusal) => refusal,
-            other => panic!("call {tag} at dc{id} is not refused as a transaction but {other:?}"),
-        }
-    }
-}
-
-fn counted(count: i64) -> Option<Reading> {
-    Some(Reading::Counter(count))
-}
-
-fn written(value: &str) -> Option<Reading> {
-    Some(Reading::LwwRegister(Some(value.to_owned().into())))
-}
 
 #[test]
 fn a_commit_is_answered_when_it_is_durable_and_seen_everywhere() {
@@ -509,5 +423,33 @@ fn a_transaction_that_cannot_commit_any_more_can_be_aborted() {
     assert!(matches!(c.txn_refused(0, late), TxnRefusal::Change(_)));
     let abort = c.go_on(0, 2, step(vec![], &[], Then::Abort));
     assert_eq!(c.stepped(0, abort).state, TxnState::Aborted);
+    assert_eq!(c.nodes[0].replica.counts().held, 0);
+}
+
+#[test]
+fn what_open_transactions_keep_is_bounded() {
+    let mut c = Cluster::new(1, 0, 0);
+    let large = || step(vec![put("r", &"x".repeat(1_000_000))], &[], Then::GoOn);
+    let mut open = 0;
+    let refusal = loop {
+        open += 1;
+        let tag = c.begin(0, open, None, large());
+        if let Some(Reply::Refused(refusal)) = c.reply(0, tag) {
+            break refusal;
+        }
+    };
+    assert!(
+        matches!(refusal, Refusal::ResourceExhausted { limit: Limit::TransactionBytes, .. }),
+        "{refusal:?}"
+    );
+    assert_eq!(open, 269, "256 MiB of something over a million bytes each");
+    // There is room again when one ends.
+    c.go_on(0, 1, step(vec![], &[], Then::Abort));
+    let tag = c.begin(0, 1_000, None, large());
+    c.stepped(0, tag);
+    c.pass(21_000);
+    let tag = c.begin(0, 2_000, None, large());
+    c.open_lease(0, Duration::from_secs(10));
+    assert!(c.is_answered(0, tag));
     assert_eq!(c.nodes[0].replica.counts().held, 0);
 }

@@ -3,6 +3,7 @@
 use super::outcomes::MAX_OUTCOMES;
 use super::snapshot_waits::{Waiter, first_missing};
 use super::{Death, Open, Txn, TxnId, Waiting};
+use crate::causal_log::Change;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
 use crate::names::{ClientKey, FencingToken, LeaseId, MAX_LABEL, RequestId};
@@ -55,6 +56,7 @@ impl Replica {
         if self.transactions.len() >= self.config.local.max_transactions {
             return Err(full(Limit::Transactions));
         }
+        self.admit_changes(&begin.step.changes)?;
         if self.transactions.outcomes.count(begin.lease) >= MAX_OUTCOMES {
             return Err(full(Limit::Outcomes));
         }
@@ -149,7 +151,8 @@ impl Replica {
             }
         }
         let waits_for_locks = request.is_some();
-        let waiting = Waiting { call, begin, request, token: None };
+        let bytes = begin.step.changes.iter().map(Change::weight).sum();
+        let waiting = Waiting { call, begin, request, token: None, bytes };
         self.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
         if !waits_for_locks {
             self.await_snapshot(id);
@@ -193,7 +196,7 @@ impl Replica {
         let snapshot = self.log.durable().clone();
         let at = self.store.open_snapshot(&snapshot);
         let expires = self.now.mono + self.config.local.max_transaction;
-        let Waiting { call, begin, request, token } = *waiting;
+        let Waiting { call, begin, request, token, .. } = *waiting;
         let open = Open { at, snapshot, request, token, changes: Vec::new(), bytes: 0, expires };
         self.transactions.deadlines.insert(expires, id);
         self.transactions.rows.insert(id, Txn::Open(Box::new(open)));

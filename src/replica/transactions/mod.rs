@@ -14,14 +14,15 @@
 mod begin;
 mod commit;
 mod outcomes;
+mod rows;
 mod snapshot_waits;
 mod steps;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use outcomes::OutcomeRow;
 pub(super) use outcomes::Outcomes;
+use rows::Rows;
 use snapshot_waits::SnapshotWaits;
 
 use super::Replica;
@@ -43,7 +44,7 @@ pub(super) struct TxnId {
 /// All that is remembered of transactions.
 #[derive(Default)]
 pub(super) struct Transactions {
-    rows: BTreeMap<TxnId, Txn>,
+    rows: Rows,
     deadlines: Deadlines<TxnId>,
     waits: SnapshotWaits,
     pub(super) outcomes: Outcomes,
@@ -56,6 +57,17 @@ enum Txn {
     Dead(Death),
 }
 
+impl Txn {
+    /// About how many bytes of changes it keeps.
+    fn bytes(&self) -> usize {
+        match self {
+            Txn::Waiting(waiting) => waiting.bytes,
+            Txn::Open(open) => open.bytes,
+            Txn::Dead(_) => 0,
+        }
+    }
+}
+
 /// Not open yet.
 struct Waiting {
     /// Whom to answer; a retry takes the place of the call before it.
@@ -65,6 +77,8 @@ struct Waiting {
     request: Option<RequestId>,
     /// Once they are granted.
     token: Option<FencingToken>,
+    /// Of the changes of its first step.
+    bytes: usize,
 }
 
 struct Open {
@@ -99,7 +113,7 @@ impl Transactions {
     /// Those of a lease.
     fn of_lease(&self, lease: LeaseId) -> Vec<TxnId> {
         let (first, last) = (TxnId { lease, key: 0 }, TxnId { lease, key: ClientKey::MAX });
-        self.rows.range(first..=last).map(|(id, _)| *id).collect()
+        self.rows.range(first..=last).collect()
     }
 }
 

@@ -9,7 +9,8 @@ use crate::crdt::value::Reading;
 use crate::keys::Key;
 use crate::names::Position;
 use crate::replica::Replica;
-use crate::replica::call::{CallId, Reply};
+use crate::replica::call::{CallId, Limit, Refusal, Reply};
+use crate::replica::clients::RETRY_AFTER;
 use crate::replica::store_call::{MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState};
 
 /// Most bytes of what one step reads, about: far below what an answer may have.
@@ -36,6 +37,9 @@ impl Replica {
             return self.refuse(call, TxnRefusal::StepMissing { key: id.key, after, made }.into());
         };
         step.changes.drain(..again.min(step.changes.len()));
+        if let Err(refusal) = self.admit_changes(&step.changes) {
+            return self.refuse(call, refusal);
+        }
         self.step(call, id, step);
     }
 
@@ -44,6 +48,18 @@ impl Replica {
         if let Err(refusal) = self.try_step(call, id, step) {
             self.refuse(call, refusal.into());
         }
+    }
+
+    /// Whether there is room for these changes beside those of all other transactions.
+    pub(super) fn admit_changes(&self, changes: &[Change]) -> Result<(), Refusal> {
+        let bytes: usize = changes.iter().map(Change::weight).sum();
+        if self.transactions.rows.bytes() + bytes > self.config.local.max_transaction_bytes {
+            return Err(Refusal::ResourceExhausted {
+                limit: Limit::TransactionBytes,
+                retry_after: RETRY_AFTER,
+            });
+        }
+        Ok(())
     }
 
     fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), TxnRefusal> {
@@ -70,11 +86,13 @@ impl Replica {
         let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");
         };
-        match &done {
-            Ok(_) => open.bytes = bytes,
-            Err(_) => all.truncate(before),
+        if done.is_err() {
+            all.truncate(before);
         }
         open.changes = all;
+        if done.is_ok() {
+            self.transactions.rows.grow(id, added);
+        }
         let stepped = Stepped { snapshot, token, values: done?, state: TxnState::Open };
         match step.then {
             Then::GoOn => self.reply(call, Reply::Stepped(Box::new(stepped))),
