@@ -118,6 +118,10 @@ impl Replica {
         let requests: Vec<_> = self.leases.get(index).requests.iter().copied().collect();
         for request in requests {
             if self.locks.get(request).is_held() {
+                // Granted, and the answer waited for the journal.
+                if let Some(call) = self.tickets.get_mut(request).call.take() {
+                    self.refuse(call, Refusal::LeaseEnded);
+                }
                 self.end_held(request, ready);
             } else {
                 self.end_waiting(request, Refusal::LeaseEnded);

@@ -143,6 +143,7 @@ impl Replica {
         if self.life.quiet_until.is_some() {
             return;
         }
+        self.update_stability();
         self.tell_links();
         // Entries of others that had their time to arrive by themselves are passed on.
         self.pump = true;

@@ -73,10 +73,14 @@ impl Replica {
         Floor { dc, after: self.log.applied().get(dc), floor: (**floor).clone() }
     }
 
-    /// What is said to peers: of this datacenter and, for those who do not hear them, of the others.
-    pub(super) fn floors(&mut self) -> Vec<Floor> {
+    /// Looks again at what is stable.
+    pub(super) fn update_stability(&mut self) {
         self.stability.note(self.own_floor());
         self.stability.update(self.config.agreed.members, self.log.applied());
+    }
+
+    /// What is said to peers: of this datacenter and, for those who do not hear them, of the others.
+    pub(super) fn floors(&self) -> Vec<Floor> {
         self.stability.told.iter().flatten().cloned().collect()
     }
 }

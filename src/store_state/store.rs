@@ -307,8 +307,13 @@ impl Store {
         }
         let end = (next as usize + most).min(self.records.capacity());
         for row in next as usize..end {
-            if self.records.get(row).is_some_and(|record| !record.has_effects()) {
-                self.records[row].content.settle(stable);
+            let Some(record) = self.records.get_mut(row) else { continue };
+            if record.has_effects() {
+                // Later: what stands here as a mark is stable already.
+                record.unsettled += 1;
+                self.unsettled.push_back((Dot { dc: self.me, seq: 0 }, row as Row));
+            } else {
+                record.content.settle(stable);
                 self.forget_if_over(row as Row);
             }
         }

@@ -453,3 +453,47 @@ fn what_open_transactions_keep_is_bounded() {
     assert!(c.is_answered(0, tag));
     assert_eq!(c.nodes[0].replica.counts().held, 0);
 }
+
+/// Found by the simulator: the answer was that somebody had cancelled it.
+#[test]
+fn who_was_granted_but_not_told_hears_that_its_lease_ended() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &[], Then::Commit));
+    let acquire = c.lock(0, "x");
+    let begin = c.begin(0, 2, Some("x"), step(vec![add("n", 1)], &[], Then::Commit));
+    let (lease, proof) = (c.lease(0), Proof::Attached);
+    c.call(0, Call::CloseLease { lease, proof });
+    assert_eq!(c.refused(0, acquire), Refusal::LeaseEnded);
+    assert_eq!(c.refused(0, begin), Refusal::LeaseEnded);
+    c.run();
+    assert_eq!(c.reads(0, "n"), counted(1));
+}
+
+/// Found by the simulator: a tombstone from a checkpoint was never looked at again if its key had effects to fold.
+#[test]
+fn tombstones_from_a_checkpoint_go_in_the_end() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.begin(0, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    let remove = Change { key: key("n"), action: Action::Remove };
+    c.begin(0, 2, None, step(vec![remove], &[], Then::Commit));
+    c.handle(0, Event::Checkpoint);
+    while c.nodes[0].checkpoint.is_none() {
+        c.handle(0, Event::Tick);
+    }
+    c.sync(0);
+    let checkpoint = c.nodes[0].checkpoint.take().expect("it is there");
+    c.restart_from(0, checkpoint);
+    c.pass(600);
+    c.open_lease(0, Duration::from_secs(60));
+    c.begin(0, 3, None, step(vec![], &[], Then::GoOn));
+    c.begin(0, 4, None, step(vec![add("n", 1), add("m", 1)], &[], Then::Commit));
+    c.run();
+    c.pass(3_000);
+    c.go_on(0, 3, step(vec![], &[], Then::Abort));
+    let remove = Change { key: key("n"), action: Action::Remove };
+    c.begin(0, 5, None, step(vec![remove], &[], Then::Commit));
+    c.run();
+    c.pass(3_000);
+    let counts = c.nodes[0].replica.counts();
+    assert_eq!((counts.keys, counts.unsettled, counts.effects), (1, 0, 0), "m alone is left");
+}
