@@ -68,8 +68,12 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
     let only_if = |allowed: bool, why| if allowed { Verdict::Over(why) } else { Verdict::Wrong };
     let first = txn.next == 0;
     if aborting {
-        let unknown = matches!(refusal, Refusal::Transaction(TxnRefusal::Unknown(_)));
-        return only_if(unknown, "the server does not know it any more");
+        let is_over = match refusal {
+            Refusal::Transaction(TxnRefusal::Unknown(_)) => true,
+            Refusal::Transaction(TxnRefusal::TooOld(..)) => took(waited, order.max_open),
+            _ => false,
+        };
+        return only_if(is_over, "the server does not know it any more");
     }
     match refusal {
         Refusal::UnknownLease(_) => only_if(in_doubt, "its lease is not known any more"),
