@@ -227,7 +227,8 @@ impl World {
 
     pub(super) fn on_client_timer(&mut self, number: usize, timer: Timer) {
         let client = &self.clients[number];
-        if client.dead && timer != Timer::LeaseOver {
+        // Who is dead still counts on what it has, as long as it would by itself.
+        if client.dead && !matches!(timer, Timer::LeaseOver | Timer::HoldOver(_)) {
             return;
         }
         match timer {
