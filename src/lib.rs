@@ -26,4 +26,5 @@ pub mod sim;
 pub mod store_state;
 pub mod telemetry;
 pub mod time;
+pub mod update_messages;
 pub mod wire;

@@ -19,6 +19,7 @@ use crate::names::{LockNameError, MAX_LABEL};
 use crate::proto::{Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
+use crate::update_messages::UpdateFault;
 
 /// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
 pub const ERROR_METADATA: &str = "geolock-error-bin";
@@ -71,6 +72,12 @@ impl From<WantsError> for BorderError {
             WantsError::NamesTooLong(_) => BorderError::NamesTooLong(error),
             WantsError::Unsorted => BorderError::Malformed("the locks are not sorted"),
         }
+    }
+}
+
+impl From<UpdateFault> for BorderError {
+    fn from(UpdateFault(what): UpdateFault) -> BorderError {
+        BorderError::Malformed(what)
     }
 }
 

@@ -9,15 +9,14 @@ use super::error::BorderError;
 use super::parse::{self, ProofBy, key, label, lease, proof, wants};
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{
-    FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
-};
+use crate::crdt::value::{MAX_DEPTH, OpError};
 use crate::keys::Key;
 use crate::names::{DcId, MAX_DCS};
-use crate::proto::{self, begin_locks, change, map_op, register_op, resettable_counter_op, set_op, update};
+use crate::proto::{self, begin_locks, change};
 use crate::replica::call::{Call, Wait};
 use crate::replica::store_call::{AtLeast, Begin, BeginLocks, GoOn, Look, MAX_READS, Step, Then, TxnRefusal};
 use crate::store_state::ChangeError;
+use crate::update_messages;
 
 use BorderError::Malformed;
 
@@ -58,9 +57,6 @@ pub(super) fn look(message: proto::ReadRequest) -> Result<Call, BorderError> {
 }
 
 const NO_KEY: BorderError = Malformed("`key`: a transaction has one, so that it can be asked for again");
-const NO_MAP: BorderError = Malformed("`map`: say which type of map the path leads through");
-const NO_FLAG: BorderError = Malformed("`enable_wins_flag`, `disable_wins_flag`: say what to do with it");
-const NO_OP: BorderError = Malformed("`op`: it is missing, or unknown to this server");
 
 fn locks(message: proto::BeginLocks) -> Result<BeginLocks, BorderError> {
     let wait = match message.wait {
@@ -118,7 +114,7 @@ fn change(message: proto::Change) -> Result<Change, BorderError> {
             if message.path.len() > MAX_DEPTH {
                 return Err(refused(OpError::TooDeep(message.path.len())).into());
             }
-            let update = update(message)?;
+            let update = update_messages::parse(message)?;
             update.validate().map_err(refused)?;
             Action::Update(update)
         }
@@ -126,68 +122,4 @@ fn change(message: proto::Change) -> Result<Change, BorderError> {
         None => return Err(Malformed("`change`: set `update` or `remove`")),
     };
     Ok(Change { key, action })
-}
-
-fn update(message: proto::Update) -> Result<Update, BorderError> {
-    let path = message.path.into_iter().map(path_step).collect::<Result<_, _>>()?;
-    Ok(Update { path, op: op(message.op.ok_or(NO_OP)?)? })
-}
-
-fn path_step(message: proto::PathStep) -> Result<PathStep, BorderError> {
-    let map = match message.map() {
-        proto::MapType::GrowOnly => MapType::GrowOnly,
-        proto::MapType::Resettable => MapType::Resettable,
-        proto::MapType::Unspecified => return Err(NO_MAP),
-    };
-    Ok(PathStep { map, field: message.field })
-}
-
-fn op(message: update::Op) -> Result<Op, BorderError> {
-    Ok(match message {
-        update::Op::Counter(amount) => Op::Counter(amount),
-        update::Op::ResettableCounter(message) => Op::ResettableCounter(match message.op.ok_or(NO_OP)? {
-            resettable_counter_op::Op::Add(amount) => ResettableCounterOp::Add(amount),
-            resettable_counter_op::Op::Reset(_) => ResettableCounterOp::Reset,
-        }),
-        update::Op::BoundedCounter(amount) => Op::BoundedCounter(amount),
-        update::Op::MoveRights(message) => {
-            let to = u8::try_from(message.to).ok().and_then(DcId::new);
-            let to = to.ok_or(Malformed("`move_rights.to`: no datacenter has that number"))?;
-            Op::MoveRights { to, amount: message.amount }
-        }
-        update::Op::LwwRegister(value) => Op::LwwRegister(value),
-        update::Op::MvRegister(message) => Op::MvRegister(match message.op.ok_or(NO_OP)? {
-            register_op::Op::Assign(value) => RegisterOp::Assign(value),
-            register_op::Op::Reset(_) => RegisterOp::Reset,
-        }),
-        update::Op::Versioned(proto::VersionedOp { version, value, done }) => {
-            Op::Versioned { version, value, done }
-        }
-        update::Op::AddWinsSet(message) => Op::AddWinsSet(set(message)?),
-        update::Op::RemoveWinsSet(message) => Op::RemoveWinsSet(set(message)?),
-        update::Op::GrowOnlySet(message) => Op::GrowOnlySet(message.elements),
-        update::Op::EnableWinsFlag(raw) => Op::EnableWinsFlag(flag(raw)?),
-        update::Op::DisableWinsFlag(raw) => Op::DisableWinsFlag(flag(raw)?),
-        update::Op::ResettableMap(message) => Op::ResettableMap(match message.op.ok_or(NO_OP)? {
-            map_op::Op::Remove(fields) => MapOp::Remove(fields.elements),
-            map_op::Op::Reset(_) => MapOp::Reset,
-        }),
-    })
-}
-
-fn set(message: proto::SetOp) -> Result<SetOp, BorderError> {
-    Ok(match message.op.ok_or(NO_OP)? {
-        set_op::Op::Add(elements) => SetOp::Add(elements.elements),
-        set_op::Op::Remove(elements) => SetOp::Remove(elements.elements),
-        set_op::Op::Reset(_) => SetOp::Reset,
-    })
-}
-
-fn flag(raw: i32) -> Result<FlagOp, BorderError> {
-    match proto::FlagOp::try_from(raw) {
-        Ok(proto::FlagOp::Enable) => Ok(FlagOp::Enable),
-        Ok(proto::FlagOp::Disable) => Ok(FlagOp::Disable),
-        Ok(proto::FlagOp::Reset) => Ok(FlagOp::Reset),
-        Ok(proto::FlagOp::Unspecified) | Err(_) => Err(NO_FLAG),
-    }
 }

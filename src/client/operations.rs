@@ -7,7 +7,8 @@ use crate::crdt::value::{
 };
 use crate::keys::Key;
 use crate::names::DcId;
-use crate::proto::{self, change, map_op, register_op, resettable_counter_op, set_op, update};
+use crate::proto::{self, change};
+use crate::update_messages;
 
 /// Operations on a key's own value. [`Update::in_field`] leads into a map. What two concurrent ones come to is said in
 /// [`crdt::value`](crate::crdt::value).
@@ -126,78 +127,12 @@ pub(super) fn key(key: &Key) -> proto::Key {
 }
 
 pub(super) fn change(of: &Key, update: Update) -> proto::Change {
-    let path = update.path.into_iter().map(path_step).collect();
-    let update = proto::Update { path, op: Some(op(update.op)) };
+    let update = update_messages::show(update);
     proto::Change { key: Some(key(of)), action: Some(change::Action::Update(update)) }
 }
 
 pub(super) fn removal(of: &Key) -> proto::Change {
     proto::Change { key: Some(key(of)), action: Some(change::Action::Remove(proto::Remove {})) }
-}
-
-fn path_step(step: PathStep) -> proto::PathStep {
-    let map = match step.map {
-        MapType::GrowOnly => proto::MapType::GrowOnly,
-        MapType::Resettable => proto::MapType::Resettable,
-    };
-    proto::PathStep { map: map.into(), field: step.field }
-}
-
-fn op(op: Op) -> update::Op {
-    match op {
-        Op::Counter(amount) => update::Op::Counter(amount),
-        Op::ResettableCounter(op) => {
-            let op = match op {
-                ResettableCounterOp::Add(amount) => resettable_counter_op::Op::Add(amount),
-                ResettableCounterOp::Reset => resettable_counter_op::Op::Reset(proto::Reset {}),
-            };
-            update::Op::ResettableCounter(proto::ResettableCounterOp { op: Some(op) })
-        }
-        Op::BoundedCounter(amount) => update::Op::BoundedCounter(amount),
-        Op::MoveRights { to, amount } => {
-            update::Op::MoveRights(proto::MoveRights { to: to.get().into(), amount })
-        }
-        Op::LwwRegister(value) => update::Op::LwwRegister(value),
-        Op::MvRegister(op) => {
-            let op = match op {
-                RegisterOp::Assign(value) => register_op::Op::Assign(value),
-                RegisterOp::Reset => register_op::Op::Reset(proto::Reset {}),
-            };
-            update::Op::MvRegister(proto::RegisterOp { op: Some(op) })
-        }
-        Op::Versioned { version, value, done } => {
-            update::Op::Versioned(proto::VersionedOp { version, value, done })
-        }
-        Op::AddWinsSet(op) => update::Op::AddWinsSet(set(op)),
-        Op::RemoveWinsSet(op) => update::Op::RemoveWinsSet(set(op)),
-        Op::GrowOnlySet(elements) => update::Op::GrowOnlySet(proto::Elements { elements }),
-        Op::EnableWinsFlag(op) => update::Op::EnableWinsFlag(flag(&op).into()),
-        Op::DisableWinsFlag(op) => update::Op::DisableWinsFlag(flag(&op).into()),
-        Op::ResettableMap(op) => {
-            let op = match op {
-                MapOp::Remove(elements) => map_op::Op::Remove(proto::Elements { elements }),
-                MapOp::Reset => map_op::Op::Reset(proto::Reset {}),
-            };
-            update::Op::ResettableMap(proto::MapOp { op: Some(op) })
-        }
-    }
-}
-
-fn set(op: SetOp) -> proto::SetOp {
-    let op = match op {
-        SetOp::Add(elements) => set_op::Op::Add(proto::Elements { elements }),
-        SetOp::Remove(elements) => set_op::Op::Remove(proto::Elements { elements }),
-        SetOp::Reset => set_op::Op::Reset(proto::Reset {}),
-    };
-    proto::SetOp { op: Some(op) }
-}
-
-fn flag(op: &FlagOp) -> proto::FlagOp {
-    match op {
-        FlagOp::Enable => proto::FlagOp::Enable,
-        FlagOp::Disable => proto::FlagOp::Disable,
-        FlagOp::Reset => proto::FlagOp::Reset,
-    }
 }
 
 #[cfg(test)]
