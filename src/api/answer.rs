@@ -95,7 +95,9 @@ pub(super) fn notice(notice: Notice) -> ServerMessage {
         Notice::LockLost { lease, request: lost } => {
             Answer::LockLost(proto::LockLost { lease: lease.get(), request: Some(request(lost)) })
         }
-        Notice::Changed(_) => unreachable!("no call of this API begins a watch yet"),
+        Notice::Changed(_) => {
+            unreachable!("no call on this stream begins a watch: each watch has a session of its own")
+        }
     };
     ServerMessage { tag: 0, answer: Some(answer) }
 }

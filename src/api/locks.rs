@@ -13,6 +13,7 @@ use super::parse_store;
 use super::server_info::ServerInfo;
 use super::show;
 use super::show_store;
+use super::watch::Watching;
 use crate::lock_server::LockServerHandle;
 use crate::proto::locks_server::Locks;
 use crate::proto::{self, ClientMessage};
@@ -43,6 +44,7 @@ macro_rules! answer {
 #[tonic::async_trait]
 impl Locks for LocksService {
     type SessionStream = Conversation;
+    type WatchStream = Watching;
 
     async fn session(
         &self,
@@ -130,6 +132,11 @@ impl Locks for LocksService {
     ) -> Result<Response<proto::StepResponse>, Status> {
         let call = parse_store::look(request.into_inner())?;
         answer!(self.call(call).await?, Reply::Stepped(looked) => show_store::looked(*looked))
+    }
+
+    async fn watch(&self, request: Request<proto::WatchRequest>) -> Result<Response<Watching>, Status> {
+        let watch = parse_store::watch(request.into_inner())?;
+        Watching::begin(&self.server, watch).await.map(Response::new)
     }
 
     async fn status(

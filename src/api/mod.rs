@@ -11,10 +11,11 @@
 //! | `accept.rs`, `connection.rs` | connections: TCP, then TLS with a client certificate |
 //! | `locks.rs` | the service: unary calls |
 //! | `conversation.rs` | the service: the stream |
+//! | `watch.rs` | the service: watches |
 //! | `parse.rs`, `parse_store.rs` | messages to calls |
 //! | `answer.rs` | replies to messages |
 //! | `error.rs` | what is refused, and why |
-//! | `show.rs`, `show_store.rs` | descriptions and status, and what transactions read, to messages |
+//! | `show.rs`, `show_store.rs` | descriptions and status, what transactions read and watches are told, to messages |
 //! | `reclaim.rs` | reclaims that come in several messages |
 //! | `server_info.rs` | who answers |
 
@@ -32,6 +33,7 @@ mod serve;
 mod server_info;
 mod show;
 mod show_store;
+mod watch;
 
 #[cfg(test)]
 mod tests;

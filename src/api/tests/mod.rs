@@ -8,3 +8,4 @@ mod streams;
 mod transactions;
 mod translations;
 mod unary;
+mod watches;

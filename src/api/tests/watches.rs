@@ -1,0 +1,209 @@
+//! Watches over the wire, with a real datacenter behind it.
+
+use bytes::Bytes;
+use tonic::transport::Channel;
+use tonic::{Code, Streaming};
+
+use super::site::Site;
+use super::unary::reason;
+use crate::proto::locks_client::LocksClient;
+use crate::proto::watch_response::Event;
+use crate::proto::{self, Reason, Snapshot, Then, change, update};
+
+const BUCKET: Bytes = Bytes::from_static(b"test");
+
+fn prefix(text: &'static str) -> proto::WatchPrefix {
+    proto::WatchPrefix { bucket: BUCKET, prefix: Bytes::from_static(text.as_bytes()) }
+}
+
+fn put(name: &str, value: &'static str) -> proto::Change {
+    let op = Some(update::Op::LwwRegister(Bytes::from_static(value.as_bytes())));
+    change_of(name, change::Action::Update(proto::Update { path: vec![], op }))
+}
+
+fn removal(name: &str) -> proto::Change {
+    change_of(name, change::Action::Remove(proto::Remove {}))
+}
+
+fn change_of(name: &str, action: change::Action) -> proto::Change {
+    let name = Bytes::copy_from_slice(name.as_bytes());
+    proto::Change { key: Some(proto::Key { bucket: BUCKET, name }), action: Some(action) }
+}
+
+/// Who changes keys.
+struct Writer {
+    client: LocksClient<Channel>,
+    lease: proto::OpenLeaseResponse,
+    key: u64,
+}
+
+impl Writer {
+    async fn new(mut client: LocksClient<Channel>) -> Writer {
+        let lease = client.open_lease(proto::OpenLeaseRequest::default()).await.expect("opened").into_inner();
+        Writer { client, lease, key: 0 }
+    }
+
+    async fn commits(&mut self, changes: Vec<proto::Change>) -> Snapshot {
+        self.key += 1;
+        let step = proto::Step { changes, reads: vec![], then: Then::Commit.into() };
+        let begin = proto::BeginRequest {
+            lease: self.lease.lease,
+            secret: self.lease.secret.clone(),
+            key: self.key,
+            step: Some(step),
+            ..Default::default()
+        };
+        let done = self.client.transact(begin).await.expect("it is well formed").into_inner();
+        done.commit.expect("it committed")
+    }
+}
+
+/// Who watches, and what it has to keep to go on.
+struct Watcher {
+    responses: Streaming<proto::WatchResponse>,
+    position: Snapshot,
+}
+
+impl Watcher {
+    async fn begin(client: &mut LocksClient<Channel>, prefixes: &[&'static str]) -> Watcher {
+        Watcher::begin_from(client, prefixes, None).await
+    }
+
+    async fn begin_from(
+        client: &mut LocksClient<Channel>,
+        prefixes: &[&'static str],
+        from: Option<Snapshot>,
+    ) -> Watcher {
+        let prefixes = prefixes.iter().map(|text| prefix(text)).collect();
+        let request = proto::WatchRequest { prefixes, from };
+        let mut responses = client.watch(request).await.expect("it can begin").into_inner();
+        match responses.message().await.expect("it lives").and_then(|response| response.event) {
+            Some(Event::Begun(begun)) => Watcher { responses, position: begun.snapshot.expect("it is set") },
+            other => panic!("a watch says first where it begins, this is {other:?}"),
+        }
+    }
+
+    /// What the next commit changed.
+    async fn hears(&mut self) -> Vec<proto::Change> {
+        match self.responses.message().await.expect("it lives").and_then(|response| response.event) {
+            Some(Event::Changed(proto::WatchChanged { dc, seq, changes })) => {
+                let dc = usize::try_from(dc).expect("there are few datacenters");
+                if self.position.seqs.len() <= dc {
+                    self.position.seqs.resize(dc + 1, 0);
+                }
+                assert!(seq > self.position.seqs[dc], "once, and in order");
+                self.position.seqs[dc] = seq;
+                changes
+            }
+            other => panic!("changes were expected, this is {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_watch_hears_of_its_keys_once_and_in_order() {
+    let site = Site::new();
+    let running = site.start().await;
+    let mut client = site.client(&running).await;
+    let mut writer = Writer::new(client.clone()).await;
+    writer.commits(vec![put("a/0", "before anybody watched")]).await;
+    let mut one = Watcher::begin(&mut client, &["a/"]).await;
+    let mut other = Watcher::begin(&mut client, &["b/", "a/2"]).await;
+    writer.commits(vec![put("a/1", "x"), put("b/1", "y"), put("c", "nobody's")]).await;
+    writer.commits(vec![put("c", "nobody's")]).await;
+    let last = writer.commits(vec![put("a/2", "z"), removal("a/1")]).await;
+    assert_eq!(one.hears().await, [put("a/1", "x")]);
+    assert_eq!(one.hears().await, [put("a/2", "z"), removal("a/1")]);
+    assert_eq!(other.hears().await, [put("b/1", "y")]);
+    assert_eq!(other.hears().await, [put("a/2", "z")]);
+    assert_eq!((&one.position, &other.position), (&last, &last));
+    drop((one, other, writer, client));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_goes_on_from_what_it_was_told_and_its_session_closes_with_it() {
+    let site = Site::new();
+    let running = site.start().await;
+    let mut client = site.client(&running).await;
+    let mut writer = Writer::new(client.clone()).await;
+    let mut watcher = Watcher::begin(&mut client, &[""]).await;
+    writer.commits(vec![put("k", "1")]).await;
+    assert_eq!(watcher.hears().await, [put("k", "1")]);
+    let position = watcher.position.clone();
+    drop(watcher);
+    // The server is told that the stream is over soon after that; it says so itself.
+    loop {
+        let status = client.status(proto::StatusRequest {}).await.expect("it is up").into_inner();
+        if status.counts["watches"] == 0 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    writer.commits(vec![put("k", "2")]).await;
+    writer.commits(vec![put("k", "3")]).await;
+    let mut again = Watcher::begin_from(&mut client, &[""], Some(position.clone())).await;
+    assert_eq!(again.position, position);
+    assert_eq!(again.hears().await, [put("k", "2")]);
+    assert_eq!(again.hears().await, [put("k", "3")]);
+    drop((again, writer, client));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_goes_on_from_before_a_restart() {
+    let site = Site::new();
+    let running = site.start().await;
+    let mut client = site.client(&running).await;
+    let mut writer = Writer::new(client.clone()).await;
+    let position = writer.commits(vec![put("k", "1")]).await;
+    let mut watcher = Watcher::begin(&mut client, &["k"]).await;
+    let last = writer.commits(vec![put("k", "2")]).await;
+    assert_eq!(watcher.hears().await, [put("k", "2")]);
+    drop((writer, client));
+    running.server.handle().drain();
+    running.server.stopped().await.expect("nothing went wrong");
+    let (ended, code) = reason(watcher.responses.message().await);
+    assert_eq!((ended, code), (Reason::Unavailable, Code::Unavailable));
+
+    let running = site.start().await;
+    let mut client = site.client(&running).await;
+    let too_old = proto::WatchRequest { prefixes: vec![prefix("k")], from: Some(position) };
+    assert_eq!(reason(client.watch(too_old).await), (Reason::WatchTooOld, Code::OutOfRange));
+    // Who was told everything has missed nothing.
+    let mut watcher = Watcher::begin_from(&mut client, &["k"], Some(last)).await;
+    let mut writer = Writer::new(client.clone()).await;
+    writer.commits(vec![put("k", "3")]).await;
+    assert_eq!(watcher.hears().await, [put("k", "3")]);
+    drop((watcher, writer, client));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_watched_is_refused_before_anything_is_told() {
+    let site = Site::new();
+    let running = site.start().await;
+    let mut client = site.client(&running).await;
+    let bare = |bucket: Vec<u8>, prefix: Vec<u8>| {
+        vec![proto::WatchPrefix { bucket: bucket.into(), prefix: prefix.into() }]
+    };
+    let from = |seqs| Some(Snapshot { seqs });
+    let refused = [
+        (vec![], None, Reason::Malformed, Code::InvalidArgument),
+        (vec![prefix("a"); 101], None, Reason::Malformed, Code::InvalidArgument),
+        (bare(vec![], vec![]), None, Reason::BadKey, Code::InvalidArgument),
+        (bare(vec![0; 256], vec![]), None, Reason::BadKey, Code::InvalidArgument),
+        (bare(vec![0], vec![0; 1_025]), None, Reason::BadKey, Code::InvalidArgument),
+        (vec![prefix("a")], from(vec![0, 1]), Reason::UnknownDc, Code::InvalidArgument),
+        (vec![prefix("a")], from(vec![1_000]), Reason::SnapshotFromTheFuture, Code::OutOfRange),
+        (vec![prefix("a")], from(vec![0; 65]), Reason::Malformed, Code::InvalidArgument),
+    ];
+    for (prefixes, from, because, code) in refused {
+        let request = proto::WatchRequest { prefixes, from };
+        assert_eq!(reason(client.watch(request.clone()).await), (because, code), "{request:?}");
+    }
+    let most = [vec![prefix("a"); 99], bare(vec![0xff; 255], vec![0xff; 1_024])].concat();
+    client.watch(proto::WatchRequest { prefixes: most, from: None }).await.expect("that is allowed");
+    drop(client);
+    running.stop().await;
+}
