@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Driver {
     pub hub: Arc<Hub>,
     /// At least one.
-    pub endpoints: Vec<Dialled>,
+    pub endpoints: Arc<[Dialled]>,
     pub current: Arc<Current>,
     /// Told whether the first lease was opened.
     pub opened: Option<oneshot::Sender<Result<(), ClientError>>>,
@@ -198,7 +198,7 @@ async fn dial(dialled: &Dialled, hub: &Arc<Hub>, current: &Current) -> Result<An
 }
 
 /// How long to wait after so many failures in a row: longer and longer, and never the same for all clients.
-fn pause(failures: u32) -> Duration {
+pub(super) fn pause(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(10);
     let longest = FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE);
     // The standard library's hash keys are random, which is all that is needed here.

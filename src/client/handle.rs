@@ -28,6 +28,7 @@ pub struct Client {
 pub(super) struct Handle {
     pub hub: Arc<Hub>,
     pub current: Arc<Current>,
+    pub endpoints: Arc<[Dialled]>,
     pub connect_timeout: Duration,
     driver: Mutex<Option<JoinHandle<Ending>>>,
 }
@@ -37,7 +38,7 @@ impl Client {
     ///
     /// Has to be called on a tokio runtime with IO and time; the client lives on it.
     pub async fn connect(config: ClientConfig) -> Result<Client, ClientError> {
-        let endpoints = Dialled::all(&config)?;
+        let endpoints: Arc<[Dialled]> = Dialled::all(&config)?.into();
         let session = Session::new(Settings {
             ttl: config.ttl,
             on_disconnect: config.on_disconnect.into(),
@@ -50,7 +51,7 @@ impl Client {
         let (tell, opened) = oneshot::channel();
         let driver = Driver {
             hub: Arc::clone(&hub),
-            endpoints,
+            endpoints: Arc::clone(&endpoints),
             current: Arc::clone(&current),
             opened: Some(tell),
             alarm: Alarm::new(),
@@ -58,7 +59,7 @@ impl Client {
         let driver = Mutex::new(Some(tokio::spawn(driver.run())));
         let connect_timeout = config.connect_timeout;
         // From here on, dropping this future closes the session.
-        let handle = Arc::new(Handle { hub, current, connect_timeout, driver });
+        let handle = Arc::new(Handle { hub, current, endpoints, connect_timeout, driver });
         opened.await.unwrap_or(Err(ClientError::Closed))?;
         Ok(Client { handle })
     }

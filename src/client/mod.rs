@@ -51,7 +51,7 @@
 //!   [`CommitError::OutcomeUnknown`] means that no server answered in time. A transaction that was open when the server
 //!   restarted is gone with its locks, without a trace; its next step says so.
 //!
-//! Who only wants to look uses a [`Viewer`], which needs no lease. What it returns are the messages of the API
+//! Who only wants to look uses a [`Viewer`], which needs no lease, and a [`Watch`] to be told of changes. What a viewer returns are the messages of the API
 //! themselves, described in `proto/geolock/v1/geolock.proto`.
 //!
 //! ```text
@@ -64,6 +64,7 @@
 //! | file | job |
 //! |---|---|
 //! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs` | what callers have |
+//! | `watch.rs` | following keys |
 //! | `config.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | what goes in |
 //! | `values.rs`, `error.rs`, `txn_error.rs` | what comes out, what can go wrong |
 //! | `session/` | pure: every decision |
@@ -90,6 +91,7 @@ mod transaction;
 mod txn_error;
 mod txn_request;
 mod values;
+mod watch;
 
 pub use config::{ClientConfig, ClientTls, OnDisconnect};
 pub use error::{AcquireError, ClientError, LinkError, LostReason};
@@ -102,8 +104,9 @@ pub use transaction::{Transacted, Transaction};
 pub use txn_error::{CommitError, TxnError};
 pub use txn_request::{AtLeast, Batch, TxnRequest};
 pub use values::{Value, WrongType};
+pub use watch::{Action, Change, Changed, Watch, WatchRequest};
 
-pub use crate::crdt::value::{FlagOp, Reading, Type, Update, VersionedReading};
+pub use crate::crdt::value::{FlagOp, Op, Reading, Type, Update, VersionedReading};
 pub use crate::keys::{Key, KeyError};
 pub use crate::names::Mode;
 pub use crate::proto::{LockDescription, LockSummary, Reason, Snapshot, StatusResponse as Status};

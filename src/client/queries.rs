@@ -1,5 +1,6 @@
 //! Looking: calls that change nothing, beside the stream.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -56,7 +57,9 @@ pub struct View {
 /// shuts down answers. What to use when nothing is to be locked.
 #[derive(Clone, Debug)]
 pub struct Viewer {
-    endpoint: String,
+    pub(super) endpoint: String,
+    /// All there are, for what lasts.
+    pub(super) endpoints: Arc<[Dialled]>,
     locks: LocksClient<Channel>,
     patience: Duration,
 }
@@ -65,17 +68,18 @@ impl Viewer {
     /// Connects to the first endpoint that answers; of the configuration, what concerns leases is not used.
     pub async fn connect(config: ClientConfig) -> Result<Viewer, ClientError> {
         let mut last = ClientError::Closed;
-        for dialled in Dialled::all(&config)? {
+        let endpoints: Arc<[Dialled]> = Dialled::all(&config)?.into();
+        for dialled in endpoints.iter() {
+            let endpoint = dialled.name.clone();
             match dialled.dial().await {
-                Ok(locks) => return Ok(Viewer::new(dialled.name, locks, config.connect_timeout)),
-                Err(source) => last = ClientError::Unreachable { endpoint: dialled.name, source },
+                Ok(locks) => {
+                    let patience = patience(config.connect_timeout);
+                    return Ok(Viewer { endpoint, endpoints, locks, patience });
+                }
+                Err(source) => last = ClientError::Unreachable { endpoint, source },
             }
         }
         Err(last)
-    }
-
-    fn new(endpoint: String, locks: LocksClient<Channel>, connect_timeout: Duration) -> Viewer {
-        Viewer { endpoint, locks, patience: connect_timeout + ANSWER_TIME }
     }
 
     /// How this datacenter is, and what it knows of the others.
@@ -130,11 +134,16 @@ impl Viewer {
     }
 }
 
+fn patience(connect_timeout: Duration) -> Duration {
+    connect_timeout + ANSWER_TIME
+}
+
 impl Client {
     /// Looks at the datacenter over the client's own connection.
     pub fn viewer(&self) -> Result<Viewer, ClientError> {
         let (endpoint, locks) = self.handle.current.get().ok_or(ClientError::Closed)?;
-        Ok(Viewer::new(endpoint, locks, self.handle.connect_timeout))
+        let endpoints = Arc::clone(&self.handle.endpoints);
+        Ok(Viewer { endpoint, endpoints, locks, patience: patience(self.handle.connect_timeout) })
     }
 
     /// As [`Viewer::status`].
