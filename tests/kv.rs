@@ -207,3 +207,30 @@ fn status_counts_keys_and_transactions() {
     assert_eq!((&status["counts"]["keys"], &status["counts"]["commits_total"]), (&1.into(), &1.into()));
     assert_eq!(status["counts"]["transactions"], 0);
 }
+
+#[test]
+fn a_watch_shows_what_other_commands_change() {
+    let cluster = Cluster::start(1);
+    let after = prints(&cluster, 0, &["put", "--snapshot", "city", "before"]);
+    let watch = ["kv", "watch", "--snapshot", "--after", after.trim(), "city", "tags"];
+    let mut watch = Running::start(&mut cluster.command(0, watch), Output::Stdout);
+    prints(&cluster, 0, &["put", "other", "not followed"]);
+    prints(&cluster, 0, &["put", "city", "Oslo by night"]);
+    assert_eq!(watch.line("city"), "put city = Oslo by night");
+    prints(&cluster, 0, &["add", "tags", "x"]);
+    assert_eq!(watch.line("tags"), "add tags \"x\"");
+    let last = prints(&cluster, 0, &["remove", "--snapshot", "city"]);
+    assert_eq!(watch.line("city"), "removed city");
+    watch.signal(Signal::INT);
+    assert_eq!((watch.rest(), watch.wait()), (vec![last.trim().to_owned()], 0));
+    assert!(watch.seen.is_empty(), "nothing else was shown: {:?}", watch.seen);
+
+    let mut watch = cluster.command(0, ["kv", "watch", "--json", "--after", after.trim()]);
+    let mut watch = Running::start(&mut watch, Output::Stdout);
+    let first: serde_json::Value = serde_json::from_str(&watch.line("other")).expect("it is JSON");
+    assert_eq!((&first["change"], &first["value"]), (&"put".into(), &"not followed".into()));
+    watch.signal(Signal::TERM);
+    assert_eq!(watch.wait(), 0);
+    let refused = kv(&cluster, 0, &["watch", "--after", "1000000"]);
+    assert_eq!(refused.code, 64, "{}", refused.stderr);
+}

@@ -106,7 +106,10 @@ pub use txn_request::{AtLeast, Batch, TxnRequest};
 pub use values::{Value, WrongType};
 pub use watch::{Action, Change, Changed, Watch, WatchRequest};
 
-pub use crate::crdt::value::{FlagOp, Op, Reading, Type, Update, VersionedReading};
+pub use crate::crdt::value::{
+    FlagOp, MapOp, MapType, Op, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type, Update,
+    VersionedReading,
+};
 pub use crate::keys::{Key, KeyError};
 pub use crate::names::Mode;
 pub use crate::proto::{LockDescription, LockSummary, Reason, Snapshot, StatusResponse as Status};

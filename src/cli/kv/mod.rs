@@ -4,6 +4,8 @@ mod one_shot;
 mod operation;
 mod show;
 mod txn;
+mod watch;
+mod watched;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -91,6 +93,7 @@ enum Command {
         common: CommonArgs,
     },
     Txn(txn::TxnArgs),
+    Watch(watch::WatchArgs),
 }
 
 /// What every subcommand takes.
@@ -120,6 +123,7 @@ pub async fn run(args: KvArgs) -> Result<ExitCode, Failure> {
         Command::Add { key, elements, common } => one_shot::add(&key, &elements, &common).await,
         Command::Remove { key, elements, common } => one_shot::remove(&key, &elements, &common).await,
         Command::Txn(args) => txn::run(args).await,
+        Command::Watch(args) => watch::run(args).await,
     }
     .map(|()| ExitCode::SUCCESS)
 }

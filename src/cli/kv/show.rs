@@ -67,7 +67,7 @@ fn short(reading: &Reading) -> String {
 }
 
 /// Text as it is, other bytes escaped.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), str::to_owned)
 }
 

@@ -1,0 +1,109 @@
+//! Watches of the Rust client against a real server, whose connections break and which restarts.
+
+mod support;
+
+use geolock::client::{
+    Action, AtLeast, Batch, Change, Client, ClientError, Key, TxnRequest, Update, Viewer, Watch, WatchRequest,
+};
+use support::{AnyError, Datacenter, Proxy};
+
+fn key(name: &str) -> Key {
+    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
+}
+
+fn put(name: &str, value: &'static str) -> Change {
+    Change { key: key(name), action: Action::Update(Update::register(value)) }
+}
+
+async fn writes(client: &Client, name: &str, value: &'static str) -> Result<(), AnyError> {
+    client.update(&key(name), Update::register(value)).await?;
+    Ok(())
+}
+
+/// Cuts the way, and asks the server until it knows that only so many watches are left.
+async fn cut(proxy: &Proxy, client: &Client, left: u64) -> Result<(), AnyError> {
+    proxy.cut();
+    while client.status().await?.counts["watches"] != left {
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+async fn hears(watch: &mut Watch, expected: Change) -> Result<(), AnyError> {
+    assert_eq!(watch.next().await?.changes, [expected]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_where_it_was_when_its_connection_breaks() -> Result<(), AnyError> {
+    let dir = tempfile::tempdir()?;
+    let datacenter = Datacenter::start(dir.path()).await?;
+    let proxy = Proxy::start(datacenter.address).await?;
+    let client = Client::connect(datacenter.client_config(&[datacenter.address])?).await?;
+    let viewer = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
+    writes(&client, "a", "before").await?;
+    let mut watch = viewer.watch(WatchRequest::new("test", "a").and("test", "b")).await?;
+    writes(&client, "other", "not followed").await?;
+    writes(&client, "a", "1").await?;
+    hears(&mut watch, put("a", "1")).await?;
+    cut(&proxy, &client, 0).await?;
+    writes(&client, "b", "2").await?;
+    writes(&client, "a", "3").await?;
+    {
+        // Given up while it connects again, which is no reason to begin with that again.
+        let mut next = Box::pin(watch.next());
+        tokio::select! {
+            biased;
+            changed = &mut next => panic!("nothing can be heard: {changed:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    proxy.mend();
+    hears(&mut watch, put("b", "2")).await?;
+    hears(&mut watch, put("a", "3")).await?;
+    client.transact(TxnRequest::new(), Batch::new().remove(&key("a"))).await?;
+    hears(&mut watch, Change { key: key("a"), action: Action::Removed }).await?;
+
+    let view = client.read_many(&[key("b")], &AtLeast::default()).await?;
+    assert_eq!(watch.position(), &view.snapshot);
+    client.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_the_server_does_not_remember_that_far() -> Result<(), AnyError> {
+    let dir = tempfile::tempdir()?;
+    let datacenter = Datacenter::start(dir.path()).await?;
+    let config = datacenter.client_config(&[datacenter.address])?;
+    let client = Client::connect(config.clone()).await?;
+    let viewer = Viewer::connect(config.clone()).await?;
+    let mut watch = viewer.watch(WatchRequest::new("test", "")).await?;
+    writes(&client, "a", "1").await?;
+    hears(&mut watch, put("a", "1")).await?;
+    let position = watch.position().clone();
+    // It does not listen while this is written, and the server restarts.
+    let proxy = Proxy::start(datacenter.address).await?;
+    let through = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
+    let mut behind = through.watch(WatchRequest::new("test", "").after(&position)).await?;
+    cut(&proxy, &client, 1).await?;
+    writes(&client, "a", "2").await?;
+    hears(&mut watch, put("a", "2")).await?;
+    client.close().await?;
+    let datacenter = Datacenter::restart(datacenter.stop().await?).await?;
+    proxy.mend();
+
+    let client = Client::connect(config).await?;
+    // This one knows all that was before the restart.
+    writes(&client, "a", "3").await?;
+    hears(&mut watch, put("a", "3")).await?;
+    let too_old = behind.next().await;
+    assert!(matches!(too_old, Err(ClientError::WatchTooOld(_))), "{too_old:?}");
+    let view = client.read_many(&[key("a")], &AtLeast::default()).await?;
+    let mut anew = viewer.watch(WatchRequest::new("test", "").after(&view.snapshot)).await?;
+    writes(&client, "a", "4").await?;
+    hears(&mut anew, put("a", "4")).await?;
+    client.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
