@@ -258,12 +258,20 @@ macro_rules! only_echo {
         #[tonic::async_trait]
         impl Locks for Echo {
             type SessionStream = Echoes;
+            type WatchStream = tokio_stream::Empty<Result<proto::WatchResponse, Status>>;
 
             async fn session(
                 &self,
                 request: Request<Streaming<ClientMessage>>,
             ) -> Result<Response<Echoes>, Status> {
                 Ok(Response::new(Echoes(request.into_inner())))
+            }
+
+            async fn watch(
+                &self,
+                _: Request<proto::WatchRequest>,
+            ) -> Result<Response<Self::WatchStream>, Status> {
+                Err(Status::unimplemented("an echo has only the stream"))
             }
 
             $(async fn $call(

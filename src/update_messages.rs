@@ -151,3 +151,53 @@ fn parse_flag(raw: i32) -> Result<FlagOp, UpdateFault> {
         Ok(proto::FlagOp::Unspecified) | Err(_) => Err(NO_FLAG),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn every_operation_comes_back_as_it_was() {
+        let bytes = Bytes::from_static;
+        let all = || vec![bytes(b"a"), bytes(b"\xff")];
+        let to = DcId::new(63).expect("the last one");
+        let flags = || [FlagOp::Enable, FlagOp::Disable, FlagOp::Reset];
+        let mut ops = vec![
+            Op::Counter(-5),
+            Op::ResettableCounter(ResettableCounterOp::Add(i64::MIN)),
+            Op::ResettableCounter(ResettableCounterOp::Reset),
+            Op::BoundedCounter(5),
+            Op::MoveRights { to, amount: u64::MAX },
+            Op::LwwRegister(bytes(b"")),
+            Op::MvRegister(RegisterOp::Assign(bytes(b"v"))),
+            Op::MvRegister(RegisterOp::Reset),
+            Op::Versioned { version: 7, value: bytes(b"v"), done: true },
+            Op::GrowOnlySet(all()),
+            Op::ResettableMap(MapOp::Remove(all())),
+            Op::ResettableMap(MapOp::Reset),
+        ];
+        ops.extend(flags().map(Op::EnableWinsFlag));
+        ops.extend(flags().map(Op::DisableWinsFlag));
+        for set in [Op::AddWinsSet, Op::RemoveWinsSet] {
+            ops.extend([SetOp::Add(all()), SetOp::Remove(vec![]), SetOp::Reset].map(set));
+        }
+        for op in ops {
+            let path =
+                [MapType::GrowOnly, MapType::Resettable].map(|map| PathStep { map, field: bytes(b"f") });
+            let update = Update { path: path.into(), op };
+            assert_eq!(parse(show(update.clone())), Ok(update));
+        }
+    }
+
+    #[test]
+    fn what_says_nothing_is_no_operation() {
+        assert_eq!(parse(proto::Update::default()), Err(NO_OP));
+        let flag = proto::Update { path: vec![], op: Some(update::Op::EnableWinsFlag(9)) };
+        assert_eq!(parse(flag), Err(NO_FLAG));
+        let mut pathless = show(Update::of(Op::Counter(1)));
+        pathless.path.push(proto::PathStep::default());
+        assert_eq!(parse(pathless), Err(NO_MAP));
+    }
+}

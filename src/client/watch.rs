@@ -102,7 +102,7 @@ struct Way {
 }
 
 enum Link {
-    Up(Up),
+    Up(Box<Up>),
     Coming(Coming),
     /// Not tried since the last error that was told.
     Down,
@@ -127,7 +127,7 @@ impl Viewer {
         let mut last = ClientError::Closed;
         for _ in 0..way.endpoints.len() {
             match way.attempt(from.clone()).await {
-                Ok((up, position)) => return Ok(Watch { way, position, link: Link::Up(up) }),
+                Ok((up, position)) => return Ok(Watch { way, position, link: Link::Up(Box::new(up)) }),
                 Err(error) if passes(&error) => last = error,
                 Err(error) => return Err(error),
             }
@@ -148,7 +148,7 @@ impl Watch {
                     self.link = Link::Coming(Box::pin(self.way.clone().come(self.position.clone())))
                 }
                 Link::Coming(coming) => match coming.await {
-                    Ok((up, _)) => self.link = Link::Up(up),
+                    Ok((up, _)) => self.link = Link::Up(Box::new(up)),
                     Err(error) => {
                         self.link = Link::Down;
                         return Err(error);

@@ -25,7 +25,7 @@ To miss nothing, begin after what was read:
   geolock kv watch --after $after city")]
 pub(super) struct WatchArgs {
     /// Only keys whose names begin with one of these, 100 at most [default: all keys of the bucket]
-    #[arg(value_name = "PREFIX")]
+    #[arg(value_name = "PREFIX", num_args = 0..=100)]
     prefixes: Vec<OsString>,
     /// The namespace of the keys: 1 to 255 bytes
     #[arg(long, value_name = "NAME", default_value = "default")]
