@@ -6,9 +6,11 @@ use tonic::{Code, Streaming};
 
 use super::site::Site;
 use super::unary::reason;
+use crate::lock_server::LockServerOptions;
 use crate::proto::locks_client::LocksClient;
 use crate::proto::watch_response::Event;
 use crate::proto::{self, Reason, Snapshot, Then, change, update};
+use crate::replica::LocalConfig;
 
 const BUCKET: Bytes = Bytes::from_static(b"test");
 
@@ -100,6 +102,11 @@ impl Watcher {
     }
 }
 
+/// How many the server has.
+async fn watches(client: &mut LocksClient<Channel>) -> u64 {
+    client.status(proto::StatusRequest {}).await.expect("it is up").into_inner().counts["watches"]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_watch_hears_of_its_keys_once_and_in_order() {
     let site = Site::new();
@@ -133,11 +140,7 @@ async fn a_watch_goes_on_from_what_it_was_told_and_its_session_closes_with_it() 
     let position = watcher.position.clone();
     drop(watcher);
     // The server is told that the stream is over soon after that; it says so itself.
-    loop {
-        let status = client.status(proto::StatusRequest {}).await.expect("it is up").into_inner();
-        if status.counts["watches"] == 0 {
-            break;
-        }
+    while watches(&mut client).await != 0 {
         tokio::task::yield_now().await;
     }
     writer.commits(vec![put("k", "2")]).await;
@@ -205,5 +208,30 @@ async fn what_cannot_be_watched_is_refused_before_anything_is_told() {
     let most = [vec![prefix("a"); 99], bare(vec![0xff; 255], vec![0xff; 1_024])].concat();
     client.watch(proto::WatchRequest { prefixes: most, from: None }).await.expect("that is allowed");
     drop(client);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_read_is_cut_off_and_others_go_on() {
+    let site = Site::new();
+    let options = LockServerOptions { session_backlog: 1 << 20, ..LockServerOptions::default() };
+    let running = site.start_with(LocalConfig::default(), options).await;
+    let mut client = site.client(&running).await;
+    let mut writer = Writer::new(client.clone()).await;
+    // On a connection of its own: what it does not read fills that one's window.
+    let mut deaf = Watcher::begin(&mut site.client(&running).await, &["large"]).await;
+    let mut reader = Watcher::begin(&mut client, &["small"]).await;
+    let value = "x".repeat(500_000).leak();
+    while watches(&mut client).await == 2 {
+        writer.commits(vec![put("large", value), put("small", "1")]).await;
+        assert_eq!(reader.hears().await, [put("small", "1")]);
+    }
+    let end = loop {
+        if let Err(end) = deaf.responses.message().await {
+            break end;
+        }
+    };
+    assert_eq!(reason(Err::<(), _>(end)), (Reason::SlowReader, Code::ResourceExhausted));
+    drop((deaf, reader, writer, client));
     running.stop().await;
 }
