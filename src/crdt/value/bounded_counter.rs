@@ -4,7 +4,7 @@
 //! that adds, taking away uses them, and they can be moved (Balegas et al.: *Extending Eventually Consistent Cloud
 //! Databases for Enforcing Numeric Invariants*, 2015). Only a datacenter itself lowers its rights, it checks before it
 //! does, and its operations are applied in their order, after those that gave it the rights: so no rights are ever
-//! negative where everybody obeyed [`BoundedCounter::check`]. Where somebody did not, the sums still agree everywhere,
+//! negative where everybody obeyed [`BoundedCounter::check_add`]. Where somebody did not, the sums still agree everywhere,
 //! and readers see 0 for what is below.
 //!
 //! The `crdts` crate has no such type.
