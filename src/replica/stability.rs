@@ -22,13 +22,25 @@ pub struct Floor {
 
 /// See the module.
 pub(super) struct Stability {
-    told: [Option<Floor>; MAX_DCS],
+    rows: [Row; MAX_DCS],
     stable: VersionVector,
+}
+
+/// What is known of one datacenter.
+#[derive(Clone, Default)]
+struct Row {
+    /// What it said last: for others.
+    told: Option<Floor>,
+    /// What waits for its entries to be applied here. News does not take its place: under load the entries would never
+    /// catch up with the last word.
+    awaited: Option<Floor>,
+    /// What everything of it that is applied from now on has seen.
+    reached: Option<VersionVector>,
 }
 
 impl Default for Stability {
     fn default() -> Stability {
-        Stability { told: std::array::from_fn(|_| None), stable: VersionVector::default() }
+        Stability { rows: std::array::from_fn(|_| Row::default()), stable: VersionVector::default() }
     }
 }
 
@@ -37,32 +49,39 @@ impl Stability {
         &self.stable
     }
 
-    /// A datacenter said so, directly or not; what was said before counts if it says more.
+    /// A datacenter said so, directly or not; it counts if it says no less than what was said before.
     pub fn note(&mut self, floor: Floor) {
-        let before = &mut self.told[floor.dc.index()];
-        let says_more = before.as_ref().is_none_or(|before| floor.floor.covers(&before.floor));
-        if says_more {
-            *before = Some(floor);
+        let row = &mut self.rows[floor.dc.index()];
+        if row.told.as_ref().is_some_and(|before| !floor.floor.covers(&before.floor)) {
+            return;
         }
+        // A crash may have taken back entries that had been counted on.
+        if row.awaited.as_ref().is_none_or(|awaited| floor.after <= awaited.after) {
+            row.awaited = Some(floor.clone());
+        }
+        row.told = Some(floor);
     }
 
     /// Draws the conclusion, given what is applied here.
     fn update(&mut self, members: DcSet, applied: &VersionVector) {
-        let mut stable: Option<VersionVector> = None;
         for dc in members.iter() {
-            let Some(told) = &self.told[dc.index()] else { return };
-            if applied.get(dc) < told.after {
-                return;
+            let row = &mut self.rows[dc.index()];
+            if let Some(reached) = row.awaited.take_if(|awaited| awaited.after <= applied.get(dc)) {
+                row.reached = Some(reached.floor);
             }
-            stable = Some(match stable {
-                None => told.floor.clone(),
-                Some(stable) => stable.iter().map(|(dc, seq)| (dc, seq.min(told.floor.get(dc)))).collect(),
-            });
         }
+        let mut reached = members.iter().map(|dc| self.rows[dc.index()].reached.as_ref());
+        let first = reached.next().flatten().cloned();
+        let stable = reached.fold(first, |stable, other| Some(least(&stable?, other?)));
         if let Some(stable) = stable.filter(|stable| stable.covers(&self.stable)) {
             self.stable = stable;
         }
     }
+}
+
+/// What both cover.
+fn least(a: &VersionVector, b: &VersionVector) -> VersionVector {
+    a.iter().map(|(dc, seq)| (dc, seq.min(b.get(dc)))).collect()
 }
 
 impl Replica {
@@ -77,10 +96,62 @@ impl Replica {
     pub(super) fn update_stability(&mut self) {
         self.stability.note(self.own_floor());
         self.stability.update(self.config.agreed.members, self.log.applied());
+        self.store.note_stable(self.stability.stable());
     }
 
     /// What is said to peers: of this datacenter and, for those who do not hear them, of the others.
     pub(super) fn floors(&self) -> Vec<Floor> {
-        self.stability.told.iter().flatten().cloned().collect()
+        self.stability.rows.iter().filter_map(|row| row.told.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    fn vector(a: u64, b: u64) -> VersionVector {
+        [(dc(0), a), (dc(1), b)].into_iter().collect()
+    }
+
+    fn floor(id: u8, after: u64, floor: VersionVector) -> Floor {
+        Floor { dc: dc(id), after, floor }
+    }
+
+    #[test]
+    fn stable_is_what_all_have_seen_once_their_entries_are_here() {
+        let (mut stability, members) = (Stability::default(), [dc(0), dc(1)].into_iter().collect());
+        stability.note(floor(0, 9, vector(9, 4)));
+        stability.update(members, &vector(9, 5));
+        assert_eq!(*stability.stable(), vector(0, 0), "the other has said nothing");
+        stability.note(floor(1, 6, vector(7, 5)));
+        stability.update(members, &vector(9, 5));
+        assert_eq!(*stability.stable(), vector(0, 0), "its sixth entry may have seen less");
+        stability.update(members, &vector(9, 6));
+        assert_eq!(*stability.stable(), vector(7, 4));
+    }
+
+    #[test]
+    fn it_moves_on_although_the_last_word_is_always_ahead_of_the_entries() {
+        let (mut stability, members) = (Stability::default(), [dc(0), dc(1)].into_iter().collect());
+        for n in 1..100 {
+            stability.note(floor(0, n, vector(n, n)));
+            // It always says two more than what has arrived of it.
+            stability.note(floor(1, n + 2, vector(n, n)));
+            stability.update(members, &vector(n, n));
+        }
+        assert!(stability.stable().covers(&vector(90, 90)), "{}", stability.stable());
+    }
+
+    #[test]
+    fn entries_that_a_crash_took_back_are_not_waited_for() {
+        let (mut stability, members) = (Stability::default(), DcSet::only(dc(1)));
+        stability.note(floor(1, 50, vector(1, 40)));
+        stability.note(floor(1, 41, vector(1, 41)));
+        stability.update(members, &vector(1, 41));
+        assert_eq!(*stability.stable(), vector(1, 41));
     }
 }

@@ -76,7 +76,7 @@ impl Replica {
         self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
         self.export_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
-        self.store_backlog = self.store.settle(self.stability.stable(), EFFECTS_PER_STEP) || more_to_fold;
+        self.store_backlog = self.store.settle(EFFECTS_PER_STEP) || more_to_fold;
     }
 
     /// Appends own entries: one, unless it would be too large for a frame.

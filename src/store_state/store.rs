@@ -30,8 +30,15 @@ pub(crate) struct Store {
     durable: Position,
     /// One for each effect, in the order of application.
     unfolded: VecDeque<(Position, Row)>,
-    /// Folded changes that left marks, in the order of application.
+    /// Folded changes that left marks, in the order of application, those that had to wait once more behind them.
     unsettled: VecDeque<(Dot, Row)>,
+    /// What every further commit has seen.
+    stable: VersionVector,
+    /// How many of `unsettled` are to be looked at: each once when there is a reason, so that those that have to wait
+    /// cost nothing in between.
+    to_settle: usize,
+    /// Some of them waited for effects to be folded.
+    some_waited: bool,
     /// Read from a checkpoint and not settled since: what the checkpoint had applied, and the next row to look at.
     restored: Option<(VersionVector, Row)>,
     digests: Digests,
@@ -71,6 +78,9 @@ impl Store {
             durable: Position::default(),
             unfolded: VecDeque::new(),
             unsettled: VecDeque::new(),
+            stable: VersionVector::default(),
+            to_settle: 0,
+            some_waited: false,
             restored: None,
             digests: Digests::default(),
             #[cfg(test)]
@@ -219,15 +229,16 @@ impl Store {
     /// Folds effects that every open snapshot shows into their contents, at most so many. Whether there are more.
     pub fn fold(&mut self, most: usize) -> bool {
         let floor = self.floor();
-        for _ in 0..most {
-            match self.unfolded.front() {
-                Some((position, row)) if *position <= floor => {
-                    let row = *row;
-                    self.unfolded.pop_front();
-                    self.fold_one(row, floor);
-                }
-                _ => return false,
-            }
+        let is_shown = |(position, _): &mut (Position, Row)| *position <= floor;
+        let mut folded = 0;
+        while folded < most
+            && let Some((_, row)) = self.unfolded.pop_front_if(is_shown)
+        {
+            self.fold_one(row, floor);
+            folded += 1;
+        }
+        if folded > 0 && std::mem::take(&mut self.some_waited) {
+            self.to_settle = self.unsettled.len();
         }
         self.unfolded.front().is_some_and(|(position, _)| *position <= floor)
     }
@@ -252,6 +263,9 @@ impl Store {
         if let Some(dot) = marked {
             record.unsettled += 1;
             self.unsettled.push_back((dot, row));
+            if dot.is_in(&self.stable) {
+                self.to_settle = self.unsettled.len();
+            }
             #[cfg(test)]
             if self.mutation == Some(crate::sim::Mutation::TombstoneDroppedTooEarly) {
                 record.content.settle(&[(dot.dc, dot.seq)].into_iter().collect());
@@ -270,50 +284,57 @@ impl Store {
         }
     }
 
-    /// Every commit that is applied here from now on has seen `stable`: forgets what only others could need, of at
-    /// most so many keys. Whether there are more.
-    pub fn settle(&mut self, stable: &VersionVector, most: usize) -> bool {
-        for _ in 0..most.min(self.unsettled.len()) {
-            match self.unsettled.front() {
-                Some((dot, row)) if dot.seq <= stable.get(dot.dc) => {
-                    let (dot, row) = (*dot, *row);
-                    self.unsettled.pop_front();
-                    self.settle_one(dot, row, stable);
-                }
-                _ => break,
-            }
+    /// Every commit that is applied here from now on has seen `stable`.
+    pub fn note_stable(&mut self, stable: &VersionVector) {
+        if self.stable != *stable {
+            self.stable = stable.clone();
+            self.to_settle = self.unsettled.len();
         }
-        self.settle_restored(stable, most);
-        self.unsettled.front().is_some_and(|(dot, _)| dot.seq <= stable.get(dot.dc))
-            && self.unfolded.is_empty()
     }
 
-    fn settle_one(&mut self, dot: Dot, row: Row, stable: &VersionVector) {
+    /// Forgets what only commits could need that have not seen what is stable, of at most so many keys. Whether there
+    /// are more.
+    pub fn settle(&mut self, most: usize) -> bool {
+        for _ in 0..most.min(self.to_settle) {
+            self.to_settle -= 1;
+            match self.unsettled.pop_front_if(|(dot, _)| dot.seq <= self.stable.get(dot.dc)) {
+                Some((dot, row)) => self.settle_one(dot, row),
+                None => self.to_settle = 0,
+            }
+            if self.to_settle == 0 {
+                break;
+            }
+        }
+        self.settle_restored(most);
+        self.to_settle > 0
+    }
+
+    fn settle_one(&mut self, dot: Dot, row: Row) {
         let record = &mut self.records[row as usize];
         if record.has_effects() {
             // They were applied before it was stable, and may have seen less.
+            self.some_waited = true;
             return self.unsettled.push_back((dot, row));
         }
         record.unsettled -= 1;
-        record.content.settle(stable);
+        record.content.settle(&self.stable);
         self.forget_if_over(row);
     }
 
-    fn settle_restored(&mut self, stable: &VersionVector, most: usize) {
-        let Some((applied, next)) = self.restored.take() else { return };
-        if !stable.covers(&applied) {
-            self.restored = Some((applied, next));
+    fn settle_restored(&mut self, most: usize) {
+        let Some((applied, next)) = self.restored.take_if(|(applied, _)| self.stable.covers(applied)) else {
             return;
-        }
+        };
         let end = (next as usize + most).min(self.records.capacity());
         for row in next as usize..end {
             let Some(record) = self.records.get_mut(row) else { continue };
             if record.has_effects() {
                 // Later: what stands here as a mark is stable already.
                 record.unsettled += 1;
+                self.some_waited = true;
                 self.unsettled.push_back((Dot { dc: self.me, seq: 0 }, row as Row));
             } else {
-                record.content.settle(stable);
+                record.content.settle(&self.stable);
                 self.forget_if_over(row as Row);
             }
         }

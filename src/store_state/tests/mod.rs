@@ -125,7 +125,8 @@ impl Pair {
             Move::Settle => {
                 // Alone, what is stable is what every open snapshot shows.
                 let oldest = self.open.iter().copied().chain([self.durable]).min().unwrap_or(0);
-                self.store.settle(&[(ME, oldest as u64)].into_iter().collect(), usize::MAX);
+                self.store.note_stable(&[(ME, oldest as u64)].into_iter().collect());
+                self.store.settle(usize::MAX);
             }
         }
     }
