@@ -146,12 +146,12 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
     }
     by_name!(
         { leases held waiting published remote_requests parked locks_active locks_moved log_entries held_back
-          transactions watches keys effects unsettled }
+          transactions watches keys effects unsettled keys_mortal }
         {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
             transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits aborts transactions_killed anti_entropy_rounds digest_mismatches
-            rights_moved
+            rights_moved keys_lapsed
         }
     )
 }

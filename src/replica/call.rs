@@ -340,6 +340,7 @@ pub struct Counts {
     pub keys: u64,
     pub effects: u64,
     pub unsettled: u64,
+    pub keys_mortal: u64,
     // counters
     pub grants: u64,
     pub grants_local: u64,
@@ -362,4 +363,5 @@ pub struct Counts {
     pub anti_entropy_rounds: u64,
     pub digest_mismatches: u64,
     pub rights_moved: u64,
+    pub keys_lapsed: u64,
 }

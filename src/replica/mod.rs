@@ -15,6 +15,7 @@ mod describe;
 mod effect;
 mod entries;
 mod event;
+mod expiry;
 mod export;
 mod gate;
 mod grants;
@@ -86,6 +87,7 @@ pub struct Replica {
     stability: stability::Stability,
     anti_entropy: anti_entropy::AntiEntropy,
     watches: watches::Watches,
+    expiry: expiry::Expiry,
     heartbeat_at: Instant,
     renew_bound_at: Instant,
     /// Entries may have become sendable.
@@ -138,6 +140,7 @@ impl Replica {
             self.links.retry_at(),
             self.life.quiet_until,
             self.transactions.next_deadline(),
+            self.next_expiry(),
             (self.store_backlog || self.export.is_some()).then_some(self.now.mono),
         ]
         .into_iter()

@@ -55,6 +55,7 @@ impl Replica {
             keys: store.keys,
             effects: store.effects,
             unsettled: store.unsettled,
+            keys_mortal: self.expiry.len() as u64,
             transfers_sent: locks.transfers_sent,
             transfers_received: locks.transfers_received,
             ..self.counts

@@ -52,6 +52,7 @@ impl Replica {
         }
         self.update_reach();
         self.update_phase();
+        self.expire_keys();
         self.locks.settle(now.mono);
     }
 

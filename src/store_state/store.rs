@@ -14,9 +14,10 @@ use crate::keys::Key;
 use crate::names::{DcId, Position};
 use crate::store_state::content::Content;
 use crate::store_state::digest::{self, Digest, Digests};
+use crate::store_state::marks::{Fate, Lifetime};
 use crate::store_state::record::{Effect, Record, Side};
 use crate::store_state::snapshots::Snapshots;
-use crate::time::Timestamp;
+use crate::time::{TimeToLive, Timestamp};
 
 /// The row of a key. Reused after its record is over.
 type Row = u32;
@@ -52,6 +53,17 @@ pub(crate) struct Store {
 pub struct ChangeError {
     pub key: Key,
     pub error: OpError,
+}
+
+/// What a commit did to how long a key lives, or may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Touched {
+    /// It is to live on for that long from now, at least.
+    Lives(TimeToLive),
+    /// It ended: what was asked of it counts no more.
+    Ended,
+    /// It may have been written for the last time.
+    MayBeDone,
 }
 
 /// How much there is.
@@ -97,14 +109,55 @@ impl Store {
         }
     }
 
-    /// Applies the commit that is operation `op` of an entry recorded at `position`.
-    pub fn apply(&mut self, entry: &Arc<Entry>, op: usize, position: Position) {
+    /// Applies the commit that is operation `op` of an entry recorded at `position`, and tells what it does to how long
+    /// keys live.
+    pub fn apply(
+        &mut self,
+        entry: &Arc<Entry>,
+        op: usize,
+        position: Position,
+        mut tell: impl FnMut(&Key, Touched),
+    ) {
         let Op::Commit(commit) = &entry.ops[op] else { unreachable!("only commits change the store") };
         for (index, change) in commit.changes.iter().enumerate() {
             let row = self.row(&change.key);
-            self.records[row as usize].push(Effect::new(position, entry, op, index));
+            let fate = self.records[row as usize].push(Effect::new(position, entry, op, index));
             self.unfolded.push_back((position, row));
+            match (&change.action, fate) {
+                (_, Fate::Ends) => tell(&change.key, Touched::Ended),
+                (Action::Expire(ttl), Fate::In) => tell(&change.key, Touched::Lives(*ttl)),
+                (Action::Update(update), _) if update.may_be_the_last() => {
+                    tell(&change.key, Touched::MayBeDone)
+                }
+                _ => {}
+            }
         }
+    }
+
+    /// The lifetime of a key whose datacenter sees to its end, with everything applied so far.
+    pub fn standing_lifetime(&self, key: &Key) -> Option<&Lifetime> {
+        self.by_key.get(key).and_then(|row| self.records[*row as usize].standing())
+    }
+
+    /// Keys that are to live only for some time.
+    pub fn mortal_keys(&self) -> impl Iterator<Item = (&Key, &[Lifetime])> {
+        let rows = self.records.iter().map(|(_, record)| (&record.key, record.lifetimes()));
+        rows.filter(|(_, lifetimes)| !lifetimes.is_empty())
+    }
+
+    /// Which commit wrote a key for the last time, see [`Slots::done_by`](crate::crdt::value::Slots::done_by), with
+    /// everything applied so far.
+    pub fn done_by(&mut self, key: &Key) -> Option<Dot> {
+        let row = *self.by_key.get(key)?;
+        self.records[row as usize].read(Position(u64::MAX)).slots.done_by()
+    }
+
+    /// Keys that were written for the last time, by which commit.
+    pub fn done_keys(&mut self) -> impl Iterator<Item = (&Key, Dot)> {
+        self.records.iter_mut().filter_map(|(_, record)| {
+            let dot = record.read(Position(u64::MAX)).slots.done_by()?;
+            Some((&record.key, dot))
+        })
     }
 
     fn row(&mut self, key: &Key) -> Row {
@@ -249,7 +302,9 @@ impl Store {
         let folded = record.fold_next(floor, |content, effect, side| {
             let sum = match effect.action() {
                 Action::Update(update) => digest::near(&key, content, update),
-                Action::Remove => digest::of(&key, content),
+                Action::Remove | Action::Lapse => digest::of(&key, content),
+                // Readers see no difference.
+                Action::Expire(_) => 0,
             };
             match side {
                 Side::Before => digests.subtract(&key, sum),
@@ -268,7 +323,7 @@ impl Store {
             }
             #[cfg(test)]
             if self.mutation == Some(crate::sim::Mutation::TombstoneDroppedTooEarly) {
-                record.content.settle(&[(dot.dc, dot.seq)].into_iter().collect());
+                record.forget_end(dot);
             }
         }
         self.forget_if_over(row);
@@ -398,6 +453,7 @@ impl Store {
         let unsettled: usize = self.records.iter().map(|(_, record)| record.unsettled as usize).sum();
         assert_eq!(unsettled, self.unsettled.len(), "every mark waits to be settled once");
         assert_eq!(self.by_key.len(), self.records.len(), "every key has one record");
+        self.records.iter().for_each(|(_, record)| record.check());
         let mut digests = Digests::default();
         self.records.iter().for_each(|(_, record)| {
             digests.add(&record.key, digest::of(&record.key, &record.content));
@@ -410,7 +466,8 @@ impl Store {
 fn leaves_marks(action: &Action) -> bool {
     match action {
         Action::Update(update) => update.leaves_marks(),
-        Action::Remove => true,
+        Action::Remove | Action::Lapse => true,
+        Action::Expire(_) => false,
     }
 }
 

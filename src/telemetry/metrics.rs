@@ -108,10 +108,10 @@ impl Page<'_> {
         // Taken apart so that a new count cannot be forgotten here.
         let Counts {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
-            held_back, transactions, watches, keys, effects, unsettled, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
+            held_back, transactions, watches, keys, effects, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, aborts, transactions_killed,
-            anti_entropy_rounds, digest_mismatches, rights_moved,
+            anti_entropy_rounds, digest_mismatches, rights_moved, keys_lapsed,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -129,6 +129,7 @@ impl Page<'_> {
             ("keys", "Keys of the store", keys),
             ("effects", "Changes that some open snapshot does not show", effects),
             ("marks_unsettled", "Marks of removals that some datacenter may not have seen", unsettled),
+            ("keys_mortal", "Keys that expire, or are done and go once every datacenter knows", keys_mortal),
         ] {
             self.gauge(name, help, value)?;
         }
@@ -154,6 +155,7 @@ impl Page<'_> {
             ("anti_entropy_rounds", "Comparisons with another datacenter begun here", anti_entropy_rounds),
             ("digest_mismatches", "Buckets that another datacenter shows otherwise; wants an operator", digest_mismatches),
             ("rights_moved", "Moves of bounded counters' rights to another datacenter that asked", rights_moved),
+            ("keys_lapsed", "Keys that this datacenter ended because their time was over or they were done", keys_lapsed),
         ] {
             self.counter(name, help, value)?;
         }

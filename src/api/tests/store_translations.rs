@@ -168,7 +168,7 @@ fn parsed(changes: Vec<proto::Change>) -> Result<Vec<Update>, Reason> {
     let message = proto::BeginRequest { step, ..begin_message() };
     let update = |change: Change| match change.action {
         Action::Update(update) => update,
-        Action::Remove => panic!("an update was expected"),
+        _ => panic!("an update was expected"),
     };
     match parse_store::begin(message, ProofBy::SecretOrStream) {
         Ok(Call::Begin(begin)) => Ok(begin.step.changes.into_iter().map(update).collect()),

@@ -32,6 +32,8 @@ pub(super) fn line(change: &Change) -> String {
     let update = match &change.action {
         Action::Update(update) => update,
         Action::Removed => return format!("removed {key}"),
+        Action::Expires(after) => return format!("expire {key} in {after:?}"),
+        Action::Lapsed => return format!("lapsed {key}"),
         _ => return format!("changed {key}"),
     };
     let Said { verb, what } = said(update);
@@ -65,6 +67,11 @@ pub(super) fn json(change: &Change, commit: &Changed, position: &str) -> Json {
     let verb = match &change.action {
         Action::Update(update) => insert_update(&mut object, update),
         Action::Removed => "removed",
+        Action::Expires(after) => {
+            object.insert("in_ms".into(), json!(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)));
+            "expire"
+        }
+        Action::Lapsed => "lapsed",
         _ => "changed",
     };
     object.insert("change".into(), verb.into());

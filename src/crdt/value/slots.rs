@@ -6,7 +6,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::Place;
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::state::State;
-use crate::crdt::value::{At, Op, OpError, PathStep, Reading, Type, Update};
+use crate::crdt::value::{At, Dot, Op, OpError, PathStep, Reading, Type, Update};
 use crate::names::DcId;
 
 /// A value, or none. Only when datacenters first wrote it as different types at the same time are there several; then
@@ -67,6 +67,16 @@ impl Slots {
             state.settle(stable);
             !state.is_empty()
         });
+    }
+
+    /// The commit that wrote the value for the last time, if its type says that nothing follows: then the key may go once
+    /// every datacenter knows. Not while there are other types out of sight that somebody may want.
+    pub fn done_by(&self) -> Option<Dot> {
+        let mut last = None;
+        for state in &self.0 {
+            last = last.max(Some(state.done_by()?));
+        }
+        last
     }
 
     /// A digest of what readers see, so that equal readings have equal digests: a sum over what is visible, seeded by

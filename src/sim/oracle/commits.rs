@@ -175,6 +175,6 @@ impl Commits {
 fn update_of(action: &Action) -> Option<&Update> {
     match action {
         Action::Update(update) => Some(update),
-        Action::Remove => None,
+        Action::Remove | Action::Expire(_) | Action::Lapse => None,
     }
 }

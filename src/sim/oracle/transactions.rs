@@ -113,7 +113,8 @@ impl Transactions {
             // Rights of bounded counters go to where they are wanted.
             let moves = |change: &Change| match &change.action {
                 Action::Update(update) => matches!(update.op, ValueOp::MoveRights { .. }),
-                Action::Remove => false,
+                Action::Lapse => true,
+                Action::Remove | Action::Expire(_) => false,
             };
             return match commit.changes.iter().all(moves) {
                 true => Ok(()),
