@@ -34,6 +34,7 @@ pub mod store_call;
 mod tests;
 mod tickets;
 mod transactions;
+mod transfer;
 mod watches;
 
 pub use crate::names::Position;
@@ -45,6 +46,7 @@ pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
 pub use stability::Floor;
 pub use transactions::OutcomeRow;
+pub use transfer::StatePiece;
 
 use std::collections::VecDeque;
 
@@ -86,6 +88,7 @@ pub struct Replica {
     stability: stability::Stability,
     anti_entropy: anti_entropy::AntiEntropy,
     watches: watches::Watches,
+    transfers: transfer::Transfers,
     heartbeat_at: Instant,
     renew_bound_at: Instant,
     /// Entries may have become sendable.
@@ -138,11 +141,16 @@ impl Replica {
             self.links.retry_at(),
             self.life.quiet_until,
             self.transactions.next_deadline(),
-            (self.store_backlog || self.export.is_some()).then_some(self.now.mono),
+            self.has_work().then_some(self.now.mono),
         ]
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// Whether something goes on bit by bit.
+    fn has_work(&self) -> bool {
+        self.store_backlog || self.export.is_some() || self.transfers.has_work(self.gate.durable())
     }
 
     /// Who this is.
