@@ -44,23 +44,30 @@ pub(super) fn assemble(from: &Sources<'_>) -> Result<Config, ConfigError> {
     let mut replica = default.replica;
     replica.agreed = agreed(from, replica.agreed)?;
     replica.local = local(from, replica.local)?;
+    let server = server(from)?;
     Ok(Config {
         replica,
         listen: listen(from)?,
         tls,
-        journal: journal(from, default.journal)?,
-        server: server(from)?,
+        journal: journal(from, default.journal, server.max_journal_backlog)?,
+        server,
         api: api(from)?,
         log: log(from)?,
         ..default
     })
 }
 
-fn journal(from: &Sources<'_>, default: JournalOptions) -> Result<JournalOptions, ConfigError> {
+fn journal(
+    from: &Sources<'_>,
+    default: JournalOptions,
+    max_backlog: u64,
+) -> Result<JournalOptions, ConfigError> {
     let segments = MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES;
     let segment_bytes =
         from.size("journal.segment_bytes", segments, default.segment_bytes, |o| &o.journal.segment_bytes)?;
-    Ok(JournalOptions { segment_bytes, ..default })
+    // All that may wait for the disk shall find room.
+    let reserve = from.size("journal.reserve", 0..=64 * GIB, max_backlog, |o| &o.journal.reserve)?;
+    Ok(JournalOptions { segment_bytes, reserve, ..default })
 }
 
 fn check_name<T>(given: &Given<T>, name: &str) -> Result<(), ConfigError> {
