@@ -186,6 +186,7 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::LeaseEnded => Reason::LeaseEnded,
         Refusal::Draining => Reason::Draining,
         Refusal::ResourceExhausted { .. } => Reason::ResourceExhausted,
+        Refusal::DiskFull => Reason::DiskFull,
         Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
         Refusal::Transaction(refusal) => transaction_reason(refusal),
     }
@@ -248,7 +249,7 @@ fn code(reason: Reason) -> Code {
         | Reason::WatchTooOld => Code::OutOfRange,
         Reason::TimedOut | Reason::SnapshotNotReached => Code::DeadlineExceeded,
         Reason::Cancelled => Code::Cancelled,
-        Reason::Draining | Reason::Unavailable | Reason::CannotCommit => Code::Unavailable,
+        Reason::Draining | Reason::Unavailable | Reason::CannotCommit | Reason::DiskFull => Code::Unavailable,
         Reason::ResourceExhausted | Reason::SlowReader | Reason::TooManyWatches => Code::ResourceExhausted,
         Reason::UnsupportedRevision => Code::Unimplemented,
         Reason::TtlOutOfRange

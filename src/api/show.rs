@@ -12,6 +12,7 @@ use crate::proto;
 use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
+use crate::room::Room;
 use crate::telemetry::LinkFigures;
 
 /// Whole milliseconds, rounded up: a wait that is too short would be one too many.
@@ -110,6 +111,15 @@ pub(super) fn status(info: &ServerInfo, status: &Status, links: &[LinkFigures]) 
         durable: Some(snapshot(&status.durable)),
         peers: status.peers.iter().map(|peer| peer_status(info, peer, links)).collect(),
         counts: counts(&status.counts),
+        room: room(status.room).into(),
+    }
+}
+
+fn room(room: Room) -> proto::Room {
+    match room {
+        Room::Enough => proto::Room::Enough,
+        Room::Low => proto::Room::Low,
+        Room::Full => proto::Room::Full,
     }
 }
 

@@ -253,6 +253,15 @@ pub struct JournalSection {
         value_name = "SIZE"
     )]
     pub max_backlog: Option<String>,
+    /// With less than this free on the disk of the log the server takes no commits, so that what it took before still finds
+    /// room [default: journal.max_backlog; 0 B to 64 GiB]
+    #[arg(
+        id = "journal.reserve",
+        long = "journal-reserve",
+        env = "GEOLOCK_JOURNAL_RESERVE",
+        value_name = "SIZE"
+    )]
+    pub reserve: Option<String>,
 }
 
 /// `[log]`

@@ -8,10 +8,11 @@ use tokio::sync::mpsc;
 
 use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store, Urgency};
 use crate::crdt::{Ownership, VersionVector};
-use crate::journal::{Figures, JournalError, JournalEvent};
+use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::{Acquire, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Event, Message, Position, Record};
+use crate::room::Room;
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now, Timestamp};
 
@@ -48,6 +49,7 @@ struct Disk {
     appended: Position,
     backlog: u64,
     since_checkpoint: u64,
+    room: Room,
 }
 
 /// When records become durable.
@@ -226,6 +228,7 @@ impl FakeMachine {
             phase: Phase::Serving,
             draining: self.draining,
             clock_skew: false,
+            room: Room::default(),
             applied: VersionVector::default(),
             durable: VersionVector::default(),
             peers: vec![],
@@ -296,12 +299,15 @@ impl Store for FakeStore {
         self.seen.lock().expect("no test panics while it looks").checkpoints.push(position);
     }
 
-    fn bytes_since_checkpoint(&self) -> u64 {
-        self.disk().since_checkpoint
-    }
-
     fn figures(&self) -> Figures {
-        Figures { backlog_bytes: self.disk().backlog, ..Figures::default() }
+        let disk = self.disk();
+        Figures {
+            backlog_bytes: disk.backlog,
+            since_checkpoint: disk.since_checkpoint,
+            log: LogSize { reclaimable: disk.since_checkpoint, ..LogSize::default() },
+            room: disk.room,
+            ..Figures::default()
+        }
     }
 
     fn close(self) -> Result<(), JournalError> {

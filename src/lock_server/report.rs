@@ -2,6 +2,7 @@
 
 use crate::replica::Report;
 use crate::replica::call::Phase;
+use crate::room::Room;
 
 pub(super) fn log(report: &Report) {
     match report {
@@ -25,6 +26,13 @@ pub(super) fn log(report: &Report) {
         Report::WallClockJumped { ahead_ms } => {
             tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
         }
+        Report::DiskRoom { room: Room::Low } => tracing::error!(
+            "the journal's disk is nearly full: no commits, no leases, no locks but what is free here, until there is room"
+        ),
+        Report::DiskRoom { room: Room::Full } => tracing::error!(
+            "the journal's disk is full: only what is durable is read, nothing is written, until there is room"
+        ),
+        Report::DiskRoom { room: Room::Enough } => tracing::info!("the journal's disk has room again"),
         Report::LeaseExpired { lease, held, waiting } => {
             tracing::info!(%lease, held, waiting, "lease expired");
         }

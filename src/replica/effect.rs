@@ -7,6 +7,7 @@ use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
 use crate::replica::store_call::Changed;
+use crate::room::Room;
 use crate::store_state::Bucket;
 
 /// An output of [`super::Replica::poll_effect`], to be performed in this order. Everything that leaves the
@@ -67,6 +68,10 @@ pub enum Report {
     /// Our wall clock jumped; the hybrid clock follows slowly.
     WallClockJumped {
         ahead_ms: i64,
+    },
+    /// The journal's disk has more room than before, or less.
+    DiskRoom {
+        room: Room,
     },
     LeaseExpired {
         lease: LeaseId,

@@ -160,7 +160,7 @@ impl Replica {
 
     /// Nothing while the clock cannot be read; the phase that follows makes up for it.
     pub(super) fn send_heartbeat(&mut self, peer: DcId) {
-        if self.life.quiet_until.is_some() {
+        if self.life.quiet_until.is_some() || self.gate.awaits_heartbeat(peer) {
             return;
         }
         let clock = self.stamp();

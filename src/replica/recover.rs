@@ -24,6 +24,7 @@ use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, Orphan, Published};
 use crate::names::{DcId, DcSet, LeaseId};
+use crate::room::Room;
 use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
 
@@ -92,6 +93,7 @@ impl Replica {
                 heard: DcSet::EMPTY,
                 own_known: 0,
                 clock_skew: false,
+                room: Room::default(),
                 draining: false,
                 phase: Phase::Starting,
             },

@@ -10,6 +10,7 @@ use super::gate::Gated;
 use super::record::Record;
 use crate::causal_log::{Entry, Op};
 use crate::names::Position;
+use crate::room::Room;
 use crate::time::{Now, Timestamp};
 
 /// Idle locks that one step looks at, at most.
@@ -206,7 +207,8 @@ impl Replica {
     fn renew_bound(&mut self) {
         self.renew_bound_at = self.now.mono + CLOCK_BOUND / 2;
         let soon = self.clock.bound(CLOCK_BOUND / 2);
-        if self.life.quiet_until.is_none() && soon > self.bounds.recorded().clock {
+        let writes = self.life.quiet_until.is_none() && self.life.room != Room::Full;
+        if writes && soon > self.bounds.recorded().clock {
             self.record_bound();
         }
     }

@@ -148,7 +148,10 @@ impl Replica {
             let ticket = Ticket { call: Some(call), txn: Some(id.key), ..Ticket::default() };
             match self.start_request(&new, ticket) {
                 Some(index) => request = Some(self.locks.get(index).id),
-                None => return self.refuse(call, Refusal::NotFree),
+                None => {
+                    let refusal = self.not_free(locks.wait);
+                    return self.refuse(call, refusal);
+                }
             }
         }
         let waits_for_locks = request.is_some();
