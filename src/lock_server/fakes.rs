@@ -50,6 +50,7 @@ struct Disk {
     backlog: u64,
     since_checkpoint: u64,
     room: Room,
+    waits_for_room: bool,
 }
 
 /// When records become durable.
@@ -99,6 +100,18 @@ impl Rig {
         self.journal.put(JournalEvent::Durable(disk.appended.0));
     }
 
+    /// Less room than before, or more.
+    pub(crate) fn room(&self, room: Room) {
+        self.disk.lock().expect("no test panics while it looks").room = room;
+        self.journal.put(JournalEvent::Room(room));
+    }
+
+    /// What is appended finds no room.
+    pub(crate) fn fill_disk(&self) {
+        self.disk.lock().expect("no test panics while it looks").waits_for_room = true;
+        self.room(Room::Full);
+    }
+
     /// How much is appended and not synced.
     pub(crate) fn backlog(&self) -> u64 {
         self.disk.lock().expect("no test panics while it looks").backlog
@@ -108,6 +121,15 @@ impl Rig {
     pub(crate) async fn settle(&self, done: impl Fn(&Seen) -> bool) {
         while !done(&self.seen()) {
             self.server.handle().call(Call::Status).await.expect("the server runs");
+        }
+    }
+}
+
+impl Rig {
+    /// As [`Rig::settle`], when no call would be taken.
+    pub(crate) async fn settle_without_calls(&self, done: impl Fn(&Seen) -> bool) {
+        while !done(&self.seen()) {
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -306,11 +328,16 @@ impl Store for FakeStore {
             since_checkpoint: disk.since_checkpoint,
             log: LogSize { reclaimable: disk.since_checkpoint, ..LogSize::default() },
             room: disk.room,
+            waits_for_room: disk.waits_for_room,
             ..Figures::default()
         }
     }
 
     fn close(self) -> Result<(), JournalError> {
+        if self.disk().waits_for_room {
+            self.journal.put(JournalEvent::Failed(JournalError::NoRoom { path: "data".into() }));
+            return Err(JournalError::Stopped);
+        }
         self.seen.lock().expect("no test panics while it looks").store_closed = true;
         Ok(())
     }

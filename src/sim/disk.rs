@@ -12,6 +12,7 @@ use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use crate::names::LeaseId;
 use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
+use crate::room::Room;
 use crate::sim::rng::Rng;
 
 /// What records up to some position amount to, as far as the oracle asks.
@@ -72,6 +73,8 @@ pub(super) struct Disk {
     syncing: Option<Position>,
     /// Who owned what in the states that were taken over, by the position of that.
     taken: BTreeMap<Position, Ownership>,
+    /// While it is full nothing is written, what was being written ends well.
+    pub room: Room,
     pub facts: Facts,
 }
 
@@ -85,6 +88,7 @@ impl Disk {
             durable: Position(0),
             syncing: None,
             taken: BTreeMap::new(),
+            room: Room::Enough,
             facts: Facts::new(),
         }
     }
@@ -117,9 +121,10 @@ impl Disk {
         self.taken.insert(position, ownership);
     }
 
-    /// Whether a sync begins: there is something to sync, and none is under way.
+    /// Whether a sync begins: there is something to sync, room for it, and none is under way.
     pub fn begin_sync(&mut self) -> bool {
-        let begins = self.syncing.is_none() && self.appended() > self.durable;
+        let can = self.syncing.is_none() && self.room != Room::Full;
+        let begins = can && self.appended() > self.durable;
         if begins {
             self.syncing = Some(self.appended());
         }
@@ -148,12 +153,12 @@ impl Disk {
         self.writing = Some(checkpoint);
     }
 
-    /// It is written: kept if all that it covers is durable. Returns whether it was.
+    /// It is written: kept if all that it covers is durable, and there is room for it. Returns whether it was.
     pub fn end_checkpoint(&mut self) -> bool {
         let Some(checkpoint) = self.writing.take_if(|c| c.position <= self.durable) else {
             return false;
         };
-        if checkpoint.position <= self.checkpointed() {
+        if self.room == Room::Full || checkpoint.position <= self.checkpointed() {
             return false;
         }
         self.checkpoints.push_front(checkpoint);
@@ -250,6 +255,21 @@ mod tests {
         assert_eq!(disk.end_sync(), Position(2));
         assert_eq!((disk.durable(), disk.appended()), (Position(2), Position(3)));
         assert!(disk.begin_sync());
+    }
+
+    #[test]
+    fn a_full_disk_keeps_what_is_appended_in_memory() {
+        let mut disk = disk_with(1);
+        assert!(disk.begin_sync());
+        disk.room = Room::Full;
+        disk.append(Position(2), bound(2)).expect("no gap");
+        assert_eq!(disk.end_sync(), Position(1), "that was written before");
+        assert!(!disk.begin_sync());
+        disk.begin_checkpoint(checkpoint(1));
+        assert!(!disk.end_checkpoint());
+        disk.room = Room::Low;
+        assert!(disk.begin_sync());
+        assert_eq!(disk.end_sync(), Position(2));
     }
 
     #[test]

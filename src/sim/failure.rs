@@ -108,10 +108,12 @@ pub enum FaultKind {
     ClientDies,
     /// A client loses its session.
     ClientDisconnects,
+    /// A disk has little room for a while, or none.
+    DiskFull,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 10] = [
+    pub const ALL: [FaultKind; 11] = [
         FaultKind::Crash,
         FaultKind::CrashAll,
         FaultKind::LinkReset,
@@ -122,6 +124,7 @@ impl FaultKind {
         FaultKind::WallJump,
         FaultKind::ClientDies,
         FaultKind::ClientDisconnects,
+        FaultKind::DiskFull,
     ];
 }
 

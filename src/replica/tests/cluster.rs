@@ -13,6 +13,7 @@ use crate::replica::{
     AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record, Replica,
     ReplicaConfig, Report,
 };
+use crate::room::Room;
 use crate::time::{Instant, Now, Wall};
 
 pub fn dc(id: u8) -> DcId {
@@ -32,6 +33,8 @@ pub struct Node {
     pub lease: Option<LeaseId>,
     /// The last that was asked for.
     pub checkpoint: Option<Checkpoint>,
+    /// Its disk takes nothing more.
+    pub disk_is_stuck: bool,
 }
 
 /// See the module. Time stands still unless a story moves it.
@@ -82,6 +85,7 @@ impl Cluster {
                 violations: Vec::new(),
                 lease: None,
                 checkpoint: None,
+                disk_is_stuck: false,
             });
         }
         for a in 0..size {
@@ -151,8 +155,15 @@ impl Cluster {
     }
 
     pub fn sync(&mut self, id: u8) {
-        let position = Position(self.nodes[usize::from(id)].records.len() as u64);
-        self.handle(id, Event::Durable { position });
+        let node = &self.nodes[usize::from(id)];
+        if !node.disk_is_stuck {
+            let position = Position(node.records.len() as u64);
+            self.handle(id, Event::Durable { position });
+        }
+    }
+
+    pub fn room(&mut self, id: u8, room: Room) {
+        self.handle(id, Event::Disk { room });
     }
 
     pub fn link(&mut self, a: u8, b: u8) {

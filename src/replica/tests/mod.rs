@@ -1,6 +1,7 @@
 //! Stories between datacenters, on a cluster whose network and disks obey the test.
 
 mod cluster;
+mod full_disk;
 mod state_transfer;
 mod store_cluster;
 mod stories;

@@ -11,6 +11,7 @@ use crate::replica::effect::Report;
 use crate::replica::gate::Gated;
 use crate::replica::message::Message;
 use crate::replica::record::Record;
+use crate::room::Room;
 use crate::store_state::Store;
 use crate::time::Instant;
 
@@ -27,7 +28,11 @@ impl Replica {
     /// `peer` does not keep `truncated` any more.
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
         let has_it = self.log.applied().covers(truncated);
-        if has_it || self.transfers.is_taking() || self.log.taken().is_some() {
+        if has_it
+            || self.transfers.is_taking()
+            || self.log.taken().is_some()
+            || self.life.room != Room::Enough
+        {
             return;
         }
         self.report(Report::StateWanted { peer });

@@ -88,6 +88,8 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
             only_if(first && in_time, "its locks were not granted in time")
         }
         Refusal::ResourceExhausted { .. } => only_if(first, "the server had no room"),
+        Refusal::DiskFull if first => Verdict::Over("the disk is full"),
+        Refusal::DiskFull => Verdict::Abort,
         Refusal::Transaction(refusal) => match refusal {
             TxnRefusal::Change(change) => match change.error {
                 OpError::Overflow => only_if(order.overflows, "it would overflow a counter"),

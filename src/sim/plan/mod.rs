@@ -414,7 +414,7 @@ fn general_faults(
                 FaultKind::Crash => down,
                 FaultKind::CrashAll => 3 * down,
                 FaultKind::CutPair | FaultKind::CutOneWay => cut,
-                FaultKind::Isolate => 2 * cut,
+                FaultKind::Isolate | FaultKind::DiskFull => 2 * cut,
                 _ => Duration::ZERO,
             };
             faults.push((kind, least.max(trouble / often)));
