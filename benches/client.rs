@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use geolock::client::{AcquireRequest, Client};
 use geolock::names::LockName;
 use hdrhistogram::Histogram;
-use support::{AnyError, Datacenter};
+use support::AnyError;
 use tokio::task::JoinSet;
 
 const ROUND: Duration = Duration::from_millis(500);
@@ -27,9 +27,8 @@ fn main() -> Result<(), AnyError> {
 }
 
 async fn run() -> Result<(), AnyError> {
-    let dir = tempfile::tempdir()?;
-    let datacenter = Datacenter::start(dir.path()).await?;
-    let client = Client::connect(datacenter.client_config(&[datacenter.address])?).await?;
+    let (_dir, datacenter) = support::start().await?;
+    let client = support::connect(&datacenter).await?;
     println!("pairs of acquire and release, medians of {ROUNDS} rounds of {ROUND:?}");
     println!(
         "{:>6} {:>12} {:>10} {:>10} {:>14} {:>10}",

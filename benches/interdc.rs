@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use geolock::interdc::{Interdc, InterdcConfig, Lane, LinkEvent, LinkId, Links, QueueBound, Wan};
+use geolock::interdc::{Interdc, InterdcConfig, Lane, LinkEvent, LinkId, Links, Wan};
 use geolock::names::DcId;
 use geolock::pki::{Credentials, playground};
 use hdrhistogram::Histogram;
@@ -114,18 +114,10 @@ impl Pair {
                 wan.set_delay(addresses[other], delay);
                 wan
             });
-            let config = InterdcConfig {
-                me: dcs[me],
-                cluster: "bench".into(),
-                epoch: 0,
-                listen: addresses[me],
-                peers: vec![(dcs[other], addresses[other].to_string())],
-                tls: Credentials::load(&certificates.dcs[me])?,
-                peer_timeout: Duration::from_secs(3),
-                versions: 1..=1,
-                queue: QueueBound::default(),
-                wan,
-            };
+            let tls = Credentials::load(&certificates.dcs[me])?;
+            let peers = vec![(dcs[other], addresses[other].to_string())];
+            let config =
+                InterdcConfig { peers, wan, ..InterdcConfig::new(dcs[me], "bench", addresses[me], tls) };
             let (sender, events) = mpsc::channel(1024);
             started.push((Interdc::start_on(socket, config, sender)?, events));
         }

@@ -6,29 +6,24 @@
 //! a busy machine hits both alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use geolock::api::{ApiOptions, ServerInfo, serve};
-use geolock::interdc::{InterdcConfig, QueueBound};
-use geolock::journal::JournalOptions;
-use geolock::lock_server::{DatacenterConfig, LockServerOptions, start_datacenter};
-use geolock::names::{ClusterId, DcId, DcSet};
-use geolock::pki::{Credentials, playground};
+use geolock::config::Config;
+use geolock::names::DcId;
+use geolock::node::{Node, Sockets};
+use geolock::pki::playground;
 use geolock::proto::client_message::Call;
 use geolock::proto::locks_client::LocksClient;
 use geolock::proto::locks_server::{Locks, LocksServer};
 use geolock::proto::server_message::Answer;
 use geolock::proto::{self, ClientMessage, ServerMessage, acquire_request, release_request};
-use geolock::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
 use hdrhistogram::Histogram;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -58,15 +53,11 @@ const DC: DcId = match DcId::new(0) {
 };
 
 async fn run(dir: &Path) -> Result<(), AnyError> {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let tls = Credentials::load(&dir.join("tls/dc0"))?;
-    let server = start_datacenter(config(dir, any, &tls), None, Arc::default())?;
-    let listener = TcpListener::bind(any).await?;
-    let locks = listener.local_addr()?;
-    let info = ServerInfo::new(DC, BTreeMap::new()).map_err(|_| "no randomness")?;
-    let tls = Arc::new(tls.accept_clients()?);
-    let api = tokio::spawn(serve(listener, tls, server.handle(), info, ApiOptions::default()));
-    let listener = TcpListener::bind(any).await?;
+    let config = Config::alone(CLUSTER, DC, dir);
+    let sockets = Sockets::bind(&config.listen)?;
+    let locks = sockets.grpc()?;
+    let node = Node::start_on(sockets, config, None).await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
     let echo = listener.local_addr()?;
     let echoing = tokio::spawn(serve_echo(listener, server_tls(dir)?));
 
@@ -91,9 +82,8 @@ async fn run(dir: &Path) -> Result<(), AnyError> {
             pairs / echoes,
         );
     }
-    server.handle().drain();
-    server.stopped().await?;
-    api.await??;
+    node.handle().drain();
+    node.ended().await?;
     echoing.abort();
     Ok(())
 }
@@ -171,28 +161,6 @@ fn acquire(lease: u64, key: u64, slot: usize) -> Call {
 fn release(lease: u64, key: u64) -> Call {
     let target = Some(release_request::Target::Key(key));
     Call::Release(proto::ReleaseRequest { lease, secret: Bytes::new(), target })
-}
-
-fn config(dir: &Path, any: SocketAddr, tls: &Credentials) -> DatacenterConfig {
-    let cluster = ClusterId::of(CLUSTER);
-    let agreed = AgreedConfig::new(cluster, DcSet::only(DC));
-    DatacenterConfig {
-        replica: ReplicaConfig::new(DC, agreed, LocalConfig::default()),
-        journal: JournalOptions::new(dir.join("data"), cluster, DC),
-        links: InterdcConfig {
-            me: DC,
-            cluster: CLUSTER.into(),
-            epoch: 0,
-            listen: any,
-            peers: vec![],
-            tls: tls.clone(),
-            peer_timeout: Duration::from_secs(3),
-            versions: 1..=1,
-            queue: QueueBound::default(),
-            wan: None,
-        },
-        server: LockServerOptions::default(),
-    }
 }
 
 async fn dial(address: SocketAddr, dir: &Path) -> Result<LocksClient<Channel>, AnyError> {

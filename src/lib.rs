@@ -22,6 +22,7 @@ pub mod node;
 pub mod pki;
 pub mod proto;
 pub mod replica;
+pub mod room;
 pub mod sim;
 pub mod store_state;
 pub mod telemetry;

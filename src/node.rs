@@ -16,16 +16,13 @@ use tokio::task::{JoinError, JoinHandle, spawn, spawn_blocking};
 
 use crate::api::{self, ServeError, ServerInfo};
 use crate::config::{Config, Listen};
-use crate::interdc::{InterdcConfig, QueueBound, Wan};
+use crate::interdc::{InterdcConfig, Wan};
 use crate::lock_server::{
     DatacenterConfig, LockServer, LockServerHandle, StartError, StopError, start_datacenter,
 };
 use crate::names::DcId;
 use crate::pki::{Credentials, PkiError, Role};
 use crate::telemetry::{self, Board};
-
-/// The versions of the protocol between datacenters that this release speaks.
-const PROTOCOL_VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
 
 /// Why a server did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -202,16 +199,10 @@ fn datacenter(config: Config, tls: Credentials, wan: Option<Wan>) -> DatacenterC
     let me = config.replica.dc;
     let others = config.members.into_iter().filter(|member| member.dc != me);
     let links = InterdcConfig {
-        me,
-        cluster: config.cluster_name,
-        epoch: 0,
-        listen: config.listen.quic,
         peers: others.map(|member| (member.dc, member.address)).collect(),
-        tls,
         peer_timeout: config.replica.agreed.peer_timeout,
-        versions: PROTOCOL_VERSIONS,
-        queue: QueueBound::default(),
         wan,
+        ..InterdcConfig::new(me, &config.cluster_name, config.listen.quic, tls)
     };
     DatacenterConfig { replica: config.replica, journal: config.journal, links, server: config.server }
 }

@@ -10,18 +10,12 @@ use geolock::client::{
     AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, OnDisconnect, Page,
     Reason, Wait,
 };
-use geolock::names::LockName;
-use support::{AnyError, Datacenter, Proxy};
-use tempfile::TempDir;
+use support::{AnyError, Datacenter, Proxy, connect, name, start};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 /// Far longer than anything here takes: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
-
-fn name(text: &str) -> LockName {
-    LockName::try_from(text).expect("a test name is valid")
-}
 
 fn exclusive(text: &str) -> AcquireRequest {
     AcquireRequest::exclusive(name(text))
@@ -30,16 +24,6 @@ fn exclusive(text: &str) -> AcquireRequest {
 /// Wants it without waiting.
 fn try_exclusive(text: &str) -> AcquireRequest {
     exclusive(text).wait(Wait::Try)
-}
-
-async fn start() -> Result<(TempDir, Datacenter), AnyError> {
-    let dir = tempfile::tempdir()?;
-    let datacenter = Datacenter::start(dir.path()).await?;
-    Ok((dir, datacenter))
-}
-
-async fn connect(datacenter: &Datacenter) -> Result<Client, AnyError> {
-    Ok(Client::connect(datacenter.client_config(&[datacenter.address])?).await?)
 }
 
 /// Until somebody waits for the lock, as the server sees it.

@@ -9,28 +9,12 @@ use geolock::client::{
     AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, Key, LostReason, OnDisconnect, Reason,
     Snapshot, TxnError, TxnRequest, Update, Wait,
 };
-use geolock::names::LockName;
-use support::{AnyError, Datacenter, Proxy};
-use tempfile::TempDir;
+use support::{AnyError, Datacenter, Proxy, connect, name, start};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 fn key(name: &str) -> Key {
     Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
-
-fn name(text: &str) -> LockName {
-    LockName::try_from(text).expect("a test name is valid")
-}
-
-async fn start() -> Result<(TempDir, Datacenter), AnyError> {
-    let dir = tempfile::tempdir()?;
-    let datacenter = Datacenter::start(dir.path()).await?;
-    Ok((dir, datacenter))
-}
-
-async fn connect(datacenter: &Datacenter) -> Result<Client, AnyError> {
-    Ok(Client::connect(datacenter.client_config(&[datacenter.address])?).await?)
 }
 
 async fn count(client: &Client) -> Result<i64, AnyError> {

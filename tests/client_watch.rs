@@ -5,7 +5,7 @@ mod support;
 use geolock::client::{
     Action, AtLeast, Batch, Change, Client, ClientError, Key, TxnRequest, Update, Viewer, Watch, WatchRequest,
 };
-use support::{AnyError, Datacenter, Proxy};
+use support::{AnyError, Datacenter, Proxy, connect, start};
 
 fn key(name: &str) -> Key {
     Key::new(b"test", name.as_bytes()).expect("a test key is valid")
@@ -36,10 +36,9 @@ async fn hears(watch: &mut Watch, expected: Change) -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn a_watch_goes_on_where_it_was_when_its_connection_breaks() -> Result<(), AnyError> {
-    let dir = tempfile::tempdir()?;
-    let datacenter = Datacenter::start(dir.path()).await?;
+    let (_dir, datacenter) = start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
-    let client = Client::connect(datacenter.client_config(&[datacenter.address])?).await?;
+    let client = connect(&datacenter).await?;
     let viewer = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
     writes(&client, "a", "before").await?;
     let mut watch = viewer.watch(WatchRequest::new("test", "a").and("test", "b")).await?;
@@ -73,8 +72,7 @@ async fn a_watch_goes_on_where_it_was_when_its_connection_breaks() -> Result<(),
 
 #[tokio::test]
 async fn a_watch_ends_when_the_server_does_not_remember_that_far() -> Result<(), AnyError> {
-    let dir = tempfile::tempdir()?;
-    let datacenter = Datacenter::start(dir.path()).await?;
+    let (_dir, datacenter) = start().await?;
     let config = datacenter.client_config(&[datacenter.address])?;
     let client = Client::connect(config.clone()).await?;
     let viewer = Viewer::connect(config.clone()).await?;

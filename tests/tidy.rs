@@ -13,7 +13,7 @@ struct Source {
 }
 
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
-const GROUND: [&str; 7] = ["names", "time", "wire", "deadlines", "hybrid_clock", "proto", "keys"];
+const GROUND: [&str; 8] = ["names", "time", "wire", "deadlines", "hybrid_clock", "proto", "keys", "room"];
 const EDGES: [&str; 10] =
     ["journal", "interdc", "lock_server", "api", "client", "cli", "telemetry", "recipes", "pki", "config"];
 /// Longest file, in lines.

@@ -190,6 +190,7 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::LeaseEnded => Reason::LeaseEnded,
         Refusal::Draining => Reason::Draining,
         Refusal::ResourceExhausted { .. } => Reason::ResourceExhausted,
+        Refusal::DiskFull => Reason::DiskFull,
         Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
         Refusal::Transaction(refusal) => transaction_reason(refusal),
     }
@@ -214,7 +215,7 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::Unknown(_) => Reason::TransactionUnknown,
         TxnRefusal::NotOpenYet(_) => Reason::TransactionNotOpenYet,
         TxnRefusal::StepMissing { .. } => Reason::StepMissing,
-        TxnRefusal::TooOld(..) => Reason::TransactionTooOld,
+        TxnRefusal::TooOld(..) | TxnRefusal::StateReplaced(_) => Reason::TransactionTooOld,
         TxnRefusal::LocksLost(_) => Reason::TransactionLostLocks,
         TxnRefusal::OutcomeUnknown(_) => Reason::OutcomeUnknown,
         TxnRefusal::Over(_) => Reason::TransactionOver,
@@ -254,7 +255,7 @@ fn code(reason: Reason) -> Code {
         | Reason::WatchTooOld => Code::OutOfRange,
         Reason::TimedOut | Reason::SnapshotNotReached => Code::DeadlineExceeded,
         Reason::Cancelled => Code::Cancelled,
-        Reason::Draining | Reason::Unavailable | Reason::CannotCommit => Code::Unavailable,
+        Reason::Draining | Reason::Unavailable | Reason::CannotCommit | Reason::DiskFull => Code::Unavailable,
         Reason::ResourceExhausted | Reason::SlowReader | Reason::TooManyWatches => Code::ResourceExhausted,
         Reason::UnsupportedRevision => Code::Unimplemented,
         Reason::TtlOutOfRange

@@ -12,6 +12,7 @@ use crate::proto;
 use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
+use crate::room::Room;
 use crate::telemetry::LinkFigures;
 
 /// Whole milliseconds, rounded up: a wait that is too short would be one too many.
@@ -110,6 +111,15 @@ pub(super) fn status(info: &ServerInfo, status: &Status, links: &[LinkFigures]) 
         durable: Some(snapshot(&status.durable)),
         peers: status.peers.iter().map(|peer| peer_status(info, peer, links)).collect(),
         counts: counts(&status.counts),
+        room: room(status.room).into(),
+    }
+}
+
+fn room(room: Room) -> proto::Room {
+    match room {
+        Room::Enough => proto::Room::Enough,
+        Room::Low => proto::Room::Low,
+        Room::Full => proto::Room::Full,
     }
 }
 
@@ -151,7 +161,7 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
             transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits aborts transactions_killed anti_entropy_rounds digest_mismatches
-            rights_moved keys_lapsed
+            rights_moved states_given states_taken keys_lapsed
         }
     )
 }

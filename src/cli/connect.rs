@@ -101,7 +101,7 @@ fn code(error: &ClientError) -> Code {
 /// The exit code of what the server refused.
 pub fn refused(reason: Reason) -> Code {
     match reason {
-        Reason::Draining | Reason::Unavailable | Reason::CannotCommit => Code::Unreachable,
+        Reason::Draining | Reason::Unavailable | Reason::CannotCommit | Reason::DiskFull => Code::Unreachable,
         Reason::ResourceExhausted | Reason::TimedOut | Reason::NotFree | Reason::SnapshotNotReached => {
             Code::NotAcquired
         }

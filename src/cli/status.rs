@@ -10,7 +10,7 @@ use super::dc_names::DcNames;
 use super::failure::Failure;
 use super::print::{print, table};
 use crate::client::Status;
-use crate::proto::{PeerStatus, Phase};
+use crate::proto::{PeerStatus, Phase, Room};
 
 /// Show how a datacenter is, and what it knows of the others.
 #[derive(clap::Args, Clone, Debug)]
@@ -76,6 +76,13 @@ fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
             "its clock is too far ahead of most others: it moves no locks until that is repaired".into(),
         );
     }
+    warnings.extend(match status.room() {
+        Room::Unspecified | Room::Enough => None,
+        Room::Low => Some(
+            "its disk is nearly full: no commits, no leases, no locks but what is free here, until there is room".into(),
+        ),
+        Room::Full => Some("its disk is full: it reads what it has, and writes nothing until there is room".into()),
+    });
     for peer in &status.peers {
         let name = names.show(peer.dc);
         if !peer.reachable {

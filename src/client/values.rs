@@ -102,19 +102,7 @@ impl Value {
 }
 
 fn wrong(reading: &Reading, wanted: Type) -> WrongType {
-    WrongType { is: type_of(reading), wanted }
-}
-
-fn type_of(reading: &Reading) -> Type {
-    match reading {
-        Reading::Counter(_) => Type::Counter,
-        Reading::ResettableCounter(_) => Type::ResettableCounter,
-        Reading::BoundedCounter { .. } => Type::BoundedCounter,
-        Reading::LwwRegister(_) => Type::LwwRegister,
-        Reading::MvRegister(_) => Type::MvRegister,
-        Reading::Versioned(_) => Type::Versioned,
-        Reading::Set(of, _) | Reading::Flag(of, _) | Reading::Map(of, _) => *of,
-    }
+    WrongType { is: reading.value_type(), wanted }
 }
 
 impl From<Reading> for Value {

@@ -1,7 +1,6 @@
 //! From options to the rooms' own configurations: every value checked, and the relations between them.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,8 +9,8 @@ use crate::api::ApiOptions;
 use crate::journal::{JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::lock_server::LockServerOptions;
 use crate::lock_state::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
-use crate::names::{ClusterId, DcId, DcSet, MAX_DCS, MAX_LOCK_NAME};
-use crate::replica::{AgreedConfig, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
+use crate::names::{DcId, MAX_DCS, MAX_LOCK_NAME};
+use crate::replica::{AgreedConfig, LocalConfig, MIN_LEASE_TTL};
 use crate::telemetry::{LogFormat, LogOptions};
 
 use super::error::ConfigError;
@@ -39,24 +38,36 @@ pub(super) fn assemble(from: &Sources<'_>) -> Result<Config, ConfigError> {
     check_name(&cluster, cluster.value)?;
     let members = members(from)?;
     let dc = this_dc(from, &members)?;
-    let cluster_id = ClusterId::of(cluster.value);
-    let agreed = agreed(from, cluster_id, members.iter().map(|member| member.dc).collect())?;
     let data_dir = from.folder("data_dir", "the folder of the journal", |o| &o.data_dir)?;
-    let segments = MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES;
-    let mut journal = JournalOptions::new(data_dir, cluster_id, dc);
-    journal.segment_bytes =
-        from.size("journal.segment_bytes", segments, journal.segment_bytes, |o| &o.journal.segment_bytes)?;
+    let tls = tls(from)?;
+    let default = Config::new(cluster.value, dc, members, &tls.dc, data_dir);
+    let mut replica = default.replica;
+    replica.agreed = agreed(from, replica.agreed)?;
+    replica.local = local(from, replica.local)?;
+    let server = server(from)?;
     Ok(Config {
-        cluster_name: cluster.value.clone(),
-        replica: ReplicaConfig::new(dc, agreed, local(from)?),
-        members,
+        replica,
         listen: listen(from)?,
-        tls: tls(from)?,
-        journal,
-        server: server(from)?,
+        tls,
+        journal: journal(from, default.journal, server.max_journal_backlog)?,
+        server,
         api: api(from)?,
         log: log(from)?,
+        ..default
     })
+}
+
+fn journal(
+    from: &Sources<'_>,
+    default: JournalOptions,
+    max_backlog: u64,
+) -> Result<JournalOptions, ConfigError> {
+    let segments = MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES;
+    let segment_bytes =
+        from.size("journal.segment_bytes", segments, default.segment_bytes, |o| &o.journal.segment_bytes)?;
+    // All that may wait for the disk shall find room.
+    let reserve = from.size("journal.reserve", 0..=64 * GIB, max_backlog, |o| &o.journal.reserve)?;
+    Ok(JournalOptions { segment_bytes, reserve, ..default })
 }
 
 fn check_name<T>(given: &Given<T>, name: &str) -> Result<(), ConfigError> {
@@ -115,8 +126,7 @@ fn this_dc(from: &Sources<'_>, members: &[Member]) -> Result<DcId, ConfigError> 
     })
 }
 
-fn agreed(from: &Sources<'_>, cluster: ClusterId, members: DcSet) -> Result<AgreedConfig, ConfigError> {
-    let default = AgreedConfig::new(cluster, members);
+fn agreed(from: &Sources<'_>, default: AgreedConfig) -> Result<AgreedConfig, ConfigError> {
     let heartbeat =
         from.duration("agreed.heartbeat", ms(10)..=ms(10_000), default.heartbeat, |o| &o.agreed.heartbeat)?;
     // With a long heartbeat the default is out of bounds; then it grows along.
@@ -131,8 +141,7 @@ fn agreed(from: &Sources<'_>, cluster: ClusterId, members: DcSet) -> Result<Agre
     Ok(AgreedConfig { heartbeat, peer_timeout, max_clock_skew, ..default })
 }
 
-fn local(from: &Sources<'_>) -> Result<LocalConfig, ConfigError> {
-    let default = LocalConfig::default();
+fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, ConfigError> {
     let max_waiting = from.number("limits.waiting", COUNTS, default.max_waiting, |o| &o.limits.waiting)?;
     Ok(LocalConfig {
         hold: hold(from)?,
@@ -167,6 +176,7 @@ fn local(from: &Sources<'_>) -> Result<LocalConfig, ConfigError> {
             default.max_transaction_bytes as u64,
             |o| &o.limits.transaction_bytes,
         )? as usize,
+        max_log: from.size("limits.log", MIB..=16 * GIB, default.max_log as u64, |o| &o.limits.log)? as usize,
         describe_timeout: from.duration(
             "limits.describe_timeout",
             ms(10)..=ms(60_000),
@@ -175,7 +185,7 @@ fn local(from: &Sources<'_>) -> Result<LocalConfig, ConfigError> {
         )?,
         link_window: from
             .number("limits.link_window", 1..=4096, default.link_window, |o| &o.limits.link_window)?,
-        hash_seed: RandomState::new().build_hasher().finish(),
+        hash_seed: default.hash_seed,
     })
 }
 
@@ -264,9 +274,10 @@ fn hold_rule(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldRule
 }
 
 fn listen(from: &Sources<'_>) -> Result<Listen, ConfigError> {
-    let grpc = address(from, "listen.grpc", "127.0.0.1:7400", |o| &o.listen.grpc)?;
-    let quic = address(from, "listen.quic", "0.0.0.0:7401", |o| &o.listen.quic)?;
-    let http = address(from, "listen.http", "127.0.0.1:7402", |o| &o.listen.http)?;
+    let default = Listen::default();
+    let grpc = address(from, "listen.grpc", default.grpc, |o| &o.listen.grpc)?;
+    let quic = address(from, "listen.quic", default.quic, |o| &o.listen.quic)?;
+    let http = address(from, "listen.http", default.http, |o| &o.listen.http)?;
     // Both are TCP. Port 0 means any free one.
     if grpc == http && grpc.port() != 0 {
         let given = from.optional("listen.http", |o| &o.listen.http);
@@ -280,11 +291,11 @@ fn listen(from: &Sources<'_>) -> Result<Listen, ConfigError> {
 fn address<'a>(
     from: &Sources<'a>,
     key: &'static str,
-    default: &str,
+    default: SocketAddr,
     field: impl Fn(&'a Options) -> &'a Option<String>,
 ) -> Result<SocketAddr, ConfigError> {
     match from.optional(key, field) {
-        None => Ok(default.parse().expect("the default is an address")),
+        None => Ok(default),
         Some(given) => given.value.parse().map_err(|_| {
             given.refuse(
                 Quoted(given.value),

@@ -15,14 +15,16 @@ mod units;
 #[cfg(test)]
 mod tests;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::api::ApiOptions;
 use crate::journal::JournalOptions;
 use crate::lock_server::LockServerOptions;
-use crate::names::DcId;
-use crate::replica::ReplicaConfig;
+use crate::names::{ClusterId, DcId};
+use crate::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
 use crate::telemetry::LogOptions;
 
 pub use error::ConfigError;
@@ -69,12 +71,33 @@ pub struct Member {
     pub address: String,
 }
 
-/// Where this server listens, each as `IP:port`.
+/// Where this server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    pub grpc: std::net::SocketAddr,
-    pub quic: std::net::SocketAddr,
-    pub http: std::net::SocketAddr,
+    /// The client API. Default 127.0.0.1:7400.
+    pub grpc: SocketAddr,
+    /// The other datacenters (UDP). Default 0.0.0.0:7401.
+    pub quic: SocketAddr,
+    /// Metrics and probes. Default 127.0.0.1:7402.
+    pub http: SocketAddr,
+}
+
+impl Default for Listen {
+    fn default() -> Listen {
+        Listen {
+            grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
+            quic: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7401)),
+            http: SocketAddr::from((Ipv4Addr::LOCALHOST, 7402)),
+        }
+    }
+}
+
+impl Listen {
+    /// Three ports of loopback that are free: for servers within one process.
+    pub fn anywhere() -> Listen {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Listen { grpc: any, quic: any, http: any }
+    }
 }
 
 /// Folders with `ca.pem`, `cert.pem` and `key.pem`.
@@ -101,6 +124,35 @@ impl ServerArgs {
 }
 
 impl Config {
+    /// The member `dc` of the cluster, with its certificates in the folder `tls`; all else by default. Nothing is checked:
+    /// who reads it from text does that before.
+    pub fn new(cluster_name: &str, dc: DcId, members: Vec<Member>, tls: &Path, data_dir: PathBuf) -> Config {
+        let cluster = ClusterId::of(cluster_name);
+        let agreed = AgreedConfig::new(cluster, members.iter().map(|member| member.dc).collect());
+        // Random, so that no client can choose names of locks that collide.
+        let hash_seed = RandomState::new().build_hasher().finish();
+        Config {
+            cluster_name: cluster_name.into(),
+            replica: ReplicaConfig::new(dc, agreed, LocalConfig { hash_seed, ..LocalConfig::default() }),
+            members,
+            listen: Listen::default(),
+            tls: Tls { dc: tls.into(), api: tls.into() },
+            journal: JournalOptions::new(data_dir, cluster, dc),
+            server: LockServerOptions::default(),
+            api: ApiOptions::default(),
+            log: LogOptions::default(),
+        }
+    }
+
+    /// A cluster of one datacenter, `dc`, on loopback, whose certificates and data are in the folder `home`, as
+    /// [`crate::pki::playground`] fills it. For benchmarks and tests.
+    pub fn alone(cluster_name: &str, dc: DcId, home: &Path) -> Config {
+        let member = Member { dc, name: "here".into(), address: "127.0.0.1:1".into() };
+        let tls = home.join("tls").join(dc.to_string());
+        let config = Config::new(cluster_name, dc, vec![member], &tls, home.join("data"));
+        Config { listen: Listen::anywhere(), ..config }
+    }
+
     /// Whether the certificate files are there and can be read: what `--check-config` adds to the values.
     pub fn check_files(&self) -> Result<(), ConfigError> {
         for (key, folder) in [("tls.dc", &self.tls.dc), ("tls.api", &self.tls.api)] {

@@ -24,6 +24,9 @@ impl Default for QueueBound {
     }
 }
 
+/// The versions of the protocol between datacenters that this release speaks.
+const VERSIONS: RangeInclusive<u16> = 1..=1;
+
 /// The links of one datacenter. What all datacenters must agree on: `cluster`, `epoch`.
 #[derive(Clone, Debug)]
 pub struct InterdcConfig {
@@ -31,22 +34,40 @@ pub struct InterdcConfig {
     pub me: DcId,
     /// The name of the cluster, as in the certificates.
     pub cluster: String,
-    /// The membership epoch.
+    /// The membership epoch. Default 0.
     pub epoch: u32,
     /// The UDP address to listen on; every peer is dialled from it, too.
     pub listen: SocketAddr,
-    /// The other members, and where they are reached: `host:port`, resolved anew for every attempt.
+    /// The other members, and where they are reached: `host:port`, resolved anew for every attempt. Default none.
     pub peers: Vec<(DcId, String)>,
     /// Who this datacenter is, and whom it trusts.
     pub tls: Credentials,
     /// A peer that says nothing for so long is gone. Also how long an attempt to connect, or a hello, may take.
-    /// Between 10 ms and a day; raising it delays the discovery of dead peers, lowering it below a few round trips
-    /// breaks links.
+    /// Default 3 s, between 10 ms and a day; raising it delays the discovery of dead peers, lowering it below a few round
+    /// trips breaks links.
     pub peer_timeout: Duration,
-    /// The protocol versions spoken here; with each peer the highest common one.
+    /// The protocol versions spoken here; with each peer the highest common one. Default: those of this release.
     pub versions: RangeInclusive<u16>,
     /// For each lane of each link.
     pub queue: QueueBound,
-    /// Simulated distance, for playgrounds and tests.
+    /// Simulated distance, for playgrounds and tests. Default none.
     pub wan: Option<Wan>,
+}
+
+impl InterdcConfig {
+    /// All else by default; so it knows no peers yet.
+    pub fn new(me: DcId, cluster: &str, listen: SocketAddr, tls: Credentials) -> InterdcConfig {
+        InterdcConfig {
+            me,
+            cluster: cluster.into(),
+            epoch: 0,
+            listen,
+            peers: Vec::new(),
+            tls,
+            peer_timeout: Duration::from_secs(3),
+            versions: VERSIONS,
+            queue: QueueBound::default(),
+            wan: None,
+        }
+    }
 }

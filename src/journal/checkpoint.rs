@@ -7,6 +7,7 @@ use crate::wire::MAX_CHECKPOINT;
 use super::disk::{Context, Disk, DiskFile};
 use super::error::{Identity, JournalError};
 use super::format::{BadHeader, CHECKPOINT_HEADER, CheckpointHeader, body_crc};
+use super::writer::{Tried, create_file, put};
 
 pub(super) const TEMP: &str = "checkpoint.tmp";
 const SUFFIX: &str = ".checkpoint";
@@ -28,20 +29,33 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Returns when it is durable.
-    pub fn write<D: Disk>(&self, disk: &D, identity: Identity) -> Result<(), JournalError> {
+    /// Returns when it is durable, or there is no room for it.
+    pub fn write<D: Disk>(&self, disk: &D, identity: Identity) -> Result<Tried, JournalError> {
         let header = CheckpointHeader {
             identity,
             position: self.position,
             len: self.body.len() as u64,
             body_crc: body_crc(&self.body, self.position),
         };
-        let mut file = disk.create(TEMP).doing("create", disk, TEMP)?;
-        file.write_at(0, &header.encode()).doing("write", disk, TEMP)?;
-        file.write_at(CHECKPOINT_HEADER as u64, &self.body).doing("write", disk, TEMP)?;
+        // The log is not to run out of room for an attempt that cannot succeed.
+        if disk.free().doing("ask for the free space of", disk, "")? < self.bytes() {
+            return Ok(Tried::NoRoom);
+        }
+        let Some(mut file) = create_file(disk, TEMP)? else { return Ok(Tried::NoRoom) };
+        for (offset, bytes) in [(0, &header.encode()[..]), (CHECKPOINT_HEADER as u64, &self.body)] {
+            if put(disk, TEMP, &mut file, offset, bytes)? == Tried::NoRoom {
+                return Ok(Tried::NoRoom);
+            }
+        }
         file.sync().doing("sync", disk, TEMP)?;
         disk.rename(TEMP, &name_of(self.position)).doing("rename", disk, TEMP)?;
-        disk.sync_dir().doing("sync the directory", disk, "")
+        disk.sync_dir().doing("sync the directory", disk, "")?;
+        Ok(Tried::Done)
+    }
+
+    /// How large its file is.
+    pub fn bytes(&self) -> u64 {
+        (CHECKPOINT_HEADER + self.body.len()) as u64
     }
 
     pub fn read<D: Disk>(disk: &D, identity: Identity, position: u64) -> Result<Checkpoint, JournalError> {

@@ -12,6 +12,7 @@ use crate::names::{ClusterId, DcId};
 
 use super::disk::{Context, Disk, DiskFile};
 use super::error::{Identity, JournalError};
+use super::writer::{Tried, create_file, put};
 
 pub(super) const IDENTITY: &str = "identity";
 pub(super) const IDENTITY_TEMP: &str = "identity.tmp";
@@ -90,8 +91,11 @@ pub(super) fn check_identity<D: Disk>(disk: &D, expected: Identity) -> Result<Kn
 }
 
 pub(super) fn write_identity<D: Disk>(disk: &D, identity: Identity) -> Result<(), JournalError> {
-    let mut file = disk.create(IDENTITY_TEMP).doing("create", disk, IDENTITY_TEMP)?;
-    file.write_at(0, render(identity).as_bytes()).doing("write", disk, IDENTITY_TEMP)?;
+    let no_room = || JournalError::NoRoom { path: disk.path(IDENTITY) };
+    let mut file = create_file(disk, IDENTITY_TEMP)?.ok_or_else(no_room)?;
+    if put(disk, IDENTITY_TEMP, &mut file, 0, render(identity).as_bytes())? == Tried::NoRoom {
+        return Err(no_room());
+    }
     file.sync().doing("sync", disk, IDENTITY_TEMP)?;
     disk.rename(IDENTITY_TEMP, IDENTITY).doing("rename", disk, IDENTITY_TEMP)?;
     disk.sync_dir().doing("sync the directory", disk, "")

@@ -27,6 +27,13 @@ pub(super) trait Disk: Clone + Send + 'static {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes every create, rename and remove so far durable.
     fn sync_dir(&self) -> io::Result<()>;
+    /// How many bytes may still be written, as far as it knows: nothing is said of quotas.
+    fn free(&self) -> io::Result<u64>;
+}
+
+/// Whether a call failed because the disk, or a quota, is full: then it can be made again when there is room.
+pub(super) fn is_no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// A file open for writing.
@@ -104,6 +111,13 @@ impl Disk for RealDisk {
 
     fn sync_dir(&self) -> io::Result<()> {
         File::open(&self.dir)?.sync_all()
+    }
+
+    fn free(&self) -> io::Result<u64> {
+        let figures = rustix::fs::statvfs(&self.dir)?;
+        // Some file systems of programs have no size at all.
+        let known = figures.f_blocks > 0;
+        Ok(if known { figures.f_bavail.saturating_mul(figures.f_frsize) } else { u64::MAX })
     }
 }
 

@@ -25,6 +25,12 @@ pub enum JournalError {
     #[error("cannot {doing} {}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error(
+        "there is no room on the disk for {}: make some. Nothing that was acknowledged is lost; what nobody was told of \
+         yet is not kept",
+        path.display()
+    )]
+    NoRoom { path: PathBuf },
+    #[error(
         "data directory {} is in use by another geolock server: stop that one, or give this one a \
          directory of its own",
         dir.display()

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::names::{ClusterId, DcId};
+use crate::room::Room;
 
 use super::checkpoint::Checkpoint;
 use super::data_dir;
 use super::disk::{Disk, RealDisk};
 use super::error::{Identity, JournalError};
-use super::queue::{Figures, Queue, record_bytes};
+use super::queue::{Figures, LastCheckpoint, Queue, record_bytes};
 use super::recovery::recover;
-use super::threads::{run_checkpoints, run_writer};
+use super::threads::{WriterThread, run_checkpoints};
 
 /// Bounds of [`JournalOptions::segment_bytes`].
 pub const MIN_SEGMENT_BYTES: u64 = 1 << 20;
@@ -31,11 +32,16 @@ pub struct JournalOptions {
     /// [`MAX_SEGMENT_BYTES`]. Disk space is given back in whole segments; a segment is read into memory at
     /// recovery.
     pub segment_bytes: u64,
+    /// How much shall be free on its disk. Default 64 MiB, which is what may wait for the disk before no input is taken
+    /// (`LockServerOptions::max_journal_backlog`): with less free the server takes no commits, so that what it had taken
+    /// before still finds room; with less than half nothing from other datacenters either. 0 to 64 GiB; with 0 it goes on
+    /// until a write fails.
+    pub reserve: u64,
 }
 
 impl JournalOptions {
     pub fn new(dir: PathBuf, cluster: ClusterId, dc: DcId) -> JournalOptions {
-        JournalOptions { dir, cluster, dc, segment_bytes: 64 << 20 }
+        JournalOptions { dir, cluster, dc, segment_bytes: 64 << 20, reserve: 64 << 20 }
     }
 }
 
@@ -46,6 +52,11 @@ pub enum JournalEvent {
     Durable(u64),
     /// The checkpoint at `position` is durable, and the log files that it covers are deleted.
     CheckpointDone { position: u64, bytes_freed: u64 },
+    /// There was no room for the checkpoint asked for last; the log stays as it is.
+    CheckpointSkipped,
+    /// How much room there is now; at first it is [`Room::Enough`]. While it is [`Room::Full`] what is appended may stay in
+    /// memory: append little.
+    Room(Room),
     /// Told once, and nothing after it: no more is written. Stop the process. A restart finds every record
     /// that was reported durable.
     Failed(JournalError),
@@ -66,8 +77,14 @@ pub struct Journal {
     queue: Arc<Queue>,
     /// Taken by closing.
     threads: Option<Threads>,
-    /// Bytes of records since the last checkpoint.
-    since_checkpoint: u64,
+}
+
+/// What a journal writes where.
+pub(super) struct Place<D> {
+    pub disk: D,
+    pub identity: Identity,
+    pub segment_bytes: u64,
+    pub reserve: u64,
 }
 
 struct Threads {
@@ -90,19 +107,29 @@ impl Journal {
         let lock = data_dir::own(&options.dir)?;
         let identity = Identity { cluster: options.cluster, dc: options.dc };
         let disk = RealDisk::new(options.dir);
-        Journal::open_on(disk, Some(lock), identity, options.segment_bytes, sink)
+        let JournalOptions { segment_bytes, reserve, .. } = options;
+        Journal::open_on(Place { disk, identity, segment_bytes, reserve }, Some(lock), sink)
     }
 
     pub(super) fn open_on<D: Disk>(
-        disk: D,
+        place: Place<D>,
         lock: Option<File>,
-        identity: Identity,
-        segment_bytes: u64,
         sink: impl Fn(JournalEvent) + Send + 'static,
     ) -> Result<(Journal, Recovered), JournalError> {
+        let Place { disk, identity, segment_bytes, reserve } = place;
         let recovery = recover(&disk, identity, segment_bytes)?;
         let writer = recovery.writer;
-        let queue = Arc::new(Queue::new(writer.next, writer.segments()));
+        let figures = Figures {
+            log: writer.size(),
+            since_checkpoint: recovery.records.iter().map(|(_, record)| record_bytes(record)).sum(),
+            last_checkpoint: recovery.checkpoint.as_ref().map(|checkpoint| LastCheckpoint {
+                position: checkpoint.position,
+                bytes: checkpoint.bytes(),
+                made: None,
+            }),
+            ..Figures::default()
+        };
+        let queue = Arc::new(Queue::new(writer.next, figures));
         let failed = |source| JournalError::Io { doing: "start a thread for", path: disk.path(""), source };
         let checkpoints = {
             let (queue, disk) = (Arc::clone(&queue), disk.clone());
@@ -111,7 +138,8 @@ impl Journal {
         };
         let writer = {
             let queue = Arc::clone(&queue);
-            let run = move || run_writer(writer, &queue, sink);
+            let room = Room::default();
+            let run = move || WriterThread { writer, queue: &queue, sink, reserve, room }.run();
             thread::Builder::new().name("journal".into()).spawn(run)
         };
         let writer = match writer {
@@ -122,13 +150,9 @@ impl Journal {
                 return Err(failed(source));
             }
         };
-        let since_checkpoint = recovery.records.iter().map(|(_, record)| record_bytes(record)).sum();
         let checkpoint = recovery.checkpoint.map(|checkpoint| (checkpoint.position, checkpoint.body));
         let threads = Some(Threads { writer, checkpoints, lock });
-        Ok((
-            Journal { queue, threads, since_checkpoint },
-            Recovered { checkpoint, records: recovery.records },
-        ))
+        Ok((Journal { queue, threads }, Recovered { checkpoint, records: recovery.records }))
     }
 
     /// Queues a record; never waits for the disk. Told durable later, perhaps together with others. After a
@@ -138,34 +162,23 @@ impl Journal {
     /// [`crate::wire::MAX_FRAME`] bytes, as the codec already holds. Panics otherwise.
     pub fn append(&mut self, position: u64, record: &[u8]) {
         self.queue.append(position, record);
-        self.since_checkpoint += record_bytes(record);
     }
 
     /// Writes a checkpoint beside the log: all that the records up to `position`, all appended, amount to.
-    /// Answered by [`JournalEvent::CheckpointDone`], unless a later checkpoint comes before this one is begun.
+    /// Answered by [`JournalEvent::CheckpointDone`] or [`JournalEvent::CheckpointSkipped`], unless a later checkpoint comes
+    /// before this one is begun.
     pub fn checkpoint(&mut self, position: u64, body: Vec<u8>) {
         self.queue.checkpoint(Checkpoint { position, body });
-        self.since_checkpoint = 0;
     }
 
-    /// Bytes appended and not yet durable, all in memory. Nothing else bounds it: take no input from clients
-    /// while it is large.
-    pub fn backlog_bytes(&self) -> u64 {
-        self.queue.figures().backlog_bytes
-    }
-
-    /// Bytes of records since the last call of [`Journal::checkpoint`], or since the checkpoint that was
-    /// recovered: what a restart would replay.
-    pub fn bytes_since_checkpoint(&self) -> u64 {
-        self.since_checkpoint
-    }
-
+    /// What is appended and not durable yet is all in memory, and nothing else bounds it: take no input from clients
+    /// while [`Figures::backlog_bytes`] is large.
     pub fn figures(&self) -> Figures {
         self.queue.figures()
     }
 
     /// Makes everything appended durable and ends the threads; blocks until then. A checkpoint that is being
-    /// written is finished, one that is not begun is dropped. An error if the journal had failed.
+    /// written is finished, one that is not begun is dropped. An error if the journal had failed, or has no room.
     pub fn close(mut self) -> Result<(), JournalError> {
         self.end();
         if self.queue.failed() { Err(JournalError::Stopped) } else { Ok(()) }

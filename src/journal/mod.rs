@@ -38,4 +38,5 @@ mod tests;
 
 pub use error::{Identity, JournalError};
 pub use handle::{Journal, JournalEvent, JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, Recovered};
-pub use queue::Figures;
+pub use queue::{Figures, LastCheckpoint};
+pub use writer::LogSize;

@@ -6,11 +6,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::room::Room;
 
 use super::checkpoint::Checkpoint;
 use super::error::JournalError;
 use super::format::{FRAME_HEADER, MAX_BODY, RECORD_HEADER, put_record};
+use super::writer::LogSize;
 
 /// Records that one write and one sync make durable. The header of the frame is filled in by the writer.
 #[derive(Debug)]
@@ -31,7 +34,11 @@ pub(super) enum Work {
     /// The checkpoint at this position is durable.
     Truncate {
         position: u64,
+        /// Of its file.
+        bytes: u64,
     },
+    /// There was no room for the checkpoint.
+    CheckpointSkipped,
     CheckpointFailed(JournalError),
     Close,
 }
@@ -43,8 +50,15 @@ pub struct Figures {
     pub backlog_bytes: u64,
     /// Position of the last durable record.
     pub durable: u64,
-    /// Files of the log.
-    pub segments: u64,
+    pub log: LogSize,
+    /// Bytes of records since the last checkpoint: what a restart would replay.
+    pub since_checkpoint: u64,
+    pub last_checkpoint: Option<LastCheckpoint>,
+    pub room: Room,
+    /// A batch found no room and is tried again.
+    pub waits_for_room: bool,
+    /// Free on its disk when last looked, which is every second. `None` if it does not say.
+    pub free_bytes: Option<u64>,
     /// Batches made durable since the start; each is one write and one sync.
     pub batches: u64,
     /// Bytes of those.
@@ -53,6 +67,19 @@ pub struct Figures {
     pub write_time: Duration,
     /// Checkpoints made since the start.
     pub checkpoints: u64,
+    /// Checkpoints that there was no room for.
+    pub checkpoints_skipped: u64,
+}
+
+/// The newest checkpoint on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastCheckpoint {
+    /// Of the last record that it covers.
+    pub position: u64,
+    /// Of its file.
+    pub bytes: u64,
+    /// When it was made; `None`: before this start.
+    pub made: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +99,8 @@ struct State {
     /// A buffer to use again.
     spare: Vec<u8>,
     checkpoint: Option<Checkpoint>,
+    /// Bytes of the records that only the checkpoint asked for covers.
+    covering: u64,
     phase: Phase,
     figures: Figures,
 }
@@ -121,14 +150,15 @@ impl State {
 }
 
 impl Queue {
-    /// `next`: the position of the next record.
-    pub fn new(next: u64, segments: u64) -> Queue {
-        let figures = Figures { durable: next - 1, segments, ..Figures::default() };
+    /// `next`: the position of the next record. `figures`: of what was found.
+    pub fn new(next: u64, figures: Figures) -> Queue {
+        let figures = Figures { durable: next - 1, ..figures };
         let state = State {
             ready: VecDeque::new(),
             gathering: Batch::new(Vec::new(), next),
             spare: Vec::new(),
             checkpoint: None,
+            covering: 0,
             phase: Phase::Running,
             figures,
         };
@@ -151,6 +181,7 @@ impl Queue {
         }
         state.gathering.push(record);
         state.figures.backlog_bytes += record_bytes(record);
+        state.figures.since_checkpoint += record_bytes(record);
         drop(state);
         self.work.notify_one();
     }
@@ -166,6 +197,7 @@ impl Queue {
         state.cut();
         state.ready.push_back(Work::Rotate);
         state.checkpoint = Some(checkpoint);
+        state.covering += std::mem::take(&mut state.figures.since_checkpoint);
         drop(state);
         self.work.notify_one();
         self.progress.notify_all();
@@ -175,43 +207,77 @@ impl Queue {
         self.lock().figures
     }
 
-    /// Blocks the writer thread until there is something to do.
-    pub fn next_work(&self) -> Work {
-        let mut state = self.lock();
-        loop {
-            if let Some(work) = state.ready.pop_front() {
-                return work;
-            }
-            if !state.gathering.is_empty() {
-                return Work::Write(state.take_gathering());
-            }
-            if state.phase == Phase::Closing {
-                return Work::Close;
-            }
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+    /// Blocks the writer thread until there is something to do, or for that long: then `None`.
+    pub fn next_work(&self, at_most: Duration) -> Option<Work> {
+        let state = self.lock();
+        let idle = |state: &mut State| {
+            state.ready.is_empty() && state.gathering.is_empty() && state.phase != Phase::Closing
+        };
+        let waited = self.work.wait_timeout_while(state, at_most, idle);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if let Some(work) = state.ready.pop_front() {
+            return Some(work);
+        }
+        if !state.gathering.is_empty() {
+            return Some(Work::Write(state.take_gathering()));
+        }
+        (state.phase == Phase::Closing).then_some(Work::Close)
+    }
+
+    /// While a batch finds no room: as [`Queue::next_work`], but only what needs none. What is after that batch in the queue
+    /// may go before it, as it speaks of what is durable.
+    pub fn next_work_without_room(&self, at_most: Duration) -> Option<Work> {
+        let needs_none = |work: &Work| !matches!(work, Work::Write(_) | Work::Rotate);
+        let idle = |state: &mut State| !state.ready.iter().any(needs_none) && state.phase != Phase::Closing;
+        let waited = self.work.wait_timeout_while(self.lock(), at_most, idle);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match state.ready.iter().position(needs_none) {
+            Some(index) => state.ready.remove(index),
+            None => (state.phase == Phase::Closing).then_some(Work::Close),
         }
     }
 
+    /// How much is free on the disk.
+    pub fn note_room(&self, room: Room, free_bytes: Option<u64>) {
+        let mut state = self.lock();
+        state.figures.room = room;
+        state.figures.free_bytes = free_bytes;
+    }
+
+    pub fn note_waiting_for_room(&self) {
+        self.lock().figures.waits_for_room = true;
+    }
+
     /// `batch` is durable.
-    pub fn written(&self, batch: Batch, took: Duration, segments: u64) {
+    pub fn written(&self, batch: Batch, took: Duration, log: LogSize) {
         let mut state = self.lock();
         let figures = &mut state.figures;
         figures.durable = batch.last;
+        figures.waits_for_room = false;
         figures.backlog_bytes -= (batch.bytes.len() - FRAME_HEADER) as u64;
         figures.batches += 1;
         figures.written_bytes += batch.bytes.len() as u64;
         figures.write_time += took;
-        figures.segments = segments;
+        figures.log = log;
         state.spare = batch.bytes;
         drop(state);
         self.progress.notify_all();
     }
 
     /// What a checkpoint covers is deleted.
-    pub fn truncated(&self, segments: u64) {
+    pub fn truncated(&self, checkpoint: LastCheckpoint, log: LogSize) {
         let mut state = self.lock();
-        state.figures.segments = segments;
+        state.figures.log = log;
         state.figures.checkpoints += 1;
+        state.figures.last_checkpoint = Some(checkpoint);
+        state.covering = 0;
+    }
+
+    /// There was no room for a checkpoint: the one before it stays the last.
+    pub fn skipped(&self) {
+        let mut state = self.lock();
+        state.figures.checkpoints_skipped += 1;
+        state.figures.since_checkpoint += std::mem::take(&mut state.covering);
     }
 
     /// Blocks the checkpoint thread until there is a checkpoint of durable records; `None`: no more.

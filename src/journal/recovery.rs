@@ -16,7 +16,9 @@ use super::error::{Identity, JournalError};
 use super::format::{BadHeader, FRAME_HEADER, MAX_BODY, SEGMENT_HEADER, SegmentHeader};
 use super::handle::MAX_SEGMENT_BYTES;
 use super::scan::{End, Scanned, scan};
-use super::writer::{Sealed, Segment, Writer, create_segment, parse_segment_name, remove, segment_name};
+use super::writer::{
+    Sealed, Segment, Tried, Writer, create_segment, parse_segment_name, remove, segment_name,
+};
 
 /// Records with their positions, in order and without gaps.
 pub(super) type Records = Vec<(u64, Vec<u8>)>;
@@ -93,6 +95,7 @@ fn recover_files<D: Disk>(
         Some(log) => resume(disk, identity, segment_bytes, position, log)?,
         None => {
             let current = create_segment(disk, identity, position + 1, 0)?;
+            let current = current.ok_or_else(|| no_room(disk))?;
             let (disk, sealed, next) = (disk.clone(), Default::default(), position + 1);
             (Vec::new(), Writer { disk, identity, segment_bytes, sealed, current, next })
         }
@@ -216,6 +219,10 @@ fn decode_header<D: Disk>(
     }
 }
 
+fn no_room<D: Disk>(disk: &D) -> JournalError {
+    JournalError::NoRoom { path: disk.path("") }
+}
+
 /// A writer that goes on after the last record.
 fn resume<D: Disk>(
     disk: &D,
@@ -238,7 +245,9 @@ fn resume<D: Disk>(
     if writer.next <= position {
         // The last batch is damaged, but the checkpoint covers it: go on after the checkpoint.
         writer.next = position + 1;
-        writer.rotate()?;
+        if writer.rotate()? == Tried::NoRoom {
+            return Err(no_room(disk));
+        }
     }
     Ok((log.records, writer))
 }

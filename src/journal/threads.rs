@@ -1,67 +1,129 @@
 //! The two threads. The writer alone touches the log and speaks to the sink, so that events come in order
 //! and nothing follows a failure. Checkpoints have a thread of their own: one may take seconds, and the log
 //! must not wait for it.
+//!
+//! **A full disk** is no failure. Before it is full, when less than the reserve is free, the sink is told
+//! ([`Room::Low`], [`Room::Full`]) so that less comes. A batch that finds no room is kept and tried again, and what
+//! checkpoints give back meanwhile is given back at once.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use crate::room::Room;
 
 use super::disk::Disk;
 use super::error::{Identity, JournalError};
 use super::handle::JournalEvent;
-use super::queue::{Queue, Work};
-use super::writer::Writer;
+use super::queue::{Batch, LastCheckpoint, Queue, Work};
+use super::writer::{Tried, Writer};
 
-/// Runs until the queue is closed, or something fails: then it says so once and ends.
-pub(super) fn run_writer<D: Disk>(mut writer: Writer<D>, queue: &Queue, sink: impl Fn(JournalEvent)) {
-    loop {
-        let event = match queue.next_work() {
-            Work::Close => return,
-            work => perform(&mut writer, queue, work),
-        };
-        match event {
-            Ok(Some(event)) => sink(event),
-            Ok(None) => {}
-            Err(error) => {
-                queue.fail();
-                sink(JournalEvent::Failed(error));
-                return;
+/// How often the free space is looked at although nothing is written, and how often a batch that found no room is tried
+/// again.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The writer thread.
+pub(super) struct WriterThread<'a, D: Disk, S> {
+    pub writer: Writer<D>,
+    pub queue: &'a Queue,
+    pub sink: S,
+    /// Bytes that shall be free.
+    pub reserve: u64,
+    /// As the sink was told last.
+    pub room: Room,
+}
+
+impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
+    /// Runs until the queue is closed, or something fails: then it says so once and ends.
+    pub fn run(mut self) {
+        if let Err(error) = self.work() {
+            self.queue.fail();
+            (self.sink)(JournalEvent::Failed(error));
+        }
+    }
+
+    fn work(&mut self) -> Result<(), JournalError> {
+        loop {
+            let free = self.free();
+            self.note_room(self.room.when_free(free.unwrap_or(u64::MAX), self.reserve), free);
+            match self.queue.next_work(LOOK) {
+                Some(Work::Close) => return Ok(()),
+                Some(work) => self.perform(work)?,
+                None => {}
             }
         }
     }
-}
 
-fn perform<D: Disk>(
-    writer: &mut Writer<D>,
-    queue: &Queue,
-    work: Work,
-) -> Result<Option<JournalEvent>, JournalError> {
-    match work {
-        Work::Write(mut batch) => {
-            let start = Instant::now();
-            writer.write(&mut batch)?;
-            let position = batch.last;
-            queue.written(batch, start.elapsed(), writer.segments());
-            Ok(Some(JournalEvent::Durable(position)))
+    fn perform(&mut self, work: Work) -> Result<(), JournalError> {
+        match work {
+            Work::Write(batch) => self.write(batch)?,
+            Work::Rotate => self.writer.rotate_for_checkpoint()?,
+            Work::Truncate { position, bytes } => {
+                let bytes_freed = self.writer.truncate(position)?;
+                let checkpoint = LastCheckpoint { position, bytes, made: Some(Instant::now()) };
+                self.queue.truncated(checkpoint, self.writer.size());
+                (self.sink)(JournalEvent::CheckpointDone { position, bytes_freed });
+            }
+            Work::CheckpointSkipped => {
+                self.queue.skipped();
+                (self.sink)(JournalEvent::CheckpointSkipped);
+            }
+            Work::CheckpointFailed(error) => return Err(error),
+            Work::Close => {}
         }
-        Work::Rotate => writer.rotate_for_checkpoint().map(|()| None),
-        Work::Truncate { position } => {
-            let bytes_freed = writer.truncate(position)?;
-            queue.truncated(writer.segments());
-            Ok(Some(JournalEvent::CheckpointDone { position, bytes_freed }))
+        Ok(())
+    }
+
+    /// Returns when the batch is durable, however long there is no room for it.
+    fn write(&mut self, mut batch: Batch) -> Result<(), JournalError> {
+        let mut start = Instant::now();
+        while self.writer.write(&mut batch)? == Tried::NoRoom {
+            self.wait_for_room(batch.bytes.len() as u64)?;
+            start = Instant::now();
         }
-        Work::CheckpointFailed(error) => Err(error),
-        Work::Close => Ok(None),
+        let position = batch.last;
+        self.queue.written(batch, start.elapsed(), self.writer.size());
+        (self.sink)(JournalEvent::Durable(position));
+        Ok(())
+    }
+
+    /// Until there may be room for so many bytes. Not while it closes: nobody can be told that the batch is durable.
+    fn wait_for_room(&mut self, bytes: u64) -> Result<(), JournalError> {
+        self.queue.note_waiting_for_room();
+        loop {
+            let free = self.free();
+            self.note_room(Room::Full, free);
+            match self.queue.next_work_without_room(LOOK) {
+                Some(Work::Close) => return Err(JournalError::NoRoom { path: self.writer.disk.path("") }),
+                Some(work) => self.perform(work)?,
+                None => {}
+            }
+            if self.free().is_none_or(|free| free >= bytes) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `None` if the disk does not say: then only writes tell that it is full.
+    fn free(&self) -> Option<u64> {
+        self.writer.disk.free().ok().filter(|free| *free < u64::MAX)
+    }
+
+    fn note_room(&mut self, room: Room, free: Option<u64>) {
+        self.queue.note_room(room, free);
+        if room != self.room {
+            self.room = room;
+            (self.sink)(JournalEvent::Room(room));
+        }
     }
 }
 
 /// Runs until no new checkpoint is to be begun, or one fails.
 pub(super) fn run_checkpoints<D: Disk>(disk: &D, identity: Identity, queue: &Queue) {
     while let Some(checkpoint) = queue.next_checkpoint() {
-        match checkpoint.write(disk, identity) {
-            Ok(()) => queue.push(Work::Truncate { position: checkpoint.position }),
-            Err(error) => {
-                queue.push(Work::CheckpointFailed(error));
-                return;
-            }
-        }
+        let work = match checkpoint.write(disk, identity) {
+            Ok(Tried::Done) => Work::Truncate { position: checkpoint.position, bytes: checkpoint.bytes() },
+            Ok(Tried::NoRoom) => Work::CheckpointSkipped,
+            Err(error) => return queue.push(Work::CheckpointFailed(error)),
+        };
+        queue.push(work);
     }
 }

@@ -3,13 +3,14 @@
 //! The order of the calls is the whole point here. A segment's header is durable, and its name in the
 //! directory too, before a batch goes into it; a batch is durable before the next one is written; a
 //! checkpoint is durable before anything that it covers is deleted. After an error the writer is not used
-//! again: what the failed call left on the disk is unknown, and a second sync would lie about it.
+//! again: what the failed call left on the disk is unknown, and a second sync would lie about it. That a write
+//! found no room is no error: what it left is cut off again, and it can be made once more.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::checkpoint;
-use super::disk::{Context, Disk, DiskFile};
+use super::disk::{Context, Disk, DiskFile, is_no_room};
 use super::error::{Identity, JournalError};
 use super::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER, SegmentHeader};
 use super::queue::Batch;
@@ -24,6 +25,15 @@ pub(super) fn segment_name(first: u64) -> String {
 pub(super) fn parse_segment_name(name: &str) -> Option<u64> {
     let first = name.strip_suffix(SUFFIX)?.parse().ok()?;
     (segment_name(first) == name && first > 0).then_some(first)
+}
+
+/// What came of something that needs room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(super) enum Tried {
+    Done,
+    /// The disk is full, and as it was before.
+    NoRoom,
 }
 
 /// The segment that batches go to.
@@ -43,6 +53,16 @@ pub(super) struct Sealed {
     pub len: u64,
 }
 
+/// How large the log is on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LogSize {
+    /// How many files it has.
+    pub segments: u64,
+    pub bytes: u64,
+    /// How many of these a checkpoint taken now would give back.
+    pub reclaimable: u64,
+}
+
 /// The log on disk.
 pub(super) struct Writer<D: Disk> {
     pub disk: D,
@@ -56,30 +76,43 @@ pub(super) struct Writer<D: Disk> {
 }
 
 impl<D: Disk> Writer<D> {
-    /// Returns when the batch is durable.
-    pub fn write(&mut self, batch: &mut Batch) -> Result<(), JournalError> {
+    /// Returns when the batch is durable, or there is no room for it.
+    pub fn write(&mut self, batch: &mut Batch) -> Result<Tried, JournalError> {
         assert_eq!(batch.first, self.next, "batches come in order");
         let full = self.current.len + batch.bytes.len() as u64 > self.segment_bytes;
-        if full && !self.is_empty() {
-            self.rotate()?;
+        if full && !self.is_empty() && self.rotate()? == Tried::NoRoom {
+            return Ok(Tried::NoRoom);
         }
         let segment = &mut self.current;
         let (header, body) = batch.bytes.split_at_mut(FRAME_HEADER);
         let frame = FrameHeader::of(body, batch.first, segment.header.salt);
         header.copy_from_slice(&frame.encode());
         let name = || segment_name(segment.header.first);
-        segment.file.write_at(segment.len, &batch.bytes).doing("write", &self.disk, &name())?;
+        match segment.file.write_at(segment.len, &batch.bytes) {
+            Err(error) if is_no_room(&error) => {
+                segment.file.truncate(segment.len).doing("cut", &self.disk, &name())?;
+                return Ok(Tried::NoRoom);
+            }
+            written => written.doing("write", &self.disk, &name())?,
+        }
         segment.file.sync().doing("sync", &self.disk, &name())?;
         segment.len += batch.bytes.len() as u64;
         segment.chain = frame.crc;
         self.next = batch.last + 1;
-        Ok(())
+        Ok(Tried::Done)
     }
 
     /// Begins a new segment if the current one is worth it, so that a checkpoint taken now covers whole
-    /// segments.
+    /// segments. Without room for one it covers one less.
     pub fn rotate_for_checkpoint(&mut self) -> Result<(), JournalError> {
-        if self.current.len >= self.segment_bytes / 4 && !self.is_empty() { self.rotate() } else { Ok(()) }
+        if self.is_worth_rotating() {
+            let _ = self.rotate()?;
+        }
+        Ok(())
+    }
+
+    fn is_worth_rotating(&self) -> bool {
+        self.current.len >= self.segment_bytes / 4 && !self.is_empty()
     }
 
     /// Deletes the segments of which `position` covers every record, and the checkpoints before it, which
@@ -104,9 +137,15 @@ impl<D: Disk> Writer<D> {
         Ok(freed)
     }
 
-    /// How many files the log has.
-    pub fn segments(&self) -> u64 {
-        self.sealed.len() as u64 + 1
+    /// How large the log is.
+    pub fn size(&self) -> LogSize {
+        let sealed: u64 = self.sealed.iter().map(|segment| segment.len).sum();
+        let current = if self.is_worth_rotating() { self.current.len } else { 0 };
+        LogSize {
+            segments: self.sealed.len() as u64 + 1,
+            bytes: sealed + self.current.len,
+            reclaimable: sealed + current,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -114,29 +153,57 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Begins the next segment.
-    pub fn rotate(&mut self) -> Result<(), JournalError> {
-        let next = create_segment(&self.disk, self.identity, self.next, self.current.chain)?;
+    pub fn rotate(&mut self) -> Result<Tried, JournalError> {
+        let Some(next) = create_segment(&self.disk, self.identity, self.next, self.current.chain)? else {
+            return Ok(Tried::NoRoom);
+        };
         let full = std::mem::replace(&mut self.current, next);
         self.sealed.push_back(Sealed { first: full.header.first, len: full.len });
-        Ok(())
+        Ok(Tried::Done)
     }
 }
 
-/// A segment without records, durable with its name.
+/// A segment without records, durable with its name; `None` if there is no room for it.
 pub(super) fn create_segment<D: Disk>(
     disk: &D,
     identity: Identity,
     first: u64,
     chain: u32,
-) -> Result<Segment<D::File>, JournalError> {
+) -> Result<Option<Segment<D::File>>, JournalError> {
     let salt = RandomState::new().build_hasher().finish();
     let header = SegmentHeader { identity, first, chain, salt };
     let name = segment_name(first);
-    let mut file = disk.create(&name).doing("create", disk, &name)?;
-    file.write_at(0, &header.encode()).doing("write", disk, &name)?;
+    let Some(mut file) = create_file(disk, &name)? else { return Ok(None) };
+    if put(disk, &name, &mut file, 0, &header.encode())? == Tried::NoRoom {
+        // The segment before it may go on, and would not fit one that came back after a crash.
+        disk.sync_dir().doing("sync the directory", disk, "")?;
+        return Ok(None);
+    }
     file.sync().doing("sync", disk, &name)?;
     disk.sync_dir().doing("sync the directory", disk, "")?;
-    Ok(Segment { file, header, len: SEGMENT_HEADER as u64, chain })
+    Ok(Some(Segment { file, header, len: SEGMENT_HEADER as u64, chain }))
+}
+
+/// A new file; `None` if there is no room for it.
+pub(super) fn create_file<D: Disk>(disk: &D, name: &str) -> Result<Option<D::File>, JournalError> {
+    match disk.create(name) {
+        Err(error) if is_no_room(&error) => Ok(None),
+        created => created.doing("create", disk, name).map(Some),
+    }
+}
+
+/// Writes to a file that is new. Without room for it the file is removed.
+pub(super) fn put<D: Disk>(
+    disk: &D,
+    name: &str,
+    file: &mut D::File,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<Tried, JournalError> {
+    match file.write_at(offset, bytes) {
+        Err(error) if is_no_room(&error) => remove(disk, name).map(|()| Tried::NoRoom),
+        written => written.doing("write", disk, name).map(|()| Tried::Done),
+    }
 }
 
 pub(super) fn remove<D: Disk>(disk: &D, name: &str) -> Result<(), JournalError> {

@@ -21,6 +21,7 @@ use super::ports::{LinkInput, Links, Machine, Store};
 use super::start::StopError;
 use crate::replica::call::{Call, CallId, Status};
 use crate::replica::{Event, Message};
+use crate::room::Room;
 use crate::telemetry::{Board, Snapshot};
 use crate::time::{Instant, Now};
 use crate::wire;
@@ -152,8 +153,11 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         if let Some(error) = news.failed {
             return Err(StopError::Journal(error));
         }
-        if news.checkpoint_done {
-            self.checkpoints.done();
+        if let Some(end) = news.checkpoint {
+            self.checkpoints.done(end, self.now.mono);
+        }
+        if let Some(room) = news.room {
+            self.event(Event::Disk { room })?;
         }
         match news.durable {
             Some(position) => {
@@ -210,8 +214,8 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
     }
 
     fn go_on_with_checkpoints(&mut self) -> Result<(), StopError> {
-        let due = self.outlets.store.bytes_since_checkpoint() >= self.options.checkpoint_after;
-        if due && self.checkpoints.are_idle() {
+        let figures = self.outlets.store.figures();
+        if self.checkpoints.are_due(&figures, self.options.checkpoint_after, self.now.mono) {
             self.checkpoints.wanted();
             self.event(Event::Checkpoint)?;
         }
@@ -253,7 +257,9 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
     }
 
     fn taking(&self) -> Taking {
-        let backlog = self.outlets.store.figures().backlog_bytes;
-        if backlog <= self.options.max_journal_backlog { Taking::All } else { Taking::NothingNew }
+        let figures = self.outlets.store.figures();
+        // On a full disk the machine takes on nothing that would be written, and who only reads is served on.
+        let is_bounded = figures.backlog_bytes <= self.options.max_journal_backlog;
+        if is_bounded || figures.room == Room::Full { Taking::All } else { Taking::NothingNew }
     }
 }

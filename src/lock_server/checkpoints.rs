@@ -2,18 +2,27 @@
 
 use std::future::pending;
 use std::panic::resume_unwind;
+use std::time::Duration;
 
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::journal_inbox::CheckpointEnd;
 use super::start::StopError;
+use crate::journal::Figures;
 use crate::replica::{Checkpoint, Position};
+use crate::room::Room;
+use crate::time::Instant;
 use crate::wire;
 
+/// After a checkpoint that there was no room for: how long until the next attempt.
+const AFTER_SKIPPED: Duration = Duration::from_secs(10);
+
 /// The one checkpoint there can be.
-#[derive(Default)]
 pub(super) enum Checkpoints {
-    #[default]
-    Idle,
+    /// From then on another one may be made.
+    Idle {
+        since: Instant,
+    },
     /// The machine gathers it.
     Wanted,
     Encoding {
@@ -24,9 +33,20 @@ pub(super) enum Checkpoints {
     Writing,
 }
 
+impl Default for Checkpoints {
+    fn default() -> Checkpoints {
+        Checkpoints::Idle { since: Instant::ZERO }
+    }
+}
+
 impl Checkpoints {
-    pub(super) fn are_idle(&self) -> bool {
-        matches!(self, Checkpoints::Idle)
+    /// Whether another one shall be made: when the log has grown enough, and when room is short and a checkpoint would give
+    /// back more than it takes.
+    pub(super) fn are_due(&self, figures: &Figures, after: u64, now: Instant) -> bool {
+        let last = figures.last_checkpoint.map_or(0, |checkpoint| checkpoint.bytes);
+        let room_is_short = figures.room != Room::Enough && figures.log.reclaimable > last;
+        let is_idle = matches!(self, Checkpoints::Idle { since } if *since <= now);
+        is_idle && (figures.since_checkpoint >= after || room_is_short)
     }
 
     pub(super) fn wanted(&mut self) {
@@ -55,10 +75,14 @@ impl Checkpoints {
         (position, state)
     }
 
-    /// The journal has kept it.
-    pub(super) fn done(&mut self) {
+    /// The journal is done with it.
+    pub(super) fn done(&mut self, end: CheckpointEnd, now: Instant) {
         if matches!(self, Checkpoints::Writing) {
-            *self = Checkpoints::Idle;
+            let since = match end {
+                CheckpointEnd::Kept => now,
+                CheckpointEnd::Skipped => now + AFTER_SKIPPED,
+            };
+            *self = Checkpoints::Idle { since };
         }
     }
 }

@@ -8,10 +8,11 @@ use tokio::sync::mpsc;
 
 use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store, Urgency};
 use crate::crdt::{Ownership, VersionVector};
-use crate::journal::{Figures, JournalError, JournalEvent};
+use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::{Acquire, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Event, Message, Position, Record};
+use crate::room::Room;
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now, Timestamp};
 
@@ -48,6 +49,8 @@ struct Disk {
     appended: Position,
     backlog: u64,
     since_checkpoint: u64,
+    room: Room,
+    waits_for_room: bool,
 }
 
 /// When records become durable.
@@ -97,6 +100,18 @@ impl Rig {
         self.journal.put(JournalEvent::Durable(disk.appended.0));
     }
 
+    /// Less room than before, or more.
+    pub(crate) fn room(&self, room: Room) {
+        self.disk.lock().expect("no test panics while it looks").room = room;
+        self.journal.put(JournalEvent::Room(room));
+    }
+
+    /// What is appended finds no room.
+    pub(crate) fn fill_disk(&self) {
+        self.disk.lock().expect("no test panics while it looks").waits_for_room = true;
+        self.room(Room::Full);
+    }
+
     /// How much is appended and not synced.
     pub(crate) fn backlog(&self) -> u64 {
         self.disk.lock().expect("no test panics while it looks").backlog
@@ -106,6 +121,15 @@ impl Rig {
     pub(crate) async fn settle(&self, done: impl Fn(&Seen) -> bool) {
         while !done(&self.seen()) {
             self.server.handle().call(Call::Status).await.expect("the server runs");
+        }
+    }
+}
+
+impl Rig {
+    /// As [`Rig::settle`], when no call would be taken.
+    pub(crate) async fn settle_without_calls(&self, done: impl Fn(&Seen) -> bool) {
+        while !done(&self.seen()) {
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -226,6 +250,7 @@ impl FakeMachine {
             phase: Phase::Serving,
             draining: self.draining,
             clock_skew: false,
+            room: Room::default(),
             applied: VersionVector::default(),
             durable: VersionVector::default(),
             peers: vec![],
@@ -296,15 +321,23 @@ impl Store for FakeStore {
         self.seen.lock().expect("no test panics while it looks").checkpoints.push(position);
     }
 
-    fn bytes_since_checkpoint(&self) -> u64 {
-        self.disk().since_checkpoint
-    }
-
     fn figures(&self) -> Figures {
-        Figures { backlog_bytes: self.disk().backlog, ..Figures::default() }
+        let disk = self.disk();
+        Figures {
+            backlog_bytes: disk.backlog,
+            since_checkpoint: disk.since_checkpoint,
+            log: LogSize { reclaimable: disk.since_checkpoint, ..LogSize::default() },
+            room: disk.room,
+            waits_for_room: disk.waits_for_room,
+            ..Figures::default()
+        }
     }
 
     fn close(self) -> Result<(), JournalError> {
+        if self.disk().waits_for_room {
+            self.journal.put(JournalEvent::Failed(JournalError::NoRoom { path: "data".into() }));
+            return Err(JournalError::Stopped);
+        }
         self.seen.lock().expect("no test panics while it looks").store_closed = true;
         Ok(())
     }

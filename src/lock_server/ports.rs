@@ -36,7 +36,6 @@ pub trait Store: Send + 'static {
     fn append(&mut self, position: Position, record: &[u8]);
     /// Keeps this state once everything up to `position` is durable, and forgets what it covers.
     fn checkpoint(&mut self, position: Position, state: Vec<u8>);
-    fn bytes_since_checkpoint(&self) -> u64;
     fn figures(&self) -> Figures;
     /// Makes everything durable and stops.
     fn close(self) -> Result<(), JournalError>;
@@ -49,10 +48,6 @@ impl Store for Journal {
 
     fn checkpoint(&mut self, position: Position, state: Vec<u8>) {
         Journal::checkpoint(self, position.0, state);
-    }
-
-    fn bytes_since_checkpoint(&self) -> u64 {
-        Journal::bytes_since_checkpoint(self)
     }
 
     fn figures(&self) -> Figures {

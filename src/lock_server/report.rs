@@ -2,6 +2,7 @@
 
 use crate::replica::Report;
 use crate::replica::call::Phase;
+use crate::room::Room;
 
 pub(super) fn log(report: &Report) {
     match report {
@@ -25,12 +26,25 @@ pub(super) fn log(report: &Report) {
         Report::WallClockJumped { ahead_ms } => {
             tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
         }
+        Report::DiskRoom { room: Room::Low } => tracing::error!(
+            "the journal's disk is nearly full: no commits, no leases, no locks but what is free here, until there is room"
+        ),
+        Report::DiskRoom { room: Room::Full } => tracing::error!(
+            "the journal's disk is full: only what is durable is read, nothing is written, until there is room"
+        ),
+        Report::DiskRoom { room: Room::Enough } => tracing::info!("the journal's disk has room again"),
         Report::LeaseExpired { lease, held, waiting } => {
             tracing::info!(%lease, held, waiting, "lease expired");
         }
         Report::PeerTooFarBehind { peer } => {
-            tracing::error!(%peer, "it lacks entries that are no longer kept here: it needs a copy of the state");
+            tracing::warn!(%peer, "it lacks entries that are no longer kept here: it can have our state");
         }
+        Report::StateWanted { peer } => {
+            tracing::warn!(%peer, "it keeps what we lack no more: asking for its state");
+        }
+        Report::StateTaken { peer, vector } => tracing::info!(%peer, %vector, "took its state over"),
+        Report::StateOfNoUse { peer, why } => tracing::warn!(%peer, why, "its state was not taken over"),
+        Report::StateNotGiven { peer, why } => tracing::error!(%peer, why, "it cannot have our state"),
         Report::DigestsDiffer { peer, bucket } => {
             let bucket = bucket.escape_ascii();
             tracing::error!(

@@ -24,15 +24,20 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         self.outlets.callers.wake();
         self.outlets.callers.end_all();
         self.outlets.links.shutdown().await;
-        let closed = self.outlets.store.close().map_err(StopError::Journal);
+        let closed = self.outlets.store.close();
+        // The journal has said why, once.
+        let why = self.inlets.journal_news().failed;
+        let closed = closed.map_err(|error| StopError::Journal(why.unwrap_or(error)));
         self.showing.stage.send_replace(Stage::Stopped);
         synced.and(closed)
     }
 
-    /// Until all that was appended is durable, and all that waited for that is answered.
+    /// Until all that was appended is durable, and all that waited for that is answered. A full disk is not waited for:
+    /// closing the journal says so.
     async fn last_sync(&mut self) -> Result<(), StopError> {
         let synced = timeout(LAST_SYNC, async {
-            while self.outlets.durable < self.outlets.appended {
+            while self.outlets.durable < self.outlets.appended && !self.outlets.store.figures().waits_for_room
+            {
                 self.inlets.journal_changed().await;
                 self.now = clock::now();
                 self.on_journal()?;

@@ -13,6 +13,7 @@ use crate::journal::{JournalError, JournalEvent};
 use crate::names::{LeaseId, Mode, Secret};
 use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
 use crate::replica::{Event, Message, Position};
+use crate::room::Room;
 use crate::wire;
 
 fn acquire(lock: &str) -> Call {
@@ -261,6 +262,49 @@ async fn nothing_new_is_taken_while_the_disk_is_behind() {
     rig.sync();
     let replies = [reply(&mut session).await.0, reply(&mut session).await.0];
     assert!(replies.contains(&1) && replies.contains(&2), "{replies:?}");
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_made_when_room_is_short_and_it_would_give_some_back() {
+    let rig = started(Syncs::AtOnce);
+    let handle = rig.server.handle();
+    handle.call(open_lease()).await.expect("the server runs");
+    rig.settle(|seen| !seen.events.is_empty()).await;
+    assert_eq!(rig.seen().checkpoints, []);
+    rig.room(Room::Low);
+    rig.settle(|seen| seen.checkpoints == [Position(1)]).await;
+    rig.journal.put(JournalEvent::CheckpointSkipped);
+    handle.call(open_lease()).await.expect("the server runs");
+    handle.call(Call::Status).await.expect("the server runs");
+    assert_eq!(rig.seen().checkpoints, [Position(1)], "there was no room for it a moment ago");
+}
+
+#[tokio::test]
+async fn clients_are_served_on_while_the_disk_is_full() {
+    let options = LockServerOptions { max_journal_backlog: 0, ..LockServerOptions::default() };
+    let rig = Rig::start(options, Syncs::WhenTold);
+    let mut session = rig.server.handle().open_session().await.expect("there is room");
+    session.call(1, open_lease()).await.expect("the server runs");
+    rig.settle_without_calls(|seen| !seen.events.is_empty()).await;
+    rig.fill_disk();
+    session.call(2, acquire("a")).await.expect("the server runs");
+    assert_eq!(reply(&mut session).await.0, 2);
+    let told = |seen: &Seen| seen.events.contains(&Event::Disk { room: Room::Full });
+    assert!(told(&rig.seen()));
+}
+
+#[tokio::test]
+async fn a_server_on_a_full_disk_stops_when_told_and_says_why() {
+    let rig = started(Syncs::WhenTold);
+    let mut session = rig.server.handle().open_session().await.expect("there is room");
+    session.call(1, open_lease()).await.expect("the server runs");
+    rig.settle(|seen| !seen.events.is_empty()).await;
+    rig.fill_disk();
+    rig.server.handle().drain();
+    let ended = rig.server.stopped().await;
+    assert!(matches!(ended, Err(StopError::Journal(JournalError::NoRoom { .. }))), "{ended:?}");
+    assert!(matches!(session.next().await, Ok(Output::Draining { .. })));
+    assert_eq!(session.next().await, Err(End::Stopped), "and no answer to what is not durable");
 }
 
 #[tokio::test]

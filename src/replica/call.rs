@@ -11,6 +11,7 @@ pub use crate::leases::{OnDisconnect, Proof, SessionId};
 pub use crate::names::ClientKey;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
 use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal, Watch};
+use crate::room::Room;
 use crate::time::Timestamp;
 
 /// Where a reply goes: the client's own number `tag` within a session. A call gets exactly one reply, except
@@ -183,6 +184,11 @@ pub enum Refusal {
     Draining,
     #[error("{limit} reached, retry in {retry_after:?}")]
     ResourceExhausted { limit: Limit, retry_after: Duration },
+    #[error(
+        "the disk of this server is full, or nearly: until there is room it opens no leases, commits nothing, and grants only \
+         what is free here; reading goes on"
+    )]
+    DiskFull,
     #[error("lease {0} waits for no reclaim: the server did not restart since it was attached")]
     NoReclaimExpected(LeaseId),
     #[error(transparent)]
@@ -283,6 +289,8 @@ pub struct Status {
     pub draining: bool,
     /// This datacenter's clock is too far ahead of most others: it makes no entries.
     pub clock_skew: bool,
+    /// On the disk of its journal.
+    pub room: Room,
     pub applied: VersionVector,
     pub durable: VersionVector,
     pub peers: Vec<PeerStatus>,
@@ -363,5 +371,7 @@ pub struct Counts {
     pub anti_entropy_rounds: u64,
     pub digest_mismatches: u64,
     pub rights_moved: u64,
+    pub states_given: u64,
+    pub states_taken: u64,
     pub keys_lapsed: u64,
 }

@@ -10,6 +10,7 @@ use crate::causal_log::Wants;
 use crate::leases::{LeaseIndex, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
 use crate::names::{ClientKey, LeaseId, MAX_LABEL, Position, RequestId};
+use crate::room::Room;
 
 /// What a client is told to wait when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
@@ -96,6 +97,10 @@ impl Replica {
 
     /// Whether there is room for one more request.
     pub(super) fn admit_request(&self, lease: LeaseIndex) -> Result<(), Refusal> {
+        // Not even a reading of the clock could be handed out.
+        if self.life.room == Room::Full {
+            return Err(Refusal::DiskFull);
+        }
         let (local, counts) = (&self.config.local, self.locks.counts());
         let exhausted = |limit| Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
         if self.life.quiet_until.is_some() || counts.waiting >= local.max_waiting as u64 {
@@ -121,17 +126,27 @@ impl Replica {
                     self.leases.get_mut(lease).keys.insert(key, request);
                 }
             }
-            None => self.refuse(call, Refusal::NotFree),
+            None => {
+                let refusal = self.not_free(acquire.wait);
+                self.refuse(call, refusal);
+            }
         }
     }
 
-    /// A request that was admitted: granted at once, or it waits; `None` if it would have to wait and does not want to.
+    /// Why a request was given up at once.
+    pub(super) fn not_free(&self, wait: Wait) -> Refusal {
+        if wait == Wait::Try { Refusal::NotFree } else { Refusal::DiskFull }
+    }
+
+    /// A request that was admitted: granted at once, or it waits; `None` if it would have to wait, and does not want to or
+    /// may not: what others are told of it would have to be written.
     pub(super) fn start_request(&mut self, new: &NewAcquire<'_>, ticket: Ticket) -> Option<RequestIndex> {
         let id = RequestId { dc: self.config.dc, n: self.number() };
         let at = self.stamp();
         let lease = self.leases.get(new.lease).id;
         let request = NewRequest { id, at, wants: new.wants, lease, label: new.label.clone() };
-        let if_not_free = if new.wait == Wait::Try { IfNotFree::GiveUp } else { IfNotFree::Wait };
+        let waits = new.wait != Wait::Try && self.admit_write().is_ok();
+        let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
         let (request, wait_until) = match (self.locks.acquire(&request, if_not_free, self.now.mono), new.wait)
         {
             (Acquired::NotFree, _) => return None,

@@ -9,6 +9,7 @@ use super::record::Record;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Violation};
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
 use crate::names::{DcId, Position};
+use crate::room::Room;
 
 /// What is to be done with an entry at the front of a link.
 enum Admission {
@@ -28,6 +29,10 @@ impl Replica {
         for entry in &entries {
             self.log.note_sent_by(peer, entry);
         }
+        // Asked for again when there is room.
+        if self.life.room == Room::Full {
+            return;
+        }
         if self.inbox.push(peer, entries).is_err() {
             let limit = crate::causal_log::MAX_HELD_BACK;
             return self.close_link(peer, Violation::TooManyHeldBack { limit });
@@ -38,6 +43,9 @@ impl Replica {
     /// Applies whatever can be applied, of all links, until nothing more can.
     pub(super) fn drain_inbox(&mut self) {
         self.links.clear_retry();
+        if self.life.room == Room::Full {
+            return;
+        }
         loop {
             let before = self.counts.entries_applied;
             for peer in self.peers().iter() {
@@ -179,6 +187,8 @@ impl Replica {
         self.counts.violations += 1;
         self.inbox.clear(peer);
         self.log.link_down(peer);
+        self.stop_giving(peer);
+        self.stop_taking_from(peer);
         self.links.close(peer);
         self.descriptions_without(peer);
         self.effects.push_back(Effect::CloseLink { peer, violation });

@@ -3,6 +3,7 @@
 use crate::names::{DcId, Position};
 use crate::replica::call::{Call, CallId, SessionId};
 use crate::replica::message::Message;
+use crate::room::Room;
 
 /// An input of [`super::Replica::handle`]. Passing time is none: every event brings the time with it, and
 /// [`Event::Tick`] brings nothing else.
@@ -12,6 +13,8 @@ pub enum Event {
     Tick,
     /// The journal is durable up to here.
     Durable { position: Position },
+    /// How much room the journal's disk has now; at first it is [`Room::Enough`].
+    Disk { room: Room },
     /// A link to `peer` is up: both sides know each other's cluster, epoch and version.
     LinkUp { peer: DcId },
     /// It is gone, with everything sent and not yet received. Comes before the next [`Event::LinkUp`].

@@ -27,8 +27,8 @@ use super::Replica;
 use crate::causal_log::{Action, Change, Commit, Op};
 use crate::deadlines::Deadlines;
 use crate::keys::Key;
-use crate::names::DcId;
-use crate::store_state::{Content, Lifetime, Touched};
+use crate::names::{DcId, Position};
+use crate::store_state::{Lifetime, Touched};
 use crate::time::Instant;
 
 /// Keys that one commit ends, at most, and that one step looks at.
@@ -146,6 +146,14 @@ impl Expiry {
         }
     }
 
+    fn forget_all(&mut self) {
+        self.rows.clear();
+        self.by_key.clear();
+        self.due = Deadlines::default();
+        self.left_to.clear();
+        self.done.clear();
+    }
+
     /// Asserts that a key which lives only for some time is known.
     pub fn check(&self, key: &Key) {
         assert!(self.by_key.contains_key(key), "{key} lives only for some time, and nobody counts it");
@@ -155,29 +163,27 @@ impl Expiry {
 impl Replica {
     /// Everything was read from disk: time begins to run.
     pub(super) fn restart_expiry(&mut self) {
-        if self.position > super::Position::default() {
+        if self.position > Position::default() {
             self.expiry.settled_at = self.now.mono + self.config.agreed.peer_timeout;
         }
-        let (me, now, clock_ms) = (self.config.dc, self.now.mono, self.clock.physical_millis());
-        for (key, lifetimes) in self.store.mortal_keys() {
-            let left = lifetimes.iter().map(|lifetime| time_left(lifetime, me, clock_ms)).max();
-            self.expiry.live(key, now + left.unwrap_or_default());
-        }
-        let own = self.store.done_keys().filter(|(_, dot)| dot.dc == me);
-        self.expiry.done.extend(own.map(|(key, dot)| (dot.seq, key.clone())));
+        let mut keys: Vec<Key> = self.store.mortal_keys().map(|(key, _)| key.clone()).collect();
+        keys.extend(self.store.done_keys().map(|(key, _)| key.clone()));
+        self.count_anew(keys);
     }
 
-    /// Keys have these contents now, and not because of commits that were applied here.
-    #[allow(dead_code)] // for state transfers
-    pub(super) fn note_contents<'a>(&mut self, contents: impl IntoIterator<Item = (&'a Key, &'a Content)>) {
+    /// What keys have did not come about by commits that were applied here one by one. Among these are all that do not
+    /// live for ever.
+    pub(super) fn count_anew(&mut self, keys: Vec<Key>) {
+        self.expiry.forget_all();
         let (me, now, clock_ms) = (self.config.dc, self.now.mono, self.clock.physical_millis());
-        for (key, content) in contents {
-            match content.lifetimes().iter().map(|lifetime| time_left(lifetime, me, clock_ms)).max() {
-                Some(left) => self.expiry.live(key, now + left),
-                None => drop(self.expiry.forget(key)),
+        for key in keys {
+            let lifetimes = self.store.lifetimes(&key).iter();
+            if let Some(left) = lifetimes.map(|lifetime| time_left(lifetime, me, clock_ms)).max() {
+                self.expiry.live(&key, now + left);
             }
-            let own = content.slots().done_by().filter(|dot| dot.dc == me);
-            self.expiry.done.extend(own.map(|dot| (dot.seq, key.clone())));
+            if let Some(dot) = self.store.done_by(&key).filter(|dot| dot.dc == me) {
+                self.expiry.done.insert((dot.seq, key));
+            }
         }
     }
 

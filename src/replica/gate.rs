@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::names::{DcId, Position, RequestId};
+use crate::names::{DcId, DcSet, Position, RequestId};
 use crate::replica::effect::Effect;
 
 /// Something that waits for the journal.
@@ -13,12 +13,16 @@ pub(super) enum Gated {
     Effect(Effect),
     /// A heartbeat to this peer, made anew when it leaves.
     Heartbeat(DcId),
+    /// A piece of this peer's state is durable: another may come.
+    AskState(DcId),
 }
 
 /// What waits, in the order of the positions waited for, then in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     waiting: BTreeMap<(Position, u64), Gated>,
+    /// Peers for whom a heartbeat waits: one is enough, however long.
+    heartbeats: DcSet,
     arrivals: u64,
     durable: Position,
 }
@@ -43,15 +47,26 @@ impl Gate {
             return Some(gated);
         }
         self.arrivals += 1;
+        if let Gated::Heartbeat(peer) = gated {
+            self.heartbeats.insert(peer);
+        }
         self.waiting.insert((position, self.arrivals), gated);
         None
+    }
+
+    pub fn awaits_heartbeat(&self, peer: DcId) -> bool {
+        self.heartbeats.contains(peer)
     }
 
     /// The next one that need not wait any more.
     pub fn next(&mut self) -> Option<Gated> {
         match self.waiting.first_key_value() {
             Some(((position, _), _)) if *position <= self.durable => {
-                self.waiting.pop_first().map(|(_, gated)| gated)
+                let gated = self.waiting.pop_first().map(|(_, gated)| gated);
+                if let Some(Gated::Heartbeat(peer)) = gated {
+                    self.heartbeats.remove(peer);
+                }
+                gated
             }
             _ => None,
         }

@@ -49,6 +49,9 @@ impl Replica {
         if self.life.draining {
             return self.refuse(call, Refusal::Draining);
         }
+        if let Err(refusal) = self.admit_write() {
+            return self.refuse(call, refusal);
+        }
         if self.leases.len() >= self.config.local.max_leases {
             let retry_after = Duration::from_secs(1);
             return self.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });

@@ -25,7 +25,8 @@ struct Row {
     paused: Option<(DcId, u64)>,
     clock_ahead_ms: i64,
     drift_reported: bool,
-    too_far_behind: bool,
+    /// Since when it lacks what is not kept here, and whether the operator knows.
+    behind: Option<(Instant, bool)>,
 }
 
 impl Links {
@@ -75,6 +76,7 @@ impl Replica {
         self.links.closing.remove(peer);
         self.links.rows[peer.index()].held_back = None;
         self.links.rows[peer.index()].paused = None;
+        self.links.rows[peer.index()].behind = None;
         self.log.link_up(peer);
         self.tell_links();
     }
@@ -83,6 +85,8 @@ impl Replica {
         self.links.closing.remove(peer);
         self.log.link_down(peer);
         self.inbox.clear(peer);
+        self.stop_giving(peer);
+        self.stop_taking_from(peer);
         self.descriptions_without(peer);
         self.tell_links();
     }
@@ -110,6 +114,9 @@ impl Replica {
             Message::Compare { durable, sum } => self.on_compare(peer, &durable, sum),
             Message::AskRights { key, amount } => self.on_ask_rights(peer, key, amount),
             Message::Digests { durable, digest } => self.on_digests(peer, &durable, &digest),
+            Message::TooFarBehind { truncated } => self.on_too_far_behind(peer, &truncated),
+            Message::AskState { anew, more } => self.on_ask_state(peer, anew, more),
+            Message::State(piece) => self.on_state(peer, piece),
         }
     }
 
@@ -144,6 +151,8 @@ impl Replica {
             return;
         }
         self.update_stability();
+        self.expire_transfers();
+        self.truncate_log();
         self.tell_links();
         // Entries of others that had their time to arrive by themselves are passed on.
         self.pump = true;
@@ -151,7 +160,7 @@ impl Replica {
 
     /// Nothing while the clock cannot be read; the phase that follows makes up for it.
     pub(super) fn send_heartbeat(&mut self, peer: DcId) {
-        if self.life.quiet_until.is_some() {
+        if self.life.quiet_until.is_some() || self.gate.awaits_heartbeat(peer) {
             return;
         }
         let clock = self.stamp();
@@ -199,13 +208,34 @@ impl Replica {
 
     fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
         self.note_own_log(peer, durable.get(self.config.dc));
+        self.note_taken(peer, durable);
         let too_far_behind = self.log.note_told(peer, durable, linked);
+        if too_far_behind {
+            self.on_peer_behind(peer);
+        } else {
+            self.links.rows[peer.index()].behind = None;
+        }
+        self.truncate_log();
+        self.pump = true;
+    }
+
+    /// A peer lacks what is not kept here. Another may be sending it at this moment: a state is offered if that goes on.
+    fn on_peer_behind(&mut self, peer: DcId) {
         let row = &mut self.links.rows[peer.index()];
-        if too_far_behind && !std::mem::replace(&mut row.too_far_behind, too_far_behind) {
+        let (since, is_known) = row.behind.get_or_insert((self.now.mono, false));
+        if self.now.mono < *since + 2 * self.config.agreed.heartbeat {
+            return;
+        }
+        if !std::mem::replace(is_known, true) {
             self.report(Report::PeerTooFarBehind { peer });
         }
-        self.log.truncate();
-        self.pump = true;
+        self.offer_state(peer);
+    }
+
+    /// Forgets entries that nobody needs, or that too many of are kept for.
+    fn truncate_log(&mut self) {
+        let needed = self.given();
+        self.log.truncate(self.config.local.max_log, needed.as_ref());
     }
 
     fn note_clock(&mut self, peer: DcId, clock: Timestamp) {

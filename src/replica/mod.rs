@@ -35,6 +35,7 @@ pub mod store_call;
 mod tests;
 mod tickets;
 mod transactions;
+mod transfer;
 mod watches;
 
 pub use crate::names::Position;
@@ -46,6 +47,7 @@ pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
 pub use stability::Floor;
 pub use transactions::OutcomeRow;
+pub use transfer::StatePiece;
 
 use std::collections::VecDeque;
 
@@ -87,6 +89,7 @@ pub struct Replica {
     stability: stability::Stability,
     anti_entropy: anti_entropy::AntiEntropy,
     watches: watches::Watches,
+    transfers: transfer::Transfers,
     expiry: expiry::Expiry,
     heartbeat_at: Instant,
     renew_bound_at: Instant,
@@ -109,6 +112,7 @@ impl Replica {
         match event {
             Event::Tick => {}
             Event::Durable { position } => self.on_durable(position),
+            Event::Disk { room } => self.on_room(room),
             Event::LinkUp { peer } => self.on_link_up(peer),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
@@ -141,11 +145,16 @@ impl Replica {
             self.life.quiet_until,
             self.transactions.next_deadline(),
             self.next_expiry(),
-            (self.store_backlog || self.export.is_some()).then_some(self.now.mono),
+            self.has_work().then_some(self.now.mono),
         ]
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// Whether something goes on bit by bit.
+    fn has_work(&self) -> bool {
+        self.store_backlog || self.export.is_some() || self.transfers.has_work(self.gate.durable())
     }
 
     /// Who this is.

@@ -1,11 +1,13 @@
 //! From a start to serving: what a datacenter may do at this moment.
 
 use super::Replica;
-use super::call::Phase;
+use super::call::{Phase, Refusal};
 use super::effect::Report;
+use super::message::Message;
 use super::record::Record;
 use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
+use crate::room::Room;
 use crate::time::Instant;
 
 /// What decides about the phase.
@@ -20,6 +22,7 @@ pub(super) struct Life {
     pub own_known: u64,
     pub clock_skew: bool,
     pub draining: bool,
+    pub room: Room,
     pub phase: Phase,
 }
 
@@ -49,8 +52,29 @@ impl Replica {
             self.report(Report::PhaseChanged(phase));
         }
         let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly);
-        let append = writable && !self.life.clock_skew;
+        let append = writable && !self.life.clock_skew && self.life.room != Room::Full;
         self.locks.permit(Permissions { grant: phase == Phase::Serving, append });
+    }
+
+    /// There is more room on the journal's disk than before, or less.
+    pub(super) fn on_room(&mut self, room: Room) {
+        let before = std::mem::replace(&mut self.life.room, room);
+        if room != before {
+            self.report(Report::DiskRoom { room });
+        }
+        if before == Room::Full && room != Room::Full {
+            self.drain_inbox();
+            // What came meanwhile was dropped, and whoever sent it believes it to be here.
+            for peer in self.log.linked().iter() {
+                let durable = (**self.log.durable()).clone();
+                self.send(peer, Message::HeldBack { durable });
+            }
+        }
+    }
+
+    /// Whether a client may have something written.
+    pub(super) fn admit_write(&self) -> Result<(), Refusal> {
+        if self.life.room == Room::Enough { Ok(()) } else { Err(Refusal::DiskFull) }
     }
 
     /// `peer` has our entries up to `seq`.

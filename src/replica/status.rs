@@ -15,6 +15,7 @@ impl Replica {
             phase: self.current_phase(),
             draining: self.life.draining,
             clock_skew: self.life.clock_skew,
+            room: self.life.room,
             applied: self.log.applied().clone(),
             durable: (**self.log.durable()).clone(),
             peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),

@@ -10,6 +10,7 @@ use super::gate::Gated;
 use super::record::Record;
 use crate::causal_log::{Entry, Op};
 use crate::names::Position;
+use crate::room::Room;
 use crate::time::{Now, Timestamp};
 
 /// Idle locks that one step looks at, at most.
@@ -76,6 +77,7 @@ impl Replica {
         }
         self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
         self.export_some();
+        self.give_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
         self.store_backlog = self.store.settle(EFFECTS_PER_STEP) || more_to_fold;
     }
@@ -162,6 +164,7 @@ impl Replica {
             Gated::Effect(effect) => self.effects.push_back(effect),
             Gated::Heartbeat(peer) if self.log.is_linked(peer) => self.send_heartbeat(peer),
             Gated::Heartbeat(_) => {}
+            Gated::AskState(peer) => self.ask_for_more(peer),
         }
     }
 
@@ -205,7 +208,8 @@ impl Replica {
     fn renew_bound(&mut self) {
         self.renew_bound_at = self.now.mono + CLOCK_BOUND / 2;
         let soon = self.clock.bound(CLOCK_BOUND / 2);
-        if self.life.quiet_until.is_none() && soon > self.bounds.recorded().clock {
+        let writes = self.life.quiet_until.is_none() && self.life.room != Room::Full;
+        if writes && soon > self.bounds.recorded().clock {
             self.record_bound();
         }
     }

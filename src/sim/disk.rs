@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crdts::CmRDT;
+use crdts::{CmRDT, CvRDT};
 
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use crate::names::LeaseId;
 use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
+use crate::room::Room;
 use crate::sim::rng::Rng;
 
 /// What records up to some position amount to, as far as the oracle asks.
@@ -31,7 +32,7 @@ impl Facts {
         match record {
             Record::Entry(entry) => {
                 self.applied.raise(entry.dc, entry.seq);
-                entry.ops.iter().for_each(|op| self.apply_op(op));
+                entry.ops.iter().for_each(|op| apply_transfers(&mut self.ownership, op));
             }
             Record::LeaseOpened(lease) => {
                 self.leases.insert(lease.lease, lease.clone());
@@ -39,16 +40,18 @@ impl Facts {
             Record::LeaseEnded { lease } => {
                 self.leases.remove(lease);
             }
-            Record::Bound { .. } | Record::Joined => {}
+            Record::StateTaken { vector } => self.applied.merge(vector.clone()),
+            Record::Bound { .. } | Record::Joined | Record::StatePiece(_) => {}
         }
     }
+}
 
-    fn apply_op(&mut self, op: &Op) {
-        let Op::Transfer { to, parts } = op else { return };
-        for LockParts { lock, parts } in parts {
-            for &(part, version) in parts {
-                self.ownership.apply(PartMove { lock: lock.clone(), part, owner: *to, version });
-            }
+/// Moves the parts that an operation moves.
+pub(super) fn apply_transfers(ownership: &mut Ownership, op: &Op) {
+    let Op::Transfer { to, parts } = op else { return };
+    for LockParts { lock, parts } in parts {
+        for &(part, version) in parts {
+            ownership.apply(PartMove { lock: lock.clone(), part, owner: *to, version });
         }
     }
 }
@@ -68,6 +71,10 @@ pub(super) struct Disk {
     first: u64,
     durable: Position,
     syncing: Option<Position>,
+    /// Who owned what in the states that were taken over, by the position of that.
+    taken: BTreeMap<Position, Ownership>,
+    /// While it is full nothing is written, what was being written ends well.
+    pub room: Room,
     pub facts: Facts,
 }
 
@@ -80,6 +87,8 @@ impl Disk {
             first: 1,
             durable: Position(0),
             syncing: None,
+            taken: BTreeMap::new(),
+            room: Room::Enough,
             facts: Facts::new(),
         }
     }
@@ -107,9 +116,15 @@ impl Disk {
         Ok(())
     }
 
-    /// Whether a sync begins: there is something to sync, and none is under way.
+    /// The record at `position` takes a state over in which these owned the parts.
+    pub fn note_taken(&mut self, position: Position, ownership: Ownership) {
+        self.taken.insert(position, ownership);
+    }
+
+    /// Whether a sync begins: there is something to sync, room for it, and none is under way.
     pub fn begin_sync(&mut self) -> bool {
-        let begins = self.syncing.is_none() && self.appended() > self.durable;
+        let can = self.syncing.is_none() && self.room != Room::Full;
+        let begins = can && self.appended() > self.durable;
         if begins {
             self.syncing = Some(self.appended());
         }
@@ -126,6 +141,9 @@ impl Disk {
     fn settle(&mut self, until: Position) {
         for position in self.durable.0 + 1..=until.0 {
             self.facts.apply(&self.records[(position - self.first) as usize]);
+            if let Some(ownership) = self.taken.remove(&Position(position)) {
+                self.facts.ownership.merge(ownership);
+            }
         }
         self.durable = until;
     }
@@ -135,12 +153,12 @@ impl Disk {
         self.writing = Some(checkpoint);
     }
 
-    /// It is written: kept if all that it covers is durable. Returns whether it was.
+    /// It is written: kept if all that it covers is durable, and there is room for it. Returns whether it was.
     pub fn end_checkpoint(&mut self) -> bool {
         let Some(checkpoint) = self.writing.take_if(|c| c.position <= self.durable) else {
             return false;
         };
-        if checkpoint.position <= self.checkpointed() {
+        if self.room == Room::Full || checkpoint.position <= self.checkpointed() {
             return false;
         }
         self.checkpoints.push_front(checkpoint);
@@ -162,6 +180,7 @@ impl Disk {
         self.records.truncate((kept.0 + 1 - self.first) as usize);
         self.syncing = None;
         self.settle(kept);
+        self.taken.clear();
         self.writing = None;
         appended.0 - kept.0
     }
@@ -236,6 +255,21 @@ mod tests {
         assert_eq!(disk.end_sync(), Position(2));
         assert_eq!((disk.durable(), disk.appended()), (Position(2), Position(3)));
         assert!(disk.begin_sync());
+    }
+
+    #[test]
+    fn a_full_disk_keeps_what_is_appended_in_memory() {
+        let mut disk = disk_with(1);
+        assert!(disk.begin_sync());
+        disk.room = Room::Full;
+        disk.append(Position(2), bound(2)).expect("no gap");
+        assert_eq!(disk.end_sync(), Position(1), "that was written before");
+        assert!(!disk.begin_sync());
+        disk.begin_checkpoint(checkpoint(1));
+        assert!(!disk.end_checkpoint());
+        disk.room = Room::Low;
+        assert!(disk.begin_sync());
+        assert_eq!(disk.end_sync(), Position(2));
     }
 
     #[test]

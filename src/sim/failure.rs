@@ -108,10 +108,12 @@ pub enum FaultKind {
     ClientDies,
     /// A client loses its session.
     ClientDisconnects,
+    /// A disk has little room for a while, or none.
+    DiskFull,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 10] = [
+    pub const ALL: [FaultKind; 11] = [
         FaultKind::Crash,
         FaultKind::CrashAll,
         FaultKind::LinkReset,
@@ -122,6 +124,7 @@ impl FaultKind {
         FaultKind::WallJump,
         FaultKind::ClientDies,
         FaultKind::ClientDisconnects,
+        FaultKind::DiskFull,
     ];
 }
 
@@ -156,6 +159,8 @@ pub struct Outcome {
     pub reclaimed: u64,
     /// Grants that clients had to consider lost.
     pub lapsed: u64,
+    /// Times that a datacenter took over the state of another one.
+    pub states_taken: u64,
     /// Journal records that crashes lost.
     pub records_lost: u64,
     /// By [`FaultKind::ALL`].
@@ -180,6 +185,7 @@ impl Outcome {
         self.ungranted += other.ungranted;
         self.reclaimed += other.reclaimed;
         self.lapsed += other.lapsed;
+        self.states_taken += other.states_taken;
         self.records_lost += other.records_lost;
         for (total, faults) in self.faults.iter_mut().zip(other.faults) {
             *total += faults;
@@ -204,8 +210,14 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} lapsed, {} records lost",
-            self.grants, self.hand_offs, self.ungranted, self.reclaimed, self.lapsed, self.records_lost
+            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} lapsed, {} records lost, {} states taken over",
+            self.grants,
+            self.hand_offs,
+            self.ungranted,
+            self.reclaimed,
+            self.lapsed,
+            self.records_lost,
+            self.states_taken
         )?;
         writeln!(
             f,

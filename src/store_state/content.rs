@@ -49,6 +49,11 @@ impl Content {
         self.marks.has_ends()
     }
 
+    /// Whether it does not live for ever: its time runs, or it is done.
+    pub fn is_mortal(&self) -> bool {
+        !self.marks.lifetimes().is_empty() || self.slots.done_by().is_some()
+    }
+
     /// How long it is to live, as each datacenter wants it that does.
     pub(crate) fn lifetimes(&self) -> &[Lifetime] {
         self.marks.lifetimes()

@@ -14,10 +14,11 @@ use crate::keys::Key;
 use crate::names::{DcId, Position};
 use crate::store_state::content::Content;
 use crate::store_state::digest::{self, Digest, Digests};
-use crate::store_state::marks::{Fate, Lifetime};
+use crate::store_state::marks::Fate;
+use crate::store_state::mortal::Touched;
 use crate::store_state::record::{Effect, Record, Side};
 use crate::store_state::snapshots::Snapshots;
-use crate::time::{TimeToLive, Timestamp};
+use crate::time::Timestamp;
 
 /// The row of a key. Reused after its record is over.
 type Row = u32;
@@ -25,8 +26,8 @@ type Row = u32;
 /// See the module.
 pub(crate) struct Store {
     me: DcId,
-    by_key: HashMap<Key, Row, foldhash::fast::FixedState>,
-    records: Slab<Record>,
+    pub(super) by_key: HashMap<Key, Row, foldhash::fast::FixedState>,
+    pub(super) records: Slab<Record>,
     snapshots: Snapshots,
     durable: Position,
     /// One for each effect, in the order of application.
@@ -53,17 +54,6 @@ pub(crate) struct Store {
 pub struct ChangeError {
     pub key: Key,
     pub error: OpError,
-}
-
-/// What a commit did to how long a key lives, or may have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Touched {
-    /// It is to live on for that long from now, at least.
-    Lives(TimeToLive),
-    /// It ended: what was asked of it counts no more.
-    Ended,
-    /// It may have been written for the last time.
-    MayBeDone,
 }
 
 /// How much there is.
@@ -132,32 +122,6 @@ impl Store {
                 _ => {}
             }
         }
-    }
-
-    /// The lifetime of a key whose datacenter sees to its end, with everything applied so far.
-    pub fn standing_lifetime(&self, key: &Key) -> Option<&Lifetime> {
-        self.by_key.get(key).and_then(|row| self.records[*row as usize].standing())
-    }
-
-    /// Keys that are to live only for some time.
-    pub fn mortal_keys(&self) -> impl Iterator<Item = (&Key, &[Lifetime])> {
-        let rows = self.records.iter().map(|(_, record)| (&record.key, record.lifetimes()));
-        rows.filter(|(_, lifetimes)| !lifetimes.is_empty())
-    }
-
-    /// Which commit wrote a key for the last time, see [`Slots::done_by`](crate::crdt::value::Slots::done_by), with
-    /// everything applied so far.
-    pub fn done_by(&mut self, key: &Key) -> Option<Dot> {
-        let row = *self.by_key.get(key)?;
-        self.records[row as usize].read(Position(u64::MAX)).slots.done_by()
-    }
-
-    /// Keys that were written for the last time, by which commit.
-    pub fn done_keys(&mut self) -> impl Iterator<Item = (&Key, Dot)> {
-        self.records.iter_mut().filter_map(|(_, record)| {
-            let dot = record.read(Position(u64::MAX)).slots.done_by()?;
-            Some((&record.key, dot))
-        })
     }
 
     fn row(&mut self, key: &Key) -> Row {
@@ -428,9 +392,23 @@ impl Store {
     /// Takes in what a checkpoint kept, before anything is applied.
     pub fn restore(&mut self, contents: Vec<(Key, Content)>, applied: &VersionVector) {
         for (key, content) in contents {
-            self.digests.add(&key, digest::of(&key, &content));
-            self.insert(key, content);
+            assert!(self.take_in(key, content), "a checkpoint has every key once");
         }
+        self.end_restore(applied);
+    }
+
+    /// Takes in what one key has, before anything is applied. Refused if it was there.
+    pub fn take_in(&mut self, key: Key, content: Content) -> bool {
+        if self.by_key.contains_key(&key) {
+            return false;
+        }
+        self.digests.add(&key, digest::of(&key, &content));
+        self.insert(key, content);
+        true
+    }
+
+    /// What was taken in is all that `applied` amounts to.
+    pub fn end_restore(&mut self, applied: &VersionVector) {
         self.restored = Some((applied.clone(), 0));
     }
 

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::journal::Figures;
+use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Counts, PeerStatus, Status};
 
 use super::snapshot::{Board, LinkFigures, Snapshot};
@@ -111,7 +111,7 @@ impl Page<'_> {
             held_back, transactions, watches, keys, effects, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, aborts, transactions_killed,
-            anti_entropy_rounds, digest_mismatches, rights_moved, keys_lapsed,
+            anti_entropy_rounds, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -155,6 +155,8 @@ impl Page<'_> {
             ("anti_entropy_rounds", "Comparisons with another datacenter begun here", anti_entropy_rounds),
             ("digest_mismatches", "Buckets that another datacenter shows otherwise; wants an operator", digest_mismatches),
             ("rights_moved", "Moves of bounded counters' rights to another datacenter that asked", rights_moved),
+            ("states_given", "Copies of the state given to members that were too far behind", states_given),
+            ("states_taken", "Copies of another datacenter's state taken over", states_taken),
             ("keys_lapsed", "Keys that this datacenter ended because their time was over or they were done", keys_lapsed),
         ] {
             self.counter(name, help, value)?;
@@ -171,23 +173,48 @@ impl Page<'_> {
         self.gauge("clock_skew", help, clock_skew.into())
     }
 
+    #[rustfmt::skip] // tables
     fn journal(&mut self, figures: &Figures) -> fmt::Result {
-        let Figures { backlog_bytes, durable, segments, batches, written_bytes, write_time, checkpoints } =
-            *figures;
+        // Taken apart so that a new figure cannot be forgotten here.
+        let Figures {
+            backlog_bytes, durable, log, since_checkpoint, last_checkpoint, room, waits_for_room, free_bytes, batches,
+            written_bytes, write_time, checkpoints, checkpoints_skipped,
+        } = *figures;
+        let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
         self.gauge("journal_position", "Position of the last durable record", durable)?;
-        self.gauge("journal_segments", "Files of the log", segments)?;
-        self.counter(
-            "journal_batches",
-            "Batches of records made durable: one write and one sync each",
-            batches,
-        )?;
+        self.gauge("journal_segments", "Files of the log", log.segments)?;
+        let help = "Batches of records made durable: one write and one sync each";
+        self.counter("journal_batches", help, batches)?;
         self.counter("journal_checkpoints", "Checkpoints made", checkpoints)?;
-        let help = ("journal_backlog", "Records appended and not yet durable");
-        self.with_unit(MetricType::Gauge, &Unit::Bytes, help, backlog_bytes as f64)?;
-        let help = ("journal_written", "Written to the log");
-        self.with_unit(MetricType::Counter, &Unit::Bytes, help, written_bytes as f64)?;
+        let help = "Checkpoints that there was no room for";
+        self.counter("journal_checkpoints_skipped", help, checkpoints_skipped)?;
+        let help = "1 while less than journal.reserve is free, 2 while half of that or nothing; wants an operator";
+        self.gauge("disk_full", help, room as u64)?;
+        let help = "1 while records wait for room on the disk";
+        self.gauge("journal_waits_for_room", help, waits_for_room.into())?;
+        for (name, help, kind, value) in [
+            ("journal_backlog", "Records appended and not yet durable", gauge, backlog_bytes),
+            ("journal_written", "Written to the log", counter, written_bytes),
+            ("journal_size", "The log on disk", gauge, log.bytes),
+            ("journal_reclaimable", "What a checkpoint taken now would give back", gauge, log.reclaimable),
+            ("journal_since_checkpoint", "Records since the last checkpoint: what a restart replays", gauge, since_checkpoint),
+        ] {
+            self.with_unit(kind, &Unit::Bytes, (name, help), value as f64)?;
+        }
+        if let Some(free) = free_bytes {
+            self.with_unit(gauge, &Unit::Bytes, ("disk_free", "Free on the disk of the log"), free as f64)?;
+        }
+        if let Some(LastCheckpoint { position, bytes, made }) = last_checkpoint {
+            self.gauge("checkpoint_position", "The last record that the newest checkpoint covers", position)?;
+            let help = ("checkpoint_size", "The newest checkpoint");
+            self.with_unit(gauge, &Unit::Bytes, help, bytes as f64)?;
+            let help = ("checkpoint_age", "Since the newest checkpoint was made, if it was since the start");
+            if let Some(made) = made {
+                self.with_unit(gauge, &Unit::Seconds, help, made.elapsed().as_secs_f64())?;
+            }
+        }
         let help = ("journal_write", "Time spent making batches durable");
-        self.with_unit(MetricType::Counter, &Unit::Seconds, help, write_time.as_secs_f64())
+        self.with_unit(counter, &Unit::Seconds, help, write_time.as_secs_f64())
     }
 
     fn peers(&mut self, peers: &[PeerStatus]) -> fmt::Result {

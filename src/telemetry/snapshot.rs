@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::journal;
 use crate::names::DcId;
 use crate::replica::call::{Phase, Status};
+use crate::room::Room;
 
 /// An actor that published nothing for so long hangs: 100 of its periods.
 const STALE: Duration = Duration::from_secs(10);
@@ -86,7 +87,12 @@ impl Snapshot {
             Phase::Grace { leases } => {
                 Err(format!("grace after a restart: {leases} leases have not reclaimed their locks"))
             }
-            Phase::Serving => Ok(()),
+            Phase::Serving => match self.status.room {
+                Room::Enough => Ok(()),
+                Room::Low | Room::Full => {
+                    Err("disk full: commits, leases and new locks are refused until there is room; reading goes on".into())
+                }
+            },
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::crdt::VersionVector;
 use crate::journal::Figures;
 use crate::names::DcId;
 use crate::replica::call::{Counts, PeerStatus, Phase, Status};
+use crate::room::Room;
 
 use super::http::MAX_CONNECTIONS;
 use super::{Board, LinkFigures, Snapshot, serve};
@@ -37,6 +38,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         phase,
         draining,
         clock_skew: false,
+        room: Room::default(),
         applied: VersionVector::default(),
         durable: VersionVector::default(),
         peers: vec![peer],

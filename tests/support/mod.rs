@@ -3,21 +3,17 @@
 // Each test binary uses its part of this.
 #![allow(dead_code)]
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use geolock::api::{ApiOptions, ServeError, ServerInfo, serve};
-use geolock::client::{ClientConfig, ClientTls};
-use geolock::interdc::{InterdcConfig, QueueBound};
-use geolock::journal::JournalOptions;
-use geolock::lock_server::{DatacenterConfig, LockServer, LockServerOptions, start_datacenter};
-use geolock::names::{ClusterId, DcId, DcSet};
-use geolock::pki::{Credentials, playground};
-use geolock::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
+use geolock::client::{Client, ClientConfig, ClientTls};
+use geolock::config::Config;
+use geolock::names::{DcId, LockName};
+use geolock::node::{Node, Sockets};
+use geolock::pki::playground;
+use tempfile::TempDir;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -32,12 +28,28 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr:
 
 pub type AnyError = Box<dyn Error + Send + Sync>;
 
+/// The name of a lock.
+pub fn name(text: &str) -> LockName {
+    LockName::try_from(text).expect("a test name is valid")
+}
+
+/// A datacenter with nothing in it.
+pub async fn start() -> Result<(TempDir, Datacenter), AnyError> {
+    let dir = tempfile::tempdir()?;
+    let datacenter = Datacenter::start(dir.path()).await?;
+    Ok((dir, datacenter))
+}
+
+/// A client of its own, straight to it.
+pub async fn connect(datacenter: &Datacenter) -> Result<Client, AnyError> {
+    Ok(Client::connect(datacenter.client_config(&[datacenter.address])?).await?)
+}
+
 /// The one datacenter of a cluster.
 pub struct Datacenter {
     dir: PathBuf,
     pub address: SocketAddr,
-    server: LockServer,
-    api: JoinHandle<Result<(), ServeError>>,
+    node: Node,
 }
 
 impl Datacenter {
@@ -48,15 +60,13 @@ impl Datacenter {
     }
 
     async fn start_at(dir: PathBuf, address: SocketAddr) -> Result<Datacenter, AnyError> {
-        let tls = Credentials::load(&dir.join("tls/dc0"))?;
-        let server = start_datacenter(config(&dir, &tls), None, Arc::default())?;
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
-        let info = ServerInfo::new(DC, BTreeMap::from([(DC, "here".to_owned())]));
-        let info = info.map_err(|_| "the system gives no random bytes")?;
-        let tls = Arc::new(tls.accept_clients()?);
-        let api = tokio::spawn(serve(listener, tls, server.handle(), info, ApiOptions::default()));
-        Ok(Datacenter { dir, address, server, api })
+        let mut config = Config::alone(CLUSTER, DC, &dir);
+        config.listen.grpc = address;
+        config.server.drain_timeout = Duration::from_millis(100);
+        let sockets = Sockets::bind(&config.listen)?;
+        let address = sockets.grpc()?;
+        let node = Node::start_on(sockets, config, None).await?;
+        Ok(Datacenter { dir, address, node })
     }
 
     /// Starts again what was stopped, with its data, at its old address.
@@ -66,14 +76,13 @@ impl Datacenter {
 
     /// Tells clients that it stops, and goes on for a moment.
     pub fn drain(&self) {
-        self.server.handle().drain();
+        self.node.handle().drain();
     }
 
     /// Stops it, whatever is held. Leases and ownership stay on disk.
     pub async fn stop(self) -> Result<Stopped, AnyError> {
         self.drain();
-        self.server.stopped().await?;
-        self.api.await??;
+        self.node.ended().await?;
         Ok(Stopped { dir: self.dir, address: self.address })
     }
 
@@ -88,31 +97,6 @@ impl Datacenter {
 pub struct Stopped {
     dir: PathBuf,
     address: SocketAddr,
-}
-
-fn config(dir: &Path, tls: &Credentials) -> DatacenterConfig {
-    let cluster = ClusterId::of(CLUSTER);
-    let agreed = AgreedConfig::new(cluster, DcSet::only(DC));
-    DatacenterConfig {
-        replica: ReplicaConfig::new(DC, agreed, LocalConfig::default()),
-        journal: JournalOptions::new(dir.join("data"), cluster, DC),
-        links: InterdcConfig {
-            me: DC,
-            cluster: CLUSTER.into(),
-            epoch: 0,
-            listen: ANY,
-            peers: vec![],
-            tls: tls.clone(),
-            peer_timeout: Duration::from_secs(3),
-            versions: 1..=1,
-            queue: QueueBound::default(),
-            wan: None,
-        },
-        server: LockServerOptions {
-            drain_timeout: Duration::from_millis(100),
-            ..LockServerOptions::default()
-        },
-    }
 }
 
 /// A way to a server that can be cut.

@@ -3,29 +3,23 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Status, Streaming};
 
-use crate::api::{ApiOptions, ServeError, ServerInfo, serve};
-use crate::interdc::{InterdcConfig, QueueBound};
-use crate::journal::JournalOptions;
+use crate::config::Config;
+use crate::lock_server::LockServerOptions;
 use crate::lock_server::fakes::dc;
-use crate::lock_server::{DatacenterConfig, LockServer, LockServerOptions, start_datacenter};
-use crate::names::{ClusterId, DcSet};
-use crate::pki::{Credentials, playground};
+use crate::node::{Node, Sockets};
+use crate::pki::playground;
 use crate::proto::client_message::Call;
 use crate::proto::locks_client::LocksClient;
 use crate::proto::server_message::Answer;
 use crate::proto::{self, ClientMessage, ServerMessage, acquire_request};
-use crate::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
+use crate::replica::LocalConfig;
 
 const CLUSTER: &str = "test";
 
@@ -36,9 +30,8 @@ pub(super) struct Site {
 
 /// A datacenter that runs.
 pub(super) struct Running {
-    pub server: LockServer,
+    pub node: Node,
     pub address: SocketAddr,
-    api: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Site {
@@ -53,40 +46,14 @@ impl Site {
     }
 
     pub(super) async fn start_with(&self, local: LocalConfig, options: LockServerOptions) -> Running {
-        let cluster = ClusterId::of(CLUSTER);
-        let mut journal = JournalOptions::new(self.dir.path().join("data"), cluster, dc(0));
-        journal.segment_bytes = 1 << 20;
-        let tls = self.credentials("tls/dc0");
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let agreed = AgreedConfig::new(cluster, DcSet::only(dc(0)));
-        let config = DatacenterConfig {
-            replica: ReplicaConfig::new(dc(0), agreed, local),
-            journal,
-            links: InterdcConfig {
-                me: dc(0),
-                cluster: CLUSTER.into(),
-                epoch: 0,
-                listen: any,
-                peers: vec![],
-                tls: tls.clone(),
-                peer_timeout: Duration::from_secs(3),
-                versions: 1..=1,
-                queue: QueueBound::default(),
-                wan: None,
-            },
-            server: options,
-        };
-        let server = start_datacenter(config, None, Arc::default()).expect("the site is in order");
-        let listener = TcpListener::bind(any).await.expect("there are ports");
-        let address = listener.local_addr().expect("it is bound");
-        let info = ServerInfo::new(dc(0), [(dc(0), "oslo".to_owned())].into()).expect("there is randomness");
-        let tls = Arc::new(tls.accept_clients().expect("it is a datacenter's"));
-        let api = tokio::spawn(serve(listener, tls, server.handle(), info, ApiOptions::default()));
-        Running { server, address, api }
-    }
-
-    fn credentials(&self, folder: &str) -> Credentials {
-        Credentials::load(&self.dir.path().join(folder)).expect("the playground made it")
+        let mut config = Config::alone(CLUSTER, dc(0), self.dir.path());
+        config.replica.local = local;
+        config.server = options;
+        config.journal.segment_bytes = 1 << 20;
+        let sockets = Sockets::bind(&config.listen).expect("there are ports");
+        let address = sockets.grpc().expect("it is bound");
+        let node = Node::start_on(sockets, config, None).await.expect("the site is in order");
+        Running { node, address }
     }
 
     pub(super) fn folder(&self, folder: &str) -> PathBuf {
@@ -117,9 +84,8 @@ pub(super) async fn dial(address: SocketAddr, folder: &Path) -> Result<Channel, 
 impl Running {
     /// Stops it although locks may be held.
     pub(super) async fn stop(self) {
-        self.server.handle().drain();
-        self.server.stopped().await.expect("nothing went wrong");
-        self.api.await.expect("it does not panic").expect("it served to the end");
+        self.node.handle().drain();
+        self.node.ended().await.expect("nothing went wrong");
     }
 }
 
@@ -136,7 +102,7 @@ impl Talk {
         let mut talk = Talk::open_silently(client).await;
         let hello = proto::Hello { revision: 1, client: "test".into() };
         match talk.ask(Call::Hello(hello)).await {
-            Answer::Welcome(welcome) => assert_eq!((welcome.dc_name.as_str(), welcome.revision), ("oslo", 1)),
+            Answer::Welcome(welcome) => assert_eq!((welcome.dc_name.as_str(), welcome.revision), ("here", 1)),
             other => panic!("a welcome was expected, this is {other:?}"),
         }
         talk

@@ -100,7 +100,7 @@ async fn a_waiter_is_granted_on_release_and_can_be_cancelled() {
     assert!(matches!(one.ask(Call::Release(release(first, 1))).await, Answer::Released(_)));
     assert!(matches!(two.hear().await, Ok(Some((tag, Answer::Acquired(_)))) if tag == waiting));
     drop((one, two));
-    running.server.handle().drain();
+    running.node.handle().drain();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,7 +127,7 @@ async fn a_lease_outlives_its_stream_or_not_as_it_was_opened() {
     let again = token(other.ask(Call::Acquire(acquire(kept.lease, 1, "kept"))).await);
     assert_eq!(again, held, "the same key is the same request");
     drop(other);
-    running.server.handle().drain();
+    running.node.handle().drain();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,7 +188,7 @@ async fn what_a_call_gets_wrong_is_its_answer_and_the_stream_goes_on() {
     token(talk.ask(with(locks(10_000))).await);
     assert_eq!(talk.refused(Call::Acquire(acquire(lease, 1, "other"))).await, Reason::KeyReused);
     drop(talk);
-    running.server.handle().drain();
+    running.node.handle().drain();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -198,7 +198,7 @@ async fn a_drain_is_announced_and_ends_streams() {
     let mut talk = Talk::open(&mut site.client(&running).await).await;
     let lease = talk.open_lease().await.lease;
     token(talk.ask(Call::Acquire(acquire(lease, 1, "a"))).await);
-    running.server.handle().drain();
+    running.node.handle().drain();
     assert!(matches!(talk.hear().await, Ok(Some((0, Answer::Draining(_))))));
     assert_eq!(talk.refused(Call::Acquire(acquire(lease, 2, "b"))).await, Reason::Draining);
     assert!(matches!(talk.ask(Call::Release(release(lease, 1))).await, Answer::Released(_)));
@@ -251,5 +251,5 @@ async fn after_a_restart_locks_are_reclaimed() {
     assert!(matches!(talk.ask(Call::Release(release(lease.lease, 1))).await, Answer::Released(_)));
     assert!(token(talk.ask(Call::Acquire(acquire(other, 2, "a"))).await) > grant.token);
     drop(talk);
-    running.server.handle().drain();
+    running.node.handle().drain();
 }

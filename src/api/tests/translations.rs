@@ -20,6 +20,7 @@ use crate::replica::call::{
     Acquire, Call, Counts, Grant, HolderInfo, ListCursor, LockDescription, LockSummary, OnDisconnect,
     PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait, WaiterInfo,
 };
+use crate::room::Room;
 use crate::telemetry::LinkFigures;
 use crate::time::Timestamp;
 
@@ -219,6 +220,7 @@ fn status() -> Status {
         dc: dc(0),
         phase: Phase::Grace { leases: 2 },
         draining: false,
+        room: Room::Low,
         clock_skew: true,
         applied: VersionVector::default(),
         durable: VersionVector::default(),

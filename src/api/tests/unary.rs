@@ -51,7 +51,7 @@ async fn locks_can_be_held_by_unary_calls_alone() {
     assert_eq!(listed.locks.iter().map(|lock| &lock.name[..]).collect::<Vec<_>>(), [b"a"]);
 
     let status = client.status(proto::StatusRequest {}).await.expect("it is up").into_inner();
-    assert_eq!((status.dc_name.as_str(), status.counts["held"]), ("oslo", 1));
+    assert_eq!((status.dc_name.as_str(), status.counts["held"]), ("here", 1));
 
     let give = proto::ReleaseRequest { secret: secret.clone(), ..release(lease.lease, 1) };
     client.release(give.clone()).await.expect("it was held");
@@ -118,7 +118,7 @@ async fn the_health_service_follows_the_server() {
     let lease = client.open_lease(proto::OpenLeaseRequest::default()).await.expect("opened").into_inner();
     let held = proto::AcquireRequest { secret: lease.secret.clone(), ..acquire(lease.lease, 1, "a") };
     client.acquire(held).await.expect("it is free");
-    running.server.handle().drain();
+    running.node.handle().drain();
     assert!(!serving(watch.message().await.expect("it lives").expect("it says how it is")));
     let give = proto::ReleaseRequest { secret: lease.secret, ..release(lease.lease, 1) };
     client.release(give).await.expect("releases go on");

@@ -164,8 +164,8 @@ async fn nobody_goes_on_from_before_a_restart() {
     let last = writer.commits(vec![put("k", "2")]).await;
     assert_eq!(watcher.hears().await, [put("k", "2")]);
     drop((writer, client));
-    running.server.handle().drain();
-    running.server.stopped().await.expect("nothing went wrong");
+    running.node.handle().drain();
+    running.node.ended().await.expect("nothing went wrong");
     let (ended, code) = reason(watcher.responses.message().await);
     assert_eq!((ended, code), (Reason::Unavailable, Code::Unavailable));
 

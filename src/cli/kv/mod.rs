@@ -98,21 +98,28 @@ enum Command {
 
 /// What every subcommand takes.
 #[derive(clap::Args, Clone, Debug)]
-struct CommonArgs {
+struct StoreArgs {
     /// The namespace of the keys: 1 to 255 bytes
     #[arg(long, value_name = "NAME", default_value = "default")]
     bucket: OsString,
+    /// For programs: JSON, with bytes that are no UTF-8 as base64
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// What every transaction takes.
+#[derive(clap::Args, Clone, Debug)]
+struct CommonArgs {
+    #[command(flatten)]
+    store: StoreArgs,
     /// See at least this snapshot, as --snapshot showed it, perhaps in another datacenter; waits 10 s for it at most
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
     after: Option<Snapshot>,
     /// Show, as the last line, a snapshot to pass on: whoever reads after it sees what this command saw and wrote
     #[arg(long)]
     snapshot: bool,
-    /// For programs: JSON, with bytes that are no UTF-8 as base64
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    connect: ConnectArgs,
 }
 
 pub async fn run(args: KvArgs) -> Result<ExitCode, Failure> {
@@ -138,7 +145,7 @@ impl CommonArgs {
     }
 
     fn key_of(&self, name: &[u8]) -> Result<Key, Failure> {
-        let key = Key::new(self.bucket.as_bytes(), name);
+        let key = Key::new(self.store.bucket.as_bytes(), name);
         key.with_context(|| format!("\"{}\" is no key", name.escape_ascii())).or_fail(Code::Usage)
     }
 }

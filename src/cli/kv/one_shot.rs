@@ -15,9 +15,9 @@ use crate::client::{AtLeast, Batch, Client, Key, Snapshot, Transacted, TxnReques
 
 pub(super) async fn get(names: &[OsString], common: &CommonArgs) -> Result<ExitCode, Failure> {
     let keys = names.iter().map(|name| common.key(name)).collect::<Result<Vec<_>, _>>()?;
-    let viewer = common.connect.view().await?;
+    let viewer = common.store.connect.view().await?;
     let view = viewer.read(&keys, &common.at_least()).await.map_err(connect::failure)?;
-    if common.json {
+    if common.store.json {
         let values: Vec<_> =
             keys.iter().zip(&view.values).map(|(key, value)| show::json(key, value)).collect();
         print(json!({ "snapshot": show::snapshot(&view.snapshot), "values": values }))?;
@@ -48,7 +48,7 @@ pub(super) async fn put(key: &OsString, value: &OsString, common: &CommonArgs) -
 
 pub(super) async fn incr(key: &OsString, by: i64, common: &CommonArgs) -> Result<(), Failure> {
     let key = common.key(key)?;
-    let client = common.connect.connect(|_| {}).await?;
+    let client = common.store.connect.connect(|_| {}).await?;
     let batch = Batch::new().update(&key, Update::counter(by)).read(&key);
     let shown = match transact(&client, batch, common).await {
         Ok(done) => match done.values {
@@ -61,7 +61,7 @@ pub(super) async fn incr(key: &OsString, by: i64, common: &CommonArgs) -> Result
     close(client).await;
     let (commit, values) = shown?;
     let value = show::counted(values.into_iter().next());
-    if common.json {
+    if common.store.json {
         return print(json!({ "commit": show::snapshot(&commit), "values": [show::json(&key, &value)] }));
     }
     print(show::line(&value))?;
@@ -92,11 +92,11 @@ fn bytes(argument: &OsString) -> Bytes {
 
 /// A change that shows nothing but its commit.
 async fn change(batch: Batch, common: &CommonArgs) -> Result<(), Failure> {
-    let client = common.connect.connect(|_| {}).await?;
+    let client = common.store.connect.connect(|_| {}).await?;
     let done = transact(&client, batch, common).await;
     close(client).await;
     let commit = done?.commit;
-    if common.json {
+    if common.store.json {
         return print(json!({ "commit": show::snapshot(&commit) }));
     }
     show_snapshot(&commit, common)

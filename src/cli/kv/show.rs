@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::cli::print::{bytes_json, insert_name};
-use crate::client::{Key, Reading, Snapshot, Type, Value};
+use crate::client::{Key, Reading, Snapshot, Value};
 
 /// A snapshot as one word: how many entries of each datacenter's log are in it.
 pub(super) fn snapshot(snapshot: &Snapshot) -> String {
@@ -83,7 +83,7 @@ pub(super) fn json(key: &Key, value: &Value) -> Json {
 fn insert_reading(object: &mut Map<String, Json>, reading: Option<&Reading>) {
     let (of, value) = match reading {
         None => (Json::Null, Json::Null),
-        Some(reading) => (type_name(reading).into(), value_json(reading)),
+        Some(reading) => (reading.value_type().to_string().into(), value_json(reading)),
     };
     object.insert("type".into(), of);
     object.insert("value".into(), value);
@@ -121,24 +121,12 @@ fn field_json(field: &[u8], reading: &Reading) -> Json {
     Json::Object(object)
 }
 
-fn type_name(reading: &Reading) -> String {
-    let of = match reading {
-        Reading::Counter(_) => Type::Counter,
-        Reading::ResettableCounter(_) => Type::ResettableCounter,
-        Reading::BoundedCounter { .. } => Type::BoundedCounter,
-        Reading::LwwRegister(_) => Type::LwwRegister,
-        Reading::MvRegister(_) => Type::MvRegister,
-        Reading::Versioned(_) => Type::Versioned,
-        Reading::Set(of, _) | Reading::Flag(of, _) | Reading::Map(of, _) => *of,
-    };
-    of.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::client::Type;
 
     fn some(reading: Reading) -> Value {
         Value::from(reading)

@@ -62,7 +62,7 @@ const MAX_LINE: u64 = (1 << 20) + (4 << 10);
 pub(super) async fn run(args: TxnArgs) -> Result<(), Failure> {
     let request = args.request()?;
     let mut signals = StopSignals::listen()?;
-    let client = args.common.connect.connect(|_| {}).await?;
+    let client = args.common.store.connect.connect(|_| {}).await?;
     let done = tokio::select! {
         done = transact(&client, request, &args.common) => done,
         // Its future is dropped, and that aborts it.
@@ -84,14 +84,17 @@ async fn transact(client: &Client, request: TxnRequest, common: &CommonArgs) -> 
             None => {}
             Some(Operation::Abort) => {
                 txn.abort().await.map_err(|error| failure(error.into()))?;
-                return if common.json { print(json!({ "aborted": true })) } else { Ok(()) };
+                return if common.store.json { print(json!({ "aborted": true })) } else { Ok(()) };
             }
             Some(operation) => {
                 if let Some((key, value)) =
                     run_line(&mut txn, operation, common).await.map_err(|f| f.at(at()))?
                 {
-                    let shown =
-                        if common.json { show::json(&key, &value).to_string() } else { show::line(&value) };
+                    let shown = if common.store.json {
+                        show::json(&key, &value).to_string()
+                    } else {
+                        show::line(&value)
+                    };
                     print(shown)?;
                 }
             }
@@ -101,7 +104,7 @@ async fn transact(client: &Client, request: TxnRequest, common: &CommonArgs) -> 
 }
 
 fn committed(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
-    if common.json {
+    if common.store.json {
         print(json!({ "commit": show::snapshot(commit) }))
     } else if common.snapshot {
         print(show::snapshot(commit))

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::{show, watched};
-use crate::cli::connect::{self, ConnectArgs};
+use super::{StoreArgs, show, watched};
+use crate::cli::connect;
 use crate::cli::failure::Failure;
 use crate::cli::print::print;
 use crate::cli::stopping::StopSignals;
@@ -14,7 +14,7 @@ use crate::client::{Snapshot, Watch, WatchRequest};
 ///
 /// A line each, when it is on disk here, whatever datacenter made it: `put city = Oslo`, `incr visits by 1`,
 /// `add tags "new"`, `remove tags "new"`, `removed city`. Changes of a commit come together and in order. While no server
-/// answers it waits, and goes on where it was.
+/// answers it waits, and goes on where it was. With --json each line is an object that has the snapshot to go on --after.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after (read the keys and watch \
@@ -27,20 +27,14 @@ pub(super) struct WatchArgs {
     /// Only keys whose names begin with one of these, 100 at most [default: all keys of the bucket]
     #[arg(value_name = "PREFIX", num_args = 0..=100)]
     prefixes: Vec<OsString>,
-    /// The namespace of the keys: 1 to 255 bytes
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    bucket: OsString,
     /// Show also what was changed since this snapshot, as --snapshot showed it, perhaps in another datacenter
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
     after: Option<Snapshot>,
     /// At the end, show as the last line a snapshot to go on --after
     #[arg(long)]
     snapshot: bool,
-    /// For programs: a JSON object a line, each with the snapshot to go on --after; bytes that are no UTF-8 as base64
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    connect: ConnectArgs,
+    store: StoreArgs,
 }
 
 pub(super) async fn run(args: WatchArgs) -> Result<(), Failure> {
@@ -52,7 +46,7 @@ pub(super) async fn run(args: WatchArgs) -> Result<(), Failure> {
     let mut watch = begun?;
     loop {
         tokio::select! {
-            shown = show_next(&mut watch, args.json) => shown?,
+            shown = show_next(&mut watch, args.store.json) => shown?,
             _ = signals.next() => break,
         }
     }
@@ -60,7 +54,7 @@ pub(super) async fn run(args: WatchArgs) -> Result<(), Failure> {
 }
 
 async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
-    let bucket = args.bucket.as_bytes();
+    let bucket = args.store.bucket.as_bytes();
     let mut request = match &args.prefixes[..] {
         [] => WatchRequest::new(bucket, b""),
         prefixes => {
@@ -70,7 +64,7 @@ async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
     if let Some(after) = &args.after {
         request = request.after(after);
     }
-    args.connect.view().await?.watch(request).await.map_err(connect::failure)
+    args.store.connect.view().await?.watch(request).await.map_err(connect::failure)
 }
 
 /// Waits for one commit. Standard output is written line by line also when it is no terminal, so a reader has each

@@ -36,6 +36,19 @@ pub struct VersionedReading {
 }
 
 impl Reading {
+    /// The type of the value that was read.
+    pub fn value_type(&self) -> Type {
+        match self {
+            Reading::Counter(_) => Type::Counter,
+            Reading::ResettableCounter(_) => Type::ResettableCounter,
+            Reading::BoundedCounter { .. } => Type::BoundedCounter,
+            Reading::LwwRegister(_) => Type::LwwRegister,
+            Reading::MvRegister(_) => Type::MvRegister,
+            Reading::Versioned(_) => Type::Versioned,
+            Reading::Set(of, _) | Reading::Flag(of, _) | Reading::Map(of, _) => *of,
+        }
+    }
+
     /// About how many bytes this takes.
     pub fn weight(&self) -> usize {
         let all = |items: &[Bytes]| items.iter().map(|item| 2 + item.len()).sum::<usize>();

@@ -55,17 +55,11 @@ impl World {
     /// How datacenter `id`, 0 or 1, is set up to meet the other.
     pub(super) fn config(&self, id: u8) -> InterdcConfig {
         let other = 1 - id;
+        let tls = self.credentials(Role::Dc(dc(id)));
         InterdcConfig {
-            me: dc(id),
-            cluster: "test".into(),
-            epoch: 0,
-            listen: self.address(id),
             peers: vec![(dc(other), self.address(other).to_string())],
-            tls: self.credentials(Role::Dc(dc(id))),
-            peer_timeout: Duration::from_secs(3),
-            versions: 1..=1,
             queue: QueueBound { messages: 100_000, bytes: 64 << 20 },
-            wan: None,
+            ..InterdcConfig::new(dc(id), "test", self.address(id), tls)
         }
     }
 

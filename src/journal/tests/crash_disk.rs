@@ -66,7 +66,8 @@ struct State {
     /// Calls that change something until the process dies within one.
     calls_left: Option<u64>,
     capacity: Option<usize>,
-    sync_fails: bool,
+    sync_fails: Option<io::ErrorKind>,
+    write_fails: Option<io::ErrorKind>,
     hold_syncs: bool,
     syncs_held: u64,
 }
@@ -92,7 +93,8 @@ impl CrashDisk {
             forgets,
             calls_left: None,
             capacity: None,
-            sync_fails: false,
+            sync_fails: None,
+            write_fails: None,
             hold_syncs: false,
             syncs_held: 0,
         };
@@ -116,8 +118,18 @@ impl CrashDisk {
         self.lock().capacity = bytes;
     }
 
-    pub fn fail_syncs(&self) {
-        self.lock().sync_fails = true;
+    /// How much of it programs see in use.
+    pub fn used(&self) -> usize {
+        self.lock().used()
+    }
+
+    pub fn fail_syncs(&self, kind: io::ErrorKind) {
+        self.lock().sync_fails = Some(kind);
+    }
+
+    /// Writes fail with this from now on, and nothing of them happens.
+    pub fn fail_writes(&self, kind: Option<io::ErrorKind>) {
+        self.lock().write_fails = kind;
     }
 
     pub fn hold_syncs(&self) {
@@ -330,11 +342,19 @@ impl Disk for CrashDisk {
         }
         Ok(())
     }
+
+    fn free(&self) -> io::Result<u64> {
+        let state = self.lock();
+        Ok(state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used()) as u64))
+    }
 }
 
 impl DiskFile for CrashFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.disk.lock();
+        if let Some(kind) = state.write_fails {
+            return Err(kind.into());
+        }
         let died = state.step();
         let room = state.capacity.map_or(usize::MAX, |capacity| capacity.saturating_sub(state.used()));
         let fits = &bytes[..bytes.len().min(room)];
@@ -358,8 +378,8 @@ impl DiskFile for CrashFile {
             }
             state.syncs_held -= 1;
         }
-        if state.sync_fails {
-            return Err(io::Error::other("the disk does not answer"));
+        if let Some(kind) = state.sync_fails {
+            return Err(kind.into());
         }
         if state.forgets != Forgets::SyncFile {
             let file = &mut state.files[self.file];

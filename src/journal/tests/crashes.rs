@@ -5,7 +5,7 @@ use super::super::checkpoint::Checkpoint;
 use super::super::error::JournalError;
 use super::super::queue::Batch;
 use super::super::recovery::Recovery;
-use super::super::writer::Writer;
+use super::super::writer::{Tried, Writer, segment_name};
 use super::crash_disk::{CrashDisk, Forgets, Rng};
 use super::{identity, open};
 
@@ -18,6 +18,10 @@ struct Tally {
     unacknowledged_lost: u64,
     checkpoints_recovered: u64,
     freed: u64,
+    /// Batches and checkpoints that there was no room for.
+    without_room: u64,
+    /// Starts that there was no room for.
+    starts_without_room: u64,
 }
 
 /// What a journal was told and what it promised.
@@ -71,7 +75,7 @@ impl Model {
         Ok(())
     }
 
-    fn write(&mut self, writer: &mut Writer<CrashDisk>) -> Result<(), JournalError> {
+    fn write(&mut self, writer: &mut Writer<CrashDisk>, tally: &mut Tally) -> Result<(), JournalError> {
         let mut batch = Batch::new(Vec::new(), writer.next);
         for _ in 0..=self.rng.below(4) {
             let (len, fill) = (self.rng.below(120) as usize, self.rng.next() as u8);
@@ -79,9 +83,22 @@ impl Model {
             batch.push(&record);
             self.appended.push(record);
         }
-        writer.write(&mut batch)?;
+        self.shrink(&writer.disk);
+        while writer.write(&mut batch)? == Tried::NoRoom {
+            tally.without_room += 1;
+            let name = segment_name(writer.current.header.first);
+            assert_eq!(writer.disk.content(&name).len() as u64, writer.current.len, "no tail is left");
+            writer.disk.set_capacity(None);
+        }
         self.durable = batch.last;
         Ok(())
+    }
+
+    /// Sometimes there is little room.
+    fn shrink(&mut self, disk: &CrashDisk) {
+        if self.rng.one_in(8) {
+            disk.set_capacity(Some(disk.used() + self.rng.below(300) as usize));
+        }
     }
 
     /// As the two threads do it, with batches in between.
@@ -90,11 +107,15 @@ impl Model {
         let checkpoint = Checkpoint { position, body: self.checkpoint_body(position) };
         writer.rotate_for_checkpoint()?;
         if self.rng.one_in(2) {
-            self.write(writer)?;
+            self.write(writer, tally)?;
         }
-        checkpoint.write(&writer.disk, identity())?;
+        self.shrink(&writer.disk);
+        if checkpoint.write(&writer.disk, identity())? == Tried::NoRoom {
+            tally.without_room += 1;
+            return Ok(());
+        }
         if self.rng.one_in(2) {
-            self.write(writer)?;
+            self.write(writer, tally)?;
         }
         tally.freed += writer.truncate(position)?;
         Ok(())
@@ -106,7 +127,7 @@ impl Model {
             if self.rng.one_in(6) {
                 self.checkpoint(&mut writer, tally)?;
             } else {
-                self.write(&mut writer)?;
+                self.write(&mut writer, tally)?;
             }
         }
         Ok(())
@@ -119,6 +140,7 @@ fn run(seed: u64, forgets: Forgets, tally: &mut Tally) -> Result<(), Broken> {
     for _ in 0..8 {
         let calls = 1 + model.rng.below(90);
         disk.die_after(Some(calls));
+        model.shrink(&disk);
         match open(&disk) {
             Ok(recovery) => {
                 model.check(&recovery, tally)?;
@@ -126,8 +148,10 @@ fn run(seed: u64, forgets: Forgets, tally: &mut Tally) -> Result<(), Broken> {
                 assert!(ended.is_ok() || disk.dead(), "{ended:?}");
             }
             Err(_) if disk.dead() => tally.deaths_while_opening += 1,
+            Err(JournalError::NoRoom { .. }) => tally.starts_without_room += 1,
             Err(error) => return Err(Broken::Refused(error.to_string())),
         }
+        disk.set_capacity(None);
         if !model.rng.one_in(4) {
             disk.crash(&mut model.rng);
             tally.power_cuts += 1;
@@ -148,6 +172,7 @@ fn nothing_durable_is_lost_and_a_prefix_is_recovered() {
     assert!(tally.power_cuts > 10_000 && tally.deaths_while_opening > 500, "{tally:?}");
     assert!(tally.unacknowledged_kept > 500 && tally.unacknowledged_lost > 500, "{tally:?}");
     assert!(tally.checkpoints_recovered > 1_000 && tally.freed > 100_000, "{tally:?}");
+    assert!(tally.without_room > 5_000 && tally.starts_without_room > 50, "{tally:?}");
 }
 
 /// The checker finds a program that forgets to sync its directory, or its files.

@@ -5,7 +5,7 @@ use super::super::disk::Disk;
 use super::super::error::JournalError;
 use super::super::format::{FRAME_HEADER, SEGMENT_HEADER};
 use super::super::queue::Batch;
-use super::super::writer::segment_name;
+use super::super::writer::{Tried, segment_name};
 use super::crash_disk::{CrashDisk, Forgets};
 use super::{identity, open, record, records, write};
 
@@ -16,11 +16,11 @@ const LAST_BATCH: u64 = 3;
 fn filled() -> (CrashDisk, u64, String) {
     let disk = CrashDisk::new(Forgets::Nothing);
     let mut writer = open(&disk).expect("a new directory").writer;
-    while writer.segments() < 4 || writer.current.len < 300 {
+    while writer.size().segments < 4 || writer.current.len < 300 {
         write(&mut writer, 4).expect("a good disk");
     }
     write(&mut writer, LAST_BATCH).expect("a good disk");
-    assert_eq!(writer.segments(), 4);
+    assert_eq!(writer.size().segments, 4);
     (disk, writer.next - 1, segment_name(writer.current.header.first))
 }
 
@@ -101,7 +101,7 @@ fn frames_within_a_record_are_not_taken_for_later_batches() {
     recovery.writer.segment_bytes = 1 << 20;
     let mut batch = Batch::new(Vec::new(), recovery.writer.next);
     batch.push(&disk.content(&segment_name(1)));
-    recovery.writer.write(&mut batch).expect("a good disk");
+    assert_eq!(recovery.writer.write(&mut batch).expect("a good disk"), Tried::Done);
     let mut content = disk.content(&newest);
     content.pop();
     disk.set_content(&newest, content);
@@ -154,7 +154,7 @@ fn a_segment_torn_at_its_creation_is_made_again() {
 fn only_records_after_the_checkpoint_are_recovered() {
     let (disk, last, _) = filled();
     let checkpoint = Checkpoint { position: 20, body: b"twenty".to_vec() };
-    checkpoint.write(&disk, identity()).expect("a good disk");
+    assert_eq!(checkpoint.write(&disk, identity()).expect("a good disk"), Tried::Done);
     let mut recovery = open(&disk).expect("a good disk");
     assert_eq!(recovery.checkpoint.expect("it is there").body, b"twenty");
     assert_eq!(recovery.records, records(21..=last));
@@ -166,7 +166,8 @@ fn only_records_after_the_checkpoint_are_recovered() {
 #[test]
 fn a_damaged_checkpoint_matters_when_it_is_needed() {
     let (disk, last, _) = filled();
-    Checkpoint { position: 20, body: b"state".to_vec() }.write(&disk, identity()).expect("a good disk");
+    let checkpoint = Checkpoint { position: 20, body: b"state".to_vec() };
+    assert_eq!(checkpoint.write(&disk, identity()).expect("a good disk"), Tried::Done);
     let name = checkpoint::name_of(20);
     let content = disk.content(&name);
     for bit in 0..content.len() * 8 {
@@ -188,7 +189,8 @@ fn a_damaged_checkpoint_matters_when_it_is_needed() {
 #[test]
 fn a_checkpoint_ahead_of_a_damaged_tail_stands() {
     let (disk, last, newest) = filled();
-    Checkpoint { position: last, body: b"state".to_vec() }.write(&disk, identity()).expect("a good disk");
+    let checkpoint = Checkpoint { position: last, body: b"state".to_vec() };
+    assert_eq!(checkpoint.write(&disk, identity()).expect("a good disk"), Tried::Done);
     let mut content = disk.content(&newest);
     *content.last_mut().expect("not empty") ^= 1;
     disk.set_content(&newest, content);

@@ -1,18 +1,18 @@
 //! The threads: group commit, failure, checkpoints beside the log. Every wait is for an event.
 
+use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::super::disk::Disk;
-use super::super::error::JournalError;
-use super::super::handle::{Journal, JournalEvent, Recovered};
+use super::super::handle::{Journal, JournalEvent, Place, Recovered};
 use super::crash_disk::{CrashDisk, Forgets};
-use super::{identity, io_kind, record, records};
+use super::{identity, record, records};
 
 fn start(disk: &CrashDisk) -> (Journal, Recovered, Receiver<JournalEvent>) {
     let (sender, events) = channel();
     let sink = move |event| sender.send(event).expect("the test listens");
-    let (journal, recovered) =
-        Journal::open_on(disk.clone(), None, identity(), 1 << 16, sink).expect("a good disk");
+    let place = Place { disk: disk.clone(), identity: identity(), segment_bytes: 1 << 16, reserve: 1 << 10 };
+    let (journal, recovered) = Journal::open_on(place, None, sink).expect("a good disk");
     (journal, recovered, events)
 }
 
@@ -37,11 +37,13 @@ fn the_next_batch_gathers_while_one_is_written() {
     append(&mut journal, 2..=300);
     assert!(events.try_recv().is_err(), "nothing is durable before its sync");
     let backlog = (1..=300).map(|position| 4 + record(position).len() as u64).sum::<u64>();
-    assert_eq!((journal.backlog_bytes(), journal.bytes_since_checkpoint()), (backlog, backlog));
+    let figures = journal.figures();
+    assert_eq!((figures.backlog_bytes, figures.since_checkpoint), (backlog, backlog));
     disk.release_syncs();
     let told: Vec<u64> = [events.recv(), events.recv()].map(|event| durable(event.expect("alive"))).into();
     assert_eq!(told, [1, 300]);
-    assert_eq!((journal.figures().batches, journal.backlog_bytes()), (2, 0));
+    let figures = journal.figures();
+    assert_eq!((figures.batches, figures.backlog_bytes), (2, 0));
     journal.close().expect("nothing failed");
     assert!(events.recv().is_err(), "the sink is gone with the thread");
     assert_eq!(start(&disk).1.records, records(1..=300));
@@ -75,38 +77,12 @@ fn records_of_the_largest_size_are_split_into_batches() {
 }
 
 #[test]
-fn a_full_disk_stops_it_for_good() {
-    let disk = CrashDisk::new(Forgets::Nothing);
-    let (mut journal, _, events) = start(&disk);
-    disk.set_capacity(Some(2_000));
-    let mut durable = 0;
-    let error = (1..).find_map(|position| {
-        append(&mut journal, position..=position);
-        match events.recv().expect("told once") {
-            JournalEvent::Durable(position) => {
-                durable = position;
-                None
-            }
-            JournalEvent::Failed(error) => Some(error),
-            other => panic!("{other:?}"),
-        }
-    });
-    let error = error.expect("the disk is small");
-    assert_eq!(io_kind(&error), Some(std::io::ErrorKind::StorageFull), "{error}");
-    disk.set_capacity(None);
-    append(&mut journal, durable + 2..=durable + 10);
-    assert!(matches!(journal.close(), Err(JournalError::Stopped)));
-    assert!(events.recv().is_err(), "nothing follows a failure");
-    assert_eq!(start(&disk).1.records, records(1..=durable), "and nothing durable is lost");
-}
-
-#[test]
 fn a_failed_sync_is_told_once_and_not_tried_again() {
     let disk = CrashDisk::new(Forgets::Nothing);
     let (mut journal, _, events) = start(&disk);
     append(&mut journal, 1..=1);
     assert_eq!(durable(events.recv().expect("alive")), 1);
-    disk.fail_syncs();
+    disk.fail_syncs(ErrorKind::Other);
     append(&mut journal, 2..=9);
     assert!(matches!(events.recv(), Ok(JournalEvent::Failed(_))));
     drop(journal);
@@ -122,12 +98,13 @@ fn checkpoints_are_made_beside_the_log_and_free_it() {
         let last = position + 2_000;
         append(&mut journal, position + 1..=last);
         journal.checkpoint(last, round.to_le_bytes().to_vec());
-        assert_eq!(journal.bytes_since_checkpoint(), 0);
+        assert_eq!(journal.figures().since_checkpoint, 0);
         append(&mut journal, last + 1..=last + 5);
         position = last + 5;
         let freed = events.iter().find_map(|event| match event {
             JournalEvent::CheckpointDone { position, bytes_freed } => Some((position, bytes_freed)),
             JournalEvent::Durable(_) => None,
+            other @ (JournalEvent::CheckpointSkipped | JournalEvent::Room(_)) => panic!("{other:?}"),
             JournalEvent::Failed(error) => panic!("{error}"),
         });
         let (at, freed) = freed.expect("alive");
@@ -139,7 +116,7 @@ fn checkpoints_are_made_beside_the_log_and_free_it() {
     let (journal, recovered, _events) = start(&disk);
     assert_eq!(recovered.checkpoint, Some((position - 5, 4_u64.to_le_bytes().to_vec())));
     assert_eq!(recovered.records, records(position - 4..=position));
-    assert!(journal.bytes_since_checkpoint() > 0);
+    assert!(journal.figures().since_checkpoint > 0);
 }
 
 #[test]
@@ -148,9 +125,10 @@ fn a_checkpoint_that_cannot_be_written_stops_the_journal() {
     let (mut journal, _, events) = start(&disk);
     append(&mut journal, 1..=1);
     assert_eq!(durable(events.recv().expect("alive")), 1);
-    disk.set_capacity(Some(2_000));
+    disk.fail_writes(Some(ErrorKind::ReadOnlyFilesystem));
     journal.checkpoint(1, vec![0; 10_000]);
     assert!(matches!(events.recv(), Ok(JournalEvent::Failed(_))));
     assert!(journal.close().is_err());
+    disk.fail_writes(None);
     assert_eq!(start(&disk).1, Recovered { checkpoint: None, records: records(1..=1) });
 }

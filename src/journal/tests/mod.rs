@@ -7,6 +7,7 @@
 mod crash_disk;
 mod crashes;
 mod damage;
+mod full_disk;
 mod handle;
 mod real_directory;
 
@@ -17,7 +18,7 @@ use crate::names::{ClusterId, DcId};
 use super::error::{Identity, JournalError};
 use super::queue::Batch;
 use super::recovery::{Recovery, recover};
-use super::writer::Writer;
+use super::writer::{Tried, Writer};
 use crash_disk::CrashDisk;
 
 fn identity() -> Identity {
@@ -42,7 +43,8 @@ fn open(disk: &CrashDisk) -> Result<Recovery<CrashDisk>, JournalError> {
 fn write(writer: &mut Writer<CrashDisk>, count: u64) -> Result<(), JournalError> {
     let mut batch = Batch::new(Vec::new(), writer.next);
     (writer.next..writer.next + count).for_each(|position| batch.push(&record(position)));
-    writer.write(&mut batch)
+    assert_eq!(writer.write(&mut batch)?, Tried::Done);
+    Ok(())
 }
 
 fn io_kind(error: &JournalError) -> Option<io::ErrorKind> {

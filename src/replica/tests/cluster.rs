@@ -13,6 +13,7 @@ use crate::replica::{
     AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record, Replica,
     ReplicaConfig, Report,
 };
+use crate::room::Room;
 use crate::time::{Instant, Now, Wall};
 
 pub fn dc(id: u8) -> DcId {
@@ -32,6 +33,8 @@ pub struct Node {
     pub lease: Option<LeaseId>,
     /// The last that was asked for.
     pub checkpoint: Option<Checkpoint>,
+    /// Its disk takes nothing more.
+    pub disk_is_stuck: bool,
 }
 
 /// See the module. Time stands still unless a story moves it.
@@ -46,6 +49,7 @@ pub struct Cluster {
     pub reports: Vec<Report>,
     tag: u64,
     hold: HoldPolicy,
+    max_log: usize,
 }
 
 pub const SECRET: Secret = Secret::new([7; 16]);
@@ -53,6 +57,11 @@ pub const SECRET: Secret = Secret::new([7; 16]);
 impl Cluster {
     /// All datacenters started, linked and serving; each with a client that has a lease.
     pub fn new(size: u8, min_keep_ms: u64, max_keep_ms: u64) -> Cluster {
+        Cluster::with_log(size, (min_keep_ms, max_keep_ms), 256 << 20)
+    }
+
+    /// The same, with members given up when entries of that many bytes are kept for them.
+    pub fn with_log(size: u8, (min_keep_ms, max_keep_ms): (u64, u64), max_log: usize) -> Cluster {
         let hold = HoldPolicy::Fixed {
             min_keep: Duration::from_millis(min_keep_ms),
             max_keep: Duration::from_millis(max_keep_ms),
@@ -66,6 +75,7 @@ impl Cluster {
             reports: Vec::new(),
             tag: 0,
             hold,
+            max_log,
         };
         let members: DcSet = (0..size).map(dc).collect();
         for id in 0..size {
@@ -78,6 +88,7 @@ impl Cluster {
                 violations: Vec::new(),
                 lease: None,
                 checkpoint: None,
+                disk_is_stuck: false,
             });
         }
         for a in 0..size {
@@ -101,7 +112,7 @@ impl Cluster {
     ) -> Replica {
         let agreed = AgreedConfig::new(ClusterId::of("stories"), members);
         let rule = HoldRule { policy: self.hold.clone(), ..HoldRule::default() };
-        let local = LocalConfig { hold: vec![rule], ..LocalConfig::default() };
+        let local = LocalConfig { hold: vec![rule], max_log: self.max_log, ..LocalConfig::default() };
         let config = ReplicaConfig::new(me, agreed, local);
         Replica::recover(config, self.clock(), checkpoint, records).expect("its own records are fine")
     }
@@ -147,8 +158,15 @@ impl Cluster {
     }
 
     pub fn sync(&mut self, id: u8) {
-        let position = Position(self.nodes[usize::from(id)].records.len() as u64);
-        self.handle(id, Event::Durable { position });
+        let node = &self.nodes[usize::from(id)];
+        if !node.disk_is_stuck {
+            let position = Position(node.records.len() as u64);
+            self.handle(id, Event::Durable { position });
+        }
+    }
+
+    pub fn room(&mut self, id: u8, room: Room) {
+        self.handle(id, Event::Disk { room });
     }
 
     pub fn link(&mut self, a: u8, b: u8) {

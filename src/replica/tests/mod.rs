@@ -2,6 +2,8 @@
 
 mod cluster;
 mod expiry;
+mod full_disk;
+mod state_transfer;
 mod store_cluster;
 mod stories;
 mod transactions;

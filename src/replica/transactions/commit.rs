@@ -8,14 +8,14 @@ use crate::causal_log::{Commit, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::names::{Position, Secret};
 use crate::replica::Replica;
-use crate::replica::call::{CallId, Phase, Reply};
+use crate::replica::call::{CallId, Phase, Refusal, Reply};
 use crate::replica::effect::Effect;
 use crate::replica::gate::Gated;
 use crate::replica::store_call::{Stepped, TxnRefusal, TxnState};
 
 impl Replica {
     /// Commits what was checked just now. Refused, the transaction stays open.
-    pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped) -> Result<(), TxnRefusal> {
+    pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped) -> Result<(), Refusal> {
         let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
             unreachable!("only open transactions commit, {id:?} is not");
         };
@@ -45,7 +45,7 @@ impl Replica {
         Ok(())
     }
 
-    pub(in crate::replica) fn can_commit(&self) -> Result<(), TxnRefusal> {
+    pub(in crate::replica) fn can_commit(&self) -> Result<(), Refusal> {
         let why = match self.current_phase() {
             Phase::Starting => "it has just started; try again in half a second",
             Phase::ReadOnly => {
@@ -54,9 +54,12 @@ impl Replica {
             _ if self.life.clock_skew => {
                 "its clock is too far ahead of the others: set it right and start it again"
             }
-            Phase::Grace { .. } | Phase::Serving => return Ok(()),
+            _ if self.log.weight() / 4 > self.config.local.max_log => {
+                "its log is full of entries that most other datacenters lack: they have to be reached first"
+            }
+            Phase::Grace { .. } | Phase::Serving => return self.admit_write(),
         };
-        Err(TxnRefusal::CannotCommit(why))
+        Err(TxnRefusal::CannotCommit(why).into())
     }
 
     fn note_outcome(&mut self, id: TxnId, outcome: Outcome) {

@@ -23,7 +23,7 @@ impl Replica {
     pub(super) fn first_step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {
             self.abort(id);
-            self.refuse(call, refusal.into());
+            self.refuse(call, refusal);
         }
     }
 
@@ -46,7 +46,7 @@ impl Replica {
     /// A step of an open transaction: if it is refused, the transaction is as before.
     pub(super) fn step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {
-            self.refuse(call, refusal.into());
+            self.refuse(call, refusal);
         }
     }
 
@@ -62,12 +62,12 @@ impl Replica {
         Ok(())
     }
 
-    fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), TxnRefusal> {
+    fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), Refusal> {
         self.validate_reads(&step.reads)?;
         let added = validate_changes(&step.changes)?;
         let named = step.changes.iter().filter_map(Change::names_dc);
         if let Some(stranger) = named.into_iter().find(|dc| !self.config.agreed.members.contains(*dc)) {
-            return Err(TxnRefusal::UnknownDc(stranger));
+            return Err(TxnRefusal::UnknownDc(stranger).into());
         }
         let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
@@ -76,7 +76,7 @@ impl Replica {
         let (changes, bytes) = (before + step.changes.len(), open.bytes + added);
         if changes > MAX_CHANGES || bytes > MAX_COMMIT_BYTES {
             let (max_changes, max_bytes) = (MAX_CHANGES, MAX_COMMIT_BYTES);
-            return Err(TxnRefusal::TooLarge { changes, bytes, max_changes, max_bytes });
+            return Err(TxnRefusal::TooLarge { changes, bytes, max_changes, max_bytes }.into());
         }
         // Taken out while the store works on it.
         let mut all = std::mem::take(&mut open.changes);

@@ -100,6 +100,8 @@ pub(super) enum Timer {
     Release(ClientKey),
     Cancel(ClientKey),
     Reconnect,
+    /// It had been refused a lease.
+    OpenLease,
     /// A transaction goes on.
     Step(ClientKey),
     /// A transaction has been open for so long that its locks may be gone.
@@ -288,6 +290,14 @@ impl Client {
         let secret = Secret::new(bytes);
         let Manner { ttl, on_disconnect, .. } = self.manner;
         self.call(Pending::Open { sent: now, secret }, Call::OpenLease { secret, ttl, on_disconnect }, out);
+    }
+
+    /// Asks for a lease once more, unless it has one by now.
+    pub fn open_lease_again(&mut self, now: Moment, out: &mut Vec<Out>) {
+        let asked = self.pending.values().any(|pending| matches!(pending, Pending::Open { .. }));
+        if self.lease.is_none() && !asked {
+            self.open_lease(now, out);
+        }
     }
 
     pub fn on_disconnected(&mut self, out: &mut Vec<Out>) {

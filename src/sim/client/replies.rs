@@ -9,6 +9,9 @@ use crate::sim::client::{Client, HoldEnd, Lease, Out, Pending, Request, State, T
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
 
+/// How long after it was refused a lease, because the disk is full, a client asks again.
+const AFTER_DISK_FULL: Duration = Duration::from_millis(100);
+
 impl Client {
     /// The server ended the lease by itself.
     pub fn on_lease_ended(&mut self, now: Moment, lease: LeaseId, out: &mut Vec<Out>) {
@@ -144,6 +147,9 @@ impl Client {
             }
             (Pending::Txn(key, call), refusal) => self.on_txn_refused(now, (key, call), refusal, out),
             (Pending::Open { .. }, Refusal::ResourceExhausted { .. }) => self.open_lease(now, out),
+            (Pending::Open { .. }, Refusal::DiskFull) => {
+                out.push(Out::Timer { at: now + AFTER_DISK_FULL, timer: Timer::OpenLease });
+            }
             (Pending::Acquire(key), refusal) => self.on_acquire_refused(now, key, refusal, out),
             (Pending::End(key), Refusal::NotHeld) => self.on_not_held(key, out),
             (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => {}
@@ -166,7 +172,7 @@ impl Client {
             (Refusal::TimedOut(_), Wait::AtMost(limit)) => waited >= limit - limit / 50,
             (Refusal::Cancelled, _) => ending,
             (Refusal::KeyFinished(_), wait) => wait != Wait::Forever || ending,
-            (Refusal::ResourceExhausted { .. } | Refusal::Draining, _) => true,
+            (Refusal::ResourceExhausted { .. } | Refusal::Draining | Refusal::DiskFull, _) => true,
             (Refusal::LeaseEnded, _) => request.shaken,
             _ => ending,
         };

@@ -86,8 +86,13 @@ impl Promises {
             }
             Message::HeldBack { durable: told }
             | Message::Compare { durable: told, .. }
+            | Message::TooFarBehind { truncated: told }
             | Message::Digests { durable: told, .. } => self.on_vector(durable, peer, told)?,
-            Message::AskHolders { .. } | Message::Holders { .. } | Message::AskRights { .. } => {}
+            Message::AskHolders { .. }
+            | Message::Holders { .. }
+            | Message::AskRights { .. }
+            | Message::AskState { .. }
+            | Message::State(_) => {}
         }
         Ok(())
     }

@@ -251,6 +251,9 @@ impl World {
                     self.connect_client(number);
                 }
             }
+            Timer::OpenLease => {
+                self.with_client(number, |client, now, out| client.open_lease_again(now, out));
+            }
             Timer::Step(key) => self.with_client(number, |client, _, out| client.on_step_timer(key, out)),
             Timer::HoldOver(key) => self.with_client(number, |client, _, out| client.end_txn_hold(key, out)),
             Timer::GiveUp(key) => self.with_client(number, |client, _, out| client.give_up(key, out)),

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::names::DcId;
+use crate::replica::Event;
+use crate::room::Room;
 use crate::sim::failure::FaultKind;
 use crate::sim::world::{Action, Phase, World};
 
@@ -93,6 +95,10 @@ impl World {
             }
             FaultKind::ClientDies => self.kill_some_client(),
             FaultKind::ClientDisconnects => self.disconnect_some_client(),
+            FaultKind::DiskFull => {
+                let dc = self.random_dc();
+                self.fill_disk_for_a_while(dc)
+            }
         }
     }
 
@@ -146,6 +152,23 @@ impl World {
         runs
     }
 
+    fn fill_disk_for_a_while(&mut self, dc: DcId) -> bool {
+        let had_room = self.node(dc).disk.room == Room::Enough;
+        if had_room {
+            let room = if self.chance.fault.percent(60) { Room::Full } else { Room::Low };
+            self.set_room(dc, room);
+            let lasts = self.cut_length();
+            self.queue.push(self.now + lasts, Action::MakeRoom { node: dc });
+        }
+        had_room
+    }
+
+    /// The disk has that much room from now on; its node is told, if it runs.
+    pub(super) fn set_room(&mut self, dc: DcId, room: Room) {
+        self.nodes[dc.index()].disk.room = room;
+        self.step(dc, Event::Disk { room });
+    }
+
     fn some_client(&mut self) -> Option<usize> {
         let living: Vec<usize> = self.clients.iter().filter(|c| !c.dead).map(|c| c.number).collect();
         (!living.is_empty()).then(|| *self.chance.fault.pick(&living))
@@ -170,7 +193,7 @@ impl World {
         connected
     }
 
-    /// Ends all trouble: links carry, nodes run, clocks are right.
+    /// Ends all trouble: links carry, nodes run, clocks are right, disks have room.
     pub fn heal(&mut self, phase: Phase) {
         self.trace.line(self.now, "**", || "all faults are healed".to_owned());
         self.phase = phase;
@@ -180,6 +203,7 @@ impl World {
                     self.uncut(from, to);
                 }
             }
+            self.set_room(from, Room::Enough);
             if self.nodes[from.index()].clock.set_right() {
                 // A server that says `ClockSkew` is an operator's task: set the clock, start it again.
                 self.crash(from);

@@ -24,6 +24,7 @@ use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, LockName};
 use crate::replica::call::{Call, CallId, Reply, SessionId};
 use crate::replica::{Event, Message, Notice};
+use crate::room::Room;
 use crate::sim::client::{Client, Out, Timer};
 use crate::sim::failure::{FailureKind, FaultKind, Outcome};
 use crate::sim::network::{ConnId, Network};
@@ -92,6 +93,9 @@ pub(super) enum Action {
     Restart {
         node: DcId,
         life: u64,
+    },
+    MakeRoom {
+        node: DcId,
     },
     ToServer {
         dc: DcId,
@@ -331,6 +335,7 @@ impl World {
             Action::TakeCheckpoint { node } => self.on_take_checkpoint(node),
             Action::CheckpointWritten { node, life } => self.on_checkpoint_written(node, life),
             Action::Restart { node, life } => self.on_restart(node, life),
+            Action::MakeRoom { node } => self.set_room(node, Room::Enough),
             Action::ToServer { dc, session, tag, call } => self.on_to_server(dc, session, tag, call),
             Action::SessionClosed { dc, session } => self.on_session_closed(dc, session),
             Action::ToClient { client, session, said } => self.on_to_client(client, session, said),

@@ -47,6 +47,7 @@ impl Node {
             hold: plan.hold.clone(),
             hash_seed: seed,
             max_transaction: plan.txns.max_transaction,
+            max_log: plan.max_log,
             ..LocalConfig::default()
         };
         #[cfg_attr(not(test), expect(unused_mut, reason = "mutations exist in tests only"))]
@@ -98,7 +99,7 @@ impl World {
         node.replica = Some(Box::new(recovered));
         self.trace.line(self.now, dc, || format!("started for the {life}. time"));
         self.check_recovery(dc);
-        self.step(dc, Event::Tick);
+        self.set_room(dc, self.node(dc).disk.room);
         for peer in self.members().iter().filter(|peer| *peer != dc) {
             if self.is_running(peer) {
                 self.connect_soon(dc, peer);

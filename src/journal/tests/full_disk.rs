@@ -1,0 +1,231 @@
+//! A disk that fills up: told early, nothing lost, and it goes on when there is room.
+
+use std::io::ErrorKind;
+use std::sync::mpsc::{Receiver, channel};
+
+use super::super::checkpoint;
+use super::super::disk::Disk;
+use super::super::error::JournalError;
+use super::super::handle::{Journal, JournalEvent, Place, Recovered};
+use super::crash_disk::{CrashDisk, Forgets};
+use super::{identity, io_kind, record, records};
+use crate::room::Room;
+
+/// With segments of 4 KiB.
+fn start(disk: &CrashDisk, reserve: u64) -> (Journal, Recovered, Receiver<JournalEvent>) {
+    let (sender, events) = channel();
+    let sink = move |event| sender.send(event).expect("the test listens");
+    let place = Place { disk: disk.clone(), identity: identity(), segment_bytes: 1 << 12, reserve };
+    let (journal, recovered) = Journal::open_on(place, None, sink).expect("a good disk");
+    (journal, recovered, events)
+}
+
+fn append(journal: &mut Journal, positions: std::ops::RangeInclusive<u64>) {
+    positions.for_each(|position| journal.append(position, &record(position)));
+}
+
+/// Up to where it is durable when it says so of `position`, with the rooms told on the way.
+fn until_durable(events: &Receiver<JournalEvent>, position: u64) -> Vec<Room> {
+    let mut rooms = Vec::new();
+    loop {
+        match events.recv().expect("alive") {
+            JournalEvent::Durable(durable) if durable >= position => return rooms,
+            JournalEvent::Durable(_) | JournalEvent::CheckpointDone { .. } => {}
+            JournalEvent::Room(room) => rooms.push(room),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Until there is enough room again and all up to `position` is durable, in whatever order that is told.
+fn until_written(events: &Receiver<JournalEvent>, position: u64) {
+    let (mut durable, mut room) = (0, Room::Full);
+    while durable < position || room != Room::Enough {
+        match events.recv().expect("alive") {
+            JournalEvent::Durable(told) => durable = told,
+            JournalEvent::Room(told) => room = told,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(durable, position);
+}
+
+fn until_room(events: &Receiver<JournalEvent>, room: Room) -> u64 {
+    let mut durable = 0;
+    loop {
+        match events.recv().expect("alive") {
+            JournalEvent::Durable(position) => durable = position,
+            JournalEvent::Room(told) if told == room => return durable,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Appends one record after the other until the disk is full; up to where it is durable then.
+fn fill(journal: &mut Journal, events: &Receiver<JournalEvent>) -> u64 {
+    for position in 1.. {
+        append(journal, position..=position);
+        match events.recv().expect("alive") {
+            JournalEvent::Durable(durable) => assert_eq!(durable, position),
+            JournalEvent::Room(Room::Full) => return position - 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    unreachable!("the disk is small")
+}
+
+#[test]
+fn what_finds_no_room_is_written_when_there_is_some() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk, 0);
+    disk.set_capacity(Some(20_000));
+    let durable = fill(&mut journal, &events);
+    assert!(durable > 300, "{durable}");
+    append(&mut journal, durable + 2..=durable + 10);
+    let figures = journal.figures();
+    assert_eq!((figures.waits_for_room, figures.room, figures.durable), (true, Room::Full, durable));
+    let (_, recovered, _events) = start(&disk.fork(), 0);
+    assert_eq!(recovered.records, records(1..=durable), "a crash now loses nothing that was told");
+    disk.set_capacity(None);
+    until_written(&events, durable + 10);
+    assert!(!journal.figures().waits_for_room);
+    journal.close().expect("nothing failed");
+    assert_eq!(start(&disk, 0).1.records, records(1..=durable + 10));
+}
+
+#[test]
+fn what_is_left_of_a_write_without_room_is_cut_off() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk, 0);
+    append(&mut journal, 1..=1);
+    assert_eq!(until_durable(&events, 1), []);
+    let before = disk.used();
+    disk.set_capacity(Some(before + 5));
+    append(&mut journal, 2..=2);
+    assert!(matches!(events.recv(), Ok(JournalEvent::Room(Room::Full))));
+    assert_eq!(disk.used(), before);
+    disk.set_capacity(None);
+    until_written(&events, 2);
+}
+
+#[test]
+fn it_says_so_before_the_disk_is_full_and_writes_what_comes() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk, 8_000);
+    disk.set_capacity(Some(20_000));
+    append(&mut journal, 1..=200);
+    assert_eq!(until_durable(&events, 200), []);
+    append(&mut journal, 201..=400);
+    assert_eq!(until_room(&events, Room::Low), 400);
+    append(&mut journal, 401..=450);
+    assert_eq!(until_durable(&events, 450), [], "there is a reserve");
+    append(&mut journal, 451..=500);
+    assert_eq!(until_room(&events, Room::Full), 500);
+    assert!(journal.figures().free_bytes.is_some_and(|free| free < 4_000));
+    append(&mut journal, 501..=501);
+    assert_eq!(until_durable(&events, 501), [], "half of it is left");
+    disk.set_capacity(Some(100_000));
+    assert_eq!(until_room(&events, Room::Enough), 0);
+}
+
+#[test]
+fn a_quota_that_the_disk_does_not_tell_of_is_like_a_full_disk() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk, 100);
+    disk.fail_writes(Some(ErrorKind::QuotaExceeded));
+    append(&mut journal, 1..=9);
+    assert_eq!(until_room(&events, Room::Full), 0);
+    disk.fail_writes(None);
+    until_written(&events, 9);
+}
+
+#[test]
+fn a_checkpoint_without_room_leaves_everything_as_it_was() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk, 0);
+    append(&mut journal, 1..=200);
+    until_durable(&events, 200);
+    let figures = journal.figures();
+    disk.set_capacity(Some(disk.used() + 2_000));
+    journal.checkpoint(200, vec![0; 10_000]);
+    append(&mut journal, 201..=202);
+    let skipped = events.iter().find(|event| !matches!(event, JournalEvent::Durable(_)));
+    assert!(matches!(skipped, Some(JournalEvent::CheckpointSkipped)), "{skipped:?}");
+    let names = disk.names().expect("lists");
+    assert!(!names.iter().any(|name| name == checkpoint::TEMP), "{names:?}");
+    assert!(journal.figures().since_checkpoint > figures.since_checkpoint, "a restart replays all of it");
+    assert_eq!(start(&disk.fork(), 0).1, Recovered { checkpoint: None, records: records(1..=202) });
+
+    disk.set_capacity(None);
+    journal.checkpoint(202, vec![0; 10_000]);
+    let done = events.iter().find(|event| matches!(event, JournalEvent::CheckpointDone { .. }));
+    assert!(
+        matches!(done, Some(JournalEvent::CheckpointDone { position: 202, bytes_freed }) if bytes_freed > 4_000)
+    );
+    let figures = journal.figures();
+    assert_eq!((figures.since_checkpoint, figures.checkpoints, figures.checkpoints_skipped), (0, 1, 1));
+}
+
+/// A checkpoint was under way when the disk became full: what it gives back is what the log goes on with.
+#[test]
+fn a_checkpoint_makes_room_for_what_waits() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk, 0);
+    append(&mut journal, 1..=300);
+    until_durable(&events, 300);
+    disk.hold_syncs();
+    journal.checkpoint(300, b"state".to_vec());
+    disk.wait_for_held_sync();
+    disk.set_capacity(Some(disk.used()));
+    append(&mut journal, 301..=301);
+    disk.release_syncs();
+    until_durable(&events, 301);
+    assert_eq!(journal.figures().checkpoints, 1);
+    drop(journal);
+    let recovered = start(&disk, 0).1;
+    assert_eq!(
+        (recovered.checkpoint, recovered.records),
+        (Some((300, b"state".to_vec())), records(301..=301))
+    );
+}
+
+#[test]
+fn closing_does_not_wait_for_room() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk, 0);
+    disk.set_capacity(Some(2_000));
+    let durable = fill(&mut journal, &events);
+    assert!(matches!(journal.close(), Err(JournalError::Stopped)));
+    let said = events.recv().expect("it says why");
+    assert!(matches!(said, JournalEvent::Failed(JournalError::NoRoom { .. })), "{said:?}");
+    assert!(events.recv().is_err(), "nothing follows");
+    assert_eq!(start(&disk, 0).1.records, records(1..=durable));
+}
+
+/// What a failed sync left on the disk is unknown, whatever the reason: no second try.
+#[test]
+fn a_sync_that_finds_no_room_stops_it() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk, 0);
+    append(&mut journal, 1..=1);
+    until_durable(&events, 1);
+    disk.fail_syncs(ErrorKind::StorageFull);
+    append(&mut journal, 2..=9);
+    let Ok(JournalEvent::Failed(error)) = events.recv() else { panic!("it fails") };
+    assert_eq!(io_kind(&error), Some(ErrorKind::StorageFull), "{error}");
+    assert!(journal.close().is_err());
+}
+
+#[test]
+fn a_write_that_fails_otherwise_stops_it() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    let (mut journal, _, events) = start(&disk, 0);
+    disk.fail_writes(Some(ErrorKind::ReadOnlyFilesystem));
+    append(&mut journal, 1..=1);
+    let Ok(JournalEvent::Failed(error)) = events.recv() else { panic!("it fails") };
+    assert!(error.to_string().contains("write crash-disk/00000000000000000001.log"), "{error}");
+    disk.fail_writes(None);
+    append(&mut journal, 2..=2);
+    assert!(matches!(journal.close(), Err(JournalError::Stopped)));
+    assert!(events.recv().is_err(), "told once");
+}

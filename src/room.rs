@@ -1,0 +1,41 @@
+//! How much room there is on the disk of a journal, and so what a datacenter may take on.
+
+/// From good to bad.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum Room {
+    /// The whole reserve is free.
+    #[default]
+    Enough,
+    /// Part of the reserve is used: what clients want written is refused. What was accepted is still written, and so is
+    /// what other datacenters send.
+    Low,
+    /// Half of the reserve is used, or a write found no room: nothing new is written.
+    Full,
+}
+
+impl Room {
+    /// What follows this when so many bytes are free. It gets better only when an eighth of the reserve more is free than
+    /// made it worse, so that it does not go to and fro.
+    pub fn when_free(self, free: u64, reserve: u64) -> Room {
+        let room = |more: u64| match free {
+            free if free < reserve / 2 + more => Room::Full,
+            free if free < reserve + more => Room::Low,
+            _ => Room::Enough,
+        };
+        room(reserve / 8).min(self).max(room(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Room::{self, Enough, Full, Low};
+
+    #[test]
+    fn it_gets_worse_at_once_and_better_with_some_more() {
+        let after = |room: Room, free| room.when_free(free, 80);
+        assert_eq!([80, 79, 40, 39, 0].map(|free| after(Enough, free)), [Enough, Low, Low, Full, Full]);
+        assert_eq!([90, 89, 40, 39].map(|free| after(Low, free)), [Enough, Low, Low, Full]);
+        assert_eq!([90, 89, 50, 49].map(|free| after(Full, free)), [Enough, Low, Low, Full]);
+        assert_eq!(Full.when_free(0, 0), Enough, "without a reserve only writes tell");
+    }
+}
