@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::causal_log::Action;
 use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Slots};
-use crate::store_state::marks::{Fate, Lifetime, Marks};
+use crate::store_state::marks::{Fate, Marks};
 
 /// A value, and what decides whether a late change is still one of it ([`marks`](super::marks)).
 ///
@@ -55,7 +55,8 @@ impl Content {
     }
 
     /// How long it is to live, as each datacenter wants it that does.
-    pub(crate) fn lifetimes(&self) -> &[Lifetime] {
+    #[cfg(test)]
+    pub(crate) fn lifetimes(&self) -> &[super::Lifetime] {
         self.marks.lifetimes()
     }
 }

@@ -154,6 +154,8 @@ fn quoted(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::client::Key;
     use crate::names::DcId;
@@ -181,6 +183,8 @@ mod tests {
             (updated(b"flag", Update::enable_wins(FlagOp::Disable)), "disable flag"),
             (updated(b"who", Update::counter(1).in_field("b").in_field("a")), r#"incr who["a"]["b"] by 1"#),
             (changed(b"\xff", Action::Removed), r"removed \xff"),
+            (changed(b"k", Action::Expires(Duration::from_millis(1_500))), "expire k in 1.5s"),
+            (changed(b"k", Action::Lapsed), "lapsed k"),
             (changed(b"k", Action::Unknown), "changed k"),
         ];
         for (change, expected) in lines {
@@ -199,5 +203,7 @@ mod tests {
         );
         let removed = json(&changed(b"k", Action::Removed), &commit, "3,7");
         assert_eq!((&removed["change"], &removed["key"]), (&"removed".into(), &"k".into()));
+        let expires = json(&changed(b"k", Action::Expires(Duration::from_secs(2))), &commit, "3,7");
+        assert_eq!((&expires["change"], &expires["in_ms"]), (&"expire".into(), &2_000.into()));
     }
 }

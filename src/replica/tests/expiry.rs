@@ -342,3 +342,33 @@ fn a_done_value_is_remembered_over_a_restart() {
         c.assert_floor();
     }
 }
+
+#[test]
+fn a_member_that_takes_over_the_state_counts_the_whole_time_of_others() {
+    let mut c = Cluster::with_log(3, (0, 0), 4_000);
+    c.cut_off(2);
+    c.commit(2, vec![put("own", "v"), expire("own", 60_000)]);
+    c.commit(0, vec![put("k", "v"), expire("k", 30_000), versioned("job", 1, true)]);
+    for _ in 0..200 {
+        c.commit(0, vec![add("n", 1)]);
+        c.pass(10);
+    }
+    c.pass(2_000);
+    c.link_again(2);
+    c.pass(2_000);
+    assert_eq!(c.nodes[2].replica.counts().states_taken, 1);
+    assert_eq!(c.reads(2, "n"), counted(200));
+    assert_eq!(c.mortal(), [2, 2, 2], "of both keys; the job has gone");
+    assert_eq!(c.lapsed(), [1, 0, 0]);
+    // Left alone again, it ends what others asked for when all of that has passed since.
+    c.cut_off(2);
+    c.pass(30_000);
+    assert_eq!(c.reads(2, "k"), written("v"));
+    c.pass(3_000);
+    assert_eq!((c.reads(2, "k"), c.reads(2, "own")), (None, written("v")));
+    c.link_again(2);
+    c.pass(60_000);
+    assert_eq!((c.read_everywhere("k"), c.read_everywhere("own")), (vec![None; 3], vec![None; 3]));
+    assert_eq!(c.lapsed(), [2, 0, 2]);
+    assert!(c.reports.is_empty(), "{:?}", c.reports);
+}
