@@ -173,6 +173,8 @@ mod tests {
         let digest = Digest(vec![BucketDigest { bucket: Arc::from(&b"b"[..]), sum: 7 }]);
         golden(&Message::Digests { durable, digest }, "0602000201016207");
         golden(&Message::AskRights { key: Key::new(b"b", b"k").expect("valid"), amount: 3 }, "070301626b03");
+        golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0802fb2c0101");
+        golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0902fb2c010105");
     }
 
     #[test]

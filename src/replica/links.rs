@@ -110,6 +110,8 @@ impl Replica {
             Message::Compare { durable, sum } => self.on_compare(peer, &durable, sum),
             Message::AskRights { key, amount } => self.on_ask_rights(peer, key, amount),
             Message::Digests { durable, digest } => self.on_digests(peer, &durable, &digest),
+            Message::AskLog { of, run, round } => self.on_ask_log(peer, of, run, round),
+            Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
         }
     }
 
@@ -145,6 +147,7 @@ impl Replica {
         }
         self.update_stability();
         self.tell_links();
+        self.ask_unlinked();
         // Entries of others that had their time to arrive by themselves are passed on.
         self.pump = true;
     }

@@ -34,6 +34,11 @@ pub enum Message {
     Digests { durable: VersionVector, digest: Digest },
     /// A client here wants to take that much more from a bounded counter than this datacenter has rights to.
     AskRights { key: Key, amount: u64 },
+    /// How much of the log of `of`, which asks, do you have? Goes to everybody, by whatever way. `run` names the run of
+    /// `of`, `round` rises.
+    AskLog { of: DcId, run: u64, round: u64 },
+    /// `by` has that much of it.
+    KnowsLog { of: DcId, run: u64, by: DcId, seq: u64 },
 }
 
 /// What a datacenter says of itself and of others.

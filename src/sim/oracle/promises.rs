@@ -87,7 +87,14 @@ impl Promises {
             Message::HeldBack { durable: told }
             | Message::Compare { durable: told, .. }
             | Message::Digests { durable: told, .. } => self.on_vector(durable, peer, told)?,
-            Message::AskHolders { .. } | Message::Holders { .. } | Message::AskRights { .. } => {}
+            Message::KnowsLog { of, by, seq, .. } if *by == self.dc => {
+                self.on_vector(durable, peer, &VersionVector::from_iter([(*of, *seq)]))?;
+            }
+            Message::AskHolders { .. }
+            | Message::Holders { .. }
+            | Message::AskRights { .. }
+            | Message::AskLog { .. }
+            | Message::KnowsLog { .. } => {}
         }
         Ok(())
     }
