@@ -6,7 +6,7 @@ use super::gate::Gated;
 use super::message::{Heartbeat, Message};
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, MAX_DCS};
+use crate::names::{DcId, DcSet, MAX_DCS, Position};
 use crate::time::{Instant, Timestamp};
 
 /// What is remembered of each link.
@@ -20,6 +20,9 @@ pub(super) struct Links {
 
 #[derive(Clone, Default)]
 struct Row {
+    /// What was recorded when its link came up. Told to it only when that is durable: a peer that lost its log believes
+    /// the first word on how much of it there is.
+    recorded: Position,
     /// The entry before which its link last waited for another one, or for our clock.
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
@@ -73,8 +76,8 @@ impl Replica {
     pub(super) fn on_link_up(&mut self, peer: DcId) {
         assert!(self.peers().contains(peer), "a link to {peer}, which is no peer");
         self.links.closing.remove(peer);
-        self.links.rows[peer.index()].held_back = None;
-        self.links.rows[peer.index()].paused = None;
+        let row = &mut self.links.rows[peer.index()];
+        (row.held_back, row.paused, row.recorded) = (None, None, self.position);
         self.log.link_up(peer);
         self.tell_links();
     }
@@ -158,10 +161,10 @@ impl Replica {
             return;
         }
         let clock = self.stamp();
-        let bounded = self.bounds.position_of(clock, 0);
-        if bounded > self.gate.durable() {
-            // Rare: the bound is renewed ahead of time.
-            return self.after(bounded, Gated::Heartbeat(peer));
+        let position = self.bounds.position_of(clock, 0).max(self.links.rows[peer.index()].recorded);
+        if position > self.gate.durable() {
+            // Rare on a link that is not new: the bound is renewed ahead of time.
+            return self.after(position, Gated::Heartbeat(peer));
         }
         #[cfg(test)]
         let durable = if self.mutated(crate::sim::Mutation::VectorFromMemory) {

@@ -119,3 +119,24 @@ fn what_is_not_on_disk_is_not_told() {
     c.handle(1, ask(2));
     assert_eq!(take(&mut c, 1, 2), [Message::KnowsLog { of: dc(0), run: 7, by: dc(1), seq }]);
 }
+
+#[test]
+fn a_peer_with_a_slow_disk_does_not_hide_what_it_has_taken() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.use_lock(1, "a");
+    let _ = c.lock(0, "a");
+    c.sync(0);
+    while c.deliver(0, 1) {}
+    let taken = c.nodes[1].replica.status().applied.get(dc(0));
+    assert!(taken > c.nodes[1].replica.status().durable.get(dc(0)));
+    c.crash(0, 0);
+    c.link(0, 1);
+    for _ in 0..10 {
+        c.sync(0);
+        while c.deliver(1, 0) || c.deliver(0, 1) {}
+    }
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "it would write again what dc1 has in memory");
+    c.pass(1_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    assert!(c.nodes[0].replica.status().applied.get(dc(0)) >= taken);
+}
