@@ -18,6 +18,7 @@ mod event;
 mod export;
 mod gate;
 mod grants;
+mod joining;
 mod lease_calls;
 mod links;
 mod message;
@@ -81,6 +82,7 @@ pub struct Replica {
     waits: Deadlines<RequestIndex>,
     descriptions: describe::Descriptions,
     life: phase::Life,
+    joining: joining::Joining,
     /// Calls that came while the clock could not be read yet.
     early: Vec<(CallId, Call)>,
     store: Store,

@@ -8,6 +8,7 @@ use super::call::{Counts, Phase};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::describe::Descriptions;
 use super::gate::Gate;
+use super::joining::Joining;
 use super::links::Links;
 use super::phase::Life;
 use super::reach::Reach;
@@ -97,6 +98,7 @@ impl Replica {
                 draining: false,
                 phase: Phase::Starting,
             },
+            joining: Joining::new(),
             early: Vec::new(),
             store,
             transactions: Transactions::default(),

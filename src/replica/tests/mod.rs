@@ -2,6 +2,7 @@
 
 mod cluster;
 mod full_disk;
+mod joining;
 mod state_transfer;
 mod store_cluster;
 mod stories;
