@@ -201,6 +201,8 @@ mod tests {
         golden(&Message::TooFarBehind { truncated: VersionVector::from_iter([(dc(0), 2)]) }, "080102");
         golden(&Message::AskState { anew: true, more: 16 }, "090110");
         golden(&Message::State(piece()), "0a0302616201");
+        golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
+        golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
     }
 
     #[test]

@@ -24,9 +24,12 @@ const TELLERS: u8 = 2;
 /// Accounts that everybody wants, and those that mostly one datacenter wants.
 const HOT: usize = 30;
 const LOCAL: usize = 20;
+/// Each transfer has one, of this many bytes, so that servers make checkpoints meanwhile.
+const RECEIPT: usize = 16 << 10;
+const CHECKPOINTS: &str = "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"1 MiB\"\n";
 /// What a run must come to, at least.
-const MIN_COMMITS: u32 = 150;
-const MIN_HAND_OFFS: u32 = 30;
+const MIN_COMMITS: u32 = 80;
+const MIN_HAND_OFFS: u32 = 15;
 const MIN_AUDITS: u64 = 10;
 
 fn account(n: usize) -> Key {
@@ -98,6 +101,10 @@ impl Teller {
         }
     }
 
+    fn receipt(&self) -> Key {
+        Key::new(b"receipts", &[self.dc]).expect("it is a key")
+    }
+
     /// Two accounts in any order: some that all datacenters want, some that mostly this one does, seldom any.
     fn choose(&mut self) -> (usize, usize) {
         let local = HOT + LOCAL * usize::from(self.dc);
@@ -137,7 +144,8 @@ impl Teller {
         }
         let batch = Batch::new()
             .update(&account(from), Update::counter(-amount))
-            .update(&account(to), Update::counter(amount));
+            .update(&account(to), Update::counter(amount))
+            .update(&self.receipt(), Update::register(vec![b'.'; RECEIPT]));
         let commit = txn.commit_with(batch).await?.commit;
         Ok(Some(Commit { dc: self.dc, token, saw, commit }))
     }
@@ -169,10 +177,15 @@ async fn open(clients: &[Client]) -> Snapshot {
     opened
 }
 
+fn has_checkpoint(wan: &Wan, dc: u8) -> bool {
+    let files = std::fs::read_dir(wan.cluster.dir().join(format!("data{dc}"))).expect("it is there");
+    files.flatten().any(|file| file.path().extension().is_some_and(|extension| extension == "checkpoint"))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_total_is_the_same_in_every_snapshot_while_servers_are_killed_and_links_cut() {
     let mut dice = Dice::from_environment();
-    let mut wan = Wan::start(3, QUICK);
+    let mut wan = Wan::start(3, &format!("{QUICK}{CHECKPOINTS}"));
     let clients = serving(&wan.cluster).await;
     let opened = open(&clients).await;
     let books = Books { balances: vec![OPENING; ACCOUNTS], ..Books::default() };
@@ -216,5 +229,6 @@ async fn the_total_is_the_same_in_every_snapshot_while_servers_are_killed_and_li
     assert!(books.unknown.len() < 10, "outcomes are known: {:?}", books.unknown);
     assert!(hand_offs >= MIN_HAND_OFFS, "{hand_offs} hand-offs");
     assert!(tally.kills >= 3 && tally.broken >= 2, "{tally:?}");
+    assert!((0..3).all(|dc| has_checkpoint(&wan, dc)), "every server has made a checkpoint");
     assert!(audits.iter().all(|audits| *audits >= MIN_AUDITS), "every auditor has looked: {audits:?}");
 }

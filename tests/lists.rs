@@ -21,8 +21,8 @@ const WRITERS: u8 = 2;
 /// A list moves on quickly, so that it does so often.
 const HOLD: &str = "[[hold]]\nprefix = \"list/\"\nmin_keep = \"20 ms\"\nmax_keep = \"100 ms\"\n";
 /// What a run must come to, at least.
-const MIN_APPENDS: usize = 100;
-const MIN_HAND_OFFS: u32 = 50;
+const MIN_APPENDS: usize = 60;
+const MIN_HAND_OFFS: u32 = 25;
 const MIN_READS: u64 = 10;
 
 fn key(list: usize) -> Key {

@@ -6,7 +6,7 @@ use super::gate::Gated;
 use super::message::{Heartbeat, Message};
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, MAX_DCS};
+use crate::names::{DcId, DcSet, MAX_DCS, Position};
 use crate::time::{Instant, Timestamp};
 
 /// What is remembered of each link.
@@ -20,6 +20,9 @@ pub(super) struct Links {
 
 #[derive(Clone, Default)]
 struct Row {
+    /// What was recorded when its link came up. Told to it only when that is durable: a peer that lost its log believes
+    /// the first word on how much of it there is.
+    recorded: Position,
     /// The entry before which its link last waited for another one, or for our clock.
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
@@ -74,9 +77,8 @@ impl Replica {
     pub(super) fn on_link_up(&mut self, peer: DcId) {
         assert!(self.peers().contains(peer), "a link to {peer}, which is no peer");
         self.links.closing.remove(peer);
-        self.links.rows[peer.index()].held_back = None;
-        self.links.rows[peer.index()].paused = None;
-        self.links.rows[peer.index()].behind = None;
+        let row = &mut self.links.rows[peer.index()];
+        (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
         self.log.link_up(peer);
         self.tell_links();
     }
@@ -117,6 +119,8 @@ impl Replica {
             Message::TooFarBehind { truncated } => self.on_too_far_behind(peer, &truncated),
             Message::AskState { anew, more } => self.on_ask_state(peer, anew, more),
             Message::State(piece) => self.on_state(peer, piece),
+            Message::AskLog { of, run, round } => self.on_ask_log(peer, of, run, round),
+            Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
         }
     }
 
@@ -154,6 +158,7 @@ impl Replica {
         self.expire_transfers();
         self.truncate_log();
         self.tell_links();
+        self.ask_unlinked();
         // Entries of others that had their time to arrive by themselves are passed on.
         self.pump = true;
     }
@@ -164,10 +169,10 @@ impl Replica {
             return;
         }
         let clock = self.stamp();
-        let bounded = self.bounds.position_of(clock, 0);
-        if bounded > self.gate.durable() {
-            // Rare: the bound is renewed ahead of time.
-            return self.after(bounded, Gated::Heartbeat(peer));
+        let position = self.bounds.position_of(clock, 0).max(self.links.rows[peer.index()].recorded);
+        if position > self.gate.durable() {
+            // Rare on a link that is not new: the bound is renewed ahead of time.
+            return self.after(position, Gated::Heartbeat(peer));
         }
         #[cfg(test)]
         let durable = if self.mutated(crate::sim::Mutation::VectorFromMemory) {

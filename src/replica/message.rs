@@ -40,6 +40,11 @@ pub enum Message {
     AskState { anew: bool, more: u32 },
     /// The next piece of it.
     State(StatePiece),
+    /// How much of the log of `of`, which asks, do you have? Goes to everybody, by whatever way. `run` names the run of
+    /// `of`, `round` rises.
+    AskLog { of: DcId, run: u64, round: u64 },
+    /// `by` has that much of it.
+    KnowsLog { of: DcId, run: u64, by: DcId, seq: u64 },
 }
 
 /// What a datacenter says of itself and of others.

@@ -19,6 +19,7 @@ mod expiry;
 mod export;
 mod gate;
 mod grants;
+mod joining;
 mod lease_calls;
 mod links;
 mod message;
@@ -82,6 +83,7 @@ pub struct Replica {
     waits: Deadlines<RequestIndex>,
     descriptions: describe::Descriptions,
     life: phase::Life,
+    joining: joining::Joining,
     /// Calls that came while the clock could not be read yet.
     early: Vec<(CallId, Call)>,
     store: Store,

@@ -9,6 +9,7 @@ use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::describe::Descriptions;
 use super::expiry::Expiry;
 use super::gate::Gate;
+use super::joining::Joining;
 use super::links::Links;
 use super::phase::Life;
 use super::reach::Reach;
@@ -98,6 +99,7 @@ impl Replica {
                 draining: false,
                 phase: Phase::Starting,
             },
+            joining: Joining::new(),
             early: Vec::new(),
             store,
             transactions: Transactions::default(),

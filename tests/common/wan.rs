@@ -20,7 +20,12 @@ pub struct Wan {
 impl Wan {
     /// Starts servers with these tables in their configuration. Every link is whole.
     pub fn start(dcs: u8, more: &str) -> Wan {
-        let mut cluster = Cluster::prepare(dcs);
+        Wan::start_cut(dcs, more, &[])
+    }
+
+    /// The same, but these links are cut before anybody is there.
+    pub fn start_cut(dcs: u8, more: &str, cuts: &[(u8, u8)]) -> Wan {
+        let cluster = Cluster::prepare(dcs);
         let pairs = (0..dcs).flat_map(|from| (0..dcs).map(move |to| (from, to)));
         let relays: BTreeMap<(u8, u8), Relay> = pairs
             .filter(|(from, to)| from != to)
@@ -33,8 +38,10 @@ impl Wan {
             };
             cluster.write_config(dc, address, more);
         }
-        cluster.start_all();
-        Wan { cluster, relays, up: BTreeSet::new() }
+        let mut wan = Wan { cluster, relays, up: BTreeSet::new() };
+        cuts.iter().for_each(|(a, b)| wan.cut(*a, *b));
+        wan.cluster.start_all();
+        wan
     }
 
     /// From now on nothing passes between the two, whoever dials.

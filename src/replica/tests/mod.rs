@@ -3,6 +3,7 @@
 mod cluster;
 mod expiry;
 mod full_disk;
+mod joining;
 mod state_transfer;
 mod store_cluster;
 mod stories;

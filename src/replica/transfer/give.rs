@@ -11,9 +11,10 @@ use crate::replica::effect::Report;
 use crate::replica::message::Message;
 use crate::replica::record::RequestRow;
 use crate::time::Instant;
+use crate::wire::WireError;
 
-/// Keys, locks or requests that one step reads, at most.
-const ROWS_PER_STEP: usize = 1024;
+/// Keys, requests or items of locks that one step packs, at most.
+const ITEMS_PER_STEP: usize = 256;
 /// Locks of one item.
 const LOCKS_PER_ITEM: usize = 64;
 
@@ -100,10 +101,10 @@ impl Replica {
         let wanting = self.transfers.giving.iter().find(|(_, giving)| giving.has_work(durable));
         let Some(peer) = wanting.map(|(peer, _)| *peer) else { return };
         let mut giving = self.transfers.giving.remove(&peer).expect("it is there");
-        let mut rows = 0;
-        while giving.credit > 0 && giving.next != Next::Over && rows < ROWS_PER_STEP {
+        let mut packed = 0;
+        while giving.credit > 0 && giving.next != Next::Over && packed < ITEMS_PER_STEP {
             if !giving.packer.is_full() && giving.next != Next::End {
-                rows += LOCKS_PER_ITEM;
+                packed += 1;
                 if let Err(error) = self.pack_some(&mut giving) {
                     // Nothing that a client may write is that large.
                     self.report(Report::StateNotGiven { peer, why: error.to_string() });
@@ -123,32 +124,28 @@ impl Replica {
         self.transfers.giving.insert(peer, giving);
     }
 
-    /// Packs about as many locks, requests or keys as an item of locks has.
-    fn pack_some(&mut self, giving: &mut Giving) -> Result<(), crate::wire::WireError> {
+    /// Packs some locks, or one request, or one key.
+    fn pack_some(&mut self, giving: &mut Giving) -> Result<(), WireError> {
         match giving.next {
             Next::Lock(first) => {
                 let locks = giving.ownership.piece(first, LOCKS_PER_ITEM);
-                giving.next = match locks.len() {
-                    LOCKS_PER_ITEM => Next::Lock(first + LOCKS_PER_ITEM),
-                    _ => Next::Request,
-                };
+                if locks.len() < LOCKS_PER_ITEM {
+                    giving.ownership = Ownership::default();
+                    giving.next = Next::Request;
+                } else {
+                    giving.next = Next::Lock(first + LOCKS_PER_ITEM);
+                }
                 giving.packer.push(&StateItem::Locks(locks))
             }
-            Next::Request => {
-                for _ in 0..LOCKS_PER_ITEM {
-                    match giving.requests.next() {
-                        Some(row) => giving.packer.push(&StateItem::Request(row))?,
-                        None => {
-                            giving.ownership = Ownership::default();
-                            giving.next = Next::Row(0);
-                            break;
-                        }
-                    }
+            Next::Request => match giving.requests.next() {
+                Some(row) => giving.packer.push(&StateItem::Request(row)),
+                None => {
+                    giving.next = Next::Row(0);
+                    Ok(())
                 }
-                Ok(())
-            }
-            Next::Row(first) => {
-                let (contents, next) = self.store.export(giving.at, first, LOCKS_PER_ITEM);
+            },
+            Next::Row(row) => {
+                let (contents, next) = self.store.export(giving.at, row, 1);
                 giving.next = next.map_or(Next::End, Next::Row);
                 let mut items = contents.into_iter().map(|(key, content)| StateItem::Key(key, content));
                 items.try_for_each(|item| giving.packer.push(&item))

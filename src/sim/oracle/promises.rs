@@ -88,11 +88,16 @@ impl Promises {
             | Message::Compare { durable: told, .. }
             | Message::TooFarBehind { truncated: told }
             | Message::Digests { durable: told, .. } => self.on_vector(durable, peer, told)?,
+            Message::KnowsLog { of, by, seq, .. } if *by == self.dc => {
+                self.on_vector(durable, peer, &VersionVector::from_iter([(*of, *seq)]))?;
+            }
             Message::AskHolders { .. }
             | Message::Holders { .. }
             | Message::AskRights { .. }
             | Message::AskState { .. }
-            | Message::State(_) => {}
+            | Message::State(_)
+            | Message::AskLog { .. }
+            | Message::KnowsLog { .. } => {}
         }
         Ok(())
     }
