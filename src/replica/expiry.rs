@@ -95,7 +95,8 @@ impl Expiry {
 
     fn insert(&mut self, key: Key, at: Instant, left_to: Option<DcId>) -> u32 {
         let row = self.rows.insert(Row { key: key.clone(), at, left_to }) as u32;
-        self.by_key.insert(key, row);
+        let before = self.by_key.insert(key, row);
+        assert_eq!(before, None, "a key is counted once");
         row
     }
 
@@ -293,5 +294,46 @@ fn time_left(lifetime: &Lifetime, me: DcId, clock_ms: u64) -> Duration {
             Duration::from_millis(lifetime.ends_at().saturating_sub(clock_ms)).min(lifetime.ttl.duration())
         }
         false => lifetime.ttl.duration(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_one_deadline_however_often_it_is_prolonged() {
+        let mut expiry = Expiry::new(7);
+        let key = Key::new(b"b", b"k").expect("it is a key");
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        for ms in 0..100_000 {
+            expiry.live(&key, at(ms));
+        }
+        expiry.live(&key, at(5));
+        assert_eq!((expiry.rows.len(), expiry.by_key.len(), expiry.due.len()), (1, 1, 1));
+        assert_eq!(expiry.pop_due(at(99_998)), None);
+        assert_eq!(expiry.pop_due(at(99_999)), Some((key, at(99_999))));
+        assert_eq!((expiry.len(), expiry.by_key.len(), expiry.due.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_left_to_somebody_is_forgotten_with_the_rest() {
+        let mut expiry = Expiry::new(7);
+        let (key, dc) = (Key::new(b"b", b"k").expect("it is a key"), DcId::new(1).expect("a small id"));
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        expiry.leave(key.clone(), at(5), dc);
+        assert_eq!((expiry.due.len(), expiry.len()), (0, 1));
+        assert_eq!(expiry.pop_left(dc, at(4)), None);
+        // It is asked for again.
+        expiry.live(&key, at(2));
+        assert!(expiry.left_to.is_empty());
+        assert_eq!(
+            expiry.pop_due(at(5)),
+            Some((key.clone(), at(5))),
+            "not sooner than it was to be over before"
+        );
+        expiry.leave(key.clone(), at(5), dc);
+        assert_eq!(expiry.forget(&key), Some(at(5)));
+        assert!(expiry.left_to.is_empty() && expiry.len() == 0);
     }
 }

@@ -70,13 +70,11 @@ impl Slots {
     }
 
     /// The commit that wrote the value for the last time, if its type says that nothing follows: then the key may go once
-    /// every datacenter knows. Not while there are other types out of sight that somebody may want.
+    /// every datacenter knows. Not while values of other types are out of sight that somebody may want.
     pub fn done_by(&self) -> Option<Dot> {
-        let mut last = None;
-        for state in &self.0 {
-            last = last.max(Some(state.done_by()?));
-        }
-        last
+        let mut values = self.0.iter().filter(|state| state.is_visible());
+        let first = values.next()?.done_by()?;
+        values.try_fold(first, |last, state| Some(last.max(state.done_by()?)))
     }
 
     /// A digest of what readers see, so that equal readings have equal digests: a sum over what is visible, seeded by
