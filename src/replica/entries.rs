@@ -96,6 +96,7 @@ impl Replica {
             }
             self.inbox.remove(peer, &entry);
         }
+        self.links.clear_paused(peer);
         missing
     }
 
