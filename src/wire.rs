@@ -13,6 +13,9 @@ pub const MAX_FRAME: usize = 8 << 20;
 /// Largest checkpoint, in bytes: some 20 million locks that ever moved.
 pub const MAX_CHECKPOINT: usize = 2 << 30;
 
+/// Largest value of a key, with all that its type needs, that can be given to another datacenter, in bytes.
+pub const MAX_STATE_ITEM: usize = 1 << 30;
+
 /// Bytes that are not what they should be. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {reason}")]
@@ -44,6 +47,24 @@ pub fn encode_checkpoint<T: Serialize>(value: &T) -> Result<Vec<u8>, WireError> 
 /// As [`decode`], for checkpoints.
 pub fn decode_checkpoint<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
     decode_limited::<T, MAX_CHECKPOINT>("checkpoint", bytes)
+}
+
+/// As [`encode`], for what a state transfer consists of.
+pub fn encode_state<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, WireError> {
+    encode_limited::<T, MAX_STATE_ITEM>(what, value)
+}
+
+/// As [`decode`], for what a state transfer consists of.
+pub fn decode_state<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
+    decode_limited::<T, MAX_STATE_ITEM>(what, bytes)
+}
+
+/// Whether something of a state transfer may be that long.
+pub fn check_state_length(what: &'static str, length: usize) -> Result<(), WireError> {
+    if length > MAX_STATE_ITEM {
+        return Err(WireError { what, reason: format!("{length} bytes, the limit is {MAX_STATE_ITEM}") });
+    }
+    Ok(())
 }
 
 fn encode_limited<T: Serialize, const LIMIT: usize>(
@@ -95,7 +116,7 @@ mod tests {
     };
     use crate::replica::call::HolderInfo;
     use crate::replica::{
-        Checkpoint, Floor, Heartbeat, LeaseRecord, Message, OutcomeRow, Record, RequestRow,
+        Checkpoint, Floor, Heartbeat, LeaseRecord, Message, OutcomeRow, Record, RequestRow, StatePiece,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
     use crate::time::Timestamp;
@@ -121,6 +142,10 @@ mod tests {
                 Op::Request { id, at: Timestamp::from_millis(2), wants },
             ],
         }
+    }
+
+    fn piece() -> StatePiece {
+        StatePiece { number: 3, bytes: bytes::Bytes::from_static(b"ab"), last: true }
     }
 
     fn holder() -> HolderInfo {
@@ -173,6 +198,11 @@ mod tests {
         let digest = Digest(vec![BucketDigest { bucket: Arc::from(&b"b"[..]), sum: 7 }]);
         golden(&Message::Digests { durable, digest }, "0602000201016207");
         golden(&Message::AskRights { key: Key::new(b"b", b"k").expect("valid"), amount: 3 }, "070301626b03");
+        golden(&Message::TooFarBehind { truncated: VersionVector::from_iter([(dc(0), 2)]) }, "080102");
+        golden(&Message::AskState { anew: true, more: 16 }, "090110");
+        golden(&Message::State(piece()), "0a0302616201");
+        golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
+        golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
     }
 
     #[test]
@@ -203,6 +233,8 @@ mod tests {
         golden(&Record::LeaseOpened(lease.clone()), GOLDEN_LEASE);
         golden(&Record::LeaseEnded { lease: lease.lease }, "03fb0105");
         golden(&Record::Joined, "04");
+        golden(&Record::StatePiece(piece()), "050302616201");
+        golden(&Record::StateTaken { vector: VersionVector::from_iter([(dc(0), 2)]) }, "060102");
     }
 
     #[test]

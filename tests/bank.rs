@@ -1,151 +1,234 @@
-//! The bank: money moves between accounts under their locks, in three datacenters at once, while servers are killed. Nobody
-//! ever sees a snapshot in which the total is another.
+//! The bank: money moves between accounts under their locks, in three datacenters at once, while servers are killed and
+//! links are cut. Nobody ever sees a snapshot in which the total is another.
 
 mod common;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::Cluster;
-use geolock::client::{AtLeast, Batch, Client, Key, Mode, Snapshot, TxnRequest, Update, Wait};
+use common::HANGS;
+use common::history::{Commit, History, merged, patient, serving, shown_by_all};
+use common::trouble::{Dice, Load, Outcome, make_trouble, outcome};
+use common::wan::{QUICK, Wan};
+use geolock::client::{
+    AtLeast, Batch, Client, CommitError, Key, Mode, Snapshot, TxnRequest, Update, Value, Wait,
+};
 use geolock::names::LockName;
-use geolock::proto::Phase;
-use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const ACCOUNTS: usize = 1_000;
 const OPENING: i64 = 100;
 const TOTAL: i64 = ACCOUNTS as i64 * OPENING;
-/// Of all datacenters together.
-const TRANSFERS: u64 = 200;
-const TELLERS: u64 = 2;
+const TELLERS: u8 = 2;
+/// Accounts that everybody wants, and those that mostly one datacenter wants.
+const HOT: usize = 30;
+const LOCAL: usize = 20;
+/// Each transfer has one, of this many bytes, so that servers make checkpoints meanwhile.
+const RECEIPT: usize = 16 << 10;
+const CHECKPOINTS: &str = "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"1 MiB\"\n";
+/// What a run must come to, at least.
+const MIN_COMMITS: u32 = 80;
+const MIN_HAND_OFFS: u32 = 15;
+const MIN_AUDITS: u64 = 10;
 
 fn account(n: usize) -> Key {
     Key::new(b"accounts", format!("{n:04}").as_bytes()).expect("it is a key")
+}
+
+fn accounts() -> Vec<Key> {
+    (0..ACCOUNTS).map(account).collect()
 }
 
 fn lock(n: usize) -> LockName {
     LockName::try_from(&*format!("account/{n:04}")).expect("it is a name")
 }
 
-fn patient(snapshot: &Snapshot) -> AtLeast {
-    AtLeast { snapshot: snapshot.clone(), patience: Duration::from_secs(60) }
+fn balances(values: &[Value]) -> Vec<i64> {
+    values.iter().map(|value| value.counter().expect("it is a counter")).collect()
 }
 
-/// Numbers that differ from teller to teller: no test of this is about chance.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % below
-    }
+/// What was acknowledged.
+#[derive(Default)]
+struct Books {
+    history: History,
+    /// What accounts have, if nothing else was committed.
+    balances: Vec<i64>,
+    commits: u32,
+    sorted: u32,
+    unsorted: u32,
+    /// Transactions of which it is not known whether they committed, with their accounts.
+    unknown: Vec<(usize, usize)>,
 }
 
-async fn serving(cluster: &Cluster, dc: u8) -> Client {
-    let client = cluster.client(dc).await;
-    while client.status().await.is_ok_and(|status| status.phase() != Phase::Serving) {}
-    client
+/// What all who work at the bank share.
+struct Bank {
+    books: Mutex<Books>,
+    load: Load,
 }
 
-/// Moves money between accounts that are often the same ones, until enough has moved anywhere.
-async fn teller(client: Client, number: u64, done: watch::Sender<u64>) {
-    let mut dice = Dice(number);
-    while *done.borrow() < TRANSFERS {
-        let (from, to) = (dice.roll(100), dice.roll(ACCOUNTS));
-        if from == to {
-            continue;
+/// Somebody who moves money.
+struct Teller {
+    dc: u8,
+    client: Client,
+    dice: Dice,
+    bank: Arc<Bank>,
+}
+
+impl Teller {
+    async fn work(mut self) {
+        while !self.bank.load.is_closed() {
+            let (from, to) = self.choose();
+            let amount = 1 + self.dice.roll(10) as i64;
+            // In the order chosen: one request for several locks cannot deadlock.
+            let request = TxnRequest::exclusive(lock(from)).lock(lock(to), Mode::Exclusive);
+            let request = request.wait(Wait::AtMost(Duration::from_secs(1)));
+            let transfer = self.transfer(request, from, to, amount).await;
+            let mut books = self.bank.books.lock().expect("nobody panics with it");
+            match outcome(transfer) {
+                Outcome::Done(commit) => {
+                    books.history.note([lock(from), lock(to)], &commit);
+                    books.balances[from] -= amount;
+                    books.balances[to] += amount;
+                    books.commits += 1;
+                    *(if from < to { &mut books.sorted } else { &mut books.unsorted }) += 1;
+                }
+                Outcome::Nothing => {}
+                Outcome::Unknown => books.unknown.push((from, to)),
+            }
+            drop(books);
+            self.bank.load.tried();
         }
-        // In any order: one request for several locks cannot deadlock.
-        let request = TxnRequest::exclusive(lock(from)).lock(lock(to), Mode::Exclusive);
-        let Ok(mut txn) = client.begin(request.wait(Wait::AtMost(Duration::from_secs(5)))).await else {
-            continue;
+    }
+
+    fn receipt(&self) -> Key {
+        Key::new(b"receipts", &[self.dc]).expect("it is a key")
+    }
+
+    /// Two accounts in any order: some that all datacenters want, some that mostly this one does, seldom any.
+    fn choose(&mut self) -> (usize, usize) {
+        let local = HOT + LOCAL * usize::from(self.dc);
+        let mut any = || match self.dice.roll(8) {
+            0..3 => self.dice.roll(HOT),
+            3..7 => local + self.dice.roll(LOCAL),
+            _ => self.dice.roll(ACCOUNTS),
         };
-        let Ok(values) = txn.read_many(&[account(from), account(to)]).await else { continue };
-        let balance = values[0].counter().expect("it is a counter");
-        let amount = 1 + dice.roll(10) as i64;
+        let from = any();
+        loop {
+            let to = any();
+            if to != from {
+                return (from, to);
+            }
+        }
+    }
+
+    async fn transfer(
+        &mut self,
+        request: TxnRequest,
+        from: usize,
+        to: usize,
+        amount: i64,
+    ) -> Result<Option<Commit>, CommitError> {
+        let mut txn = self.client.begin(request).await?;
+        let (token, saw) = (txn.token().expect("it has locks"), txn.snapshot().clone());
+        let balance = if self.dice.roll(10) == 0 {
+            let all = balances(&txn.read_many(&accounts()).await?);
+            assert_eq!(all.iter().sum::<i64>(), TOTAL, "a teller of dc{} at {saw:?}", self.dc);
+            all[from]
+        } else {
+            balances(&txn.read_many(&[account(from), account(to)]).await?)[0]
+        };
         assert!(balance >= 0, "account {from} never goes below 0: it is read and written under its lock");
         if balance < amount {
-            continue;
+            return Ok(None);
         }
         let batch = Batch::new()
             .update(&account(from), Update::counter(-amount))
-            .update(&account(to), Update::counter(amount));
-        if txn.commit_with(batch).await.is_ok() {
-            done.send_modify(|done| *done += 1);
-        }
+            .update(&account(to), Update::counter(amount))
+            .update(&self.receipt(), Update::register(vec![b'.'; RECEIPT]));
+        let commit = txn.commit_with(batch).await?.commit;
+        Ok(Some(Commit { dc: self.dc, token, saw, commit }))
     }
 }
 
 /// Reads all accounts at one snapshot, again and again.
-async fn auditor(client: Client, mut done: watch::Receiver<u64>) -> u64 {
-    let keys: Vec<Key> = (0..ACCOUNTS).map(account).collect();
-    let mut audits = 0;
-    while *done.borrow_and_update() < TRANSFERS {
+async fn audit(client: Client, bank: Arc<Bank>) -> u64 {
+    let (keys, mut tried, mut audits) = (accounts(), bank.load.progress(), 0);
+    while !bank.load.is_closed() {
         // While its server is down it cannot look.
         if let Ok(view) = client.read_many(&keys, &AtLeast::default()).await {
-            let balances = view.values.iter().map(|value| value.counter().expect("it is a counter"));
-            assert_eq!(balances.sum::<i64>(), TOTAL, "audit {audits} at {:?}", view.snapshot);
+            assert_eq!(balances(&view.values).iter().sum::<i64>(), TOTAL, "at {:?}", view.snapshot);
             audits += 1;
         }
         // Looks again when something has happened.
-        if done.changed().await.is_err() {
-            break;
-        }
+        tried.changed().await.expect("the bank is there");
     }
     audits
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_total_is_the_same_in_every_snapshot_while_servers_are_killed() {
-    let mut cluster = Cluster::start(3);
-    let clients = [serving(&cluster, 0).await, serving(&cluster, 1).await, serving(&cluster, 2).await];
-    let opening = (0..ACCOUNTS)
-        .map(account)
-        .fold(Batch::new(), |batch, key| batch.update(&key, Update::counter(OPENING)));
+/// Opens the accounts, and waits until every datacenter has them.
+async fn open(clients: &[Client]) -> Snapshot {
+    let opening =
+        accounts().iter().fold(Batch::new(), |batch, key| batch.update(key, Update::counter(OPENING)));
     let opened = clients[0].transact(TxnRequest::new(), opening).await.expect("it needs no lock").commit;
-    for client in &clients {
+    for client in clients {
         client.read_many(&[account(0)], &patient(&opened)).await.expect("it comes");
     }
+    opened
+}
 
-    let (done, progress) = watch::channel(0);
-    let mut tellers = tokio::task::JoinSet::new();
-    let mut auditors = tokio::task::JoinSet::new();
-    for (dc, client) in clients.iter().enumerate() {
-        for n in 0..TELLERS {
-            tellers.spawn(teller(client.clone(), 1 + n + TELLERS * dc as u64, done.clone()));
+fn has_checkpoint(wan: &Wan, dc: u8) -> bool {
+    let files = std::fs::read_dir(wan.cluster.dir().join(format!("data{dc}"))).expect("it is there");
+    files.flatten().any(|file| file.path().extension().is_some_and(|extension| extension == "checkpoint"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_total_is_the_same_in_every_snapshot_while_servers_are_killed_and_links_cut() {
+    let mut dice = Dice::from_environment();
+    let mut wan = Wan::start(3, &format!("{QUICK}{CHECKPOINTS}"));
+    let clients = serving(&wan.cluster).await;
+    let opened = open(&clients).await;
+    let books = Books { balances: vec![OPENING; ACCOUNTS], ..Books::default() };
+    let bank = Arc::new(Bank { books: Mutex::new(books), load: Load::default() });
+    let (mut tellers, mut auditors) = (JoinSet::new(), JoinSet::new());
+    for (dc, client) in (0..).zip(&clients) {
+        for _ in 0..TELLERS {
+            let dice = Dice::new(dice.roll(usize::MAX) as u64);
+            let teller = Teller { dc, client: client.clone(), dice, bank: Arc::clone(&bank) };
+            tellers.spawn(teller.work());
         }
-        auditors.spawn(auditor(client.clone(), progress.clone()));
+        auditors.spawn(audit(client.clone(), Arc::clone(&bank)));
     }
-    // Every server is killed once, each when enough has happened since the one before.
-    let mut kills = progress.clone();
-    for (dc, after) in [(1, TRANSFERS / 4), (2, TRANSFERS / 2), (0, 3 * TRANSFERS / 4)] {
-        kills.wait_for(|done| *done >= after).await.expect("tellers run");
-        cluster.kill(dc);
-        cluster.restart(dc);
-    }
-    while let Some(ended) = tellers.join_next().await {
-        ended.expect("no teller saw anything wrong");
-    }
-    drop(done);
-    while let Some(audits) = auditors.join_next().await {
-        assert!(audits.expect("no auditor saw another total") > 0, "every auditor has looked");
-    }
-    // What everybody has in the end is the same.
-    let mut shown = Vec::new();
-    let keys: Vec<Key> = (0..ACCOUNTS).map(account).collect();
-    for client in &clients {
-        let last = client.update(&account(ACCOUNTS), Update::counter(1)).await.expect("it serves");
-        shown.push(last);
-    }
-    let mut balances = Vec::new();
-    for client in &clients {
-        for commit in &shown {
-            client.read_many(&[account(0)], &patient(commit)).await.expect("it comes");
+    let tally = make_trouble(&mut wan, &mut dice, &bank.load).await;
+    // Everything works again: every request is answered.
+    bank.load.close();
+    let mut audits = Vec::new();
+    timeout(HANGS, async {
+        while let Some(ended) = tellers.join_next().await {
+            ended.expect("no teller saw anything wrong");
         }
-        let view = client.read_many(&keys, &AtLeast::default()).await.expect("it is there");
-        balances
-            .push(view.values.iter().map(|value| value.counter().expect("a counter")).collect::<Vec<_>>());
+        while let Some(audit) = auditors.join_next().await {
+            audits.push(audit.expect("no auditor saw another total"));
+        }
+    })
+    .await
+    .expect("every request is answered once everything works");
+
+    let mut books = std::mem::take(&mut *bank.books.lock().expect("nobody panics with it"));
+    let hand_offs = books.history.check();
+    let acknowledged = merged([&opened, &books.history.all()]);
+    let shown = balances(&shown_by_all(&clients, &accounts(), &acknowledged).await);
+    assert_eq!(shown.iter().sum::<i64>(), TOTAL);
+    for (n, (shown, booked)) in shown.iter().zip(&books.balances).enumerate() {
+        let in_doubt = books.unknown.iter().any(|(from, to)| n == *from || n == *to);
+        assert!(in_doubt || shown == booked, "account {n} shows {shown}, {booked} were acknowledged");
     }
-    assert_eq!(balances[0].iter().sum::<i64>(), TOTAL);
-    assert!(balances.iter().all(|shown| *shown == balances[0]), "all datacenters show the same");
-    assert!(balances[0].iter().any(|balance| *balance != OPENING), "money has moved");
+    println!("{} commits, {hand_offs} hand-offs, {tally:?}, audits {audits:?}", books.commits);
+    assert!(books.commits >= MIN_COMMITS, "{} commits", books.commits);
+    assert!(books.sorted > 0 && books.unsorted > 0, "locks are asked for in both orders");
+    assert!(books.unknown.len() < 10, "outcomes are known: {:?}", books.unknown);
+    assert!(hand_offs >= MIN_HAND_OFFS, "{hand_offs} hand-offs");
+    assert!(tally.kills >= 3 && tally.broken >= 2, "{tally:?}");
+    assert!((0..3).all(|dc| has_checkpoint(&wan, dc)), "every server has made a checkpoint");
+    assert!(audits.iter().all(|audits| *audits >= MIN_AUDITS), "every auditor has looked: {audits:?}");
 }

@@ -19,8 +19,14 @@ use geolock::client::{
 use geolock::names::LockName;
 use geolock::proto::{Phase, Room};
 
-fn journal(reserve: &str) -> String {
-    format!("[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"64 MiB\"\nreserve = \"{reserve}\"\n")
+/// Servers that keep so much of their disks free.
+fn prepared(dcs: u8, reserve: &str) -> Cluster {
+    let cluster = Cluster::prepare(dcs);
+    let journal = format!(
+        "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"64 MiB\"\nreserve = \"{reserve}\"\n"
+    );
+    (0..dcs).for_each(|dc| cluster.write_config(dc, |member| cluster.quic_address(member), &journal));
+    cluster
 }
 
 /// A file system of 16 MiB, mounted at a data directory, and what keeps it while the server is dead.
@@ -119,7 +125,7 @@ fn is_refused(result: &Result<Transacted, CommitError>) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
-    let mut cluster = Cluster::prepare(2, &journal("4 MiB"));
+    let mut cluster = prepared(2, "4 MiB");
     let Some(disk) = SmallDisk::mount(&mut cluster) else {
         return skip("no file system can be mounted here, so none was filled");
     };
@@ -161,7 +167,7 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
 /// room, and starts on the full disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
-    let mut cluster = Cluster::prepare(1, &journal("0 B"));
+    let mut cluster = prepared(1, "0 B");
     let Some(disk) = SmallDisk::mount(&mut cluster) else {
         return skip("no file system can be mounted here, so none was filled");
     };
@@ -222,7 +228,7 @@ async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
 /// Not for want of room: files of this process may not grow further.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_fails_otherwise_stops_the_server_and_says_why() {
-    let mut cluster = Cluster::prepare(1, &journal("4 MiB"));
+    let mut cluster = prepared(1, "4 MiB");
     let script = "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\"";
     cluster.runners[0] = ["sh", "-c", script].map(String::from).to_vec();
     cluster.start_all();

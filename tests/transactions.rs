@@ -62,31 +62,6 @@ async fn a_register_handed_from_datacenter_to_datacenter_is_always_read_exactly(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn increments_by_reading_and_writing_under_a_lock_are_all_counted() {
-    const TIMES: usize = 20;
-    let cluster = Cluster::start(3);
-    let clients = clients(&cluster).await;
-    let count = async |client: &Client| {
-        for _ in 0..TIMES {
-            let request = TxnRequest::exclusive(lock("count"));
-            let mut txn = client.begin(request).await.expect("it is granted");
-            let read = txn.read(&key("count")).await.expect("it is open");
-            let count = text(&read).map_or(0, |text| text.parse::<u32>().expect("a number was written"));
-            let write = Batch::new().update(&key("count"), Update::register((count + 1).to_string()));
-            txn.commit_with(write).await.expect("it has its lock");
-        }
-    };
-    tokio::join!(count(&clients[0]), count(&clients[1]), count(&clients[2]));
-    let request = TxnRequest::shared(lock("count"));
-    for client in &clients {
-        let batch = Batch::new().read(&key("count"));
-        let done = client.transact(request.clone(), batch).await.expect("it is granted");
-        let values = done.values.expect("its answer came");
-        assert_eq!(text(&values[0]).as_deref(), Some("60"));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_committed_in_one_datacenter_is_seen_in_another_that_is_told_of_it() {
     let cluster = Cluster::start(3);
     let clients = clients(&cluster).await;

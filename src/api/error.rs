@@ -210,7 +210,7 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::Unknown(_) => Reason::TransactionUnknown,
         TxnRefusal::NotOpenYet(_) => Reason::TransactionNotOpenYet,
         TxnRefusal::StepMissing { .. } => Reason::StepMissing,
-        TxnRefusal::TooOld(..) => Reason::TransactionTooOld,
+        TxnRefusal::TooOld(..) | TxnRefusal::StateReplaced(_) => Reason::TransactionTooOld,
         TxnRefusal::LocksLost(_) => Reason::TransactionLostLocks,
         TxnRefusal::OutcomeUnknown(_) => Reason::OutcomeUnknown,
         TxnRefusal::Over(_) => Reason::TransactionOver,

@@ -161,7 +161,7 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
             transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits aborts transactions_killed anti_entropy_rounds digest_mismatches
-            rights_moved
+            rights_moved states_given states_taken
         }
     )
 }

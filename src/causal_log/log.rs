@@ -11,13 +11,16 @@
 //!
 //! So a datacenter that can reach some member that can reach another still makes progress. What a peer is
 //! known to have: the vector it told, what was sent on this link, and whatever stands in the dependencies of
-//! what it sent itself. An entry is kept until every member has said that it has it durably.
+//! what it sent itself. How long an entry is kept: `truncation`.
+
+mod truncation;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crdts::CvRDT;
+use truncation::Told;
 
 use crate::causal_log::entry::Entry;
 use crate::crdt::VersionVector;
@@ -36,14 +39,18 @@ pub(crate) struct Log {
     /// The stamp of the last applied entry of each datacenter.
     stamps: [Timestamp; MAX_DCS],
     kept: VecDeque<Kept>,
+    /// About how many bytes they take.
+    weight: usize,
     /// The number of the front of `kept`; numbers count applications since the start of the process.
     first: u64,
     /// The number after the last durable entry.
     durable_end: u64,
     /// The number after the last durable own entry.
     own_end: u64,
-    /// What is not kept any more.
+    /// What is not kept any more, or never was: it came with another datacenter's state.
     truncated: VersionVector,
+    /// A state that was taken over, and where the journal has it, until it is durable.
+    taken: Option<(Position, VersionVector)>,
     peers: [Peer; MAX_DCS],
     #[cfg(test)]
     pub mutation: Option<crate::sim::Mutation>,
@@ -52,6 +59,7 @@ pub(crate) struct Log {
 struct Kept {
     position: Position,
     applied_at: Instant,
+    weight: u32,
     entry: Arc<Entry>,
 }
 
@@ -60,8 +68,7 @@ struct Peer {
     link: Option<Link>,
     /// The members that the peer has links to, as it said.
     linked: DcSet,
-    /// The vector it last told.
-    acknowledged: VersionVector,
+    told: Told,
     #[cfg(test)]
     sent_ever: VersionVector,
 }
@@ -87,10 +94,12 @@ impl Log {
             durable: Arc::default(),
             stamps: [Timestamp::ZERO; MAX_DCS],
             kept: VecDeque::new(),
+            weight: 0,
             first: 0,
             durable_end: 0,
             own_end: 0,
             truncated: VersionVector::default(),
+            taken: None,
             peers: std::array::from_fn(|_| Peer::default()),
             #[cfg(test)]
             mutation: None,
@@ -116,6 +125,11 @@ impl Log {
         self.applied = applied;
         self.note_durable(Position::default());
         self.durable = Arc::new(self.applied.clone());
+    }
+
+    /// What is applied here and not kept any more.
+    pub fn truncated(&self) -> &VersionVector {
+        &self.truncated
     }
 
     pub fn applied(&self) -> &VersionVector {
@@ -165,7 +179,9 @@ impl Log {
     }
 
     fn push(&mut self, entry: Arc<Entry>, position: Position, applied_at: Instant) {
-        self.kept.push_back(Kept { position, applied_at, entry });
+        let weight = entry.weight();
+        self.weight += weight;
+        self.kept.push_back(Kept { position, applied_at, weight: weight as u32, entry });
     }
 
     /// The journal is durable up to `position`. Answers whether that holds more entries than before.
@@ -181,7 +197,12 @@ impl Log {
                 self.own_end = self.durable_end;
             }
         }
-        self.durable_end > before
+        let taken = self.taken.take_if(|(taken_at, _)| *taken_at <= position);
+        let has_taken = taken.is_some();
+        if let Some((_, vector)) = taken {
+            Arc::make_mut(&mut self.durable).merge(vector);
+        }
+        has_taken || self.durable_end > before
     }
 
     pub fn link_up(&mut self, peer: DcId) {
@@ -203,7 +224,7 @@ impl Log {
 
     /// The vector that a peer last told.
     pub fn acknowledged(&self, peer: DcId) -> &VersionVector {
-        &self.peers[peer.index()].acknowledged
+        &self.peers[peer.index()].told.last
     }
 
     /// A peer told its durable vector, and whom it has links to. Answers whether it needs what is not kept here
@@ -211,7 +232,7 @@ impl Log {
     pub fn note_told(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) -> bool {
         let row = &mut self.peers[peer.index()];
         row.linked = linked;
-        row.acknowledged = durable.clone();
+        row.told.note(durable, &self.durable);
         if let Some(link) = &mut row.link {
             if !std::mem::replace(&mut link.told, true) {
                 link.urgent_end = self.durable_end;
@@ -222,7 +243,13 @@ impl Log {
                 link.known.merge(row.sent_ever.clone());
             }
         }
-        !durable.covers(&self.truncated)
+        self.is_too_far_behind(peer)
+    }
+
+    /// Whether a peer lacks what is not kept here any more.
+    pub fn is_too_far_behind(&self, peer: DcId) -> bool {
+        // A state that was taken over is told to nobody before it is durable.
+        self.taken.is_none() && !self.acknowledged(peer).covers(&self.truncated)
     }
 
     /// A peer holds entries back for want of others: send all it lacks, at once.
@@ -275,6 +302,10 @@ impl Log {
         window: usize,
     ) -> Vec<Arc<Entry>> {
         let mut batch = Vec::new();
+        if self.is_too_far_behind(peer) {
+            // It could apply next to nothing of what is left.
+            return batch;
+        }
         let row = &mut self.peers[peer.index()];
         let Some(link) = &mut row.link else { return batch };
         if !link.told || link.in_flight >= window {
@@ -313,22 +344,5 @@ impl Log {
         #[cfg(test)]
         row.sent_ever.merge(batch.iter().map(|entry| (entry.dc, entry.seq)).collect());
         batch
-    }
-
-    /// Forgets what every member has durably. Answers how many entries.
-    pub fn truncate(&mut self) -> usize {
-        let mut forgotten = 0;
-        while let Some(kept) = self.kept.front() {
-            let (dc, seq) = (kept.entry.dc, kept.entry.seq);
-            let has_it = |peer: DcId| peer == self.me || self.peers[peer.index()].acknowledged.get(dc) >= seq;
-            if self.first >= self.durable_end || !self.members.iter().all(has_it) {
-                break;
-            }
-            self.truncated.raise(dc, seq);
-            self.kept.pop_front();
-            self.first += 1;
-            forgotten += 1;
-        }
-        forgotten
     }
 }

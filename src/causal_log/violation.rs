@@ -18,6 +18,8 @@ pub enum Violation {
     DoubleOwner { lock: LockName, part: DcId, version: u64, ours: DcId, theirs: DcId },
     #[error("a message asks for {count} locks, at most {limit} are answered")]
     QueryTooLarge { count: usize, limit: usize },
+    #[error("the state that it gives cannot be taken over: {why}")]
+    State { why: String },
 }
 
 /// What is wrong with an entry.

@@ -176,6 +176,7 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             default.max_transaction_bytes as u64,
             |o| &o.limits.transaction_bytes,
         )? as usize,
+        max_log: from.size("limits.log", MIB..=16 * GIB, default.max_log as u64, |o| &o.limits.log)? as usize,
         describe_timeout: from.duration(
             "limits.describe_timeout",
             ms(10)..=ms(60_000),

@@ -169,6 +169,10 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub transaction_bytes: Option<String>,
+    /// Entries kept for members that lack them; beyond, such a member gets a copy of the state when it is back
+    /// [default: 256 MiB; 1 MiB to 16 GiB]
+    #[arg(id = "limits.log", long = "limits-log", env = "GEOLOCK_LIMITS_LOG", value_name = "SIZE")]
+    pub log: Option<String>,
     /// How long a description waits for other datacenters [default: 1 s; 10 ms to 1 min]
     #[arg(
         id = "limits.describe_timeout",

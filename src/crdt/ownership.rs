@@ -116,6 +116,13 @@ impl Ownership {
         self.0.get_index(index).map(|(lock, _)| lock)
     }
 
+    /// The registers of at most `most` locks from the `start`-th on, in the order of [`Ownership::lock_at`].
+    pub fn piece(&self, start: usize, most: usize) -> Ownership {
+        let end = start.saturating_add(most).min(self.0.len());
+        let rows = self.0.get_range(start..end).into_iter().flatten();
+        Ownership(rows.map(|(lock, registers)| (lock.clone(), registers.clone())).collect())
+    }
+
     /// The same content under another hash seed: after reading it from disk.
     pub fn reseeded(self, hash_seed: u64) -> Ownership {
         let mut map = Ownership::new(hash_seed);

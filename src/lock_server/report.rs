@@ -37,8 +37,14 @@ pub(super) fn log(report: &Report) {
             tracing::info!(%lease, held, waiting, "lease expired");
         }
         Report::PeerTooFarBehind { peer } => {
-            tracing::error!(%peer, "it lacks entries that are no longer kept here: it needs a copy of the state");
+            tracing::warn!(%peer, "it lacks entries that are no longer kept here: it can have our state");
         }
+        Report::StateWanted { peer } => {
+            tracing::warn!(%peer, "it keeps what we lack no more: asking for its state");
+        }
+        Report::StateTaken { peer, vector } => tracing::info!(%peer, %vector, "took its state over"),
+        Report::StateOfNoUse { peer, why } => tracing::warn!(%peer, why, "its state was not taken over"),
+        Report::StateNotGiven { peer, why } => tracing::error!(%peer, why, "it cannot have our state"),
         Report::DigestsDiffer { peer, bucket } => {
             let bucket = bucket.escape_ascii();
             tracing::error!(

@@ -16,6 +16,7 @@ mod queue;
 mod remote;
 mod request;
 mod settle;
+mod take_over;
 
 pub(crate) use describe::{Holder, LockRow, WaiterRow};
 pub use hold_policy::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
@@ -24,3 +25,4 @@ pub(crate) use locks::{Locks, Permissions};
 pub(crate) use orphans::Orphan;
 pub(crate) use remote::Published;
 pub(crate) use request::{RequestIndex, State};
+pub(crate) use take_over::Foreign;

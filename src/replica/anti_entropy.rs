@@ -47,8 +47,14 @@ impl Replica {
         self.counts.anti_entropy_rounds += 1;
     }
 
+    /// What readers see at the durable vector, if that can be said now.
+    fn digest(&self) -> Option<Digest> {
+        // A state that was taken over counts once it is durable.
+        self.store.digest().filter(|_| self.log.taken().is_none())
+    }
+
     fn compare(&self) -> Message {
-        let sum = self.store.digest().map(|digest| digest.sum());
+        let sum = self.digest().map(|digest| digest.sum());
         Message::Compare { durable: (**self.log.durable()).clone(), sum }
     }
 
@@ -63,7 +69,7 @@ impl Replica {
             // It looks at our vector with our next heartbeat, which sends what we lack.
             return;
         }
-        let (Some(digest), Some(theirs)) = (self.store.digest(), sum) else { return };
+        let (Some(digest), Some(theirs)) = (self.digest(), sum) else { return };
         if digest.sum() == theirs {
             self.anti_entropy.alarmed.remove(peer);
         } else {
@@ -77,7 +83,7 @@ impl Replica {
         if *durable != **self.log.durable() {
             return;
         }
-        let Some(digest) = self.store.digest() else { return };
+        let Some(digest) = self.digest() else { return };
         let differences = digest.differences(theirs);
         if differences.is_empty() || self.anti_entropy.alarmed.contains(peer) {
             return;

@@ -370,4 +370,6 @@ pub struct Counts {
     pub anti_entropy_rounds: u64,
     pub digest_mismatches: u64,
     pub rights_moved: u64,
+    pub states_given: u64,
+    pub states_taken: u64,
 }

@@ -73,6 +73,10 @@ pub struct LocalConfig {
     pub max_transactions: usize,
     /// Most bytes that all transactions which are not committed yet want to change. Default 256 MiB.
     pub max_transaction_bytes: usize,
+    /// When entries that some member lacks weigh more than that many bytes, members that are far behind are given up: they get
+    /// a state transfer when they are back. Default 256 MiB, 1 MiB to 16 GiB. It is memory, and twice that on disk; at
+    /// four times as much, when no quorum of members has them, transactions cannot commit here.
+    pub max_log: usize,
     /// How long a description waits for the holders in other datacenters. Default 1 s.
     pub describe_timeout: Duration,
     /// How often this datacenter compares what it has with some other. Default 5 s, 100 ms to 1 h. Lower finds a replica
@@ -115,6 +119,7 @@ impl Default for LocalConfig {
             max_transaction: Duration::from_secs(20),
             max_transactions: 100_000,
             max_transaction_bytes: 256 << 20,
+            max_log: 256 << 20,
             describe_timeout: Duration::from_secs(1),
             anti_entropy: Duration::from_secs(5),
             link_window: 64,

@@ -1,6 +1,7 @@
 //! All that a datacenter can want done.
 
 use crate::causal_log::Violation;
+use crate::crdt::VersionVector;
 use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::message::Message;
@@ -80,6 +81,25 @@ pub enum Report {
     /// `peer` lacks entries that are no longer kept here: it needs a state transfer.
     PeerTooFarBehind {
         peer: DcId,
+    },
+    /// `peer` keeps what we lack no more: we ask for its state.
+    StateWanted {
+        peer: DcId,
+    },
+    /// The state of `peer` was taken over.
+    StateTaken {
+        peer: DcId,
+        vector: VersionVector,
+    },
+    /// The state of `peer` came and was not taken over. It is tried again.
+    StateOfNoUse {
+        peer: DcId,
+        why: &'static str,
+    },
+    /// Our state cannot be given to `peer`.
+    StateNotGiven {
+        peer: DcId,
+        why: String,
     },
     /// `peer` shows its readers something else than we do, although both have applied the same: one of the two replicas is
     /// broken.

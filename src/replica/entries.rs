@@ -208,6 +208,8 @@ impl Replica {
         self.counts.violations += 1;
         self.inbox.clear(peer);
         self.log.link_down(peer);
+        self.stop_giving(peer);
+        self.stop_taking_from(peer);
         self.links.close(peer);
         self.descriptions_without(peer);
         self.effects.push_back(Effect::CloseLink { peer, violation });

@@ -21,7 +21,9 @@ pub(super) struct Export {
 impl Replica {
     /// Begins a checkpoint, unless one is under way.
     pub(super) fn on_checkpoint_wanted(&mut self) {
-        if self.export.is_none() {
+        if self.transfers.is_taking() {
+            self.transfers.postpone_checkpoint();
+        } else if self.export.is_none() {
             let applied = Arc::new(self.log.applied().clone());
             self.store.open_snapshot_at(self.position, &applied);
             let checkpoint = Box::new(self.checkpoint_without_contents());

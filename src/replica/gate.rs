@@ -13,6 +13,8 @@ pub(super) enum Gated {
     Effect(Effect),
     /// A heartbeat to this peer, made anew when it leaves.
     Heartbeat(DcId),
+    /// A piece of this peer's state is durable: another may come.
+    AskState(DcId),
 }
 
 /// What waits, in the order of the positions waited for, then in the order of arrival.

@@ -6,7 +6,7 @@ use super::gate::Gated;
 use super::message::{Heartbeat, Message};
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, MAX_DCS};
+use crate::names::{DcId, DcSet, MAX_DCS, Position};
 use crate::time::{Instant, Timestamp};
 
 /// What is remembered of each link.
@@ -20,12 +20,16 @@ pub(super) struct Links {
 
 #[derive(Clone, Default)]
 struct Row {
+    /// What was recorded when its link came up. Told to it only when that is durable: a peer that lost its log believes
+    /// the first word on how much of it there is.
+    recorded: Position,
     /// The entry before which its link last waited for another one, or for our clock.
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
     clock_ahead_ms: i64,
     drift_reported: bool,
-    too_far_behind: bool,
+    /// Since when it lacks what is not kept here, and whether the operator knows.
+    behind: Option<(Instant, bool)>,
 }
 
 impl Links {
@@ -77,8 +81,8 @@ impl Replica {
     pub(super) fn on_link_up(&mut self, peer: DcId) {
         assert!(self.peers().contains(peer), "a link to {peer}, which is no peer");
         self.links.closing.remove(peer);
-        self.links.rows[peer.index()].held_back = None;
-        self.links.rows[peer.index()].paused = None;
+        let row = &mut self.links.rows[peer.index()];
+        (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
         self.log.link_up(peer);
         self.tell_links();
     }
@@ -87,6 +91,8 @@ impl Replica {
         self.links.closing.remove(peer);
         self.log.link_down(peer);
         self.inbox.clear(peer);
+        self.stop_giving(peer);
+        self.stop_taking_from(peer);
         self.descriptions_without(peer);
         self.tell_links();
     }
@@ -114,6 +120,11 @@ impl Replica {
             Message::Compare { durable, sum } => self.on_compare(peer, &durable, sum),
             Message::AskRights { key, amount } => self.on_ask_rights(peer, key, amount),
             Message::Digests { durable, digest } => self.on_digests(peer, &durable, &digest),
+            Message::TooFarBehind { truncated } => self.on_too_far_behind(peer, &truncated),
+            Message::AskState { anew, more } => self.on_ask_state(peer, anew, more),
+            Message::State(piece) => self.on_state(peer, piece),
+            Message::AskLog { of, run, round } => self.on_ask_log(peer, of, run, round),
+            Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
         }
     }
 
@@ -148,7 +159,10 @@ impl Replica {
             return;
         }
         self.update_stability();
+        self.expire_transfers();
+        self.truncate_log();
         self.tell_links();
+        self.ask_unlinked();
         // Entries of others that had their time to arrive by themselves are passed on.
         self.pump = true;
     }
@@ -159,10 +173,10 @@ impl Replica {
             return;
         }
         let clock = self.stamp();
-        let bounded = self.bounds.position_of(clock, 0);
-        if bounded > self.gate.durable() {
-            // Rare: the bound is renewed ahead of time.
-            return self.after(bounded, Gated::Heartbeat(peer));
+        let position = self.bounds.position_of(clock, 0).max(self.links.rows[peer.index()].recorded);
+        if position > self.gate.durable() {
+            // Rare on a link that is not new: the bound is renewed ahead of time.
+            return self.after(position, Gated::Heartbeat(peer));
         }
         #[cfg(test)]
         let durable = if self.mutated(crate::sim::Mutation::VectorFromMemory) {
@@ -203,13 +217,34 @@ impl Replica {
 
     fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
         self.note_own_log(peer, durable.get(self.config.dc));
+        self.note_taken(peer, durable);
         let too_far_behind = self.log.note_told(peer, durable, linked);
+        if too_far_behind {
+            self.on_peer_behind(peer);
+        } else {
+            self.links.rows[peer.index()].behind = None;
+        }
+        self.truncate_log();
+        self.pump = true;
+    }
+
+    /// A peer lacks what is not kept here. Another may be sending it at this moment: a state is offered if that goes on.
+    fn on_peer_behind(&mut self, peer: DcId) {
         let row = &mut self.links.rows[peer.index()];
-        if too_far_behind && !std::mem::replace(&mut row.too_far_behind, too_far_behind) {
+        let (since, is_known) = row.behind.get_or_insert((self.now.mono, false));
+        if self.now.mono < *since + 2 * self.config.agreed.heartbeat {
+            return;
+        }
+        if !std::mem::replace(is_known, true) {
             self.report(Report::PeerTooFarBehind { peer });
         }
-        self.log.truncate();
-        self.pump = true;
+        self.offer_state(peer);
+    }
+
+    /// Forgets entries that nobody needs, or that too many of are kept for.
+    fn truncate_log(&mut self) {
+        let needed = self.given();
+        self.log.truncate(self.config.local.max_log, needed.as_ref());
     }
 
     fn note_clock(&mut self, peer: DcId, clock: Timestamp) {

@@ -10,8 +10,8 @@ use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
 use crate::keys::Key;
 use crate::names::{DcId, DcSet, LockName};
-use crate::replica::Floor;
 use crate::replica::call::HolderInfo;
+use crate::replica::{Floor, StatePiece};
 use crate::store_state::Digest;
 use crate::time::Timestamp;
 
@@ -34,6 +34,17 @@ pub enum Message {
     Digests { durable: VersionVector, digest: Digest },
     /// A client here wants to take that much more from a bounded counter than this datacenter has rights to.
     AskRights { key: Key, amount: u64 },
+    /// Entries that the receiver lacks are not kept here any more: it may ask for the state.
+    TooFarBehind { truncated: VersionVector },
+    /// So many more pieces of the sender's state, please; `anew`: from its beginning, as it is now.
+    AskState { anew: bool, more: u32 },
+    /// The next piece of it.
+    State(StatePiece),
+    /// How much of the log of `of`, which asks, do you have? Goes to everybody, by whatever way. `run` names the run of
+    /// `of`, `round` rises.
+    AskLog { of: DcId, run: u64, round: u64 },
+    /// `by` has that much of it.
+    KnowsLog { of: DcId, run: u64, by: DcId, seq: u64 },
 }
 
 /// What a datacenter says of itself and of others.
@@ -55,6 +66,6 @@ pub struct Heartbeat {
 impl Message {
     /// Whether this may overtake entries on the way: small, and what failure detection rests on.
     pub fn is_urgent(&self) -> bool {
-        !matches!(self, Message::Entries(_))
+        !matches!(self, Message::Entries(_) | Message::State(_))
     }
 }

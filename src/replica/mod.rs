@@ -18,6 +18,7 @@ mod event;
 mod export;
 mod gate;
 mod grants;
+mod joining;
 mod lease_calls;
 mod links;
 mod message;
@@ -34,6 +35,7 @@ pub mod store_call;
 mod tests;
 mod tickets;
 mod transactions;
+mod transfer;
 mod watches;
 
 pub use crate::names::Position;
@@ -45,6 +47,7 @@ pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
 pub use stability::Floor;
 pub use transactions::OutcomeRow;
+pub use transfer::StatePiece;
 
 use std::collections::VecDeque;
 
@@ -79,6 +82,7 @@ pub struct Replica {
     waits: Deadlines<RequestIndex>,
     descriptions: describe::Descriptions,
     life: phase::Life,
+    joining: joining::Joining,
     /// Calls that came while the clock could not be read yet.
     early: Vec<(CallId, Call)>,
     store: Store,
@@ -86,6 +90,7 @@ pub struct Replica {
     stability: stability::Stability,
     anti_entropy: anti_entropy::AntiEntropy,
     watches: watches::Watches,
+    transfers: transfer::Transfers,
     heartbeat_at: Instant,
     renew_bound_at: Instant,
     /// Entries may have become sendable.
@@ -139,11 +144,16 @@ impl Replica {
             self.links.retry_at(),
             self.life.quiet_until,
             self.transactions.next_deadline(),
-            (self.store_backlog || self.export.is_some()).then_some(self.now.mono),
+            self.has_work().then_some(self.now.mono),
         ]
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// Whether something goes on bit by bit.
+    fn has_work(&self) -> bool {
+        self.store_backlog || self.export.is_some() || self.transfers.has_work(self.gate.durable())
     }
 
     /// Who this is.

@@ -11,8 +11,8 @@ use crate::causal_log::{Entry, Wants};
 use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
 use crate::names::{DcId, DcSet, LeaseId, Position, RequestId, Secret};
-use crate::replica::OutcomeRow;
 use crate::replica::call::OnDisconnect;
+use crate::replica::{OutcomeRow, StatePiece};
 use crate::store_state::Content;
 use crate::time::Timestamp;
 
@@ -32,6 +32,12 @@ pub enum Record {
     },
     /// Every member was heard once: nobody knows more of this datacenter's log than it does itself.
     Joined,
+    /// The next piece of another datacenter's state. It means nothing yet.
+    StatePiece(StatePiece),
+    /// All pieces since number 0 are taken over: what was applied there, at `vector`, is applied here.
+    StateTaken {
+        vector: VersionVector,
+    },
 }
 
 /// A lease as it is kept on disk.

@@ -8,6 +8,7 @@ use super::call::{Counts, Phase};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::describe::Descriptions;
 use super::gate::Gate;
+use super::joining::Joining;
 use super::links::Links;
 use super::phase::Life;
 use super::reach::Reach;
@@ -15,6 +16,7 @@ use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
 use super::stability::Stability;
 use super::tickets::Tickets;
 use super::transactions::Transactions;
+use super::transfer::Transfers;
 use super::watches::Watches;
 use super::{Position, Replica};
 use crate::causal_log::{Inbox, Log, Wants};
@@ -22,7 +24,7 @@ use crate::deadlines::Deadlines;
 use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, Orphan, Published};
-use crate::names::{DcSet, LeaseId};
+use crate::names::{DcId, DcSet, LeaseId};
 use crate::room::Room;
 use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
@@ -96,6 +98,7 @@ impl Replica {
                 draining: false,
                 phase: Phase::Starting,
             },
+            joining: Joining::new(),
             early: Vec::new(),
             store,
             transactions: Transactions::default(),
@@ -104,6 +107,7 @@ impl Replica {
             store_backlog: false,
             export: None,
             watches: Watches::default(),
+            transfers: Transfers::default(),
             heartbeat_at: now.mono,
             renew_bound_at: now.mono,
             pump: false,
@@ -170,6 +174,10 @@ impl Replica {
                 None => return Err(refused(format!("lease {lease} was never opened"))),
             },
             Record::Joined => self.life.joined = true,
+            Record::StatePiece(piece) => {
+                self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
+            }
+            Record::StateTaken { vector } => self.replay_taken(&vector).map_err(refused)?,
         }
         Ok(())
     }
@@ -177,6 +185,7 @@ impl Replica {
     /// Everything read is durable; what was handed out before is above nothing from now on.
     fn restart(&mut self) {
         let restarted = self.position > Position::default();
+        self.forget_unfinished_state();
         self.gate = Gate::new(self.position);
         self.log.note_durable(self.position);
         self.store.note_durable(self.position);
@@ -208,21 +217,6 @@ impl Replica {
     /// All that the records persisted so far amount to, but what keys have.
     pub(super) fn checkpoint_without_contents(&self) -> Checkpoint {
         let bound = self.bounds.recorded();
-        let mut requests: Vec<RequestRow> = self
-            .locks
-            .published()
-            .map(|(request, seq)| {
-                let wants = self.locks.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
-                let row = self.locks.get(request);
-                // A published request keeps the time it was published with.
-                RequestRow { id: row.id, at: row.at, wants: Wants::All(wants), seq }
-            })
-            .collect();
-        requests.extend(self.locks.orphans().map(|orphan| {
-            let Orphan { id, at, wants, seq } = orphan;
-            RequestRow { id: *id, at: *at, wants: wants.clone(), seq: *seq }
-        }));
-        requests.sort_by_key(|row| row.id);
         let lease = |lease: &crate::leases::Lease| LeaseRecord {
             lease: lease.id,
             secret: lease.secret,
@@ -238,13 +232,38 @@ impl Replica {
             clock: bound.clock,
             n: bound.n.max(self.next_n),
             applied: self.log.applied().clone(),
-            last_stamps: self.log.applied().iter().map(|(dc, _)| (dc, self.log.last_stamp(dc))).collect(),
+            last_stamps: self.last_stamps(),
             ownership: self.locks.ownership().clone(),
-            requests,
+            requests: self.request_table(),
             leases,
             contents: Vec::new(),
             outcomes: self.transactions.outcomes.rows(),
             log: self.log.kept().cloned().collect(),
         }
+    }
+
+    /// The stamp of the last applied entry of each datacenter.
+    pub(super) fn last_stamps(&self) -> Vec<(DcId, Timestamp)> {
+        self.log.applied().iter().map(|(dc, _)| (dc, self.log.last_stamp(dc))).collect()
+    }
+
+    /// Every published request, by id.
+    pub(super) fn request_table(&self) -> Vec<RequestRow> {
+        let mut requests: Vec<RequestRow> = self
+            .locks
+            .published()
+            .map(|(request, seq)| {
+                let wants = self.locks.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
+                let row = self.locks.get(request);
+                // A published request keeps the time it was published with.
+                RequestRow { id: row.id, at: row.at, wants: Wants::All(wants), seq }
+            })
+            .collect();
+        requests.extend(self.locks.orphans().map(|orphan| {
+            let Orphan { id, at, wants, seq } = orphan;
+            RequestRow { id: *id, at: *at, wants: wants.clone(), seq: *seq }
+        }));
+        requests.sort_by_key(|row| row.id);
+        requests
     }
 }

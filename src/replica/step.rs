@@ -76,6 +76,7 @@ impl Replica {
         }
         self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
         self.export_some();
+        self.give_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
         self.store_backlog = self.store.settle(EFFECTS_PER_STEP) || more_to_fold;
     }
@@ -162,6 +163,7 @@ impl Replica {
             Gated::Effect(effect) => self.effects.push_back(effect),
             Gated::Heartbeat(peer) if self.log.is_linked(peer) => self.send_heartbeat(peer),
             Gated::Heartbeat(_) => {}
+            Gated::AskState(peer) => self.ask_for_more(peer),
         }
     }
 

@@ -137,6 +137,10 @@ pub enum TxnRefusal {
     TooOld(ClientKey, Duration),
     #[error("transaction {0} lost its locks: it is aborted")]
     LocksLost(ClientKey),
+    #[error(
+        "transaction {0} read at a snapshot that is gone: its datacenter had been away for long and took over the state of another one; it is aborted, its locks are released"
+    )]
+    StateReplaced(ClientKey),
     #[error("what became of transaction {0} is not remembered any more; it will not be committed now")]
     OutcomeUnknown(ClientKey),
     #[error("transaction {0} is over: it is committed")]

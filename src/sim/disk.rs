@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crdts::CmRDT;
+use crdts::{CmRDT, CvRDT};
 
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
@@ -32,7 +32,7 @@ impl Facts {
         match record {
             Record::Entry(entry) => {
                 self.applied.raise(entry.dc, entry.seq);
-                entry.ops.iter().for_each(|op| self.apply_op(op));
+                entry.ops.iter().for_each(|op| apply_transfers(&mut self.ownership, op));
             }
             Record::LeaseOpened(lease) => {
                 self.leases.insert(lease.lease, lease.clone());
@@ -40,16 +40,18 @@ impl Facts {
             Record::LeaseEnded { lease } => {
                 self.leases.remove(lease);
             }
-            Record::Bound { .. } | Record::Joined => {}
+            Record::StateTaken { vector } => self.applied.merge(vector.clone()),
+            Record::Bound { .. } | Record::Joined | Record::StatePiece(_) => {}
         }
     }
+}
 
-    fn apply_op(&mut self, op: &Op) {
-        let Op::Transfer { to, parts } = op else { return };
-        for LockParts { lock, parts } in parts {
-            for &(part, version) in parts {
-                self.ownership.apply(PartMove { lock: lock.clone(), part, owner: *to, version });
-            }
+/// Moves the parts that an operation moves.
+pub(super) fn apply_transfers(ownership: &mut Ownership, op: &Op) {
+    let Op::Transfer { to, parts } = op else { return };
+    for LockParts { lock, parts } in parts {
+        for &(part, version) in parts {
+            ownership.apply(PartMove { lock: lock.clone(), part, owner: *to, version });
         }
     }
 }
@@ -69,6 +71,8 @@ pub(super) struct Disk {
     first: u64,
     durable: Position,
     syncing: Option<Position>,
+    /// Who owned what in the states that were taken over, by the position of that.
+    taken: BTreeMap<Position, Ownership>,
     /// While it is full nothing is written, what was being written ends well.
     pub room: Room,
     pub facts: Facts,
@@ -83,6 +87,7 @@ impl Disk {
             first: 1,
             durable: Position(0),
             syncing: None,
+            taken: BTreeMap::new(),
             room: Room::Enough,
             facts: Facts::new(),
         }
@@ -111,6 +116,11 @@ impl Disk {
         Ok(())
     }
 
+    /// The record at `position` takes a state over in which these owned the parts.
+    pub fn note_taken(&mut self, position: Position, ownership: Ownership) {
+        self.taken.insert(position, ownership);
+    }
+
     /// Whether a sync begins: there is something to sync, room for it, and none is under way.
     pub fn begin_sync(&mut self) -> bool {
         let can = self.syncing.is_none() && self.room != Room::Full;
@@ -131,6 +141,9 @@ impl Disk {
     fn settle(&mut self, until: Position) {
         for position in self.durable.0 + 1..=until.0 {
             self.facts.apply(&self.records[(position - self.first) as usize]);
+            if let Some(ownership) = self.taken.remove(&Position(position)) {
+                self.facts.ownership.merge(ownership);
+            }
         }
         self.durable = until;
     }
@@ -167,6 +180,7 @@ impl Disk {
         self.records.truncate((kept.0 + 1 - self.first) as usize);
         self.syncing = None;
         self.settle(kept);
+        self.taken.clear();
         self.writing = None;
         appended.0 - kept.0
     }

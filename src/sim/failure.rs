@@ -159,6 +159,8 @@ pub struct Outcome {
     pub reclaimed: u64,
     /// Grants that clients had to consider lost.
     pub lapsed: u64,
+    /// Times that a datacenter took over the state of another one.
+    pub states_taken: u64,
     /// Journal records that crashes lost.
     pub records_lost: u64,
     /// By [`FaultKind::ALL`].
@@ -183,6 +185,7 @@ impl Outcome {
         self.ungranted += other.ungranted;
         self.reclaimed += other.reclaimed;
         self.lapsed += other.lapsed;
+        self.states_taken += other.states_taken;
         self.records_lost += other.records_lost;
         for (total, faults) in self.faults.iter_mut().zip(other.faults) {
             *total += faults;
@@ -207,8 +210,14 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} lapsed, {} records lost",
-            self.grants, self.hand_offs, self.ungranted, self.reclaimed, self.lapsed, self.records_lost
+            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} lapsed, {} records lost, {} states taken over",
+            self.grants,
+            self.hand_offs,
+            self.ungranted,
+            self.reclaimed,
+            self.lapsed,
+            self.records_lost,
+            self.states_taken
         )?;
         writeln!(
             f,

@@ -47,6 +47,13 @@ fn removed_keys_stay_removed() {
 }
 
 #[test]
+fn datacenters_that_were_away_for_long_take_over_a_state() {
+    let total = all_pass(Profile::LeftBehind, 10, 400..406);
+    assert!(total.states_taken >= 10, "{total}");
+    assert!(total.commits > 300 && total.hand_offs > 50, "{total}");
+}
+
+#[test]
 fn the_same_seed_is_the_same_run() {
     for seed in [3, 4, 5] {
         let hash = || all_pass(Profile::General, 10, seed..seed + 1).trace_hash;

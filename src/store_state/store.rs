@@ -373,9 +373,23 @@ impl Store {
     /// Takes in what a checkpoint kept, before anything is applied.
     pub fn restore(&mut self, contents: Vec<(Key, Content)>, applied: &VersionVector) {
         for (key, content) in contents {
-            self.digests.add(&key, digest::of(&key, &content));
-            self.insert(key, content);
+            assert!(self.take_in(key, content), "a checkpoint has every key once");
         }
+        self.end_restore(applied);
+    }
+
+    /// Takes in what one key has, before anything is applied. Refused if it was there.
+    pub fn take_in(&mut self, key: Key, content: Content) -> bool {
+        if self.by_key.contains_key(&key) {
+            return false;
+        }
+        self.digests.add(&key, digest::of(&key, &content));
+        self.insert(key, content);
+        true
+    }
+
+    /// What was taken in is all that `applied` amounts to.
+    pub fn end_restore(&mut self, applied: &VersionVector) {
         self.restored = Some((applied.clone(), 0));
     }
 

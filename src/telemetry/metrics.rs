@@ -111,7 +111,7 @@ impl Page<'_> {
             held_back, transactions, watches, keys, effects, unsettled, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, aborts, transactions_killed,
-            anti_entropy_rounds, digest_mismatches, rights_moved,
+            anti_entropy_rounds, digest_mismatches, rights_moved, states_given, states_taken,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -154,6 +154,8 @@ impl Page<'_> {
             ("anti_entropy_rounds", "Comparisons with another datacenter begun here", anti_entropy_rounds),
             ("digest_mismatches", "Buckets that another datacenter shows otherwise; wants an operator", digest_mismatches),
             ("rights_moved", "Moves of bounded counters' rights to another datacenter that asked", rights_moved),
+            ("states_given", "Copies of the state given to members that were too far behind", states_given),
+            ("states_taken", "Copies of another datacenter's state taken over", states_taken),
         ] {
             self.counter(name, help, value)?;
         }

@@ -2,10 +2,15 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
+pub mod history;
+pub mod relay;
+pub mod trouble;
+pub mod wan;
+
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -119,6 +124,13 @@ impl Running {
         self.lines.recv_timeout(HANGS).ok()
     }
 
+    /// Lines that have come and that nobody has waited for, with those that others did not wait for.
+    pub fn drain(&mut self) -> Vec<String> {
+        let mut lines = std::mem::take(&mut self.seen);
+        lines.extend(self.lines.try_iter());
+        lines
+    }
+
     /// The rest of its output, up to the moment when nobody has the pipe any more.
     pub fn rest(&mut self) -> Vec<String> {
         self.lines.iter().collect()
@@ -164,23 +176,23 @@ pub struct Cluster {
 impl Cluster {
     /// Starts them all, and waits until they listen.
     pub fn start(dcs: u8) -> Cluster {
-        let mut cluster = Cluster::prepare(dcs, "");
+        let mut cluster = Cluster::prepare(dcs);
+        (0..dcs).for_each(|dc| cluster.write_config(dc, |member| cluster.quic_address(member), ""));
         cluster.start_all();
         cluster
     }
 
-    /// Starts none yet. `sections`: the end of each server's configuration file.
-    pub fn prepare(dcs: u8, sections: &str) -> Cluster {
+    /// Certificates and ports for them. Nothing runs, and there is no configuration.
+    pub fn prepare(dcs: u8) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let base = free_ports(dcs.into());
         let ids = (0..dcs).map(|id| DcId::new(id).expect("few datacenters"));
         pki::playground(dir.path(), "test", ids).expect("certificates can be made");
         let runners = vec![Vec::new(); dcs.into()];
-        let cluster = Cluster { dir, base, servers: (0..dcs).map(|_| None).collect(), runners };
-        (0..dcs).for_each(|dc| cluster.write_config(dc, sections));
-        cluster
+        Cluster { dir, base, servers: (0..dcs).map(|_| None).collect(), runners }
     }
 
+    /// Starts all that were prepared, and waits until they listen.
     pub fn start_all(&mut self) {
         let dcs = self.servers.len() as u8;
         (0..dcs).for_each(|dc| self.launch(dc));
@@ -255,26 +267,33 @@ impl Cluster {
         self.server(dc).line("listening");
     }
 
-    fn write_config(&self, dc: u8, sections: &str) {
-        let port = |dc: u8, offset| self.base + 10 * u16::from(dc) + offset;
+    /// Where that server listens to the others.
+    pub fn quic_address(&self, dc: u8) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port(dc, 1)).into()
+    }
+
+    fn port(&self, dc: u8, offset: u16) -> u16 {
+        self.base + 10 * u16::from(dc) + offset
+    }
+
+    /// Configures a server that reaches each member at that address. `more` goes to the end: tables.
+    pub fn write_config(&self, dc: u8, address: impl Fn(u8) -> SocketAddr, more: &str) {
         let dir = self.dir.path().display();
         let mut text = format!(
             "cluster = \"test\"\ndc = {dc}\ndata_dir = \"{dir}/data{dc}\"\ndrain_timeout = \"5 s\"\n"
         );
         for member in 0..self.servers.len() as u8 {
-            let address = port(member, 1);
-            let _ = write!(
-                text,
-                "[[member]]\nid = {member}\nname = \"city{member}\"\naddress = \"127.0.0.1:{address}\"\n"
-            );
+            let address = address(member);
+            let _ =
+                write!(text, "[[member]]\nid = {member}\nname = \"city{member}\"\naddress = \"{address}\"\n");
         }
         let _ = write!(
             text,
             "[tls]\ndc = \"{dir}/tls/dc{dc}\"\n[listen]\ngrpc = \"127.0.0.1:{}\"\nquic = \"127.0.0.1:{}\"\n\
-             http = \"127.0.0.1:{}\"\n{sections}",
-            port(dc, 0),
-            port(dc, 1),
-            port(dc, 2)
+             http = \"127.0.0.1:{}\"\n{more}",
+            self.port(dc, 0),
+            self.port(dc, 1),
+            self.port(dc, 2)
         );
         std::fs::write(self.config_file(dc), text).expect("the folder is writable");
     }

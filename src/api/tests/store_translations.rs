@@ -344,6 +344,7 @@ fn every_refusal_of_a_transaction_has_its_number_and_its_code() {
         (TxnRefusal::Unknown(3), 26, Code::NotFound),
         (TxnRefusal::NotOpenYet(3), 27, Code::FailedPrecondition),
         (TxnRefusal::TooOld(3, second), 28, Code::Aborted),
+        (TxnRefusal::StateReplaced(3), 28, Code::Aborted),
         (TxnRefusal::LocksLost(3), 29, Code::Aborted),
         (TxnRefusal::OutcomeUnknown(3), 30, Code::Unknown),
         (TxnRefusal::Over(3), 31, Code::FailedPrecondition),

@@ -47,6 +47,7 @@ pub struct Cluster {
     pub reports: Vec<Report>,
     tag: u64,
     hold: HoldPolicy,
+    max_log: usize,
 }
 
 pub const SECRET: Secret = Secret::new([7; 16]);
@@ -54,6 +55,11 @@ pub const SECRET: Secret = Secret::new([7; 16]);
 impl Cluster {
     /// All datacenters started, linked and serving; each with a client that has a lease.
     pub fn new(size: u8, min_keep_ms: u64, max_keep_ms: u64) -> Cluster {
+        Cluster::with_log(size, (min_keep_ms, max_keep_ms), 256 << 20)
+    }
+
+    /// The same, with members given up when entries of that many bytes are kept for them.
+    pub fn with_log(size: u8, (min_keep_ms, max_keep_ms): (u64, u64), max_log: usize) -> Cluster {
         let hold = HoldPolicy::Fixed {
             min_keep: Duration::from_millis(min_keep_ms),
             max_keep: Duration::from_millis(max_keep_ms),
@@ -66,6 +72,7 @@ impl Cluster {
             reports: Vec::new(),
             tag: 0,
             hold,
+            max_log,
         };
         let members: DcSet = (0..size).map(dc).collect();
         for id in 0..size {
@@ -102,7 +109,7 @@ impl Cluster {
     ) -> Replica {
         let agreed = AgreedConfig::new(ClusterId::of("stories"), members);
         let rule = HoldRule { policy: self.hold.clone(), ..HoldRule::default() };
-        let local = LocalConfig { hold: vec![rule], ..LocalConfig::default() };
+        let local = LocalConfig { hold: vec![rule], max_log: self.max_log, ..LocalConfig::default() };
         let config = ReplicaConfig::new(me, agreed, local);
         Replica::recover(config, self.clock(), checkpoint, records).expect("its own records are fine")
     }

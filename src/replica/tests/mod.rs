@@ -2,6 +2,8 @@
 
 mod cluster;
 mod full_disk;
+mod joining;
+mod state_transfer;
 mod store_cluster;
 mod stories;
 mod transactions;

@@ -262,9 +262,10 @@ fn a_datacenter_that_lost_its_disk_fetches_its_log_before_it_writes() {
     c.use_lock(1, "a");
     c.use_lock(0, "a");
     c.crash(0, 0);
+    c.cut(1, 2);
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
     c.link(0, 1);
-    c.run();
+    c.pass(2_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "not all members can be asked");
     c.link(0, 2);
     c.pass(500);

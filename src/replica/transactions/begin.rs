@@ -6,7 +6,7 @@ use super::{Death, Open, Txn, TxnId, Waiting};
 use crate::causal_log::Change;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
-use crate::names::{ClientKey, FencingToken, LeaseId, MAX_LABEL, RequestId};
+use crate::names::{ClientKey, DcId, FencingToken, LeaseId, MAX_LABEL, RequestId};
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::NewAcquire;
@@ -119,6 +119,7 @@ impl Replica {
         match death {
             Death::TooOld => TxnRefusal::TooOld(id.key, self.config.local.max_transaction).into(),
             Death::LocksLost => TxnRefusal::LocksLost(id.key).into(),
+            Death::StateReplaced => TxnRefusal::StateReplaced(id.key).into(),
         }
     }
 
@@ -183,13 +184,20 @@ impl Replica {
     fn await_snapshot(&mut self, id: TxnId) {
         let Some(Txn::Waiting(waiting)) = self.transactions.rows.get(&id) else { return };
         let at_least = &waiting.begin.at_least;
-        match first_missing(&at_least.snapshot, self.log.durable()) {
+        match self.first_missing(&at_least.snapshot) {
             None => self.open(id),
             Some(entry) => {
                 let until = self.now.mono + at_least.patience.min(MAX_SNAPSHOT_WAIT);
                 self.transactions.waits.insert(Waiter::Txn(id), entry, until);
             }
         }
+    }
+
+    /// The first entry that is not durable here and has to be for a snapshot that has `wanted`.
+    fn first_missing(&self, wanted: &VersionVector) -> Option<(DcId, u64)> {
+        let durable = self.log.durable();
+        // No snapshot opens between a state's taking over and its durability.
+        first_missing(wanted, durable).or_else(|| first_missing(self.log.taken()?, durable))
     }
 
     fn open(&mut self, id: TxnId) {
@@ -260,7 +268,7 @@ impl Replica {
         if let Err(refusal) = checked {
             return self.refuse(call, refusal.into());
         }
-        match first_missing(&look.at_least.snapshot, self.log.durable()) {
+        match self.first_missing(&look.at_least.snapshot) {
             None => self.look(call, &look),
             Some(entry) if self.transactions.waits.len() < self.config.local.max_transactions => {
                 let until = self.now.mono + look.at_least.patience.min(MAX_SNAPSHOT_WAIT);
@@ -299,7 +307,7 @@ impl Replica {
                     _ => None,
                 },
             };
-            let missing = wanted.and_then(|wanted| first_missing(wanted, &durable));
+            let missing = wanted.and_then(|wanted| self.first_missing(wanted));
             match (missing, waiter) {
                 (Some(entry), waiter) => self.transactions.waits.insert(waiter, entry, until),
                 (None, Waiter::Look(call, look)) => self.look(call, &look),

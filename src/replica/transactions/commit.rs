@@ -54,6 +54,9 @@ impl Replica {
             _ if self.life.clock_skew => {
                 "its clock is too far ahead of the others: set it right and start it again"
             }
+            _ if self.log.weight() / 4 > self.config.local.max_log => {
+                "its log is full of entries that most other datacenters lack: they have to be reached first"
+            }
             Phase::Grace { .. } | Phase::Serving => return self.admit_write(),
         };
         Err(TxnRefusal::CannotCommit(why).into())

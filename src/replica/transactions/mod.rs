@@ -95,6 +95,8 @@ struct Open {
 enum Death {
     TooOld,
     LocksLost,
+    /// The datacenter took over the state of another one: the snapshot is no more.
+    StateReplaced,
 }
 
 impl Transactions {
@@ -146,6 +148,13 @@ impl Replica {
         self.store.close_snapshot(open.at);
         if let Some(request) = open.request.and_then(|request| self.locks.find(request)) {
             self.end_held(request, position);
+        }
+    }
+
+    /// What snapshots show is about to be replaced: no open transaction can go on.
+    pub(super) fn end_open_transactions(&mut self) {
+        for id in self.transactions.rows.open() {
+            self.kill(id, Death::StateReplaced);
         }
     }
 

@@ -52,6 +52,12 @@ impl Rows {
         self.bytes += bytes;
     }
 
+    /// Those that are open.
+    pub fn open(&self) -> Vec<TxnId> {
+        let open = self.rows.iter().filter(|(_, txn)| matches!(txn, Txn::Open(_)));
+        open.map(|(id, _)| *id).collect()
+    }
+
     pub fn range(&self, ids: std::ops::RangeInclusive<TxnId>) -> impl Iterator<Item = TxnId> {
         self.rows.range(ids).map(|(id, _)| *id)
     }

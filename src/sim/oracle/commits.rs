@@ -92,6 +92,12 @@ impl Commits {
         self.logs.get(&dot.dc)?.get(usize::try_from(dot.seq).ok()?.checked_sub(1)?)
     }
 
+    /// All entries of a vector, in no causal order.
+    pub fn entries(&self, vector: &VersionVector) -> impl Iterator<Item = &Arc<Entry>> {
+        let logs = vector.iter().filter_map(|(dc, seq)| Some((self.logs.get(&dc)?, seq)));
+        logs.flat_map(|(log, seq)| log.iter().take(seq as usize))
+    }
+
     /// The commit of an entry.
     pub fn commit(&self, dot: Dot) -> Option<&Commit> {
         self.get(dot)?.ops.iter().find_map(Op::as_commit)

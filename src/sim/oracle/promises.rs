@@ -86,8 +86,18 @@ impl Promises {
             }
             Message::HeldBack { durable: told }
             | Message::Compare { durable: told, .. }
+            | Message::TooFarBehind { truncated: told }
             | Message::Digests { durable: told, .. } => self.on_vector(durable, peer, told)?,
-            Message::AskHolders { .. } | Message::Holders { .. } | Message::AskRights { .. } => {}
+            Message::KnowsLog { of, by, seq, .. } if *by == self.dc => {
+                self.on_vector(durable, peer, &VersionVector::from_iter([(*of, *seq)]))?;
+            }
+            Message::AskHolders { .. }
+            | Message::Holders { .. }
+            | Message::AskRights { .. }
+            | Message::AskState { .. }
+            | Message::State(_)
+            | Message::AskLog { .. }
+            | Message::KnowsLog { .. } => {}
         }
         Ok(())
     }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::causal_log::{Action, Change, Entry, Op, Wants};
-use crate::crdt::VersionVector;
 use crate::crdt::value::{Dot, Op as ValueOp, Reading};
+use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
 use crate::names::{ClientKey, DcId, FencingToken, LeaseId, LockName, Mode};
 use crate::replica::store_call::{Stepped, TxnState};
+use crate::sim::disk::apply_transfers;
 use crate::sim::failure::{FailureKind, Outcome};
 use crate::sim::oracle::Broken;
 use crate::sim::oracle::commits::Commits;
@@ -165,6 +166,21 @@ impl Transactions {
             Some(made) if made == entry => Ok(()),
             made => broken(FailureKind::Diverged, format!("{at} applied {entry:?}, made was {made:?}")),
         }
+    }
+
+    /// Whatever a state has, it has all that this depends on.
+    pub fn check_closed(&self, vector: &VersionVector) -> Result<(), Broken> {
+        self.commits.check_closed(vector)
+    }
+
+    /// Who owned what when all of these entries were applied.
+    pub fn ownership_at(&self, vector: &VersionVector) -> Ownership {
+        let mut ownership = Ownership::new(0);
+        self.commits
+            .entries(vector)
+            .flat_map(|entry| &entry.ops)
+            .for_each(|op| apply_transfers(&mut ownership, op));
+        ownership
     }
 
     /// A crash of `dc` lost its entries after `seq`.

@@ -115,6 +115,8 @@ pub(super) struct Plan {
     pub heartbeat: Duration,
     pub peer_timeout: Duration,
     pub hold: Vec<HoldRule>,
+    /// Bytes of entries from which on members are given up.
+    pub max_log: usize,
     /// No request of a living client may wait longer than this, even during the trouble.
     pub max_wait: Option<Duration>,
     /// While the last datacenter is down, no reader whose own part is in its place may wait longer than this.
@@ -126,6 +128,8 @@ pub(super) struct Plan {
 }
 
 const MS: Duration = Duration::from_millis(1);
+/// More than a run makes.
+const LARGE: usize = 256 << 20;
 
 /// Round trips of 80, 150 and 220 ms between three datacenters.
 pub(super) fn world_delays() -> Vec<((u8, u8), Duration)> {
@@ -136,7 +140,8 @@ impl Plan {
     pub fn new(profile: Profile, seed: u64, seconds: u64) -> Plan {
         let mut rng = Rng::new(seed, 0);
         let txns = transactions::general(&mut Rng::new(seed, 6));
-        let general = Plan { txns, ..Plan::general(&mut rng, seconds) };
+        let max_log = *Rng::new(seed, 7).pick(&[LARGE, LARGE, LARGE, 20_000, 3_000]);
+        let general = Plan { txns, max_log, ..Plan::general(&mut rng, seconds) };
         match profile {
             Profile::General => general,
             Profile::BusyReaders => general.calm().busy_readers(),
@@ -148,6 +153,7 @@ impl Plan {
             Profile::Tangle => general.calm().tangle(),
             Profile::Transactions => general.calm().transactions(),
             Profile::Removals => general.calm().removals(),
+            Profile::LeftBehind => general.calm().left_behind(),
             Profile::Quiet => general.calm().quiet(),
         }
     }
@@ -171,6 +177,7 @@ impl Plan {
             heartbeat: if fast { 100 * MS } else { 500 * MS },
             peer_timeout: if fast { 600 * MS } else { 3_000 * MS },
             hold: general_hold(rng),
+            max_log: LARGE,
             max_wait: None,
             max_wait_at_home: None,
             keep_connected: false,
@@ -223,6 +230,7 @@ impl Plan {
             heartbeat: 500 * MS,
             peer_timeout: 3_000 * MS,
             hold: vec![HoldRule::default()],
+            max_log: LARGE,
             ..self
         }
     }

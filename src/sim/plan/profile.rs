@@ -27,13 +27,15 @@ pub enum Profile {
     Transactions,
     /// No faults. Keys are removed while transactions that have not seen it change them.
     Removals,
+    /// Datacenters are away for longer than the others keep entries for them.
+    LeftBehind,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// Those that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 10] = [
+    pub const NAMED: [(&str, Profile); 11] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -44,6 +46,7 @@ impl Profile {
         ("tangle", Profile::Tangle),
         ("transactions", Profile::Transactions),
         ("removals", Profile::Removals),
+        ("left-behind", Profile::LeftBehind),
     ];
 }
 

@@ -161,4 +161,30 @@ impl Plan {
         self.txns = TxnPlan { locked_percent: 5, remove_percent: 20, think: 100 * MS, ..TxnPlan::some() };
         self
     }
+
+    pub(super) fn left_behind(mut self) -> Plan {
+        self.faults = vec![
+            (FaultKind::Isolate, 4_000 * MS),
+            (FaultKind::CutPair, 3_000 * MS),
+            (FaultKind::Crash, 5_000 * MS),
+            (FaultKind::CrashAll, 9_000 * MS),
+            (FaultKind::LinkReset, 1_000 * MS),
+        ];
+        self.net.delays.iter_mut().for_each(|(_, delay)| *delay /= 8);
+        self.net.reconnect = 30 * MS;
+        self.down = 2_500 * MS;
+        self.cut = 2_500 * MS;
+        self.heartbeat = 100 * MS;
+        self.peer_timeout = 600 * MS;
+        self.disk.sync = 2 * MS;
+        self.disk.slow_percent = 5;
+        self.disk.slow = 50 * MS;
+        self.disk.checkpoint_every = Some(1_500 * MS);
+        self.load.hot_locks = 6;
+        self.load.cold_locks = 20;
+        self.load.hot_percent = 70;
+        self.max_log = 3_000;
+        self.txns = TxnPlan { locked_percent: 30, ..TxnPlan::some() };
+        self
+    }
 }

@@ -58,7 +58,14 @@ impl World {
             Record::LeaseEnded { lease } => {
                 self.nodes[dc.index()].promises.on_lease_ended(*lease, position);
             }
-            Record::LeaseOpened(_) | Record::Bound { .. } | Record::Joined => {}
+            Record::StateTaken { vector } => {
+                self.tally.states_taken += 1;
+                let judged = self.txns.check_closed(vector);
+                self.blame(judged);
+                let ownership = self.txns.ownership_at(vector);
+                self.nodes[dc.index()].disk.note_taken(position, ownership);
+            }
+            Record::LeaseOpened(_) | Record::Bound { .. } | Record::Joined | Record::StatePiece(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {
             let what = format!("{dc} persists position {}, due is {}", position.0, due.0);

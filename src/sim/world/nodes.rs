@@ -47,6 +47,7 @@ impl Node {
             hold: plan.hold.clone(),
             hash_seed: seed,
             max_transaction: plan.txns.max_transaction,
+            max_log: plan.max_log,
             ..LocalConfig::default()
         };
         #[cfg_attr(not(test), expect(unused_mut, reason = "mutations exist in tests only"))]

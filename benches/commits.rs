@@ -1,0 +1,155 @@
+//! What data costs a program through a real server: gRPC with TLS, a journal with fsync, one `Client`; from 1, 16, 64
+//! and 256 tasks, each on a key and a lock of its own, which this datacenter owns.
+//!
+//! | work | calls |
+//! |---|---|
+//! | pair | acquire and release a lock: the baseline, needs no disk |
+//! | update | one-shot update without a lock: answered when it is on disk |
+//! | locked | lock, read, add, commit: one call |
+//! | interactive | the same step by step: begin with the lock, read, update, commit |
+//!
+//! `cargo bench --bench commits`. Beside it the disk by itself, in the same run: one write of 200 bytes and one `fdatasync`.
+//! Rounds alternate, so that a busy machine hits all alike; medians count.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::fs::File;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use geolock::client::{AcquireRequest, Batch, Client, TxnRequest, Update};
+use geolock::keys::Key;
+use geolock::names::LockName;
+use hdrhistogram::Histogram;
+use support::AnyError;
+use tokio::task::JoinSet;
+
+const ROUND: Duration = Duration::from_millis(500);
+const ROUNDS: usize = 7;
+const TASKS: [usize; 4] = [1, 16, 64, 256];
+const WORKS: [(Work, &str); 4] = [
+    (Work::Pair, "pair"),
+    (Work::Update, "update"),
+    (Work::Locked, "locked"),
+    (Work::Interactive, "interactive"),
+];
+
+#[derive(Clone, Copy)]
+enum Work {
+    Pair,
+    Update,
+    Locked,
+    Interactive,
+}
+
+fn main() -> Result<(), AnyError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(run())
+}
+
+async fn run() -> Result<(), AnyError> {
+    let (dir, datacenter) = support::start().await?;
+    let client = support::connect(&datacenter).await?;
+    let sync = median((0..ROUNDS).map(|_| bare_sync(dir.path())).collect::<Result<_, _>>()?);
+    println!("the disk by itself: {sync:.1} us a write and fdatasync");
+    println!("medians of {ROUNDS} rounds of {ROUND:?}; ratio: how many times a pair's time");
+    println!(
+        "{:>6} {:>12} {:>10} {:>10} {:>10} {:>7}",
+        "tasks", "work", "per second", "p50 us", "p99 us", "ratio"
+    );
+    for tasks in TASKS {
+        let mut rounds: [Vec<Round>; WORKS.len()] = Default::default();
+        for _ in 0..ROUNDS {
+            for (rounds, (work, _)) in rounds.iter_mut().zip(WORKS) {
+                rounds.push(round(&client, tasks, work).await?);
+            }
+        }
+        let of = |work: usize, figure: fn(&Round) -> f64| median(rounds[work].iter().map(figure).collect());
+        for (work, (_, name)) in WORKS.iter().enumerate() {
+            println!(
+                "{tasks:>6} {name:>12} {:>10.0} {:>10.1} {:>10.1} {:>7.2}",
+                of(work, |r| r.per_second),
+                of(work, |r| r.p50),
+                of(work, |r| r.p99),
+                of(0, |r| r.per_second) / of(work, |r| r.per_second),
+            );
+        }
+    }
+    client.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
+/// Figures of a round: how many in a second, and microseconds of one.
+struct Round {
+    per_second: f64,
+    p50: f64,
+    p99: f64,
+}
+
+/// Keeps `tasks` tasks at work.
+async fn round(client: &Client, tasks: usize, work: Work) -> Result<Round, AnyError> {
+    let start = Instant::now();
+    let mut running = JoinSet::new();
+    for task in 0..tasks {
+        let client = client.clone();
+        let lock = LockName::try_from(format!("accounts/{task}").as_str())?;
+        let key = Key::new(b"accounts", task.to_string().as_bytes())?;
+        running.spawn(async move {
+            let mut latencies = Histogram::<u64>::new(3)?;
+            while start.elapsed() < ROUND {
+                let begun = Instant::now();
+                once(&client, work, &lock, &key).await?;
+                latencies.record(begun.elapsed().as_nanos() as u64)?;
+            }
+            Ok::<_, AnyError>(latencies)
+        });
+    }
+    let mut all = Histogram::<u64>::new(3)?;
+    while let Some(latencies) = running.join_next().await {
+        all.add(latencies??)?;
+    }
+    let micros = |quantile| all.value_at_quantile(quantile) as f64 / 1000.0;
+    let per_second = all.len() as f64 / start.elapsed().as_secs_f64();
+    Ok(Round { per_second, p50: micros(0.5), p99: micros(0.99) })
+}
+
+async fn once(client: &Client, work: Work, lock: &LockName, key: &Key) -> Result<(), AnyError> {
+    match work {
+        Work::Pair => client.acquire(AcquireRequest::exclusive(lock.clone())).await?.release().await?,
+        Work::Update => drop(client.update(key, Update::counter(1)).await?),
+        Work::Locked => {
+            let batch = Batch::new().update(key, Update::counter(1)).read(key);
+            client.transact(TxnRequest::exclusive(lock.clone()), batch).await?;
+        }
+        Work::Interactive => {
+            let mut txn = client.begin(TxnRequest::exclusive(lock.clone())).await?;
+            txn.read(key).await?.counter()?;
+            txn.update(key, Update::counter(1)).await?;
+            txn.commit().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Microseconds of a write and its sync, the median of a hundred.
+fn bare_sync(dir: &std::path::Path) -> Result<f64, AnyError> {
+    let path = dir.join("bare");
+    let mut file = File::create(&path)?;
+    let mut times = Vec::new();
+    for _ in 0..100 {
+        let start = Instant::now();
+        file.write_all(&[7; 200])?;
+        file.sync_data()?;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    std::fs::remove_file(path)?;
+    Ok(median(times))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,145 @@
+//! How long an entry is kept, and what comes after.
+//!
+//! An entry is kept until every member has said that it has it durably. When entries of more than a limit are kept, the
+//! members that do not have the oldest ones are *given up*: these go, and such a member gets a state transfer when it is
+//! back. For that it must be able to apply the entries that it has and the giver of the state lacks on top of that state. So
+//! none may have given up what the other lacks, each in its half of a cut cluster. Hence two conditions:
+//!
+//! - a quorum has the entry durably: this datacenter with more than half of the members, or with half of them
+//!   including the first. Any two quorums have a member in common.
+//! - Of each member of it, a vector counts that it told and that is durable here.
+//!
+//! Let S have given up entries E with a quorum and R entries F. Both quorums have some Z, which told S a vector with E and R
+//! one with F. Vectors of one datacenter only grow, so whoever counted the later one has all that is in both. So of
+//! any two, one lacks nothing that the other gave up; and if R lacks some of E, then S has all of F.
+
+use super::Log;
+use crate::crdt::VersionVector;
+use crate::names::{DcId, DcSet, Position};
+use crate::time::Timestamp;
+
+/// What a peer told of what it has durably.
+#[derive(Clone, Default)]
+pub(super) struct Told {
+    pub last: VersionVector,
+    /// What it told once and is durable here by now.
+    shared: VersionVector,
+    /// Will be, when more is durable here: news does not take its place, else none ever would under load.
+    awaited: Option<VersionVector>,
+}
+
+impl Told {
+    pub fn note(&mut self, told: &VersionVector, durable: &VersionVector) {
+        self.last = told.clone();
+        if !told.covers(&self.shared) {
+            // It lost its disk.
+            self.shared = VersionVector::default();
+            self.awaited = None;
+        }
+        if self.awaited.is_none() {
+            self.awaited = Some(told.clone());
+        }
+        self.draw(durable);
+    }
+
+    fn draw(&mut self, durable: &VersionVector) {
+        if let Some(shared) = self.awaited.take_if(|awaited| durable.covers(awaited)) {
+            self.shared = shared;
+        }
+    }
+}
+
+impl Log {
+    /// About how many bytes the kept entries take.
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+
+    /// Forgets what every member has durably; and, while the entries that are kept weigh more than `most`, what a
+    /// quorum has, but nothing that `needed` does not cover. Answers how many entries.
+    pub fn truncate(&mut self, most: usize, needed: Option<&VersionVector>) -> usize {
+        let mut forgotten = 0;
+        if self.weight > most {
+            self.peers.iter_mut().for_each(|peer| peer.told.draw(&self.durable));
+        }
+        while self.first < self.durable_end {
+            let Some(kept) = self.kept.front() else { break };
+            let (dc, seq) = (kept.entry.dc, kept.entry.seq);
+            if !self.all_have(dc, seq) {
+                let is_needed = needed.is_some_and(|covered| covered.get(dc) < seq);
+                if self.weight <= most || is_needed || !self.quorum_has(dc, seq) {
+                    break;
+                }
+            }
+            self.truncated.raise(dc, seq);
+            self.weight -= kept.weight as usize;
+            self.kept.pop_front();
+            self.first += 1;
+            forgotten += 1;
+        }
+        forgotten
+    }
+
+    fn all_have(&self, dc: DcId, seq: u64) -> bool {
+        let has_it = |peer: DcId| peer == self.me || self.peers[peer.index()].told.last.get(dc) >= seq;
+        self.members.iter().all(has_it)
+    }
+
+    fn quorum_has(&self, dc: DcId, seq: u64) -> bool {
+        let has_it = |peer: &DcId| *peer == self.me || self.peers[peer.index()].told.shared.get(dc) >= seq;
+        is_quorum(self.members.iter().filter(has_it).collect(), self.members)
+    }
+
+    /// The first entry that is applied here, that `vector` does not cover, and that is not kept any more.
+    pub fn first_not_kept_beyond(&self, vector: &VersionVector) -> Option<(DcId, u64)> {
+        let gone = self.truncated.iter().find(|(dc, seq)| vector.get(*dc) < *seq);
+        gone.map(|(dc, _)| (dc, vector.get(dc) + 1))
+    }
+
+    /// Takes over that another datacenter has applied `vector`, as the journal has at `position`. The entries between stay
+    /// unknown here.
+    pub fn take_over(&mut self, vector: &VersionVector, stamps: &[(DcId, Timestamp)], position: Position) {
+        assert!(self.taken.is_none(), "one state is taken over at a time");
+        for (dc, seq) in vector.iter().filter(|(dc, seq)| self.applied.get(*dc) < *seq).collect::<Vec<_>>() {
+            self.applied.raise(dc, seq);
+            self.truncated.raise(dc, seq);
+        }
+        for (dc, stamp) in stamps {
+            self.stamps[dc.index()] = self.stamps[dc.index()].max(*stamp);
+        }
+        self.taken = Some((position, vector.clone()));
+    }
+
+    /// A state that was taken over and is not durable yet: what stands in it.
+    pub fn taken(&self) -> Option<&VersionVector> {
+        self.taken.as_ref().map(|(_, vector)| vector)
+    }
+}
+
+/// Whether these are a quorum of all: more than half of them, or half of them with the first.
+fn is_quorum(some: DcSet, all: DcSet) -> bool {
+    let twice = 2 * some.len();
+    twice > all.len() || (twice == all.len() && all.iter().next().is_some_and(|first| some.contains(first)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_two_quorums_have_a_member_in_common() {
+        for size in 1..=6_u8 {
+            let members: Vec<DcId> = (0..size).filter_map(DcId::new).collect();
+            let all: DcSet = members.iter().copied().collect();
+            let subset = |mask: u32| -> DcSet {
+                members.iter().copied().filter(|dc| mask & 1 << dc.index() != 0).collect()
+            };
+            let quorums: Vec<DcSet> =
+                (0..1 << size).map(subset).filter(|some| is_quorum(*some, all)).collect();
+            assert!(!quorums.is_empty());
+            for a in &quorums {
+                assert!(quorums.iter().all(|b| !a.intersection(*b).is_empty()), "of {size} members");
+            }
+        }
+    }
+}

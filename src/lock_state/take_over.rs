@@ -1,0 +1,101 @@
+//! Another datacenter's view of the locks is taken over, because the entries between are not kept any more.
+//!
+//! Nobody's belief about what is here changes by it, but for parts that came here on the way: only the owner of a part gives
+//! it away, so the higher version of each register is the later one. Of the request table, a row that only one side
+//! has stays if the other side's vector does not cover the entry that published it; covered and absent means
+//! withdrawn.
+
+use crdts::CvRDT;
+
+use super::locks::Locks;
+use super::remote::Published;
+use super::request::Origin;
+use crate::causal_log::LockParts;
+use crate::crdt::{Ownership, VersionVector};
+use crate::names::{DcId, LockName, Position, RequestId};
+use crate::time::Instant;
+
+/// What another datacenter knew of locks when it had applied `vector`.
+pub(crate) struct Foreign<'a> {
+    pub vector: &'a VersionVector,
+    pub ownership: &'a Ownership,
+    pub requests: Vec<Published<'a>>,
+}
+
+/// What cannot be: nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ForeignFault {
+    #[error(transparent)]
+    DoubleOwner(#[from] crate::crdt::DoubleOwner),
+    #[error("part {part} of lock {lock} belongs to {owner}, which is no member, or is a part of none")]
+    Stranger { lock: LockName, part: DcId, owner: DcId },
+    #[error("part {part} of lock {lock} is here and was given to nobody; it says that {owner} has it")]
+    Stolen { lock: LockName, part: DcId, owner: DcId },
+    #[error("request {0} is of no member, or wants what nobody can want")]
+    Request(RequestId),
+}
+
+impl Locks {
+    /// Whether another datacenter's view can be taken over here, where `applied` is applied.
+    pub fn validate_foreign(
+        &self,
+        foreign: &Foreign<'_>,
+        applied: &VersionVector,
+    ) -> Result<(), ForeignFault> {
+        self.ownership.validate_merge(foreign.ownership)?;
+        // Who lost its own log may have given parts away that it believes to have.
+        let knows_own_log = foreign.vector.get(self.me) <= applied.get(self.me);
+        for (lock, part, theirs) in foreign.ownership.iter() {
+            let owner = theirs.owner().expect("only parts that moved are iterated");
+            let (lock, member) = (lock.clone(), |dc| self.members.contains(dc));
+            if !member(part) || !member(owner) {
+                return Err(ForeignFault::Stranger { lock, part, owner });
+            }
+            let ours = self.ownership.register(&lock, part);
+            let is_here = self.ownership.owner(&lock, part) == self.me;
+            if knows_own_log && is_here && theirs.version() > ours.version() {
+                return Err(ForeignFault::Stolen { lock, part, owner });
+            }
+        }
+        let is_fine = |row: &&Published<'_>| self.members.contains(row.id.dc) && row.wants.validate().is_ok();
+        match foreign.requests.iter().find(|row| !is_fine(row)) {
+            Some(row) => Err(ForeignFault::Request(row.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over what was validated, as the journal has it at `position`; [`Position::default`] when it is read again.
+    /// `applied`: what was applied here before.
+    pub fn take_over(
+        &mut self,
+        foreign: &Foreign<'_>,
+        applied: &VersionVector,
+        position: Position,
+        now: Instant,
+    ) {
+        for (lock, part, theirs) in foreign.ownership.iter() {
+            if theirs.version() > self.ownership.register(lock, part).version() {
+                let from = self.ownership.owner(lock, part);
+                let to = theirs.owner().expect("only parts that moved are iterated");
+                let moved = LockParts { lock: lock.clone(), parts: vec![(part, theirs.version())] };
+                self.apply_transfer(from, to, &moved, position);
+            }
+        }
+        let is_withdrawn = |id: RequestId, seq| {
+            seq <= foreign.vector.get(id.dc)
+                && foreign.requests.binary_search_by_key(&id, |row| row.id).is_err()
+        };
+        let remote = self.requests.iter().filter_map(|(_, row)| match row.origin {
+            Origin::Remote { seq } => Some((row.id, seq)),
+            Origin::Local(_) => None,
+        });
+        let withdrawn: Vec<RequestId> =
+            remote.filter(|(id, seq)| is_withdrawn(*id, *seq)).map(|(id, _)| id).collect();
+        withdrawn.into_iter().for_each(|id| self.apply_withdraw(id, now));
+        for row in &foreign.requests {
+            if row.seq > applied.get(row.id.dc) && self.find(row.id).is_none() {
+                self.apply_request(row);
+            }
+        }
+    }
+}

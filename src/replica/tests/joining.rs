@@ -1,0 +1,142 @@
+//! New datacenters, and such that lost their disks, where not everybody has a link to everybody.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, dc, name};
+use crate::replica::call::Phase;
+use crate::replica::{Event, Message};
+
+/// Three that never ran, linked as a chain: the ends have no link to each other.
+fn new_chain() -> Cluster {
+    let mut c = Cluster::new(3, 0, 0);
+    (0..3).for_each(|id| c.crash(id, 0));
+    c.link(0, 1);
+    c.link(1, 2);
+    c
+}
+
+/// What is on its way from one to another beside heartbeats. It gets lost.
+fn take(c: &mut Cluster, from: u8, to: u8) -> Vec<Message> {
+    let wire = c.wires.get_mut(&(dc(from), dc(to))).expect("they are linked");
+    wire.drain(..).filter(|message| !matches!(message, Message::Heartbeat(_))).collect()
+}
+
+#[test]
+fn a_chain_serves_although_its_ends_never_meet() {
+    let mut c = new_chain();
+    c.pass(1_000);
+    for id in 0..3 {
+        assert_eq!(c.nodes[usize::from(id)].replica.phase(), Phase::Serving, "dc{id}");
+        c.open_lease(id, Duration::from_secs(10));
+    }
+    c.use_lock(0, "a");
+    c.use_lock(2, "a");
+    c.use_lock(0, "a");
+}
+
+#[test]
+fn a_chain_waits_for_its_far_end() {
+    let mut c = Cluster::new(3, 0, 0);
+    (0..3).for_each(|id| c.crash(id, 0));
+    c.link(0, 1);
+    c.pass(5_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the far end was not asked");
+    c.link(1, 2);
+    c.pass(1_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+}
+
+#[test]
+fn a_lost_log_comes_back_from_somebody_without_a_link() {
+    let mut c = Cluster::new(3, 0, 0);
+    // Only dc2 has it.
+    c.cut(0, 1);
+    c.cut(1, 2);
+    let asked = c.lock(0, "a");
+    c.run();
+    assert!(!c.is_answered(0, asked));
+    let lost = c.nodes[2].replica.status().applied.get(dc(0));
+    assert!(lost > c.nodes[1].replica.status().applied.get(dc(0)));
+    c.crash(0, 0);
+    c.link(0, 1);
+    c.pass(1_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
+    c.link(1, 2);
+    c.pass(2_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    assert!(c.nodes[0].replica.status().applied.get(dc(0)) >= lost, "nothing is written twice");
+    c.open_lease(0, Duration::from_secs(10));
+    c.use_lock(0, "a");
+    assert_eq!(c.nodes[2].replica.owner_of(&name("a"), dc(2)), dc(0));
+}
+
+#[test]
+fn answers_to_an_earlier_run_do_not_count() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.crash(0, 0);
+    c.link(0, 1);
+    c.run();
+    let stale = Message::KnowsLog { of: dc(0), run: 1, by: dc(2), seq: 0 };
+    c.handle(0, Event::Received { peer: dc(1), message: stale });
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
+    c.pass(1_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "it was asked itself");
+}
+
+#[test]
+fn whoever_still_has_a_link_to_the_asker_does_not_answer() {
+    let mut c = Cluster::new(3, 0, 0);
+    let ask = |c: &mut Cluster, round| {
+        let message = Message::AskLog { of: dc(0), run: 7, round };
+        c.handle(1, Event::Received { peer: dc(2), message });
+        take(c, 1, 2)
+    };
+    assert_eq!(ask(&mut c, 1), [], "more of it may arrive on that link");
+    c.cut(0, 1);
+    let _ = take(&mut c, 1, 2);
+    let seq = c.nodes[1].replica.status().applied.get(dc(0));
+    assert_eq!(ask(&mut c, 2), [Message::KnowsLog { of: dc(0), run: 7, by: dc(1), seq }]);
+    assert_eq!(ask(&mut c, 2), [], "once a round");
+    let unknown = Message::AskLog { of: dc(9), run: 7, round: 1 };
+    c.handle(1, Event::Received { peer: dc(2), message: unknown });
+    assert_eq!(c.nodes[1].violations.len(), 1);
+}
+
+#[test]
+fn what_is_not_on_disk_is_not_told() {
+    let mut c = Cluster::new(3, 0, 0);
+    let _ = c.lock(0, "a");
+    c.sync(0);
+    while c.deliver(0, 1) {}
+    c.cut(0, 1);
+    let ask = |round| Event::Received { peer: dc(2), message: Message::AskLog { of: dc(0), run: 7, round } };
+    let _ = take(&mut c, 1, 2);
+    c.handle(1, ask(1));
+    assert_eq!(take(&mut c, 1, 2), [], "a crash may take it back");
+    c.sync(1);
+    let _ = take(&mut c, 1, 2);
+    let seq = c.nodes[1].replica.status().applied.get(dc(0));
+    c.handle(1, ask(2));
+    assert_eq!(take(&mut c, 1, 2), [Message::KnowsLog { of: dc(0), run: 7, by: dc(1), seq }]);
+}
+
+#[test]
+fn a_peer_with_a_slow_disk_does_not_hide_what_it_has_taken() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.use_lock(1, "a");
+    let _ = c.lock(0, "a");
+    c.sync(0);
+    while c.deliver(0, 1) {}
+    let taken = c.nodes[1].replica.status().applied.get(dc(0));
+    assert!(taken > c.nodes[1].replica.status().durable.get(dc(0)));
+    c.crash(0, 0);
+    c.link(0, 1);
+    for _ in 0..10 {
+        c.sync(0);
+        while c.deliver(1, 0) || c.deliver(0, 1) {}
+    }
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "it would write again what dc1 has in memory");
+    c.pass(1_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    assert!(c.nodes[0].replica.status().applied.get(dc(0)) >= taken);
+}

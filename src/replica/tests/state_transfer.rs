@@ -1,0 +1,280 @@
+//! Stories about members that are further behind than the log of the others reaches.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::cluster::{Cluster, dc, name};
+use super::store_cluster::{add, counted, put, step, written};
+use crate::causal_log::Violation;
+use crate::crdt::VersionVector;
+use crate::replica::store_call::{Then, TxnRefusal};
+use crate::replica::{Event, Message, Record, StatePiece};
+
+/// Little enough for a story to fill.
+const LOG: usize = 4_000;
+
+impl Cluster {
+    /// Commits so many additions to `name`, one after the other.
+    fn count_up(&mut self, id: u8, first_key: u64, name: &str, times: u64) {
+        for key in first_key..first_key + times {
+            let tag = self.begin(id, key, None, step(vec![add(name, 1)], &[], Then::Commit));
+            self.run();
+            self.committed(id, tag);
+            // Heartbeats say what is durable where.
+            self.pass(10);
+        }
+    }
+
+    fn isolate(&mut self, id: u8) {
+        (0..self.nodes.len() as u8).filter(|other| *other != id).for_each(|other| self.cut(id, other));
+        self.run();
+    }
+
+    fn join_again(&mut self, id: u8) {
+        (0..self.nodes.len() as u8).filter(|other| *other != id).for_each(|other| self.link(id, other));
+        self.pass(2_000);
+    }
+
+    fn vectors(&self) -> Vec<VersionVector> {
+        self.nodes.iter().map(|node| node.replica.checkpoint().applied).collect()
+    }
+
+    fn log_entries(&self, id: u8) -> usize {
+        self.nodes[usize::from(id)].replica.checkpoint().log.len()
+    }
+
+    fn states_taken(&self, id: u8) -> u64 {
+        self.nodes[usize::from(id)].replica.counts().states_taken
+    }
+
+    /// All have applied the same and show the same: digests are compared.
+    fn assert_converged(&mut self) {
+        self.pass(20_000);
+        let vectors = self.vectors();
+        assert!(vectors.windows(2).all(|pair| pair[0] == pair[1]), "{vectors:?}");
+        assert_eq!(self.reports, [], "no digest differs");
+        assert!(self.nodes.iter().all(|node| node.violations.is_empty()), "{:?}", self.nodes[0].violations);
+        // The leases of the beginning may be over.
+        (0..self.nodes.len() as u8).for_each(|id| self.open_lease(id, Duration::from_secs(10)));
+    }
+}
+
+#[test]
+fn a_member_that_was_gone_for_long_takes_over_the_state_and_keeps_its_own_commits() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.count_up(2, 1, "n", 3);
+    c.pass(1_000);
+    c.isolate(2);
+    c.count_up(2, 100, "n", 5);
+    c.begin(2, 110, None, step(vec![put("theirs", "from far")], &[], Then::Commit));
+    c.count_up(0, 1, "n", 200);
+    c.begin(1, 1, None, step(vec![put("ours", "kept")], &[], Then::Commit));
+    c.pass(2_000);
+    assert!(c.log_entries(0) < 60, "{} entries are kept for it", c.log_entries(0));
+    assert_eq!(c.log_entries(2), 6, "a minority gives nobody up");
+    c.join_again(2);
+    assert_eq!(c.states_taken(2), 1);
+    for id in 0..3 {
+        assert_eq!(c.reads(id, "n"), counted(208), "in dc{id}");
+        assert_eq!((c.reads(id, "theirs"), c.reads(id, "ours")), (written("from far"), written("kept")));
+    }
+    c.assert_converged();
+    c.count_up(2, 200, "n", 1);
+    c.count_up(1, 200, "n", 1);
+    assert!((0..3).all(|id| c.reads(id, "n") == counted(210)), "it goes on as always");
+    assert_eq!(c.states_taken(2), 1);
+}
+
+#[test]
+fn locks_that_moved_meanwhile_are_where_they_went() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.use_lock(0, "a");
+    c.use_lock(2, "b");
+    let held = c.lock(2, "mine");
+    c.run();
+    c.granted(2, held);
+    // It waits for a lock that another holds, and is cut off.
+    let holds = c.lock(1, "a");
+    c.run();
+    let holds = c.granted(1, holds).request;
+    let waits = c.lock(2, "a");
+    c.run();
+    c.isolate(2);
+    let asks = c.lock(0, "b");
+    c.count_up(0, 1, "n", 200);
+    c.pass(2_000);
+    c.release(1, holds);
+    c.run();
+    c.join_again(2);
+    assert_eq!(c.states_taken(2), 1);
+    c.granted(2, waits);
+    c.granted(0, asks);
+    let wanted = c.lock(0, "mine");
+    c.run();
+    assert!(!c.is_answered(0, wanted), "it is held still");
+    let held = c.granted(2, held).request;
+    c.release(2, held);
+    c.run();
+    c.granted(0, wanted);
+    for lock in ["a", "b", "mine"] {
+        for part in 0..3 {
+            let owners: Vec<_> =
+                (0..3).map(|id: usize| c.nodes[id].replica.owner_of(&name(lock), dc(part))).collect();
+            assert!(owners.windows(2).all(|pair| pair[0] == pair[1]), "part {part} of {lock}: {owners:?}");
+        }
+    }
+    c.assert_converged();
+}
+
+#[test]
+fn a_lost_disk_is_made_good_by_the_state_of_another() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.use_lock(0, "a");
+    c.use_lock(2, "b");
+    c.count_up(2, 1, "n", 20);
+    c.count_up(0, 1, "n", 20);
+    c.pass(2_000);
+    assert_eq!(c.log_entries(0), 0, "all have all");
+    c.crash(2, 0);
+    c.pass(1_000);
+    c.join_again(2);
+    assert_eq!(c.states_taken(2), 1);
+    assert_eq!(c.reads(2, "n"), counted(40));
+    c.open_lease(2, Duration::from_secs(10));
+    c.run();
+    let b = c.lock(2, "b");
+    c.run();
+    c.granted(2, b);
+    let a = c.lock(2, "a");
+    c.run();
+    c.granted(2, a);
+    c.count_up(2, 50, "n", 2);
+    assert!((0..3).all(|id| c.reads(id, "n") == counted(42)));
+    c.assert_converged();
+}
+
+#[test]
+fn a_crash_before_the_take_over_leaves_all_as_it_was_and_one_after_it_loses_nothing() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.isolate(2);
+    c.count_up(2, 1, "n", 5);
+    c.count_up(0, 1, "n", 200);
+    c.pass(2_000);
+    c.join_again(2);
+    let records: Vec<Record> = c.nodes[2].records.iter().map(|(_, record)| record.clone()).collect();
+    let taken = records.iter().position(|record| matches!(record, Record::StateTaken { .. }));
+    let taken = taken.expect("it took the state over");
+    assert!(matches!(records[taken - 1], Record::StatePiece(_)));
+    c.crash(2, taken);
+    c.pass(1_000);
+    assert_eq!(c.reads(2, "n"), counted(5), "its own commits");
+    c.join_again(2);
+    assert_eq!(c.states_taken(2), 1, "once more");
+    assert_eq!(c.reads(2, "n"), counted(205));
+    c.crash(2, c.nodes[2].records.len());
+    c.pass(1_000);
+    assert_eq!(c.reads(2, "n"), counted(205), "read from the journal");
+    c.join_again(2);
+    assert_eq!(c.states_taken(2), 0);
+    c.assert_converged();
+}
+
+#[test]
+fn a_checkpoint_that_is_wanted_meanwhile_waits_for_the_state() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.isolate(2);
+    c.count_up(0, 1, "n", 200);
+    c.pass(2_000);
+    c.link(0, 2);
+    while !c.nodes[2].records.iter().any(|(_, record)| matches!(record, Record::StatePiece(_))) {
+        if !(c.deliver(0, 2) | c.deliver(2, 0)) {
+            c.now += 600;
+            (0..3).for_each(|id| c.handle(id, Event::Tick));
+        }
+        c.sync(0);
+        if c.nodes[2].replica.transfers.is_taking() {
+            c.handle(2, Event::Checkpoint);
+            assert_eq!(c.nodes[2].checkpoint, None);
+        }
+        if c.nodes[2].records.last().is_none_or(|(_, record)| !matches!(record, Record::StatePiece(_))) {
+            c.sync(2);
+        }
+    }
+    c.pass(1_000);
+    let checkpoint = c.nodes[2].checkpoint.clone().expect("it was made in the end");
+    assert_eq!(checkpoint.applied, c.nodes[0].replica.checkpoint().applied);
+    c.restart_from(2, checkpoint);
+    c.isolate(2);
+    c.join_again(2);
+    assert_eq!(c.reads(2, "n"), counted(200));
+}
+
+#[test]
+fn an_open_transaction_of_the_taker_ends_and_says_why() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.isolate(2);
+    let open = c.begin(2, 1, Some("mine"), step(vec![add("n", 1)], &["n"], Then::GoOn));
+    c.run();
+    assert!(!c.is_answered(2, open), "its lock has parts elsewhere");
+    let open = c.begin(2, 2, None, step(vec![add("n", 1)], &["n"], Then::GoOn));
+    c.stepped(2, open);
+    c.count_up(0, 1, "n", 200);
+    c.pass(2_000);
+    c.join_again(2);
+    let late = c.go_on(2, 2, step(vec![], &[], Then::Commit));
+    assert_eq!(c.txn_refused(2, late), TxnRefusal::StateReplaced(2));
+    let late = c.go_on(2, 1, step(vec![], &["n"], Then::Commit));
+    c.run();
+    assert_eq!(c.stepped(2, late).values, [counted(201)], "the one that waited sees all");
+    c.assert_converged();
+}
+
+#[test]
+fn a_minority_keeps_its_log_and_in_the_end_commits_no_more() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.isolate(2);
+    let mut key = 0;
+    let refusal = loop {
+        key += 1;
+        let tag = c.begin(2, key, None, step(vec![add("n", 1)], &[], Then::Commit));
+        c.run();
+        if let Some(crate::replica::call::Reply::Refused(_)) = c.reply(2, tag) {
+            break c.txn_refused(2, tag);
+        }
+    };
+    let TxnRefusal::CannotCommit(why) = refusal else { panic!("{refusal:?}") };
+    assert!(why.contains("log is full"), "{why}");
+    assert_eq!(c.log_entries(2) as u64, key - 1);
+    assert_eq!(c.reads(2, "n"), counted(key as i64 - 1), "readers go on");
+    c.join_again(2);
+    assert_eq!(c.reads(0, "n"), counted(key as i64 - 1));
+    c.count_up(2, key + 1, "n", 1);
+    c.assert_converged();
+}
+
+#[test]
+fn a_state_that_makes_no_sense_closes_the_link_and_changes_nothing() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    let truncated: VersionVector = [(dc(0), 9)].into_iter().collect();
+    for bytes in [&b"\x02\0\0\0\xff\xff"[..], b"\xff\xff\xff\xff", b"\x02\0", b""] {
+        let violations = c.nodes[1].violations.len();
+        c.handle(
+            1,
+            Event::Received { peer: dc(0), message: Message::TooFarBehind { truncated: truncated.clone() } },
+        );
+        let piece = StatePiece { number: 0, bytes: Bytes::from_static(bytes), last: true };
+        c.handle(1, Event::Received { peer: dc(0), message: Message::State(piece) });
+        let news = &c.nodes[1].violations[violations..];
+        assert!(matches!(news, [Violation::State { .. }]), "{bytes:?}: {news:?}");
+        c.cut(0, 1);
+        c.link(0, 1);
+        c.run();
+    }
+    assert!(!c.nodes[1].records.iter().any(|(_, record)| matches!(record, Record::StatePiece(_))));
+    // Nobody asked for this one.
+    let piece = StatePiece { number: 0, bytes: Bytes::new(), last: true };
+    c.handle(1, Event::Received { peer: dc(2), message: Message::State(piece) });
+    c.nodes.iter_mut().for_each(|node| node.violations.clear());
+    c.assert_converged();
+}

@@ -1,0 +1,189 @@
+//! The side that has the state.
+
+use std::sync::Arc;
+
+use super::stream::{Head, Packer, StateItem};
+use super::{PATIENCE, WINDOW};
+use crate::crdt::{Ownership, VersionVector};
+use crate::names::{DcId, Position};
+use crate::replica::Replica;
+use crate::replica::effect::Report;
+use crate::replica::message::Message;
+use crate::replica::record::RequestRow;
+use crate::time::Instant;
+use crate::wire::WireError;
+
+/// Keys, requests or items of locks that one step packs, at most.
+const ITEMS_PER_STEP: usize = 256;
+/// Locks of one item.
+const LOCKS_PER_ITEM: usize = 64;
+
+/// A state on its way to a peer.
+pub(super) struct Giving {
+    at: Position,
+    /// What it has. Entries after it are kept until the peer says that it has that.
+    vector: Arc<VersionVector>,
+    ownership: Ownership,
+    requests: std::vec::IntoIter<RequestRow>,
+    next: Next,
+    packer: Packer,
+    /// Pieces that were asked for and not sent yet.
+    credit: u32,
+    /// Given up then, unless the peer asks for more or says that it has all.
+    until: Instant,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Lock(usize),
+    Request,
+    Row(usize),
+    /// All is packed.
+    End,
+    /// All is sent; the snapshot is closed.
+    Over,
+}
+
+impl Giving {
+    pub fn has_work(&self, durable: Position) -> bool {
+        self.credit > 0 && self.next != Next::Over && self.at <= durable
+    }
+}
+
+impl Replica {
+    /// A peer lacks what it cannot get as entries from here: it may ask for the state.
+    pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
+        if !self.transfers.giving.contains_key(&peer) {
+            let truncated = self.log.truncated().clone();
+            self.send(peer, Message::TooFarBehind { truncated });
+        }
+    }
+
+    pub(in crate::replica) fn on_ask_state(&mut self, peer: DcId, anew: bool, more: u32) {
+        if anew {
+            self.stop_giving(peer);
+            if self.life.quiet_until.is_some() {
+                return;
+            }
+            let giving = self.begin_giving();
+            self.transfers.giving.insert(peer, giving);
+        }
+        let until = self.now.mono + PATIENCE;
+        if let Some(giving) = self.transfers.giving.get_mut(&peer) {
+            giving.credit = giving.credit.saturating_add(more).min(WINDOW);
+            giving.until = until;
+        }
+    }
+
+    fn begin_giving(&mut self) -> Giving {
+        let (at, vector) = (self.position, Arc::new(self.log.applied().clone()));
+        self.store.open_snapshot_at(at, &vector);
+        let mut packer = Packer::default();
+        let stamps = self.last_stamps();
+        let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
+        packer.push(&head).expect("a vector is small");
+        Giving {
+            at,
+            vector,
+            ownership: self.locks.ownership().clone(),
+            requests: self.request_table().into_iter(),
+            next: Next::Lock(0),
+            packer,
+            credit: 0,
+            until: self.now.mono + PATIENCE,
+        }
+    }
+
+    /// Makes some of the pieces that peers want.
+    pub(in crate::replica) fn give_some(&mut self) {
+        let durable = self.gate.durable();
+        let wanting = self.transfers.giving.iter().find(|(_, giving)| giving.has_work(durable));
+        let Some(peer) = wanting.map(|(peer, _)| *peer) else { return };
+        let mut giving = self.transfers.giving.remove(&peer).expect("it is there");
+        let mut packed = 0;
+        while giving.credit > 0 && giving.next != Next::Over && packed < ITEMS_PER_STEP {
+            if !giving.packer.is_full() && giving.next != Next::End {
+                packed += 1;
+                if let Err(error) = self.pack_some(&mut giving) {
+                    // Nothing that a client may write is that large.
+                    self.report(Report::StateNotGiven { peer, why: error.to_string() });
+                    return self.store.close_snapshot(giving.at);
+                }
+            }
+            if let Some(piece) = giving.packer.piece(giving.next == Next::End) {
+                giving.credit -= 1;
+                if piece.last {
+                    giving.next = Next::Over;
+                    self.store.close_snapshot(giving.at);
+                    self.counts.states_given += 1;
+                }
+                self.send(peer, Message::State(piece));
+            }
+        }
+        self.transfers.giving.insert(peer, giving);
+    }
+
+    /// Packs some locks, or one request, or one key.
+    fn pack_some(&mut self, giving: &mut Giving) -> Result<(), WireError> {
+        match giving.next {
+            Next::Lock(first) => {
+                let locks = giving.ownership.piece(first, LOCKS_PER_ITEM);
+                if locks.len() < LOCKS_PER_ITEM {
+                    giving.ownership = Ownership::default();
+                    giving.next = Next::Request;
+                } else {
+                    giving.next = Next::Lock(first + LOCKS_PER_ITEM);
+                }
+                giving.packer.push(&StateItem::Locks(locks))
+            }
+            Next::Request => match giving.requests.next() {
+                Some(row) => giving.packer.push(&StateItem::Request(row)),
+                None => {
+                    giving.next = Next::Row(0);
+                    Ok(())
+                }
+            },
+            Next::Row(row) => {
+                let (contents, next) = self.store.export(giving.at, row, 1);
+                giving.next = next.map_or(Next::End, Next::Row);
+                let mut items = contents.into_iter().map(|(key, content)| StateItem::Key(key, content));
+                items.try_for_each(|item| giving.packer.push(&item))
+            }
+            Next::End | Next::Over => Ok(()),
+        }
+    }
+
+    /// A peer told what it has: it may have taken the state over.
+    pub(in crate::replica) fn note_taken(&mut self, peer: DcId, durable: &VersionVector) {
+        if self.transfers.giving.get(&peer).is_some_and(|giving| durable.covers(&giving.vector)) {
+            self.stop_giving(peer);
+        }
+    }
+
+    pub(in crate::replica) fn stop_giving(&mut self, peer: DcId) {
+        let giving = self.transfers.giving.remove(&peer);
+        if let Some(giving) = giving.filter(|giving| giving.next != Next::Over) {
+            self.store.close_snapshot(giving.at);
+        }
+    }
+
+    /// Gives up what nobody asks for any more.
+    pub(super) fn expire_giving(&mut self) {
+        let is_over = |giving: &Giving| giving.until <= self.now.mono;
+        let over = self.transfers.giving.iter().filter(|(_, giving)| is_over(giving));
+        let over: Vec<DcId> = over.map(|(peer, _)| *peer).collect();
+        over.into_iter().for_each(|peer| self.stop_giving(peer));
+    }
+
+    /// All that takers need no entries for; `None` if there are none.
+    pub(in crate::replica) fn given(&self) -> Option<VersionVector> {
+        let mut given = self.transfers.giving.values().map(|giving| &*giving.vector);
+        let first = given.next()?.clone();
+        Some(
+            given.fold(first, |least, other| {
+                least.iter().map(|(dc, seq)| (dc, seq.min(other.get(dc)))).collect()
+            }),
+        )
+    }
+}

@@ -1,0 +1,277 @@
+//! A state as bytes: items, each with its length, one after the other, cut into pieces.
+//!
+//! Wire and disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
+
+use bytes::{Buf, Bytes, BytesMut};
+use crdts::CvRDT;
+use serde::{Deserialize, Serialize};
+
+use crate::crdt::{DoubleOwner, Ownership, VersionVector};
+use crate::keys::Key;
+use crate::names::{DcId, DcSet};
+use crate::replica::record::RequestRow;
+use crate::store_state::{Content, Store};
+use crate::time::Timestamp;
+use crate::wire::{self, WireError};
+
+/// Bytes of a piece, but for the last.
+const PIECE: usize = 256 << 10;
+/// An item has the length of what follows before it, in so many bytes.
+const LENGTH: usize = size_of::<u32>();
+
+/// A piece of a state. On a link and in a journal they come in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatePiece {
+    /// From 0.
+    pub number: u64,
+    pub bytes: Bytes,
+    /// Nothing follows.
+    pub last: bool,
+}
+
+/// What a state consists of, in this order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::replica) enum StateItem {
+    Head(Head),
+    /// Who owns the parts of some locks.
+    Locks(Ownership),
+    /// A row of the request table; by id.
+    Request(RequestRow),
+    Key(Key, Content),
+}
+
+/// Which state it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::replica) struct Head {
+    /// What was applied.
+    pub vector: VersionVector,
+    /// The stamp of the last of these entries of each datacenter.
+    pub stamps: Vec<(DcId, Timestamp)>,
+}
+
+/// Items on the way out.
+#[derive(Default)]
+pub(super) struct Packer {
+    bytes: BytesMut,
+    next: u64,
+}
+
+impl Packer {
+    pub fn push(&mut self, item: &StateItem) -> Result<(), WireError> {
+        let bytes = wire::encode_state("an item of a state", item)?;
+        let length = u32::try_from(bytes.len()).expect("the codec's limit is below 4 GiB");
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        self.bytes.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Whether a piece is full.
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() >= PIECE
+    }
+
+    /// A full piece, or what there is if it is the last one.
+    pub fn piece(&mut self, end: bool) -> Option<StatePiece> {
+        let last = end && self.bytes.len() <= PIECE;
+        if !last && !self.is_full() {
+            return None;
+        }
+        let bytes = self.bytes.split_to(self.bytes.len().min(PIECE)).freeze();
+        self.next += 1;
+        Some(StatePiece { number: self.next - 1, bytes, last })
+    }
+}
+
+/// Why pieces do not make a state.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::replica) enum StateFault {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("piece {found} does not follow: {wanted} should come")]
+    Order { found: u64, wanted: u64 },
+    #[error("{0} does not belong where it stands")]
+    Misplaced(&'static str),
+    #[error("it ends within an item")]
+    Torn,
+    #[error("it names {0}, which is no member of this cluster")]
+    UnknownDc(DcId),
+    #[error(transparent)]
+    DoubleOwner(#[from] DoubleOwner),
+}
+
+/// A state that comes in.
+pub(in crate::replica) struct Incoming {
+    members: DcSet,
+    bytes: BytesMut,
+    next: u64,
+    is_whole: bool,
+    pub head: Option<Head>,
+    pub ownership: Ownership,
+    pub requests: Vec<RequestRow>,
+    pub store: Store,
+}
+
+impl Incoming {
+    /// Of a cluster with these members; `store` and `ownership` are empty.
+    pub fn new(members: DcSet, store: Store, ownership: Ownership) -> Incoming {
+        let (bytes, requests) = (BytesMut::new(), Vec::new());
+        Incoming { members, bytes, next: 0, is_whole: false, head: None, ownership, requests, store }
+    }
+
+    /// Takes the next piece in. Refused, nothing can follow any more.
+    pub fn push(&mut self, piece: &StatePiece) -> Result<(), StateFault> {
+        if piece.number != self.next || self.is_whole {
+            return Err(StateFault::Order { found: piece.number, wanted: self.next });
+        }
+        self.next += 1;
+        self.bytes.extend_from_slice(&piece.bytes);
+        while let Some(item) = self.next_item()? {
+            self.take_in(item)?;
+        }
+        if piece.last && !self.bytes.is_empty() {
+            return Err(StateFault::Torn);
+        }
+        if piece.last && self.head.is_none() {
+            return Err(StateFault::Misplaced("the end"));
+        }
+        self.is_whole = piece.last;
+        Ok(())
+    }
+
+    fn next_item(&mut self) -> Result<Option<StateItem>, StateFault> {
+        let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        wire::check_state_length("an item of a state", length)?;
+        if self.bytes.len() < LENGTH + length {
+            return Ok(None);
+        }
+        self.bytes.advance(LENGTH);
+        let bytes = self.bytes.split_to(length);
+        Ok(Some(wire::decode_state("an item of a state", &bytes)?))
+    }
+
+    fn take_in(&mut self, item: StateItem) -> Result<(), StateFault> {
+        if self.head.is_some() == matches!(item, StateItem::Head(_)) {
+            return Err(StateFault::Misplaced("its head"));
+        }
+        match item {
+            StateItem::Head(head) => {
+                let named = head.vector.iter().map(|(dc, _)| dc).chain(head.stamps.iter().map(|(dc, _)| *dc));
+                if let Some(dc) = named.into_iter().find(|dc| !self.members.contains(*dc)) {
+                    return Err(StateFault::UnknownDc(dc));
+                }
+                self.head = Some(head);
+            }
+            StateItem::Locks(locks) => {
+                self.ownership.validate_merge(&locks)?;
+                self.ownership.merge(locks);
+            }
+            StateItem::Request(row) => {
+                if self.requests.last().is_some_and(|before| before.id >= row.id) {
+                    return Err(StateFault::Misplaced("a request"));
+                }
+                self.requests.push(row);
+            }
+            StateItem::Key(key, content) => {
+                if !self.store.take_in(key, content) {
+                    return Err(StateFault::Misplaced("a key that was there before"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::causal_log::Wants;
+    use crate::crdt::PartMove;
+    use crate::names::{LockName, Mode, RequestId};
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    fn items() -> Vec<StateItem> {
+        let lock = LockName::new(b"a").expect("valid");
+        let mut ownership = Ownership::new(3);
+        crdts::CmRDT::apply(
+            &mut ownership,
+            PartMove { lock: lock.clone(), part: dc(1), owner: dc(0), version: 2 },
+        );
+        let wants = Wants::all(vec![(lock, Mode::Shared)]).expect("one lock");
+        let row = RequestRow { id: RequestId { dc: dc(0), n: 1 }, at: Timestamp::ZERO, wants, seq: 1 };
+        let vector = [(dc(0), 2)].into_iter().collect();
+        vec![
+            StateItem::Head(Head { vector, stamps: vec![(dc(0), Timestamp::from_raw(4))] }),
+            StateItem::Locks(ownership),
+            StateItem::Request(row),
+            StateItem::Key(Key::new(b"b", b"k").expect("valid"), Content::default()),
+        ]
+    }
+
+    /// They stand in journals, and go to members of the version before.
+    #[test]
+    fn bytes_of_items() {
+        let hex =
+            ["0001020100 04", "01 01 0161 02 00 fb0002", "02 0001 00 00 01 0161 00 01", "03 0301626b 00 00"];
+        for (item, hex) in items().iter().zip(hex) {
+            let bytes = wire::encode_state("golden", item).expect("it is small");
+            let found: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(found, hex.replace(' ', ""), "the bytes of {item:?} changed");
+        }
+    }
+
+    fn incoming() -> Incoming {
+        let members = [dc(0), dc(1)].into_iter().collect();
+        Incoming::new(members, Store::new(dc(1), 0), Ownership::new(0))
+    }
+
+    #[test]
+    fn items_arrive_wherever_pieces_are_cut() {
+        let mut packer = Packer::default();
+        items().iter().for_each(|item| packer.push(item).expect("it is small"));
+        let whole = packer.piece(true).expect("there is something");
+        assert!(whole.last);
+        for cut in 0..whole.bytes.len() {
+            let mut incoming = incoming();
+            let first = StatePiece { number: 0, bytes: whole.bytes.slice(..cut), last: false };
+            incoming.push(&first).expect("the first piece");
+            assert!(!incoming.is_whole());
+            let second = StatePiece { number: 1, bytes: whole.bytes.slice(cut..), last: true };
+            incoming.push(&second).expect("the second piece");
+            assert!(incoming.is_whole());
+            assert_eq!((incoming.ownership.len(), incoming.requests.len()), (1, 1));
+            assert_eq!(incoming.store.counts().keys, 1);
+        }
+    }
+
+    #[test]
+    fn pieces_that_do_not_follow_and_items_out_of_place_are_refused() {
+        let pack = |items: &[StateItem]| {
+            let mut packer = Packer::default();
+            items.iter().for_each(|item| packer.push(item).expect("it is small"));
+            packer.piece(true).expect("there is something")
+        };
+        let items = items();
+        let whole = pack(&items);
+        let late = StatePiece { number: 1, ..whole.clone() };
+        assert!(matches!(incoming().push(&late), Err(StateFault::Order { found: 1, wanted: 0 })));
+        for (wrong, why) in [
+            (&items[1..], "no head"),
+            (&[items[0].clone(), items[0].clone()][..], "two heads"),
+            (&[items[0].clone(), items[2].clone(), items[2].clone()], "a request twice"),
+            (&[items[0].clone(), items[3].clone(), items[3].clone()], "a key twice"),
+        ] {
+            let fault = incoming().push(&pack(wrong));
+            assert!(matches!(fault, Err(StateFault::Misplaced(_))), "{why}: {fault:?}");
+        }
+        let torn = StatePiece { bytes: whole.bytes.slice(..whole.bytes.len() - 1), ..whole };
+        assert!(matches!(incoming().push(&torn), Err(StateFault::Torn)));
+    }
+}

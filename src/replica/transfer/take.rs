@@ -1,0 +1,215 @@
+//! The side that lacks the state.
+
+use super::stream::{Head, Incoming, StateFault, StatePiece};
+use super::{PATIENCE, WINDOW};
+use crate::causal_log::{Entry, Violation};
+use crate::crdt::{Ownership, VersionVector};
+use crate::lock_state::{Foreign, Published};
+use crate::names::{DcId, Position};
+use crate::replica::Replica;
+use crate::replica::effect::Report;
+use crate::replica::gate::Gated;
+use crate::replica::message::Message;
+use crate::replica::record::Record;
+use crate::room::Room;
+use crate::store_state::Store;
+use crate::time::Instant;
+
+/// A state on its way here.
+pub(super) struct Taking {
+    /// `None` while the journal is read again.
+    from: Option<DcId>,
+    incoming: Incoming,
+    /// Given up then, unless another piece comes.
+    until: Instant,
+}
+
+impl Replica {
+    /// `peer` does not keep `truncated` any more.
+    pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
+        let has_it = self.log.applied().covers(truncated);
+        if has_it
+            || self.transfers.is_taking()
+            || self.log.taken().is_some()
+            || self.life.room != Room::Enough
+        {
+            return;
+        }
+        self.report(Report::StateWanted { peer });
+        self.begin_taking(Some(peer));
+        self.send(peer, Message::AskState { anew: true, more: WINDOW });
+    }
+
+    fn begin_taking(&mut self, from: Option<DcId>) {
+        let seed = self.config.local.hash_seed;
+        #[cfg_attr(not(test), allow(unused_mut))]
+        let mut store = Store::new(self.config.dc, seed);
+        #[cfg(test)]
+        {
+            store.mutation = self.config.mutation;
+        }
+        let incoming = Incoming::new(self.config.agreed.members, store, Ownership::new(seed));
+        let until = self.now.mono + PATIENCE;
+        self.transfers.taking = Some(Taking { from, incoming, until });
+    }
+
+    pub(in crate::replica) fn on_state(&mut self, peer: DcId, piece: StatePiece) {
+        let until = self.now.mono + PATIENCE;
+        // What is left of one that was given up.
+        let Some(taking) = self.transfers.taking.as_mut().filter(|taking| taking.from == Some(peer)) else {
+            return;
+        };
+        taking.until = until;
+        if let Err(fault) = taking.incoming.push(&piece) {
+            return self.refuse_state(peer, &fault);
+        }
+        let is_whole = piece.last;
+        let position = self.persist(Record::StatePiece(piece));
+        if is_whole {
+            self.finish_taking(peer);
+        } else {
+            // So no more is under way than the journal keeps up with.
+            self.after(position, Gated::AskState(peer));
+        }
+    }
+
+    /// A piece is durable: one more may come.
+    pub(in crate::replica) fn ask_for_more(&mut self, peer: DcId) {
+        let is_taking = self.transfers.taking.as_ref().is_some_and(|taking| taking.from == Some(peer));
+        if is_taking && self.log.is_linked(peer) {
+            self.send(peer, Message::AskState { anew: false, more: 1 });
+        }
+    }
+
+    /// All pieces are here: takes the state over if that is right, now.
+    fn finish_taking(&mut self, peer: DcId) {
+        let taking = self.transfers.taking.take().expect("its last piece has just come");
+        let head = taking.incoming.head.as_ref().expect("a whole state has a head");
+        if let Some(why) = self.is_of_no_use(head) {
+            self.report(Report::StateOfNoUse { peer, why });
+            return self.make_postponed_checkpoint();
+        }
+        let foreign = foreign(head, &taking.incoming);
+        if let Err(fault) = self.locks.validate_foreign(&foreign, self.log.applied()) {
+            return self.close_link(peer, Violation::State { why: fault.to_string() });
+        }
+        let vector = head.vector.clone();
+        let lost_own_log = vector.get(self.config.dc) > self.log.applied().get(self.config.dc);
+        let position = self.persist(Record::StateTaken { vector: vector.clone() });
+        self.end_open_transactions();
+        self.take_over(taking.incoming, position);
+        if lost_own_log {
+            // And with it which numbers were handed out: fewer than this since the epoch.
+            self.next_n = self.next_n.max(self.clock.physical_millis() << 10);
+            self.record_bound();
+        }
+        self.counts.states_taken += 1;
+        self.report(Report::StateTaken { peer, vector });
+        self.make_postponed_checkpoint();
+    }
+
+    /// Why a state is not taken over; it may be at another time.
+    fn is_of_no_use(&self, head: &Head) -> Option<&'static str> {
+        let latest = self.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
+        if self.log.applied().covers(&head.vector) {
+            Some("all of it has come by itself meanwhile")
+        } else if head.stamps.iter().any(|(_, stamp)| stamp.millis() > latest) {
+            Some("it is stamped too far ahead of our clock: check the clocks")
+        } else if self.log.first_not_kept_beyond(&head.vector).is_some() {
+            Some("it lacks entries that are no longer kept here: another datacenter has to help both")
+        } else {
+            None
+        }
+    }
+
+    /// From here on the state counts, and on top of it what it lacks of our own log.
+    fn take_over(&mut self, incoming: Incoming, position: Position) {
+        let head = incoming.head.as_ref().expect("a whole state has a head");
+        head.stamps.iter().for_each(|(_, stamp)| self.clock.observe(*stamp));
+        let before = self.log.applied().clone();
+        self.locks.take_over(&foreign(head, &incoming), &before, position, self.now.mono);
+        let Head { vector, stamps } = head;
+        self.log.take_over(vector, stamps, position);
+        let mut store = incoming.store;
+        store.end_restore(vector);
+        store.note_durable(self.gate.durable());
+        for entry in self.log.kept().filter(|entry| entry.seq > vector.get(entry.dc)) {
+            apply_commits(&mut store, entry, position);
+        }
+        self.store = store;
+        self.store.note_stable(self.stability.stable());
+        self.watches.begin_at(self.log.applied());
+        self.transfers.giving.clear();
+        if self.export.take().is_some() {
+            self.on_checkpoint_wanted();
+        }
+        self.pump = true;
+    }
+
+    /// The journal is read again.
+    pub(in crate::replica) fn replay_piece(&mut self, piece: &StatePiece) -> Result<(), StateFault> {
+        if piece.number == 0 {
+            self.begin_taking(None);
+        }
+        match &mut self.transfers.taking {
+            Some(taking) => taking.incoming.push(piece),
+            None => Err(StateFault::Order { found: piece.number, wanted: 0 }),
+        }
+    }
+
+    /// The journal is read again. Everything in it is durable.
+    pub(in crate::replica) fn replay_taken(&mut self, taken: &VersionVector) -> Result<(), String> {
+        let taking = self.transfers.taking.take().filter(|taking| taking.incoming.is_whole());
+        let incoming = taking.ok_or("the state that it takes over is not there")?.incoming;
+        let head = incoming.head.as_ref().expect("a whole state has a head");
+        if head.vector != *taken {
+            return Err(format!("it takes over {taken}, the state is that at {}", head.vector));
+        }
+        let checked = self.locks.validate_foreign(&foreign(head, &incoming), self.log.applied());
+        checked.map_err(|fault| fault.to_string())?;
+        self.take_over(incoming, Position::default());
+        self.log.note_durable(Position::default());
+        Ok(())
+    }
+
+    fn refuse_state(&mut self, peer: DcId, fault: &StateFault) {
+        self.close_link(peer, Violation::State { why: fault.to_string() });
+    }
+
+    pub(in crate::replica) fn stop_taking_from(&mut self, peer: DcId) {
+        if self.transfers.taking.take_if(|taking| taking.from == Some(peer)).is_some() {
+            self.make_postponed_checkpoint();
+        }
+    }
+
+    /// The journal was read to its end: a state that is not whole there never will be.
+    pub(in crate::replica) fn forget_unfinished_state(&mut self) {
+        self.transfers.taking = None;
+    }
+
+    /// Gives up transfers whose other side is silent.
+    pub(in crate::replica) fn expire_transfers(&mut self) {
+        self.expire_giving();
+        let now = self.now.mono;
+        if self.transfers.taking.take_if(|taking| taking.until <= now).is_some() {
+            self.make_postponed_checkpoint();
+        }
+    }
+
+    fn make_postponed_checkpoint(&mut self) {
+        if std::mem::take(&mut self.transfers.checkpoint_waits) {
+            self.on_checkpoint_wanted();
+        }
+    }
+}
+
+fn foreign<'a>(head: &'a Head, incoming: &'a Incoming) -> Foreign<'a> {
+    let rows = incoming.requests.iter();
+    let requests = rows.map(|row| Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq });
+    Foreign { vector: &head.vector, ownership: &incoming.ownership, requests: requests.collect() }
+}
+
+fn apply_commits(store: &mut Store, entry: &std::sync::Arc<Entry>, position: Position) {
+    let commits = entry.ops.iter().enumerate().filter(|(_, op)| op.as_commit().is_some());
+    commits.for_each(|(index, _)| store.apply(entry, index, position));
+}

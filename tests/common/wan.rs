@@ -1,0 +1,121 @@
+//! Servers whose links to each other go through relays, so that each link can be cut and healed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Cluster;
+use super::relay::Relay;
+
+/// Finds out about peers three times as fast as the default, so that tests need not wait so long.
+pub const QUICK: &str = "[agreed]\nheartbeat = \"200 ms\"\npeer_timeout = \"1 s\"\n";
+
+/// A cluster and the network between its members.
+pub struct Wan {
+    pub cluster: Cluster,
+    /// By who dials whom.
+    relays: BTreeMap<(u8, u8), Relay>,
+    /// Which links are up, as each end has logged so far: (who says so, to whom).
+    up: BTreeSet<(u8, u8)>,
+}
+
+impl Wan {
+    /// Starts servers with these tables in their configuration. Every link is whole.
+    pub fn start(dcs: u8, more: &str) -> Wan {
+        Wan::start_cut(dcs, more, &[])
+    }
+
+    /// The same, but these links are cut before anybody is there.
+    pub fn start_cut(dcs: u8, more: &str, cuts: &[(u8, u8)]) -> Wan {
+        let cluster = Cluster::prepare(dcs);
+        let pairs = (0..dcs).flat_map(|from| (0..dcs).map(move |to| (from, to)));
+        let relays: BTreeMap<(u8, u8), Relay> = pairs
+            .filter(|(from, to)| from != to)
+            .map(|(from, to)| ((from, to), Relay::start(cluster.quic_address(to))))
+            .collect();
+        for dc in 0..dcs {
+            let address = |to| match relays.get(&(dc, to)) {
+                Some(relay) => relay.address,
+                None => cluster.quic_address(dc),
+            };
+            cluster.write_config(dc, address, more);
+        }
+        let mut wan = Wan { cluster, relays, up: BTreeSet::new() };
+        cuts.iter().for_each(|(a, b)| wan.cut(*a, *b));
+        wan.cluster.start_all();
+        wan
+    }
+
+    /// From now on nothing passes between the two, whoever dials.
+    pub fn cut(&self, a: u8, b: u8) {
+        self.between(a, b).into_iter().for_each(Relay::cut);
+    }
+
+    pub fn heal(&self, a: u8, b: u8) {
+        self.between(a, b).into_iter().for_each(Relay::heal);
+    }
+
+    pub fn heal_all(&self) {
+        self.relays.values().for_each(Relay::heal);
+    }
+
+    fn between(&self, a: u8, b: u8) -> [&Relay; 2] {
+        [(a, b), (b, a)].map(|pair| self.relays.get(&pair).expect("two different members"))
+    }
+
+    /// How many datagrams were lost between the two.
+    pub fn dropped(&self, a: u8, b: u8) -> u64 {
+        self.between(a, b).into_iter().map(|relay| *relay.dropped().borrow()).sum()
+    }
+
+    /// As by `kill -9`.
+    pub fn kill(&mut self, dc: u8) {
+        self.cluster.kill(dc);
+        self.up.retain(|(from, _)| *from != dc);
+    }
+
+    pub fn restart(&mut self, dc: u8) {
+        self.cluster.restart(dc);
+    }
+
+    /// Whether `dc` has a link to `peer`, as far as its log has come.
+    pub fn is_linked(&mut self, dc: u8, peer: u8) -> bool {
+        for line in self.cluster.server(dc).drain() {
+            self.note(dc, &line);
+        }
+        self.up.contains(&(dc, peer))
+    }
+
+    /// Waits until `dc` says that its link to `peer` is up, or down.
+    pub fn await_link(&mut self, dc: u8, peer: u8, up: bool) {
+        while self.is_linked(dc, peer) != up {
+            let line = self.cluster.server(dc).line("link ");
+            self.note(dc, &line);
+        }
+    }
+
+    /// Waits until every server is linked to every other one.
+    pub fn await_whole(&mut self) {
+        let pairs: Vec<(u8, u8)> = self.relays.keys().copied().collect();
+        pairs.into_iter().for_each(|(dc, peer)| self.await_link(dc, peer, true));
+    }
+
+    /// Cuts a link that is whole or about to be, and waits until both ends have noticed.
+    pub fn break_link(&mut self, a: u8, b: u8) {
+        self.await_link(a, b, true);
+        self.await_link(b, a, true);
+        let before = self.dropped(a, b);
+        self.cut(a, b);
+        self.await_link(a, b, false);
+        self.await_link(b, a, false);
+        assert!(self.dropped(a, b) > before, "it is the cut that ended the link between dc{a} and dc{b}");
+    }
+
+    fn note(&mut self, dc: u8, line: &str) {
+        let Some((_, peer)) = line.split_once("peer=dc") else { return };
+        let peer = peer.bytes().take_while(u8::is_ascii_digit).fold(0, |id, digit| 10 * id + (digit - b'0'));
+        if line.contains("link up") {
+            self.up.insert((dc, peer));
+        } else if line.contains("link down") {
+            self.up.remove(&(dc, peer));
+        }
+    }
+}
