@@ -15,7 +15,7 @@ use crate::time::Instant;
 use crate::wire;
 
 /// After a checkpoint that there was no room for: how long until the next attempt.
-const AFTER_SKIPPED: Duration = Duration::from_secs(10);
+const AFTER_SKIPPED: Duration = Duration::from_secs(60);
 
 /// The one checkpoint there can be.
 pub(super) enum Checkpoints {
@@ -44,7 +44,8 @@ impl Checkpoints {
     /// back more than it takes.
     pub(super) fn are_due(&self, figures: &Figures, after: u64, now: Instant) -> bool {
         let last = figures.last_checkpoint.map_or(0, |checkpoint| checkpoint.bytes);
-        let room_is_short = figures.room != Room::Enough && figures.log.reclaimable > last;
+        let fits = figures.free_bytes.is_none_or(|free| free > last);
+        let room_is_short = figures.room != Room::Enough && figures.log.reclaimable > last && fits;
         let is_idle = matches!(self, Checkpoints::Idle { since } if *since <= now);
         is_idle && (figures.since_checkpoint >= after || room_is_short)
     }

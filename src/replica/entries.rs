@@ -11,7 +11,7 @@ use crate::lock_state::{MAX_REQUEST_DELAY, Published};
 use crate::names::{DcId, Position};
 use crate::room::Room;
 
-/// What is to be done with an entry at the front of a link.
+/// What is to be done with an entry that a link brought.
 enum Admission {
     Apply,
     Duplicate,
@@ -33,6 +33,16 @@ impl Replica {
         if self.life.room == Room::Full {
             return;
         }
+        let mut entries = entries.into_iter();
+        // Nearly always nothing is held back, and all of them can be applied, one after the other.
+        while let Some(entry) = entries.as_slice().first().filter(|_| !self.inbox.holds_of(peer)) {
+            match self.admit(entry) {
+                Admission::Apply => self.apply(entry),
+                Admission::Duplicate => self.counts.duplicates += 1,
+                Admission::Missing | Admission::TooFarAhead { .. } | Admission::Violation(_) => break,
+            }
+            entries.next();
+        }
         if self.inbox.push(peer, entries).is_err() {
             let limit = crate::causal_log::MAX_HELD_BACK;
             return self.close_link(peer, Violation::TooManyHeldBack { limit });
@@ -46,37 +56,48 @@ impl Replica {
         if self.life.room == Room::Full {
             return;
         }
-        loop {
+        let missing = loop {
             let before = self.counts.entries_applied;
-            for peer in self.peers().iter() {
-                self.drain_link(peer);
+            let links = self.peers().iter();
+            let missing: Vec<_> = links.filter_map(|peer| Some((peer, self.drain_link(peer)?))).collect();
+            if self.counts.entries_applied == before {
+                break missing;
             }
-            if self.counts.entries_applied == before || self.inbox.is_empty() {
-                return;
+        };
+        for (peer, entry) in missing {
+            if self.links.note_held_back(peer, entry) {
+                let durable = (**self.log.durable()).clone();
+                self.send(peer, Message::HeldBack { durable });
             }
         }
     }
 
-    fn drain_link(&mut self, peer: DcId) {
-        while let Some(entry) = self.inbox.first(peer).cloned() {
+    /// Applies what it can of one link. Names the first entry that depends on something which has not arrived.
+    fn drain_link(&mut self, peer: DcId) -> Option<(DcId, u64)> {
+        let (mut missing, mut looked_at) = (None, None);
+        while let Some(entry) = self.inbox.next(peer, looked_at).cloned() {
             match self.admit(&entry) {
                 Admission::Apply => self.apply(&entry),
                 Admission::Duplicate => self.counts.duplicates += 1,
                 Admission::Missing => {
-                    if self.links.note_held_back(peer, (entry.dc, entry.seq)) {
-                        let durable = (**self.log.durable()).clone();
-                        self.send(peer, Message::HeldBack { durable });
-                    }
-                    return;
+                    missing = missing.or(Some((entry.dc, entry.seq)));
+                    looked_at = Some(entry.dc);
+                    continue;
                 }
-                Admission::TooFarAhead { by_ms } => return self.pause(peer, &entry, by_ms),
+                Admission::TooFarAhead { by_ms } => {
+                    self.pause(peer, &entry, by_ms);
+                    return None;
+                }
                 Admission::Violation(fault) => {
                     let violation = Violation::Entry { dc: entry.dc, seq: entry.seq, fault };
-                    return self.close_link(peer, violation);
+                    self.close_link(peer, violation);
+                    return None;
                 }
             }
-            self.inbox.pop(peer);
+            self.inbox.remove(peer, &entry);
         }
+        self.links.clear_paused(peer);
+        missing
     }
 
     /// The link waits before an entry from the future: it is neither applied nor dropped.

@@ -43,7 +43,11 @@ impl Links {
 
     pub fn clear_retry(&mut self) {
         self.retry_at = None;
-        self.rows.iter_mut().for_each(|row| row.paused = row.paused.filter(|_| row.held_back.is_none()));
+    }
+
+    /// Nothing of this link is too far ahead of our clock any more.
+    pub fn clear_paused(&mut self, peer: DcId) {
+        self.rows[peer.index()].paused = None;
     }
 
     pub fn retry_at_most(&mut self, at: Instant) {

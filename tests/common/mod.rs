@@ -29,7 +29,14 @@ pub const HANGS: Duration = Duration::from_secs(60);
 
 /// A `geolock` that knows no server, no playground and no configuration of its surroundings.
 pub fn geolock(home: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_geolock"));
+    geolock_by(&[], home)
+}
+
+/// As [`geolock`], run by another program, which is the beginning of the command line.
+fn geolock_by(runner: &[String], home: &Path) -> Command {
+    let mut line = runner.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_geolock")]);
+    let mut command = Command::new(line.next().expect("at least the binary"));
+    command.args(line);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("GEOLOCK_") {
             command.env_remove(name);
@@ -80,11 +87,15 @@ pub enum Output {
 
 impl Running {
     pub fn start(command: &mut Command, output: Output) -> Running {
+        Running::start_if_there(command, output).expect("the binary is there")
+    }
+
+    pub fn start_if_there(command: &mut Command, output: Output) -> Option<Running> {
         match output {
             Output::Stdout => command.stdout(Stdio::piped()),
             Output::Stderr => command.stderr(Stdio::piped()),
         };
-        let mut child = command.spawn().expect("the binary is there");
+        let mut child = command.spawn().ok()?;
         let pipe: Box<dyn Read + Send> = match output {
             Output::Stdout => Box::new(child.stdout.take().expect("it is piped")),
             Output::Stderr => Box::new(child.stderr.take().expect("it is piped")),
@@ -94,7 +105,7 @@ impl Running {
         thread::spawn(move || {
             BufReader::new(pipe).lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)))
         });
-        Running { child, lines, seen: Vec::new() }
+        Some(Running { child, lines, seen: Vec::new() })
     }
 
     /// Waits for a line with that text in it.
@@ -108,6 +119,11 @@ impl Running {
         }
     }
 
+    /// The next line; `None` at the end of its output.
+    pub fn any_line(&mut self) -> Option<String> {
+        self.lines.recv_timeout(HANGS).ok()
+    }
+
     /// Lines that have come and that nobody has waited for, with those that others did not wait for.
     pub fn drain(&mut self) -> Vec<String> {
         let mut lines = std::mem::take(&mut self.seen);
@@ -118,6 +134,10 @@ impl Running {
     /// The rest of its output, up to the moment when nobody has the pipe any more.
     pub fn rest(&mut self) -> Vec<String> {
         self.lines.iter().collect()
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -149,6 +169,8 @@ pub struct Cluster {
     dir: TempDir,
     base: u16,
     pub servers: Vec<Option<Running>>,
+    /// By datacenter: the program that runs its server, and its first arguments. Usually nothing.
+    pub runners: Vec<Vec<String>>,
 }
 
 impl Cluster {
@@ -166,7 +188,8 @@ impl Cluster {
         let base = free_ports(dcs.into());
         let ids = (0..dcs).map(|id| DcId::new(id).expect("few datacenters"));
         pki::playground(dir.path(), "test", ids).expect("certificates can be made");
-        Cluster { dir, base, servers: (0..dcs).map(|_| None).collect() }
+        let runners = vec![Vec::new(); dcs.into()];
+        Cluster { dir, base, servers: (0..dcs).map(|_| None).collect(), runners }
     }
 
     /// Starts all that were prepared, and waits until they listen.
@@ -201,6 +224,15 @@ impl Cluster {
         format!("127.0.0.1:{}", self.base + 10 * u16::from(dc))
     }
 
+    /// Where its metrics and probes are.
+    pub fn http(&self, dc: u8) -> (Ipv4Addr, u16) {
+        (Ipv4Addr::LOCALHOST, self.base + 10 * u16::from(dc) + 2)
+    }
+
+    pub fn data_dir(&self, dc: u8) -> PathBuf {
+        self.dir.path().join(format!("data{dc}"))
+    }
+
     pub fn tls(&self) -> PathBuf {
         self.dir.path().join("client")
     }
@@ -217,12 +249,16 @@ impl Cluster {
     }
 
     pub async fn client(&self, dc: u8) -> Client {
+        Client::connect(self.client_config(dc)).await.expect("the server listens")
+    }
+
+    pub fn client_config(&self, dc: u8) -> ClientConfig {
         let tls = ClientTls::from_dir(self.tls()).expect("the certificates were just made");
-        Client::connect(ClientConfig::new([self.endpoint(dc)], tls)).await.expect("the server listens")
+        ClientConfig::new([self.endpoint(dc)], tls)
     }
 
     fn launch(&mut self, dc: u8) {
-        let mut command = geolock(&self.dir.path().join("home"));
+        let mut command = geolock_by(&self.runners[usize::from(dc)], &self.dir.path().join("home"));
         command.arg("server").arg("--config").arg(self.config_file(dc));
         self.servers[usize::from(dc)] = Some(Running::start(&mut command, Output::Stderr));
     }

@@ -143,4 +143,16 @@ fn what_others_sent_while_the_disk_was_full_is_asked_for_again() {
     c.room(0, Room::Low);
     c.run();
     assert_eq!(c.reads(0, "n"), counted(100), "at once, and although nothing more comes");
+
+    c.room(0, Room::Full);
+    for key in 101..=200 {
+        commit(&mut c, 1, key, "n", 1);
+        c.run();
+    }
+    // This one is under way when the others are asked for.
+    commit(&mut c, 1, 201, "n", 1);
+    c.sync(1);
+    c.room(0, Room::Low);
+    c.run();
+    assert_eq!(c.reads(0, "n"), counted(201), "what comes again comes after what waits for it");
 }

@@ -332,6 +332,7 @@ fn an_entry_from_too_far_in_the_future_waits_and_is_then_applied() {
     assert!(c.nodes[0].replica.status().peers[0].paused_by_skew);
     c.pass(2_100);
     assert_eq!(applied(&c), entry.seq);
+    assert!(!c.nodes[0].replica.status().peers[0].paused_by_skew);
     assert!(c.nodes[0].violations.is_empty());
 }
 

@@ -191,6 +191,8 @@ pub(super) struct Client {
     pub dead: bool,
     /// It closed its lease and wants no other.
     pub retired: bool,
+    /// Its server had too little room at some time: it may have been told so, and not have heard it.
+    pub disk_was_full: bool,
     session: Option<SessionId>,
     lease: Option<Lease>,
     requests: BTreeMap<ClientKey, Request>,
@@ -213,6 +215,7 @@ impl Client {
             manner,
             dead: false,
             retired: false,
+            disk_was_full: false,
             session: None,
             lease: None,
             requests: BTreeMap::new(),

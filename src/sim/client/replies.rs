@@ -171,7 +171,7 @@ impl Client {
             // A server's clock may run fast by 1 %.
             (Refusal::TimedOut(_), Wait::AtMost(limit)) => waited >= limit - limit / 50,
             (Refusal::Cancelled, _) => ending,
-            (Refusal::KeyFinished(_), wait) => wait != Wait::Forever || ending,
+            (Refusal::KeyFinished(_), wait) => wait != Wait::Forever || ending || self.disk_was_full,
             (Refusal::ResourceExhausted { .. } | Refusal::Draining | Refusal::DiskFull, _) => true,
             (Refusal::LeaseEnded, _) => request.shaken,
             _ => ending,

@@ -6,6 +6,7 @@ use crate::causal_log::Wants;
 use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{Call, CallId, ClientKey, OnDisconnect, SessionId, Wait};
 use crate::replica::{Event, Notice};
+use crate::room::Room;
 use crate::sim::client::{Client, HoldEnd, Manner, Order, Out, State, Timer};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Holder, HolderId};
@@ -33,7 +34,9 @@ impl World {
             stubborn: rng.percent(50),
         };
         let number = self.clients.len();
-        self.clients.push(Client::new(number, dc, manner));
+        let mut client = Client::new(number, dc, manner);
+        client.disk_was_full = self.node(dc).disk.room != Room::Enough;
+        self.clients.push(client);
         let active = !matches!(driver, Driver::Manual);
         self.drivers.push(driver);
         self.connect_client(number);

@@ -166,6 +166,9 @@ impl World {
     /// The disk has that much room from now on; its node is told, if it runs.
     pub(super) fn set_room(&mut self, dc: DcId, room: Room) {
         self.nodes[dc.index()].disk.room = room;
+        let short = room != Room::Enough;
+        let clients = self.clients.iter_mut().filter(|client| client.dc == dc);
+        clients.for_each(|client| client.disk_was_full |= short);
         self.step(dc, Event::Disk { room });
     }
 

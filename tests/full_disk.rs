@@ -1,0 +1,249 @@
+//! A real server on a real file system that is full.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Cluster, Output, Running};
+use geolock::client::{
+    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, Key, Reason, Transacted, TxnError,
+    TxnRequest, Update, Viewer,
+};
+use geolock::names::LockName;
+use geolock::proto::{Phase, Room};
+
+/// Servers that keep so much of their disks free.
+fn prepared(dcs: u8, reserve: &str) -> Cluster {
+    let cluster = Cluster::prepare(dcs);
+    let journal = format!(
+        "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"64 MiB\"\nreserve = \"{reserve}\"\n"
+    );
+    (0..dcs).for_each(|dc| cluster.write_config(dc, |member| cluster.quic_address(member), &journal));
+    cluster
+}
+
+/// A file system of 16 MiB, mounted at a data directory, and what keeps it while the server is dead.
+struct SmallDisk {
+    /// The way to it from outside its mount namespace.
+    path: PathBuf,
+    _keeper: Running,
+}
+
+impl SmallDisk {
+    /// For datacenter 0 of a cluster that has not started. `None` where mounting is not allowed.
+    fn mount(cluster: &mut Cluster) -> Option<SmallDisk> {
+        let dir = cluster.data_dir(0);
+        fs::create_dir(&dir).expect("the folder is writable");
+        let mut command = Command::new("unshare");
+        let script =
+            "mount -t tmpfs -o size=16m,mode=700 tmpfs \"$0\" && echo mounted || echo not; exec sleep 600";
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(&dir);
+        let mut keeper = Running::start_if_there(&mut command, Output::Stdout)?;
+        keeper.any_line().filter(|line| line == "mounted")?;
+        let id = keeper.id().to_string();
+        let runner = ["nsenter", "--target", &id, "--user", "--mount", "--preserve-credentials"];
+        cluster.runners[0] = runner.map(String::from).to_vec();
+        let inside = dir.strip_prefix("/").expect("it is absolute");
+        Some(SmallDisk { path: PathBuf::from(format!("/proc/{id}/root")).join(inside), _keeper: keeper })
+    }
+
+    /// Takes all room but so many bytes.
+    fn fill_but(&self, left: u64) {
+        let mut ballast = File::create(self.path.join("ballast")).expect("there is room for a name");
+        let stat = rustix::fs::statvfs(&self.path).expect("it is mounted");
+        let mut more = (stat.f_bavail * stat.f_frsize).saturating_sub(left) as usize;
+        while more > 0 {
+            match ballast.write(&vec![0; more.min(4096)]) {
+                Ok(0) | Err(_) => return,
+                Ok(written) => more -= written,
+            }
+        }
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.path.join("ballast")).expect("it is there");
+    }
+}
+
+/// Says it to whoever runs the tests, captured or not.
+fn skip(why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED: {why}").expect("standard error is open");
+}
+
+fn key(name: &str) -> Key {
+    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
+}
+
+async fn serving(cluster: &Cluster, dc: u8) -> Client {
+    let client = cluster.client(dc).await;
+    until(&client, |status| status.phase() == Phase::Serving).await;
+    client
+}
+
+async fn until(viewer: &Client, is: impl Fn(&geolock::client::Status) -> bool) {
+    let found = async { while !viewer.status().await.is_ok_and(|status| is(&status)) {} };
+    tokio::time::timeout(common::HANGS, found).await.expect("it comes to that");
+}
+
+/// Until a page of its metrics port, status line and body, shows it: pages are made anew ten times a second.
+fn shows(cluster: &Cluster, path: &str, is: impl Fn(&str) -> bool) {
+    let mut page = String::new();
+    for _ in 0..10_000 {
+        let mut stream = TcpStream::connect(cluster.http(0)).expect("it listens");
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").expect("it reads");
+        page.clear();
+        stream.read_to_string(&mut page).expect("it answers");
+        if is(&page) {
+            return;
+        }
+    }
+    panic!("{path} never shows it: {page}");
+}
+
+/// 20 KiB and one to a counter; whether it is committed.
+async fn write(client: &Client) -> Result<Transacted, CommitError> {
+    let batch = Batch::new()
+        .update(&key("n"), Update::counter(1))
+        .update(&key("r"), Update::register(vec![7; 20 << 10]));
+    client.transact(TxnRequest::new(), batch).await
+}
+
+async fn count(client: &Client) -> i64 {
+    client.read(&key("n")).await.expect("reading goes on").counter().expect("it is a counter")
+}
+
+fn is_refused(result: &Result<Transacted, CommitError>) -> bool {
+    matches!(result, Err(CommitError::NotCommitted(TxnError::Refused(Reason::DiskFull, _))))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
+    let mut cluster = prepared(2, "4 MiB");
+    let Some(disk) = SmallDisk::mount(&mut cluster) else {
+        return skip("no file system can be mounted here, so none was filled");
+    };
+    cluster.start_all();
+    let (here, there) = (serving(&cluster, 0).await, serving(&cluster, 1).await);
+    for _ in 0..20 {
+        write(&here).await.expect("there is room");
+    }
+
+    disk.fill_but(1 << 20);
+    cluster.server(0).line("disk is full");
+    until(&here, |status| status.room() == Room::Full).await;
+    let refused = write(&here).await;
+    assert!(is_refused(&refused), "{refused:?}");
+    let lock = LockName::try_from("both have a part of it").expect("it is a name");
+    let lock = here.acquire(AcquireRequest::exclusive(lock)).await;
+    assert!(matches!(lock, Err(AcquireError::Refused(Reason::DiskFull, _))), "{:?}", lock.err());
+    assert_eq!(count(&here).await, 20);
+    shows(&cluster, "/readyz", |page| page.starts_with("HTTP/1.1 503") && page.contains("disk full"));
+    shows(&cluster, "/metrics", |page| page.contains("\ngeolock_disk_full 2\n"));
+    let shown = cluster.command(0, ["status"]).output().expect("it runs");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("! its disk is full"), "{shown}");
+    let put = cluster.command(0, ["kv", "put", "k", "v"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&put.stderr).into_owned();
+    assert!(put.status.code() == Some(69) && said.contains("DISK_FULL"), "{said}");
+
+    let commit = write(&there).await.expect("the other one has room").commit;
+    disk.make_room();
+    cluster.server(0).line("has room again");
+    let patient = AtLeast { snapshot: commit, patience: Duration::from_secs(60) };
+    let view = here.read_many(&[key("n")], &patient).await.expect("what came meanwhile comes again");
+    assert_eq!(view.values[0].counter(), Ok(21));
+    write(&here).await.expect("there is room");
+    shows(&cluster, "/readyz", |page| page.starts_with("HTTP/1.1 200"));
+}
+
+/// Without a reserve, so that writers are busy when the last byte is taken. The server is killed while records wait for
+/// room, and starts on the full disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
+    let mut cluster = prepared(1, "0 B");
+    let Some(disk) = SmallDisk::mount(&mut cluster) else {
+        return skip("no file system can be mounted here, so none was filled");
+    };
+    cluster.start_all();
+    let client = serving(&cluster, 0).await;
+    let done = Arc::new(AtomicBool::new(false));
+    let tally = Arc::new(Mutex::new((0, 0)));
+    let mut writers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (client, done, tally) = (client.clone(), Arc::clone(&done), Arc::clone(&tally));
+        writers.spawn(async move {
+            while !done.load(Ordering::Relaxed) {
+                let written = write(&client).await;
+                let mut tally = tally.lock().expect("nobody panics with it");
+                match written {
+                    Ok(_) => tally.0 += 1,
+                    Err(CommitError::NotCommitted(_)) => {}
+                    Err(_) => tally.1 += 1,
+                }
+            }
+        });
+    }
+    while tally.lock().expect("nobody panics with it").0 < 20 {
+        tokio::task::yield_now().await;
+    }
+    disk.fill_but(0);
+    shows(&cluster, "/metrics", |page| page.contains("\ngeolock_journal_waits_for_room 1\n"));
+    let viewer = Viewer::connect(cluster.client_config(0)).await.expect("it listens");
+    let before = tally.lock().expect("nobody panics with it").0;
+    let view = viewer.read(&[key("n")], &AtLeast::default()).await.expect("reading goes on");
+    assert!(view.values[0].counter().expect("it is a counter") >= before);
+
+    cluster.kill(0);
+    let config = fs::read_to_string(cluster.config_file(0)).expect("it is there");
+    fs::write(cluster.config_file(0), config.replace("0 B", "4 MiB")).expect("it can be written");
+    cluster.restart(0);
+    let says_so = |server: &Running| server.seen.iter().any(|line| line.contains("disk is full"));
+    assert!(says_so(cluster.server(0)), "it does so before it listens");
+    let view =
+        viewer.read(&[key("n")], &AtLeast::default()).await.expect("it starts on a full disk, and reads");
+    assert!(view.values[0].counter().expect("it is a counter") >= before);
+    disk.make_room();
+    cluster.server(0).line("has room again");
+    done.store(true, Ordering::Relaxed);
+    while let Some(ended) = writers.join_next().await {
+        ended.expect("no writer panics");
+    }
+    let (acknowledged, unknown) = *tally.lock().expect("nobody panics with it");
+    let client = serving(&cluster, 0).await;
+    let counted = count(&client).await;
+    assert!(
+        (acknowledged..=acknowledged + unknown).contains(&counted),
+        "{counted} of {acknowledged}, {unknown} unknown"
+    );
+    write(&client).await.expect("there is room");
+}
+
+/// Not for want of room: files of this process may not grow further.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_fails_otherwise_stops_the_server_and_says_why() {
+    let mut cluster = prepared(1, "4 MiB");
+    let script = "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\"";
+    cluster.runners[0] = ["sh", "-c", script].map(String::from).to_vec();
+    cluster.start_all();
+    let client = serving(&cluster, 0).await;
+    let mut acknowledged = 0;
+    while write(&client).await.is_ok() {
+        acknowledged += 1;
+    }
+    assert!(acknowledged > 5, "{acknowledged}");
+    let said = cluster.server(0).line("the journal failed");
+    assert!(said.contains("cannot write") && said.contains(".log"), "{said}");
+    assert_ne!(cluster.server(0).wait(), 0);
+    cluster.runners[0].clear();
+    cluster.restart(0);
+    let client = serving(&cluster, 0).await;
+    let counted = count(&client).await;
+    assert!(counted >= acknowledged, "{counted} of {acknowledged}");
+}
