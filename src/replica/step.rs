@@ -53,6 +53,8 @@ impl Replica {
         self.update_reach();
         self.update_phase();
         self.locks.settle(now.mono);
+        // Who was granted has its token before the event can end it.
+        self.tell_grants();
     }
 
     /// Draws the consequences of an event until nothing more follows.
