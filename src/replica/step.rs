@@ -46,6 +46,8 @@ impl Replica {
         if self.heartbeat_at <= now.mono {
             self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             self.on_heartbeat_due();
+            // A datacenter alone hears no vectors, and keeps nothing for anybody.
+            self.log.truncate();
         }
         if self.anti_entropy.next_at <= now.mono {
             self.on_anti_entropy_due();

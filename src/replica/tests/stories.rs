@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
+use super::store_cluster::{add, step};
 use crate::causal_log::{Entry, EntryFault, LockParts, Op, Violation};
 use crate::leases::Proof;
 use crate::names::{ClusterId, FencingToken, Mode};
 use crate::replica::call::{Call, Phase, Reclaim, Refusal, Reply, Target, Wait};
+use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, Notice};
 
 #[test]
@@ -416,4 +418,13 @@ fn who_is_granted_and_cancels_in_one_step_leaves_nothing_behind() {
     let after = c.lock(0, "x");
     c.run();
     c.granted(0, after);
+}
+
+#[test]
+fn a_datacenter_alone_keeps_no_log_for_others() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.begin(0, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.run();
+    c.pass(600);
+    assert_eq!(c.nodes[0].replica.counts().log_entries, 0);
 }
