@@ -19,6 +19,7 @@ use crate::names::{LockNameError, MAX_LABEL};
 use crate::proto::{Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
+use crate::replica::watch_call::WatchRefusal;
 use crate::update_messages::UpdateFault;
 
 /// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
@@ -39,6 +40,9 @@ pub(super) enum BorderError {
     /// What the datacenter would say too.
     #[error("{0}")]
     Transaction(#[from] TxnRefusal),
+    /// Likewise.
+    #[error("{0}")]
+    Watch(#[from] WatchRefusal),
     #[error("a request names at least 1 lock; this one names none")]
     NoLocks,
     #[error("a request names at most {MAX_LOCKS_PER_REQUEST} locks; this one names {0}")]
@@ -95,6 +99,7 @@ impl BorderError {
             BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,
             BorderError::Key(_) => Reason::BadKey,
             BorderError::Transaction(refusal) => transaction_reason(refusal),
+            BorderError::Watch(refusal) => watch_reason(refusal),
             BorderError::NoLocks => Reason::NoLocks,
             BorderError::TooManyLocks(_) => Reason::TooManyLocks,
             BorderError::NamesTooLong(_) => Reason::NamesTooLong,
@@ -188,6 +193,7 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::ResourceExhausted { .. } => Reason::ResourceExhausted,
         Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
         Refusal::Transaction(refusal) => transaction_reason(refusal),
+        Refusal::Watch(refusal) => watch_reason(refusal),
     }
 }
 
@@ -217,8 +223,14 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::UnknownDc(_) => Reason::UnknownDc,
         TxnRefusal::SnapshotNotReached { .. } => Reason::SnapshotNotReached,
         TxnRefusal::CannotCommit(_) => Reason::CannotCommit,
-        TxnRefusal::WatchTooOld { .. } => Reason::WatchTooOld,
-        TxnRefusal::TooManyWatches(_) => Reason::TooManyWatches,
+    }
+}
+
+fn watch_reason(refusal: &WatchRefusal) -> Reason {
+    match refusal {
+        WatchRefusal::TooOld { .. } => Reason::WatchTooOld,
+        WatchRefusal::TooMany(_) => Reason::TooManyWatches,
+        WatchRefusal::Patterns(_) => Reason::Malformed,
     }
 }
 

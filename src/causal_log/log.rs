@@ -146,6 +146,11 @@ impl Log {
         self.kept.len()
     }
 
+    /// What is not kept any more: every member has it.
+    pub fn truncated(&self) -> &VersionVector {
+        &self.truncated
+    }
+
     pub fn kept(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.kept.iter().map(|kept| &kept.entry)
     }

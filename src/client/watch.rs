@@ -214,12 +214,12 @@ impl Way {
         let dialled = &self.endpoints[self.turn % self.endpoints.len()];
         self.turn += 1;
         let endpoint = dialled.name.clone();
-        let request = proto::WatchRequest { prefixes: self.prefixes.clone(), from };
+        let request = proto::WatchRequest { prefixes: self.prefixes.clone(), from, keys: Vec::new() };
         let responses = dialled.watch(request).await.map_err(|error| link_error(&endpoint, error))?;
         let mut up = Up { responses, endpoint };
         match up.next().await? {
             Event::Begun(begun) => Ok((up, begun.snapshot.unwrap_or_default())),
-            Event::Changed(_) => Err(unreachable(&up.endpoint, LinkError::Ended)),
+            Event::Changed(_) | Event::Reached(_) => Err(unreachable(&up.endpoint, LinkError::Ended)),
         }
     }
 }

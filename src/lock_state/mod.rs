@@ -17,7 +17,7 @@ mod remote;
 mod request;
 mod settle;
 
-pub(crate) use describe::{Holder, LockRow, WaiterRow};
+pub(crate) use describe::{Holder, HolderCursor, LockRow, WaiterRow, Walk};
 pub use hold_policy::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
 pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use locks::{Locks, Permissions};

@@ -1,11 +1,12 @@
 //! All that a datacenter can want done.
 
 use crate::causal_log::Violation;
+use crate::crdt::VersionVector;
 use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
-use crate::replica::store_call::Changed;
+use crate::replica::watch_call::{Changed, LockNews};
 use crate::store_state::Bucket;
 
 /// An output of [`super::Replica::poll_effect`], to be performed in this order. Everything that leaves the
@@ -35,8 +36,12 @@ pub enum Notice {
     LeaseEnded { lease: LeaseId },
     /// A reclaimed lock turned out to be somebody else's: this request holds nothing any more.
     LockLost { lease: LeaseId, request: RequestId },
-    /// A watch of this session saw a commit.
+    /// A watch of this session, by the tag of the call that began it, saw a commit.
     Changed(Box<Changed>),
+    /// A watch of this session saw something happen to locks.
+    Lock(Box<LockNews>),
+    /// A watch was told all that there is for it up to here.
+    Reached { watch: u64, vector: VersionVector },
 }
 
 /// What an operator is told: one line in the log each.

@@ -34,6 +34,7 @@ pub mod store_call;
 mod tests;
 mod tickets;
 mod transactions;
+pub mod watch_call;
 mod watches;
 
 pub use crate::names::Position;
@@ -45,6 +46,8 @@ pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
 pub use stability::Floor;
 pub use transactions::OutcomeRow;
+pub use watches::Past;
+pub(crate) use watches::SAY_TAKEN_AT;
 
 use std::collections::VecDeque;
 
@@ -138,7 +141,8 @@ impl Replica {
             self.links.retry_at(),
             self.life.quiet_until,
             self.transactions.next_deadline(),
-            (self.store_backlog || self.export.is_some()).then_some(self.now.mono),
+            (self.store_backlog || self.export.is_some() || self.watches.are_scanning())
+                .then_some(self.now.mono),
         ]
         .into_iter()
         .flatten()

@@ -11,8 +11,8 @@ use crate::causal_log::{Entry, Wants};
 use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
 use crate::names::{DcId, DcSet, LeaseId, Position, RequestId, Secret};
-use crate::replica::OutcomeRow;
 use crate::replica::call::OnDisconnect;
+use crate::replica::{OutcomeRow, Past};
 use crate::store_state::Content;
 use crate::time::Timestamp;
 
@@ -65,6 +65,8 @@ pub struct Checkpoint {
     pub outcomes: Vec<OutcomeRow>,
     /// Entries that some member may lack still, in the order of application.
     pub log: Vec<Arc<Entry>>,
+    /// What else watches can go on from.
+    pub past: Past,
 }
 
 /// A published request.

@@ -46,6 +46,7 @@ impl Replica {
         if self.heartbeat_at <= now.mono {
             self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             self.on_heartbeat_due();
+            self.on_watch_heartbeat();
             // A datacenter alone hears no vectors, and keeps nothing for anybody.
             self.log.truncate();
         }
@@ -78,6 +79,7 @@ impl Replica {
             self.pump_links();
         }
         self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
+        self.scan_some();
         self.export_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
         self.store_backlog = self.store.settle(EFFECTS_PER_STEP) || more_to_fold;
@@ -161,7 +163,11 @@ impl Replica {
 
     fn let_out(&mut self, gated: Gated) {
         match gated {
-            Gated::Grant(request) => self.answer_grant(request),
+            Gated::Grant(request) => {
+                self.tell_granted(request);
+                self.answer_grant(request);
+            }
+            Gated::GrantAgain(request) => self.answer_grant(request),
             Gated::Effect(effect) => self.effects.push_back(effect),
             Gated::Heartbeat(peer) if self.log.is_linked(peer) => self.send_heartbeat(peer),
             Gated::Heartbeat(_) => {}

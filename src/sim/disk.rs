@@ -188,6 +188,7 @@ impl Disk {
 mod tests {
     use super::*;
     use crate::names::DcSet;
+    use crate::replica::Past;
     use crate::time::Timestamp;
 
     fn bound(n: u64) -> Record {
@@ -217,6 +218,7 @@ mod tests {
             contents: Vec::new(),
             outcomes: Vec::new(),
             log: Vec::new(),
+            past: Past::default(),
         }
     }
 

@@ -111,7 +111,7 @@ impl Page<'_> {
             held_back, transactions, watches, keys, effects, unsettled, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, aborts, transactions_killed,
-            anti_entropy_rounds, digest_mismatches, rights_moved,
+            anti_entropy_rounds, digest_mismatches, rights_moved, watch_news_lost,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -154,6 +154,7 @@ impl Page<'_> {
             ("anti_entropy_rounds", "Comparisons with another datacenter begun here", anti_entropy_rounds),
             ("digest_mismatches", "Buckets that another datacenter shows otherwise; wants an operator", digest_mismatches),
             ("rights_moved", "Moves of bounded counters' rights to another datacenter that asked", rights_moved),
+            ("watch_news_lost", "Grants and releases not told to watches whose clients do not keep up", watch_news_lost),
         ] {
             self.counter(name, help, value)?;
         }

@@ -4,3 +4,4 @@ mod cluster;
 mod store_cluster;
 mod stories;
 mod transactions;
+mod watches;
