@@ -227,6 +227,7 @@ macro_rules! only_echo {
         impl Locks for Echo {
             type SessionStream = Echoes;
             type WatchStream = tokio_stream::Empty<Result<proto::WatchResponse, Status>>;
+            type WatchLocksStream = tokio_stream::Empty<Result<proto::WatchLocksResponse, Status>>;
 
             async fn session(
                 &self,
@@ -239,6 +240,13 @@ macro_rules! only_echo {
                 &self,
                 _: Request<proto::WatchRequest>,
             ) -> Result<Response<Self::WatchStream>, Status> {
+                Err(Status::unimplemented("an echo has only the stream"))
+            }
+
+            async fn watch_locks(
+                &self,
+                _: Request<proto::WatchLocksRequest>,
+            ) -> Result<Response<Self::WatchLocksStream>, Status> {
                 Err(Status::unimplemented("an echo has only the stream"))
             }
 

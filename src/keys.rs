@@ -49,6 +49,16 @@ impl Key {
         &self.0
     }
 
+    /// What [`Key::as_bytes`] begins with for the keys of `bucket` whose names begin with `prefix`, and for no other.
+    pub fn prefix_bytes(bucket: &[u8], prefix: &[u8]) -> Result<Arc<[u8]>, KeyError> {
+        let len = u8::try_from(bucket.len()).map_err(|_| KeyError::Bucket(bucket.len()))?;
+        match (len, prefix.len()) {
+            (0, _) => Err(KeyError::Bucket(0)),
+            (_, 0..=MAX_KEY) => Ok([&[len], bucket, prefix].concat().into()),
+            (_, longer) => Err(KeyError::Name(longer)),
+        }
+    }
+
     fn split(&self) -> usize {
         1 + usize::from(self.0[0])
     }

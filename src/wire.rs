@@ -116,7 +116,7 @@ mod tests {
     };
     use crate::replica::call::HolderInfo;
     use crate::replica::{
-        Checkpoint, Floor, Heartbeat, LeaseRecord, Message, OutcomeRow, Record, RequestRow, StatePiece,
+        Checkpoint, Floor, Heartbeat, LeaseRecord, Message, OutcomeRow, Past, Record, RequestRow, StatePiece,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
     use crate::time::{TimeToLive, Timestamp};
@@ -307,6 +307,10 @@ mod tests {
                 commits: vec![(7, VersionVector::from_iter([(dc(1), 2)]))],
             }],
             log: vec![Arc::new(entry())],
+            past: Past {
+                forgotten: VersionVector::from_iter([(dc(0), 1)]),
+                entries: vec![Arc::new(entry())],
+            },
         };
         let bytes = encode_checkpoint(&checkpoint).expect("it is small");
         assert_eq!(decode_checkpoint::<Checkpoint>(&bytes).expect("its own bytes"), checkpoint);

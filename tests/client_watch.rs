@@ -2,12 +2,15 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use geolock::client::{
-    Action, AtLeast, Batch, Change, Client, ClientError, Key, Reason, TxnError, TxnRequest, Update, Viewer,
-    Watch, WatchRequest,
+    AcquireRequest, Action, AtLeast, Batch, Change, Client, ClientError, Key, LockEvent, LockWatch,
+    LockWatchRequest, Mode, News, Reason, Snapshot, TxnError, TxnRequest, Update, Viewer, Watch,
+    WatchRequest,
 };
+use geolock::names::LockName;
 use support::{AnyError, Datacenter, Proxy, connect, start};
 
 fn key(name: &str) -> Key {
@@ -73,37 +76,147 @@ async fn a_watch_goes_on_where_it_was_when_its_connection_breaks() -> Result<(),
     Ok(())
 }
 
+/// Fills what the server remembers with changes of a key that nobody follows: more than it keeps.
+async fn forget(client: &Client) -> Result<Snapshot, AnyError> {
+    let large = "x".repeat(900_000);
+    let mut commit = Snapshot::default();
+    for _ in 0..6 {
+        let batch = Batch::new().update(&key("large"), Update::register(large.clone()));
+        commit = client.transact(TxnRequest::new(), batch).await?.commit;
+    }
+    Ok(commit)
+}
+
 #[tokio::test]
-async fn a_watch_ends_when_the_server_does_not_remember_that_far() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+async fn a_watch_goes_on_after_a_restart_of_the_server() -> Result<(), AnyError> {
+    let dir = tempfile::tempdir()?;
+    let datacenter = Datacenter::start(dir.path()).await?;
     let config = datacenter.client_config(&[datacenter.address])?;
     let client = Client::connect(config.clone()).await?;
     let viewer = Viewer::connect(config.clone()).await?;
-    let mut watch = viewer.watch(WatchRequest::new("test", "")).await?;
+    let mut watch = viewer.watch(WatchRequest::of(&key("a"))).await?;
     writes(&client, "a", "1").await?;
     hears(&mut watch, put("a", "1")).await?;
-    let position = watch.position().clone();
-    // It does not listen while this is written, and the server restarts.
+    // This one does not listen while something is written, and the server restarts.
     let proxy = Proxy::start(datacenter.address).await?;
     let through = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
-    let mut behind = through.watch(WatchRequest::new("test", "").after(&position)).await?;
+    let mut behind = through.watch(WatchRequest::new("test", "a").after(watch.position())).await?;
     cut(&proxy, &client, 1).await?;
     writes(&client, "a", "2").await?;
+    writes(&client, "aa", "not the key").await?;
     hears(&mut watch, put("a", "2")).await?;
     client.close().await?;
     let datacenter = Datacenter::restart(datacenter.stop().await?).await?;
     proxy.mend();
 
     let client = Client::connect(config).await?;
-    // This one knows all that was before the restart.
     writes(&client, "a", "3").await?;
     hears(&mut watch, put("a", "3")).await?;
-    let too_old = behind.next().await;
+    for expected in [put("a", "2"), put("aa", "not the key"), put("a", "3")] {
+        hears(&mut behind, expected).await?;
+    }
+    client.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_quiet_watch_does_not_fall_behind_and_one_that_was_away_for_long_says_so() -> Result<(), AnyError> {
+    let dir = tempfile::tempdir()?;
+    let datacenter = Datacenter::start(dir.path()).await?;
+    let config = datacenter.client_config(&[datacenter.address])?;
+    let client = Client::connect(config.clone()).await?;
+    let viewer = Viewer::connect(config.clone()).await?;
+    let mut quiet = viewer.watch(WatchRequest::new("test", "a")).await?;
+    let proxy = Proxy::start(datacenter.address).await?;
+    let through = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
+    let mut away = through.watch(WatchRequest::new("test", "a")).await?;
+    cut(&proxy, &client, 1).await?;
+    forget(&client).await?;
+    let last = forget(&client).await?;
+    while quiet.position() != &last {
+        assert_eq!(quiet.next_news().await?, News::Reached);
+    }
+    client.close().await?;
+    let datacenter = Datacenter::restart(datacenter.stop().await?).await?;
+    proxy.mend();
+
+    let client = Client::connect(config).await?;
+    let too_old = away.next().await;
     assert!(matches!(too_old, Err(ClientError::WatchTooOld(_))), "{too_old:?}");
     let view = client.read_many(&[key("a")], &AtLeast::default()).await?;
     let mut anew = viewer.watch(WatchRequest::new("test", "").after(&view.snapshot)).await?;
-    writes(&client, "a", "4").await?;
-    hears(&mut anew, put("a", "4")).await?;
+    writes(&client, "a", "1").await?;
+    hears(&mut quiet, put("a", "1")).await?;
+    hears(&mut anew, put("a", "1")).await?;
+    client.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
+fn name(text: &str) -> LockName {
+    LockName::try_from(text).expect("a test name is valid")
+}
+
+/// Who holds what, as the watch tells it up to the next time that it is all of it.
+async fn holders(watch: &mut LockWatch) -> Result<BTreeMap<LockName, String>, AnyError> {
+    let mut held = BTreeMap::new();
+    loop {
+        match watch.next().await? {
+            LockEvent::Anew => held.clear(),
+            LockEvent::Granted(holding) => {
+                held.extend(holding.locks.into_iter().map(|(lock, _)| (lock, holding.label.clone())));
+            }
+            LockEvent::Released(holding) => {
+                holding.locks.iter().for_each(|(lock, _)| drop(held.remove(lock)))
+            }
+            LockEvent::Current => return Ok(held),
+            other => panic!("nothing moves in a cluster of one, this is {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_follows_locks_knows_who_holds_them_also_when_the_connection_breaks() -> Result<(), AnyError> {
+    let dir = tempfile::tempdir()?;
+    let datacenter = Datacenter::start(dir.path()).await?;
+    let proxy = Proxy::start(datacenter.address).await?;
+    let client = Client::connect(datacenter.client_config(&[datacenter.address])?).await?;
+    let viewer = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
+    let ask = |lock: &str| AcquireRequest::exclusive(name(lock)).label(format!("who has {lock}"));
+    let before = client.acquire(ask("job/1")).await?;
+    client.acquire(ask("other")).await?.release().await?;
+    let request = LockWatchRequest::prefix("job/").and(&name("solo"));
+    let mut watch = viewer.watch_locks(request).await?;
+    let held = |locks: &[&str]| -> BTreeMap<LockName, String> {
+        locks.iter().map(|lock| (name(lock), format!("who has {lock}"))).collect()
+    };
+    assert_eq!(holders(&mut watch).await?, held(&["job/1"]));
+    let solo = client.acquire(ask("solo")).await?;
+    match watch.next().await? {
+        LockEvent::Granted(holding) => {
+            assert_eq!((holding.token, holding.locks), (solo.token(), vec![(name("solo"), Mode::Exclusive)]));
+        }
+        other => panic!("solo was granted, this is {other:?}"),
+    }
+    cut(&proxy, &client, 0).await?;
+    before.release().await?;
+    let after = client.acquire(ask("job/2")).await?;
+    proxy.mend();
+    assert_eq!(holders(&mut watch).await?, held(&["job/2", "solo"]));
+    // After a restart holders are there again as soon as they have come back.
+    let datacenter = Datacenter::restart(datacenter.stop().await?).await?;
+    let mut known = holders(&mut watch).await?;
+    while known != held(&["job/2", "solo"]) {
+        match watch.next().await? {
+            LockEvent::Granted(holding) => {
+                known.extend(holding.locks.into_iter().map(|(lock, _)| (lock, holding.label.clone())));
+            }
+            other => panic!("holders come back, this is {other:?}"),
+        }
+    }
+    after.release().await?;
+    solo.release().await?;
     client.close().await?;
     datacenter.stop().await?;
     Ok(())

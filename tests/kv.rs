@@ -249,6 +249,7 @@ fn a_watch_shows_what_other_commands_change() {
     let watch = ["kv", "watch", "--snapshot", "--after", after.trim(), "city", "tags"];
     let mut watch = Running::start(&mut cluster.command(0, watch), Output::Stdout);
     prints(&cluster, 0, &["put", "other", "not followed"]);
+    prints(&cluster, 0, &["put", "city hall", "not followed"]);
     prints(&cluster, 0, &["put", "city", "Oslo by night"]);
     assert_eq!(watch.line("city"), "put city = Oslo by night");
     prints(&cluster, 0, &["add", "tags", "x"]);
@@ -265,6 +266,11 @@ fn a_watch_shows_what_other_commands_change() {
     assert_eq!((&first["change"], &first["value"]), (&"put".into(), &"not followed".into()));
     watch.signal(Signal::TERM);
     assert_eq!(watch.wait(), 0);
+    let watch = ["kv", "watch", "--prefix", "cit", "--after", after.trim(), "none"];
+    let mut watch = Running::start(&mut cluster.command(0, watch), Output::Stdout);
+    assert_eq!(watch.line("hall"), "put city hall = not followed");
+    watch.signal(Signal::TERM);
+    assert_eq!((watch.wait(), watch.seen.len()), (0, 0));
     let refused = kv(&cluster, 0, &["watch", "--after", "1000000"]);
     assert_eq!(refused.code, 64, "{}", refused.stderr);
 }

@@ -95,7 +95,7 @@ pub(super) fn notice(notice: Notice) -> ServerMessage {
         Notice::LockLost { lease, request: lost } => {
             Answer::LockLost(proto::LockLost { lease: lease.get(), request: Some(request(lost)) })
         }
-        Notice::Changed(_) => {
+        Notice::Changed(_) | Notice::Lock(_) | Notice::Reached { .. } | Notice::WatchEnded { .. } => {
             unreachable!("no call on this stream begins a watch: each watch has a session of its own")
         }
     };

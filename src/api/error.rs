@@ -19,6 +19,7 @@ use crate::names::{LockNameError, MAX_LABEL};
 use crate::proto::{Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
+use crate::replica::watch_call::WatchRefusal;
 use crate::time::TimeToLiveError;
 use crate::update_messages::UpdateFault;
 
@@ -42,6 +43,9 @@ pub(super) enum BorderError {
     /// What the datacenter would say too.
     #[error("{0}")]
     Transaction(#[from] TxnRefusal),
+    /// Likewise.
+    #[error("{0}")]
+    Watch(#[from] WatchRefusal),
     #[error("a request names at least 1 lock; this one names none")]
     NoLocks,
     #[error("a request names at most {MAX_LOCKS_PER_REQUEST} locks; this one names {0}")]
@@ -99,6 +103,7 @@ impl BorderError {
             BorderError::Key(_) => Reason::BadKey,
             BorderError::Expiry { .. } => Reason::ExpiryOutOfRange,
             BorderError::Transaction(refusal) => transaction_reason(refusal),
+            BorderError::Watch(refusal) => watch_reason(refusal),
             BorderError::NoLocks => Reason::NoLocks,
             BorderError::TooManyLocks(_) => Reason::TooManyLocks,
             BorderError::NamesTooLong(_) => Reason::NamesTooLong,
@@ -193,6 +198,7 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::DiskFull => Reason::DiskFull,
         Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
         Refusal::Transaction(refusal) => transaction_reason(refusal),
+        Refusal::Watch(refusal) => watch_reason(refusal),
     }
 }
 
@@ -223,8 +229,14 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::UnknownDc(_) => Reason::UnknownDc,
         TxnRefusal::SnapshotNotReached { .. } => Reason::SnapshotNotReached,
         TxnRefusal::CannotCommit(_) => Reason::CannotCommit,
-        TxnRefusal::WatchTooOld { .. } => Reason::WatchTooOld,
-        TxnRefusal::TooManyWatches(_) => Reason::TooManyWatches,
+    }
+}
+
+fn watch_reason(refusal: &WatchRefusal) -> Reason {
+    match refusal {
+        WatchRefusal::TooOld { .. } => Reason::WatchTooOld,
+        WatchRefusal::TooMany(_) => Reason::TooManyWatches,
+        WatchRefusal::Patterns(_) => Reason::Malformed,
     }
 }
 

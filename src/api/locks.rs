@@ -10,6 +10,7 @@ use super::conversation::Conversation;
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
 use super::parse_store;
+use super::parse_watch;
 use super::server_info::ServerInfo;
 use super::show;
 use super::show_store;
@@ -44,7 +45,8 @@ macro_rules! answer {
 #[tonic::async_trait]
 impl Locks for LocksService {
     type SessionStream = Conversation;
-    type WatchStream = Watching;
+    type WatchStream = Watching<proto::WatchResponse>;
+    type WatchLocksStream = Watching<proto::WatchLocksResponse>;
 
     async fn session(
         &self,
@@ -134,8 +136,19 @@ impl Locks for LocksService {
         answer!(self.call(call).await?, Reply::Stepped(looked) => show_store::looked(*looked))
     }
 
-    async fn watch(&self, request: Request<proto::WatchRequest>) -> Result<Response<Watching>, Status> {
-        let watch = parse_store::watch(request.into_inner())?;
+    async fn watch(
+        &self,
+        request: Request<proto::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let watch = parse_watch::keys(request.into_inner())?;
+        Watching::begin(&self.server, watch).await.map(Response::new)
+    }
+
+    async fn watch_locks(
+        &self,
+        request: Request<proto::WatchLocksRequest>,
+    ) -> Result<Response<Self::WatchLocksStream>, Status> {
+        let watch = parse_watch::locks(request.into_inner())?;
         Watching::begin(&self.server, watch).await.map(Response::new)
     }
 

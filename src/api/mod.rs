@@ -12,10 +12,10 @@
 //! | `locks.rs` | the service: unary calls |
 //! | `conversation.rs` | the service: the stream |
 //! | `watch.rs` | the service: watches |
-//! | `parse.rs`, `parse_store.rs` | messages to calls |
+//! | `parse.rs`, `parse_store.rs`, `parse_watch.rs` | messages to calls |
 //! | `answer.rs` | replies to messages |
 //! | `error.rs` | what is refused, and why |
-//! | `show.rs`, `show_store.rs` | descriptions and status, what transactions read and watches are told, to messages |
+//! | `show.rs`, `show_store.rs`, `show_watch.rs` | descriptions and status, what transactions read, what watches are told, to messages |
 //! | `reclaim.rs` | reclaims that come in several messages |
 //! | `server_info.rs` | who answers |
 
@@ -28,11 +28,13 @@ mod locks;
 mod options;
 mod parse;
 mod parse_store;
+mod parse_watch;
 mod reclaim;
 mod serve;
 mod server_info;
 mod show;
 mod show_store;
+mod show_watch;
 mod watch;
 
 #[cfg(test)]

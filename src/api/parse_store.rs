@@ -1,4 +1,4 @@
-//! Messages to calls: transactions and what they read and write, and watches.
+//! Messages to calls: transactions and what they read and write.
 //!
 //! What the datacenter would refuse because of its size is refused here, before anything is allocated for it; and no
 //! update gets in that could not be applied to some value.
@@ -10,14 +10,12 @@ use super::parse::{self, ProofBy, key, label, lease, proof, wants};
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
 use crate::crdt::value::{MAX_DEPTH, OpError};
-use crate::keys::{Key, KeyError, MAX_BUCKET, MAX_KEY};
+use crate::keys::Key;
 use crate::names::{DcId, MAX_DCS};
 use crate::proto::{self, begin_locks, change};
 use crate::replica::call::{Call, Wait};
-use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, GoOn, Look, MAX_READS, Step, Then, TxnRefusal, Watch,
-};
-use crate::store_state::{Bucket, ChangeError};
+use crate::replica::store_call::{AtLeast, Begin, BeginLocks, GoOn, Look, MAX_READS, Step, Then, TxnRefusal};
+use crate::store_state::ChangeError;
 use crate::time::TimeToLive;
 use crate::update_messages;
 
@@ -59,28 +57,6 @@ pub(super) fn look(message: proto::ReadRequest) -> Result<Call, BorderError> {
     Ok(Call::Look(Look { reads: reads(message.keys)?, at_least: at_least(message.at_least)? }))
 }
 
-/// Most prefixes of one watch.
-const MAX_PREFIXES: usize = 100;
-
-pub(super) fn watch(message: proto::WatchRequest) -> Result<Watch, BorderError> {
-    if message.prefixes.is_empty() || message.prefixes.len() > MAX_PREFIXES {
-        return Err(Malformed("`prefixes`: a watch follows 1 to 100"));
-    }
-    let prefixes = message.prefixes.into_iter().map(prefix).collect::<Result<_, _>>()?;
-    Ok(Watch { prefixes, from: message.from.map(vector).transpose()? })
-}
-
-fn prefix(message: proto::WatchPrefix) -> Result<(Bucket, Vec<u8>), BorderError> {
-    let proto::WatchPrefix { bucket, prefix } = message;
-    if bucket.is_empty() || bucket.len() > MAX_BUCKET {
-        return Err(KeyError::Bucket(bucket.len()).into());
-    }
-    if prefix.len() > MAX_KEY {
-        return Err(KeyError::Name(prefix.len()).into());
-    }
-    Ok((Bucket::from(&bucket[..]), prefix.into()))
-}
-
 const NO_KEY: BorderError = Malformed("`key`: a transaction has one, so that it can be asked for again");
 
 fn locks(message: proto::BeginLocks) -> Result<BeginLocks, BorderError> {
@@ -99,7 +75,7 @@ fn at_least(message: Option<proto::AtLeast>) -> Result<AtLeast, BorderError> {
     Ok(AtLeast { snapshot, patience: Duration::from_millis(wait_ms) })
 }
 
-fn vector(message: proto::Snapshot) -> Result<VersionVector, BorderError> {
+pub(super) fn vector(message: proto::Snapshot) -> Result<VersionVector, BorderError> {
     if message.seqs.len() > MAX_DCS {
         return Err(Malformed("`snapshot.seqs`: a cluster has at most 64 datacenters"));
     }
@@ -130,7 +106,7 @@ fn reads(keys: Vec<proto::Key>) -> Result<Vec<Key>, BorderError> {
     keys.iter().map(store_key).collect()
 }
 
-fn store_key(message: &proto::Key) -> Result<Key, BorderError> {
+pub(super) fn store_key(message: &proto::Key) -> Result<Key, BorderError> {
     Ok(Key::new(&message.bucket, &message.name)?)
 }
 

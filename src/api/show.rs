@@ -161,15 +161,15 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
             transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits aborts transactions_killed anti_entropy_rounds digest_mismatches
-            rights_moved states_given states_taken keys_lapsed
+            rights_moved states_given states_taken keys_lapsed watch_news_lost
         }
     )
 }
 
-fn name(lock: &LockName) -> Bytes {
+pub(super) fn name(lock: &LockName) -> Bytes {
     Bytes::copy_from_slice(lock.as_bytes())
 }
 
-fn dcs(set: DcSet) -> Vec<u32> {
+pub(super) fn dcs(set: DcSet) -> Vec<u32> {
     set.iter().map(|dc| dc.get().into()).collect()
 }

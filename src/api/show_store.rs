@@ -1,14 +1,11 @@
-//! What transactions read and watches are told, as messages.
+//! What transactions read, as messages.
 
 use bytes::Bytes;
 
 use super::show::snapshot;
-use crate::causal_log::{Action, Change};
-use crate::crdt::VersionVector;
 use crate::crdt::value::{Reading, Type};
-use crate::proto::{self, change, value, watch_response};
-use crate::replica::store_call::{Changed, Stepped, TxnState};
-use crate::update_messages;
+use crate::proto::{self, value};
+use crate::replica::store_call::{Stepped, TxnState};
 
 /// The answer to a step.
 pub(super) fn stepped(stepped: Stepped) -> proto::StepResponse {
@@ -29,33 +26,6 @@ pub(super) fn stepped(stepped: Stepped) -> proto::StepResponse {
 /// The answer to a look: there is no transaction.
 pub(super) fn looked(looked: Stepped) -> proto::StepResponse {
     proto::StepResponse { state: proto::TransactionState::Unspecified.into(), ..stepped(looked) }
-}
-
-/// What a watch is told first.
-pub(super) fn begun(from: &VersionVector) -> proto::WatchResponse {
-    response(watch_response::Event::Begun(proto::WatchBegun { snapshot: Some(snapshot(from)) }))
-}
-
-/// What a watch is told of a commit.
-pub(super) fn changed(changed: Changed) -> proto::WatchResponse {
-    let Changed { dc, seq, changes, watch: _, at: _ } = changed;
-    let changes = changes.into_iter().map(change).collect();
-    response(watch_response::Event::Changed(proto::WatchChanged { dc: dc.get().into(), seq, changes }))
-}
-
-fn response(event: watch_response::Event) -> proto::WatchResponse {
-    proto::WatchResponse { event: Some(event) }
-}
-
-fn change(Change { key, action }: Change) -> proto::Change {
-    let action = match action {
-        Action::Update(update) => change::Action::Update(update_messages::show(update)),
-        Action::Remove => change::Action::Remove(proto::Remove {}),
-        Action::Expire(ttl) => change::Action::ExpireMs(ttl.millis() as i64),
-        Action::Lapse => change::Action::Lapse(proto::Lapse {}),
-    };
-    let (bucket, name) = (Bytes::copy_from_slice(key.bucket()), Bytes::copy_from_slice(key.name()));
-    proto::Change { key: Some(proto::Key { bucket, name }), action: Some(action) }
 }
 
 fn value(reading: Option<Reading>) -> proto::Value {

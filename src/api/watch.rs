@@ -1,6 +1,8 @@
-//! The service `geolock.v1.Locks`: a watch.
+//! The service `geolock.v1.Locks`: watches.
 //!
 //! Each has a session of its own, which bounds what waits for its client, and which closes when gRPC drops the stream.
+//! What a client has read of holders is said to the datacenter, which has more for it only then; gRPC asks for the next
+//! response when its client has room for it, and that counts as read.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,63 +12,93 @@ use tonic::Status;
 
 use super::answer;
 use super::error::BorderError;
-use super::show_store;
-use crate::crdt::VersionVector;
-use crate::lock_server::{LockServerHandle, Output, Session};
-use crate::proto::WatchResponse;
-use crate::replica::Notice;
+use super::show_watch::Told;
+use crate::lock_server::{LockServerHandle, Output, Session, Stopped};
 use crate::replica::call::{Call, Reply};
-use crate::replica::store_call::Watch;
+use crate::replica::watch_call::Watch;
+use crate::replica::{Notice, SAY_TAKEN_AT};
 
-/// The one call of the session.
-const TAG: u64 = 1;
+/// The first call of the session.
+const WATCH: u64 = 1;
+/// The others.
+const TAKEN: u64 = 2;
 
 /// See the top of this file.
-pub(super) struct Watching {
+pub(super) struct Watching<T> {
     session: Session,
-    /// Where it begins, until the client was told.
-    begins: Option<VersionVector>,
+    /// The first response, until it is told.
+    begun: Option<T>,
+    /// About how much it took that the datacenter has not been told of.
+    taken: usize,
     is_over: bool,
 }
 
-impl Watching {
+impl<T: Told> Watching<T> {
     /// Begins a watch. A refusal is the status of the call.
-    pub(super) async fn begin(server: &LockServerHandle, watch: Watch) -> Result<Watching, Status> {
+    pub(super) async fn begin(server: &LockServerHandle, watch: Watch) -> Result<Watching<T>, Status> {
         let mut session = server.open_session().await.map_err(BorderError::from)?;
-        session.call(TAG, Call::Watch(watch)).await.map_err(BorderError::from)?;
+        session.call(WATCH, Call::Watch(watch)).await.map_err(BorderError::from)?;
         loop {
             match session.next().await.map_err(BorderError::from)? {
                 Output::Reply { reply: Reply::Watching { from }, .. } => {
-                    return Ok(Watching { session, begins: Some(from), is_over: false });
+                    let begun = Some(T::begun(&from));
+                    return Ok(Watching { session, begun, taken: 0, is_over: false });
                 }
                 Output::Reply { reply, .. } => return Err(answer::no_answer(&reply)),
                 Output::Notice(_) | Output::Draining { .. } => {}
             }
         }
     }
+
+    /// Tells the datacenter what was taken, once it is enough to tell.
+    fn poll_say_taken(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
+        ready!(self.session.poll_ready(cx))?;
+        if self.taken >= SAY_TAKEN_AT {
+            let weight = std::mem::take(&mut self.taken);
+            self.session.start_call(TAKEN, Call::WatchTaken { watch: WATCH, weight })?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<Output, BorderError>> {
+        // While the mailbox is full nothing more is taken; it has room soon.
+        ready!(self.poll_say_taken(cx)).map_err(BorderError::from)?;
+        self.session.poll_next(cx).map_err(BorderError::from)
+    }
 }
 
-impl Stream for Watching {
-    type Item = Result<WatchResponse, Status>;
+impl<T: Told + Unpin> Stream for Watching<T> {
+    type Item = Result<T, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         if this.is_over {
             return Poll::Ready(None);
         }
-        if let Some(begins) = this.begins.take() {
-            return Poll::Ready(Some(Ok(show_store::begun(&begins))));
+        if let Some(begun) = this.begun.take() {
+            return Poll::Ready(Some(Ok(begun)));
         }
         loop {
-            match ready!(this.session.poll_next(cx)) {
-                Ok(Output::Notice(Notice::Changed(changed))) => {
-                    return Poll::Ready(Some(Ok(show_store::changed(*changed))));
+            match ready!(this.poll_output(cx)) {
+                Ok(Output::Notice(Notice::WatchEnded { why, .. })) => {
+                    this.is_over = true;
+                    return Poll::Ready(Some(Err(BorderError::Watch(why).into())));
+                }
+                Ok(Output::Notice(notice)) => {
+                    if let Notice::Lock(news) = &notice
+                        && news.event.is_best_effort()
+                    {
+                        this.taken += news.event.weight();
+                    }
+                    if let Some(news) = T::news(notice) {
+                        return Poll::Ready(Some(Ok(news)));
+                    }
                 }
                 // A server that drains tells its watches the news until it has stopped; the rest is about leases.
-                Ok(Output::Notice(_) | Output::Draining { .. } | Output::Reply { .. }) => {}
+                Ok(Output::Draining { .. } | Output::Reply { .. }) => {}
                 Err(end) => {
                     this.is_over = true;
-                    return Poll::Ready(Some(Err(BorderError::from(end).into())));
+                    return Poll::Ready(Some(Err(end.into())));
                 }
             }
         }

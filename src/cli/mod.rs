@@ -18,6 +18,7 @@ mod sim;
 mod state_dir;
 mod status;
 mod stopping;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ enum Command {
     Status(status::StatusArgs),
     Locks(locks::LocksArgs),
     Describe(describe::DescribeArgs),
+    Watch(watch::WatchArgs),
     Dev(dev::DevArgs),
     /// Run the server of one datacenter.
     ///
@@ -75,6 +77,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Status(args) => status::run(args).await,
             Command::Locks(args) => locks::run(args).await,
             Command::Describe(args) => describe::run(args).await,
+            Command::Watch(args) => watch::run(args).await,
             Command::Dev(args) => dev::run(args).await,
             Command::Server(args) => server::run(*args).await,
             Command::Ca(args) => Ok(ca::run(args)?),

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_stream::Stream;
-use tonic::Streaming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Response, Status, Streaming};
 
 use super::config::{ClientConfig, ClientTls};
 use super::error::{ClientError, LinkError};
 use super::hub::Outgoing;
+use crate::proto::ServerMessage;
 use crate::proto::locks_client::LocksClient;
-use crate::proto::{ServerMessage, WatchRequest, WatchResponse};
 
 /// Largest answer: a reclaim of very many locks, or a page of long names.
 const MAX_MESSAGE: usize = 64 << 20;
@@ -67,13 +67,16 @@ impl Dialled {
         Ok(LocksClient::new(channel).max_decoding_message_size(MAX_MESSAGE))
     }
 
-    /// Begins a watch, on a connection of its own: a watch may be silent for hours, so the connection asks whether the
-    /// server is there.
-    pub(super) async fn watch(&self, request: WatchRequest) -> Result<Streaming<WatchResponse>, LinkError> {
+    /// Begins what the server streams, on a connection of its own: it may be silent for hours, so the connection asks
+    /// whether the server is there.
+    pub(super) async fn stream<T>(
+        &self,
+        call: impl AsyncFnOnce(LocksClient<Channel>) -> Result<Response<Streaming<T>>, Status>,
+    ) -> Result<Streaming<T>, LinkError> {
         let endpoint = self.endpoint.clone();
         let endpoint = endpoint.http2_keep_alive_interval(self.timeout).keep_alive_timeout(self.timeout);
-        let mut client = Dialled { endpoint, ..self.clone() }.dial().await?;
-        let responses = timeout(self.timeout, client.watch(request)).await;
+        let client = Dialled { endpoint, ..self.clone() }.dial().await?;
+        let responses = timeout(self.timeout, call(client)).await;
         let responses = responses.map_err(|_| LinkError::Silent(self.timeout))?;
         Ok(responses.map_err(|status| LinkError::Stream(Box::new(status)))?.into_inner())
     }

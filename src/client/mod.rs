@@ -51,8 +51,8 @@
 //!   [`CommitError::OutcomeUnknown`] means that no server answered in time. A transaction that was open when the server
 //!   restarted is gone with its locks, without a trace; its next step says so.
 //!
-//! Who only wants to look uses a [`Viewer`], which needs no lease, and a [`Watch`] to be told of changes. What a viewer returns are the messages of the API
-//! themselves, described in `proto/geolock/v1/geolock.proto`.
+//! Who only wants to look uses a [`Viewer`], which needs no lease, and a [`Watch`] or [`LockWatch`] to be told of
+//! changes. What a viewer returns are the messages of the API themselves, described in `proto/geolock/v1/geolock.proto`.
 //!
 //! ```text
 //!  Client, LockGuard --acquire, release--> Hub( Session ) --Outgoing--> stream --> server
@@ -64,7 +64,7 @@
 //! | file | job |
 //! |---|---|
 //! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs` | what callers have |
-//! | `watch.rs` | following keys |
+//! | `watch/` | following keys and locks |
 //! | `config.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | what goes in |
 //! | `values.rs`, `error.rs`, `txn_error.rs` | what comes out, what can go wrong |
 //! | `session/` | pure: every decision |
@@ -104,7 +104,10 @@ pub use transaction::{Transacted, Transaction};
 pub use txn_error::{CommitError, TxnError};
 pub use txn_request::{AtLeast, Batch, TxnRequest};
 pub use values::{Value, WrongType};
-pub use watch::{Action, Change, Changed, Watch, WatchRequest};
+pub use watch::{
+    Action, Change, Changed, Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Moved, News, Watch,
+    WatchRequest,
+};
 
 pub use crate::crdt::value::{
     FlagOp, MapOp, MapType, Op, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type, Update,

@@ -25,7 +25,6 @@ const MAX_NAME: usize = 64;
 const COUNTS: RangeInclusive<usize> = 1..=100_000_000;
 /// Bounds of what costs a file or more each.
 const STREAMS: RangeInclusive<usize> = 1..=1_000_000;
-const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -177,6 +176,12 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             |o| &o.limits.transaction_bytes,
         )? as usize,
         max_log: from.size("limits.log", MIB..=16 * GIB, default.max_log as u64, |o| &o.limits.log)? as usize,
+        max_watch_bytes: from.size(
+            "limits.watch_bytes",
+            1 << 20..=1 << 40,
+            default.max_watch_bytes as u64,
+            |o| &o.limits.watch_bytes,
+        )? as usize,
         describe_timeout: from.duration(
             "limits.describe_timeout",
             ms(10)..=ms(60_000),
@@ -192,7 +197,7 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
 fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {
     let default = LockServerOptions::default();
     let session_backlog =
-        from.size("limits.session_backlog", 64 * KIB..=GIB, default.session_backlog as u64, |o| {
+        from.size("limits.session_backlog", 8 * MIB..=GIB, default.session_backlog as u64, |o| {
             &o.limits.session_backlog
         })?;
     Ok(LockServerOptions {

@@ -173,6 +173,14 @@ pub struct LimitsSection {
     /// [default: 256 MiB; 1 MiB to 16 GiB]
     #[arg(id = "limits.log", long = "limits-log", env = "GEOLOCK_LIMITS_LOG", value_name = "SIZE")]
     pub log: Option<String>,
+    /// What the names that all watches follow may take together [default: 64 MiB; 1 MiB to 1024 GiB]
+    #[arg(
+        id = "limits.watch_bytes",
+        long = "limits-watch-bytes",
+        env = "GEOLOCK_LIMITS_WATCH_BYTES",
+        value_name = "SIZE"
+    )]
+    pub watch_bytes: Option<String>,
     /// How long a description waits for other datacenters [default: 1 s; 10 ms to 1 min]
     #[arg(
         id = "limits.describe_timeout",

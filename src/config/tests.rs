@@ -144,7 +144,7 @@ fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
         ("journal", "segment_bytes = \"1 KiB\"", "1 MiB to 1 GiB"),
         ("journal", "segment_bytes = \"64\"", "a whole number and one of B, KiB, MiB, GiB"),
         ("journal", "max_backlog = \"1 KiB\"", "1 MiB to 4 GiB"),
-        ("limits", "session_backlog = \"1 B\"", "64 KiB to 1 GiB"),
+        ("limits", "session_backlog = \"1 B\"", "8 MiB to 1 GiB"),
         ("limits", "sessions = 0", "1 to 1000000"),
         ("limits", "connections = 0", "1 to 1000000"),
         ("limits", "streams_per_connection = 65537", "1 to 65536"),

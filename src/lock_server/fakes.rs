@@ -11,7 +11,7 @@ use crate::crdt::{Ownership, VersionVector};
 use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::{Acquire, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status};
-use crate::replica::{Checkpoint, Effect, Event, Message, Position, Record};
+use crate::replica::{Checkpoint, Effect, Event, Message, Past, Position, Record};
 use crate::room::Room;
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now, Timestamp};
@@ -175,6 +175,7 @@ impl FakeMachine {
             contents: vec![],
             outcomes: vec![],
             log: vec![],
+            past: Past::default(),
         };
         self.effects.push_back(Effect::Checkpoint(Box::new(checkpoint)));
     }
@@ -217,7 +218,12 @@ impl FakeMachine {
                 self.reply(call, Reply::Status(Box::new(status)));
             }
             Call::List { .. } => self.reply(call, Reply::Listed { locks: vec![], next: None }),
-            Call::Begin(_) | Call::GoOn(_) | Call::Look(_) | Call::Watch(_) | Call::Unwatch { .. } => {
+            Call::Begin(_)
+            | Call::GoOn(_)
+            | Call::Look(_)
+            | Call::Watch(_)
+            | Call::Unwatch { .. }
+            | Call::WatchTaken { .. } => {
                 self.reply(call, Reply::Refused(Refusal::Draining));
             }
             // A bug of the machine, for the tests of how bugs end.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::causal_log::Change;
 use crate::crdt::value::Reading;
+use crate::names::MAX_DCS;
 use crate::replica::Notice;
 use crate::replica::call::{LockDescription, Refusal, Reply};
 
@@ -156,6 +157,8 @@ impl Output {
             Output::Notice(Notice::Changed(changed)) => {
                 BASE + changed.changes.iter().map(Change::weight).sum::<usize>()
             }
+            Output::Notice(Notice::Lock(news)) => BASE + news.event.weight(),
+            Output::Notice(Notice::Reached { .. }) => BASE + 8 * MAX_DCS,
             _ => BASE,
         }
     }

@@ -1,5 +1,6 @@
 //! What people are shown of locks. Off the hot path; bounded in what it looks at.
 
+use super::lock::LockIndex;
 use super::locks::Locks;
 use super::queue::Class;
 use super::request::{RequestIndex, State};
@@ -32,6 +33,29 @@ pub(crate) struct LockRow {
     pub waiting: usize,
 }
 
+/// How far a walk over holders is; the default is its start.
+///
+/// The holders of a lock are walked from the last one down: the last one takes the place of one that leaves, so whoever
+/// holds the lock all the while is met.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct HolderCursor {
+    row: usize,
+    /// How many of the lock's holders are to come; `None`: all.
+    left: Option<usize>,
+}
+
+/// A step of a walk over holders.
+pub(crate) enum Walk {
+    Holder {
+        request: RequestIndex,
+        lock: LockName,
+        mode: Mode,
+    },
+    /// It looked at as many rows as it may.
+    Paused,
+    Through,
+}
+
 /// Rows that one page of a listing looks at, at most.
 const ROWS_PER_PAGE: usize = 4096;
 /// Set in a cursor that has passed the active locks.
@@ -54,6 +78,42 @@ impl Locks {
         let State::Held { token, since, .. } = self.state(request)? else { return None };
         let mode = self.get(request).wants[place as usize].mode;
         Some(Holder { request, mode, token, since })
+    }
+
+    /// The next holder of a lock.
+    pub fn next_holder_of(&self, name: &[u8], cursor: &mut HolderCursor) -> Walk {
+        match self.names.get(name) {
+            Some(index) => self.holder_below(*index, cursor).unwrap_or(Walk::Through),
+            None => Walk::Through,
+        }
+    }
+
+    /// The next holder of any lock with this prefix; takes the rows that it looks at from `budget`.
+    pub fn next_holder(&self, prefix: &[u8], cursor: &mut HolderCursor, budget: &mut usize) -> Walk {
+        while *budget > 0 {
+            if cursor.row >= self.locks.capacity() {
+                return Walk::Through;
+            }
+            *budget -= 1;
+            let row = self.locks.get(cursor.row);
+            if row.is_some_and(|lock| lock.name.as_bytes().starts_with(prefix))
+                && let Some(holder) = self.holder_below(LockIndex(cursor.row as u32), cursor)
+            {
+                return holder;
+            }
+            *cursor = HolderCursor { row: cursor.row + 1, left: None };
+        }
+        Walk::Paused
+    }
+
+    fn holder_below(&self, index: LockIndex, cursor: &mut HolderCursor) -> Option<Walk> {
+        let lock = self.lock(index);
+        let holders = &lock.holders.requests;
+        let place = cursor.left.unwrap_or(holders.len()).min(holders.len()).checked_sub(1)?;
+        cursor.left = Some(place);
+        let (request, want) = holders[place];
+        let mode = self.get(request).wants[want as usize].mode;
+        Some(Walk::Holder { request, lock: lock.name.clone(), mode })
     }
 
     /// The first `most` waiters in order, and how many there are.

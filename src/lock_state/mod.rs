@@ -18,7 +18,7 @@ mod request;
 mod settle;
 mod take_over;
 
-pub(crate) use describe::{Holder, LockRow, WaiterRow};
+pub(crate) use describe::{Holder, HolderCursor, LockRow, WaiterRow, Walk};
 pub use hold_policy::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
 pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use locks::{Locks, Permissions};

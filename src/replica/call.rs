@@ -10,7 +10,8 @@ use crate::crdt::VersionVector;
 pub use crate::leases::{OnDisconnect, Proof, SessionId};
 pub use crate::names::ClientKey;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
-use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal, Watch};
+use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
+use crate::replica::watch_call::{Watch, WatchRefusal};
 use crate::room::Room;
 use crate::time::Timestamp;
 
@@ -71,10 +72,14 @@ pub enum Call {
     GoOn(GoOn),
     /// Answer: [`Reply::Stepped`].
     Look(Look),
-    /// Answer: [`Reply::Watching`], then [`super::Notice::Changed`] for every commit.
+    /// Answer: [`Reply::Watching`], then [`super::Notice::Changed`] for every commit or [`super::Notice::Lock`] for what
+    /// happens to locks, and [`super::Notice::Reached`] from time to time.
     Watch(Watch),
     /// Ends the watch that the call with this tag began. Answer: [`Reply::Unwatched`].
     Unwatch { watch: u64 },
+    /// The client of this watch has read so much of what it was told of holders
+    /// ([`LockEvent::weight`](super::watch_call::LockEvent::weight)). Answer: [`Reply::WatchTaken`].
+    WatchTaken { watch: u64, weight: usize },
 }
 
 /// See [`Call::Acquire`].
@@ -138,6 +143,7 @@ pub enum Reply {
         from: VersionVector,
     },
     Unwatched,
+    WatchTaken,
     /// Nothing was changed, or the request is over.
     Refused(Refusal),
 }
@@ -193,6 +199,8 @@ pub enum Refusal {
     NoReclaimExpected(LeaseId),
     #[error(transparent)]
     Transaction(#[from] TxnRefusal),
+    #[error(transparent)]
+    Watch(#[from] WatchRefusal),
 }
 
 /// A limit of protocol section 10 that a client can run into by load.
@@ -207,6 +215,8 @@ pub enum Limit {
     TransactionBytes,
     /// Commits whose client does not say that it knows of them.
     Outcomes,
+    /// What watches follow.
+    Watches,
 }
 
 impl std::fmt::Display for Limit {
@@ -219,6 +229,7 @@ impl std::fmt::Display for Limit {
             Limit::Transactions => "the limit of open transactions of a server is",
             Limit::TransactionBytes => "the limit of what open transactions of a server keep is",
             Limit::Outcomes => "the limit of commits that a client has not settled is",
+            Limit::Watches => "the limit of what watches of a server follow is",
         })
     }
 }
@@ -374,4 +385,5 @@ pub struct Counts {
     pub states_given: u64,
     pub states_taken: u64,
     pub keys_lapsed: u64,
+    pub watch_news_lost: u64,
 }

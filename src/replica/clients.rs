@@ -49,6 +49,7 @@ impl Replica {
             Call::Look(look) => self.on_look(call, look),
             Call::Watch(watch) => self.on_watch(call, watch),
             Call::Unwatch { watch } => self.on_unwatch(call, watch),
+            Call::WatchTaken { watch, weight } => self.on_watch_taken(call, watch, weight),
             Call::Status => {
                 let status = Box::new(self.status());
                 self.reply(call, Reply::Status(status));

@@ -77,6 +77,9 @@ pub struct LocalConfig {
     /// a state transfer when they are back. Default 256 MiB, 1 MiB to 16 GiB. It is memory, and twice that on disk; at
     /// four times as much, when no quorum of members has them, transactions cannot commit here.
     pub max_log: usize,
+    /// Most bytes that the names take which all watches of this server follow, about. Default 64 MiB: some 100 000 watches
+    /// of one name each.
+    pub max_watch_bytes: usize,
     /// How long a description waits for the holders in other datacenters. Default 1 s.
     pub describe_timeout: Duration,
     /// How often this datacenter compares what it has with some other. Default 5 s, 100 ms to 1 h. Lower finds a replica
@@ -120,6 +123,7 @@ impl Default for LocalConfig {
             max_transactions: 100_000,
             max_transaction_bytes: 256 << 20,
             max_log: 256 << 20,
+            max_watch_bytes: 64 << 20,
             describe_timeout: Duration::from_secs(1),
             anti_entropy: Duration::from_secs(5),
             link_window: 64,

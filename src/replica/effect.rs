@@ -6,7 +6,7 @@ use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
-use crate::replica::store_call::Changed;
+use crate::replica::watch_call::{Changed, LockNews, WatchRefusal};
 use crate::room::Room;
 use crate::store_state::Bucket;
 
@@ -37,8 +37,14 @@ pub enum Notice {
     LeaseEnded { lease: LeaseId },
     /// A reclaimed lock turned out to be somebody else's: this request holds nothing any more.
     LockLost { lease: LeaseId, request: RequestId },
-    /// A watch of this session saw a commit.
+    /// A watch of this session, by the tag of the call that began it, saw a commit.
     Changed(Box<Changed>),
+    /// A watch of this session saw something happen to locks.
+    Lock(Box<LockNews>),
+    /// A watch was told all that there is for it up to here.
+    Reached { watch: u64, vector: VersionVector },
+    /// A watch is over: what follows cannot be told.
+    WatchEnded { watch: u64, why: WatchRefusal },
 }
 
 /// What an operator is told: one line in the log each.

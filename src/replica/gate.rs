@@ -10,6 +10,8 @@ use crate::replica::effect::Effect;
 pub(super) enum Gated {
     /// The answer to the acquire of this request; its snapshot is taken when it leaves.
     Grant(RequestId),
+    /// The same, once more.
+    GrantAgain(RequestId),
     Effect(Effect),
     /// A heartbeat to this peer, made anew when it leaves.
     Heartbeat(DcId),

@@ -31,7 +31,7 @@ impl Replica {
     }
 
     /// When a grant may be told.
-    fn ready_at(&self, request: RequestIndex) -> Position {
+    pub(super) fn ready_at(&self, request: RequestIndex) -> Position {
         let row = self.locks.get(request);
         let Some(State::Held { token, ready, .. }) = self.locks.state(request) else {
             return Position::default();
@@ -62,11 +62,12 @@ impl Replica {
     /// Answers the acquire of a held request once more: its client lost the answer.
     pub(super) fn answer_grant_again(&mut self, request: RequestIndex) {
         let id = self.locks.get(request).id;
-        self.after(self.ready_at(request), Gated::Grant(id));
+        self.after(self.ready_at(request), Gated::GrantAgain(id));
     }
 
     /// Ends a held request; `position` as in [`crate::lock_state::Locks::release`].
     pub(super) fn end_held(&mut self, request: RequestIndex, position: Position) {
+        self.tell_released(request);
         let ticket = self.forget_client_side(request);
         if let Some(call) = ticket.call {
             self.refuse(call, Refusal::Cancelled);

@@ -172,7 +172,7 @@ impl Replica {
         let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.next_n;
         let token = Timestamp::from_raw(reclaim.token.0);
         let key_taken = reclaim.key.is_some_and(|key| lease.keys.contains_key(&key));
-        if !known || key_taken || self.locks.find(id).is_some() || token > self.clock.latest() {
+        if !known || key_taken || self.locks.find(id).is_some() || token > self.bounds.recorded().clock {
             return false;
         }
         let request = NewRequest {
@@ -194,6 +194,7 @@ impl Replica {
         if let Some(key) = reclaim.key {
             lease.keys.insert(key, request);
         }
+        self.tell_granted(id);
         true
     }
 

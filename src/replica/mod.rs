@@ -37,6 +37,7 @@ mod tests;
 mod tickets;
 mod transactions;
 mod transfer;
+pub mod watch_call;
 mod watches;
 
 pub use crate::names::Position;
@@ -49,6 +50,8 @@ pub use recover::RecoveryError;
 pub use stability::Floor;
 pub use transactions::OutcomeRow;
 pub use transfer::StatePiece;
+pub use watches::Past;
+pub(crate) use watches::SAY_TAKEN_AT;
 
 use std::collections::VecDeque;
 
@@ -156,7 +159,8 @@ impl Replica {
 
     /// Whether something goes on bit by bit.
     fn has_work(&self) -> bool {
-        self.store_backlog || self.export.is_some() || self.transfers.has_work(self.gate.durable())
+        let is_asked = self.transfers.has_work(self.gate.durable());
+        self.store_backlog || self.export.is_some() || self.watches.are_scanning() || is_asked
     }
 
     /// Who this is.

@@ -12,7 +12,7 @@ use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
 use crate::names::{DcId, DcSet, LeaseId, Position, RequestId, Secret};
 use crate::replica::call::OnDisconnect;
-use crate::replica::{OutcomeRow, StatePiece};
+use crate::replica::{OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use crate::time::Timestamp;
 
@@ -71,6 +71,8 @@ pub struct Checkpoint {
     pub outcomes: Vec<OutcomeRow>,
     /// Entries that some member may lack still, in the order of application.
     pub log: Vec<Arc<Entry>>,
+    /// What else watches can go on from.
+    pub past: Past,
 }
 
 /// A published request.

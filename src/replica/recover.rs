@@ -130,6 +130,7 @@ impl Replica {
         self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
         self.store.restore(checkpoint.contents, &checkpoint.applied);
         self.log.restore(checkpoint.applied, &checkpoint.last_stamps, &checkpoint.log);
+        self.watches.history.restore(checkpoint.past, &checkpoint.log);
         self.locks.restore_ownership(checkpoint.ownership.reseeded(self.config.local.hash_seed));
         for row in &checkpoint.requests {
             self.locks.apply_request(&Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq });
@@ -158,6 +159,7 @@ impl Replica {
                 }
                 self.validate(&entry).map_err(|fault| refused(fault.to_string()))?;
                 self.take_in(&entry, Position::default());
+                self.watches.history.remember(&entry);
                 // All of it is durable, and nobody reads an older snapshot.
                 while self.store.fold(usize::MAX) {}
             }
@@ -191,7 +193,6 @@ impl Replica {
         self.gate = Gate::new(self.position);
         self.log.note_durable(self.position);
         self.store.note_durable(self.position);
-        self.watches.begin_at(self.log.applied());
         let bound = self.bounds.recorded();
         #[cfg(test)]
         let bound = if self.mutated(crate::sim::Mutation::TokensReused) {
@@ -242,6 +243,7 @@ impl Replica {
             contents: Vec::new(),
             outcomes: self.transactions.outcomes.rows(),
             log: self.log.kept().cloned().collect(),
+            past: self.watches.history.past(self.log.truncated()),
         }
     }
 

@@ -47,6 +47,7 @@ impl Replica {
         if self.heartbeat_at <= now.mono {
             self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             self.on_heartbeat_due();
+            self.on_watch_heartbeat();
         }
         if self.anti_entropy.next_at <= now.mono {
             self.on_anti_entropy_due();
@@ -55,6 +56,8 @@ impl Replica {
         self.update_phase();
         self.expire_keys();
         self.locks.settle(now.mono);
+        // Who was granted has its token before the event can end it.
+        self.tell_grants();
     }
 
     /// Draws the consequences of an event until nothing more follows.
@@ -76,6 +79,7 @@ impl Replica {
             self.pump_links();
         }
         self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
+        self.scan_some();
         self.export_some();
         self.give_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
@@ -160,7 +164,11 @@ impl Replica {
 
     fn let_out(&mut self, gated: Gated) {
         match gated {
-            Gated::Grant(request) => self.answer_grant(request),
+            Gated::Grant(request) => {
+                self.tell_granted(request);
+                self.answer_grant(request);
+            }
+            Gated::GrantAgain(request) => self.answer_grant(request),
             Gated::Effect(effect) => self.effects.push_back(effect),
             Gated::Heartbeat(peer) if self.log.is_linked(peer) => self.send_heartbeat(peer),
             Gated::Heartbeat(_) => {}

@@ -14,8 +14,7 @@ use crate::keys::Key;
 use crate::leases::Proof;
 use crate::names::{ClientKey, DcId, FencingToken, LeaseId};
 use crate::replica::call::Wait;
-use crate::store_state::{Bucket, ChangeError};
-use crate::time::Timestamp;
+use crate::store_state::ChangeError;
 
 /// Most bytes of one change: what it writes, about.
 pub const MAX_CHANGE_BYTES: usize = 1 << 20;
@@ -153,41 +152,6 @@ pub enum TxnRefusal {
     UnknownDc(DcId),
     #[error("this datacenter did not get what the snapshot asked for in time; it lacks {lacks}")]
     SnapshotNotReached { lacks: VersionVector },
-    #[error("a watch can go on from {begins} or later here: read the keys and begin anew")]
-    WatchTooOld { begins: VersionVector },
-    #[error("a session has at most {0} watches")]
-    TooManyWatches(usize),
     #[error("this datacenter cannot commit now: {0}")]
     CannotCommit(&'static str),
-}
-
-/// Follows keys from a snapshot on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Watch {
-    /// Keys of these buckets whose names begin with these bytes; at least one.
-    pub prefixes: Vec<(Bucket, Vec<u8>)>,
-    /// What the client knows already; `None`: all that is durable now.
-    pub from: Option<VersionVector>,
-}
-
-impl Watch {
-    /// Whether a key is one of those followed.
-    pub fn follows(&self, key: &Key) -> bool {
-        self.prefixes
-            .iter()
-            .any(|(bucket, prefix)| **bucket == *key.bucket() && key.name().starts_with(prefix))
-    }
-}
-
-/// A commit that changed keys which a watch follows. What a client knows after it: what it knew before, with `dc` raised
-/// to `seq`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Changed {
-    /// The tag of the call that began the watch.
-    pub watch: u64,
-    pub dc: DcId,
-    pub seq: u64,
-    pub at: Timestamp,
-    /// Those that the watch follows, in the order in which they were made.
-    pub changes: Vec<Change>,
 }

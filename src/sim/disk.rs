@@ -207,6 +207,7 @@ impl Disk {
 mod tests {
     use super::*;
     use crate::names::DcSet;
+    use crate::replica::Past;
     use crate::time::Timestamp;
 
     fn bound(n: u64) -> Record {
@@ -236,6 +237,7 @@ mod tests {
             contents: Vec::new(),
             outcomes: Vec::new(),
             log: Vec::new(),
+            past: Past::default(),
         }
     }
 

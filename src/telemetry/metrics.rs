@@ -111,7 +111,7 @@ impl Page<'_> {
             held_back, transactions, watches, keys, effects, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, aborts, transactions_killed,
-            anti_entropy_rounds, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed,
+            anti_entropy_rounds, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -158,6 +158,7 @@ impl Page<'_> {
             ("states_given", "Copies of the state given to members that were too far behind", states_given),
             ("states_taken", "Copies of another datacenter's state taken over", states_taken),
             ("keys_lapsed", "Keys that this datacenter ended because their time was over or they were done", keys_lapsed),
+            ("watch_news_lost", "Grants and releases not told to watches whose clients do not keep up", watch_news_lost),
         ] {
             self.counter(name, help, value)?;
         }

@@ -22,6 +22,7 @@ use crate::replica::call::{Call, Proof, Refusal, Wait};
 use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, GoOn, Look, Step, Stepped, Then, TxnRefusal, TxnState,
 };
+use crate::replica::watch_call::WatchRefusal;
 use crate::store_state::ChangeError;
 use crate::time::TimeToLive;
 
@@ -383,13 +384,17 @@ fn every_refusal_of_a_transaction_has_its_number_and_its_code() {
             Code::DeadlineExceeded,
         ),
         (TxnRefusal::CannotCommit("why"), 35, Code::Unavailable),
-        (TxnRefusal::WatchTooOld { begins: [(dc(1), 4)].into_iter().collect() }, 37, Code::OutOfRange),
-        (TxnRefusal::TooManyWatches(9), 38, Code::ResourceExhausted),
         (TxnRefusal::StepMissing { key: 3, after: 2, made: 1 }, 36, Code::FailedPrecondition),
     ];
-    for (refusal, number, code) in refusals {
+    let of_watches = [
+        (WatchRefusal::TooOld { begins: [(dc(1), 4)].into_iter().collect() }, 37, Code::OutOfRange),
+        (WatchRefusal::TooMany(9), 38, Code::ResourceExhausted),
+        (WatchRefusal::Patterns(0), 100, Code::InvalidArgument),
+    ];
+    let refusals = refusals.map(|(refusal, number, code)| (Refusal::from(refusal), number, code));
+    let of_watches = of_watches.map(|(refusal, number, code)| (Refusal::from(refusal), number, code));
+    for (refusal, number, code) in refusals.into_iter().chain(of_watches) {
         let text = refusal.to_string();
-        let refusal = Refusal::from(refusal);
         let status = error::refused_status(&refusal);
         assert_eq!((status.code(), status.message()), (code, text.as_str()));
         assert_eq!(error::refused(&refusal).reason, number, "{text}");

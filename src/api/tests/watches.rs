@@ -77,7 +77,10 @@ impl Watcher {
         from: Option<Snapshot>,
     ) -> Watcher {
         let prefixes = prefixes.iter().map(|text| prefix(text)).collect();
-        let request = proto::WatchRequest { prefixes, from };
+        Watcher::begin_with(client, proto::WatchRequest { prefixes, from, keys: vec![] }).await
+    }
+
+    async fn begin_with(client: &mut LocksClient<Channel>, request: proto::WatchRequest) -> Watcher {
         let mut responses = client.watch(request).await.expect("it can begin").into_inner();
         match responses.message().await.expect("it lives").and_then(|response| response.event) {
             Some(Event::Begun(begun)) => Watcher { responses, position: begun.snapshot.expect("it is set") },
@@ -87,18 +90,26 @@ impl Watcher {
 
     /// What the next commit changed.
     async fn hears(&mut self) -> Vec<proto::Change> {
-        match self.responses.message().await.expect("it lives").and_then(|response| response.event) {
-            Some(Event::Changed(proto::WatchChanged { dc, seq, changes })) => {
-                let dc = usize::try_from(dc).expect("there are few datacenters");
-                if self.position.seqs.len() <= dc {
-                    self.position.seqs.resize(dc + 1, 0);
+        loop {
+            match self.next().await {
+                Event::Changed(proto::WatchChanged { dc, seq, changes }) => {
+                    let dc = usize::try_from(dc).expect("there are few datacenters");
+                    if self.position.seqs.len() <= dc {
+                        self.position.seqs.resize(dc + 1, 0);
+                    }
+                    assert!(seq > self.position.seqs[dc], "once, and in order");
+                    self.position.seqs[dc] = seq;
+                    return changes;
                 }
-                assert!(seq > self.position.seqs[dc], "once, and in order");
-                self.position.seqs[dc] = seq;
-                changes
+                Event::Reached(reached) => self.position = reached.snapshot.expect("it is set"),
+                Event::Begun(_) => panic!("a watch begins once"),
             }
-            other => panic!("changes were expected, this is {other:?}"),
         }
+    }
+
+    async fn next(&mut self) -> Event {
+        let response = self.responses.message().await.expect("it lives").expect("it goes on");
+        response.event.expect("every response says something")
     }
 }
 
@@ -154,14 +165,14 @@ async fn a_watch_goes_on_from_what_it_was_told_and_its_session_closes_with_it() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_goes_on_from_before_a_restart() {
+async fn a_watch_goes_on_over_a_restart() {
     let site = Site::new();
     let running = site.start().await;
     let mut client = site.client(&running).await;
     let mut writer = Writer::new(client.clone()).await;
     let position = writer.commits(vec![put("k", "1")]).await;
     let mut watcher = Watcher::begin(&mut client, &["k"]).await;
-    let last = writer.commits(vec![put("k", "2")]).await;
+    writer.commits(vec![put("k", "2")]).await;
     assert_eq!(watcher.hears().await, [put("k", "2")]);
     drop((writer, client));
     running.node.handle().drain();
@@ -171,13 +182,57 @@ async fn nobody_goes_on_from_before_a_restart() {
 
     let running = site.start().await;
     let mut client = site.client(&running).await;
-    let too_old = proto::WatchRequest { prefixes: vec![prefix("k")], from: Some(position) };
-    assert_eq!(reason(client.watch(too_old).await), (Reason::WatchTooOld, Code::OutOfRange));
-    // Who was told everything has missed nothing.
-    let mut watcher = Watcher::begin_from(&mut client, &["k"], Some(last)).await;
+    // One has missed something, the other one nothing.
+    let mut behind = Watcher::begin_from(&mut client, &["k"], Some(position)).await;
+    assert_eq!(behind.hears().await, [put("k", "2")]);
+    let mut watcher = Watcher::begin_from(&mut client, &["k"], Some(watcher.position)).await;
     let mut writer = Writer::new(client.clone()).await;
     writer.commits(vec![put("k", "3")]).await;
     assert_eq!(watcher.hears().await, [put("k", "3")]);
+    assert_eq!(behind.hears().await, [put("k", "3")]);
+    drop((watcher, behind, writer, client));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quiet_watch_hears_how_far_it_is_and_one_that_stayed_behind_is_too_old() {
+    let site = Site::new();
+    let running = site.start().await;
+    let mut client = site.client(&running).await;
+    let mut writer = Writer::new(client.clone()).await;
+    let mut quiet = Watcher::begin(&mut client, &["quiet"]).await;
+    let begun = quiet.position.clone();
+    let value = "x".repeat(900_000).leak();
+    for _ in 0..6 {
+        writer.commits(vec![put("large", value)]).await;
+    }
+    while quiet.position.seqs.first().is_none_or(|seq| *seq < 5) {
+        match quiet.next().await {
+            Event::Reached(reached) => quiet.position = reached.snapshot.expect("it is set"),
+            other => panic!("nothing that it follows was changed, this is {other:?}"),
+        }
+    }
+    let watch = |from| proto::WatchRequest { prefixes: vec![prefix("quiet")], from, keys: vec![] };
+    let too_old = client.watch(watch(Some(begun))).await;
+    assert_eq!(reason(too_old), (Reason::WatchTooOld, Code::OutOfRange));
+    let mut again = Watcher::begin_from(&mut client, &["quiet"], Some(quiet.position.clone())).await;
+    writer.commits(vec![put("quiet", "1")]).await;
+    assert_eq!(again.hears().await, [put("quiet", "1")]);
+    drop((quiet, again, writer, client));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_is_followed_alone() {
+    let site = Site::new();
+    let running = site.start().await;
+    let mut client = site.client(&running).await;
+    let mut writer = Writer::new(client.clone()).await;
+    let keys = vec![proto::Key { bucket: BUCKET, name: Bytes::from_static(b"k") }];
+    let request = proto::WatchRequest { keys, ..Default::default() };
+    let mut watcher = Watcher::begin_with(&mut client, request).await;
+    writer.commits(vec![put("k", "1"), put("kk", "2")]).await;
+    assert_eq!(watcher.hears().await, [put("k", "1")]);
     drop((watcher, writer, client));
     running.stop().await;
 }
@@ -202,11 +257,14 @@ async fn what_cannot_be_watched_is_refused_before_anything_is_told() {
         (vec![prefix("a")], from(vec![0; 65]), Reason::Malformed, Code::InvalidArgument),
     ];
     for (prefixes, from, because, code) in refused {
-        let request = proto::WatchRequest { prefixes, from };
+        let request = proto::WatchRequest { prefixes, from, keys: vec![] };
         assert_eq!(reason(client.watch(request.clone()).await), (because, code), "{request:?}");
     }
     let most = [vec![prefix("a"); 99], bare(vec![0xff; 255], vec![0xff; 1_024])].concat();
-    client.watch(proto::WatchRequest { prefixes: most, from: None }).await.expect("that is allowed");
+    client
+        .watch(proto::WatchRequest { prefixes: most, ..Default::default() })
+        .await
+        .expect("that is allowed");
     drop(client);
     running.stop().await;
 }

@@ -2,7 +2,7 @@
 
 mod one_shot;
 mod operation;
-mod show;
+pub(super) mod show;
 mod txn;
 mod watch;
 mod watched;

@@ -6,7 +6,7 @@ use crate::cli::print::{bytes_json, insert_name};
 use crate::client::{Key, Reading, Snapshot, Value};
 
 /// A snapshot as one word: how many entries of each datacenter's log are in it.
-pub(super) fn snapshot(snapshot: &Snapshot) -> String {
+pub(in crate::cli) fn snapshot(snapshot: &Snapshot) -> String {
     match &snapshot.seqs[..] {
         [] => "0".into(),
         seqs => seqs.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
@@ -14,13 +14,23 @@ pub(super) fn snapshot(snapshot: &Snapshot) -> String {
 }
 
 /// What [`snapshot`] wrote.
-pub(super) fn parse_snapshot(text: &str) -> Result<Snapshot, &'static str> {
+pub(in crate::cli) fn parse_snapshot(text: &str) -> Result<Snapshot, &'static str> {
     let seqs: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
     let seqs = seqs.map_err(|_| "a snapshot is numbers with commas between them, as --snapshot shows it")?;
     if seqs.len() > 64 {
         return Err("a snapshot has at most 64 numbers: one for each datacenter");
     }
     Ok(Snapshot { seqs })
+}
+
+/// What a watch shows when there was nothing to show up to here.
+pub(in crate::cli) fn reached(position: &Snapshot, json: bool) -> String {
+    let position = snapshot(position);
+    if json {
+        json!({ "event": "reached", "snapshot": position }).to_string()
+    } else {
+        format!("reached {position}")
+    }
 }
 
 /// One value alone, in as many lines as it takes; `None` if there is nothing.

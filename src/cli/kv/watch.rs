@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use super::{StoreArgs, show, watched};
 use crate::cli::connect;
-use crate::cli::failure::Failure;
+use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::print::print;
 use crate::cli::stopping::StopSignals;
-use crate::client::{Snapshot, Watch, WatchRequest};
+use crate::client::{Key, News, Snapshot, Watch, WatchRequest};
 
 /// Show every change of keys, until Ctrl-C
 ///
@@ -17,15 +17,18 @@ use crate::client::{Snapshot, Watch, WatchRequest};
 /// answers it waits, and goes on where it was. With --json each line is an object that has the snapshot to go on --after.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
-Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after (read the keys and watch \
-anew), 69: no server reachable at the beginning, 64: wrong usage.
+Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after, which was too long ago \
+(read the keys and watch anew), 69: no server reachable at the beginning, 64: wrong usage.
 
 To miss nothing, begin after what was read:
   after=$(geolock kv get --snapshot city | tail -n 1)
   geolock kv watch --after $after city")]
 pub(super) struct WatchArgs {
-    /// Only keys whose names begin with one of these, 100 at most [default: all keys of the bucket]
-    #[arg(value_name = "PREFIX", num_args = 0..=100)]
+    /// These keys [default: all keys of the bucket, if there is no --prefix]
+    #[arg(value_name = "KEY")]
+    keys: Vec<OsString>,
+    /// And those whose names begin with this; can be given several times, 100 keys and prefixes in all
+    #[arg(long = "prefix", value_name = "PREFIX")]
     prefixes: Vec<OsString>,
     /// Show also what was changed since this snapshot, as --snapshot showed it, perhaps in another datacenter
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
@@ -33,6 +36,9 @@ pub(super) struct WatchArgs {
     /// At the end, show as the last line a snapshot to go on --after
     #[arg(long)]
     snapshot: bool,
+    /// Show also, now and then, a snapshot up to which no other change is left to show
+    #[arg(long)]
+    reached: bool,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -46,7 +52,7 @@ pub(super) async fn run(args: WatchArgs) -> Result<(), Failure> {
     let mut watch = begun?;
     loop {
         tokio::select! {
-            shown = show_next(&mut watch, args.store.json) => shown?,
+            shown = show_next(&mut watch, &args) => shown?,
             _ = signals.next() => break,
         }
     }
@@ -55,12 +61,17 @@ pub(super) async fn run(args: WatchArgs) -> Result<(), Failure> {
 
 async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
     let bucket = args.store.bucket.as_bytes();
-    let mut request = match &args.prefixes[..] {
-        [] => WatchRequest::new(bucket, b""),
-        prefixes => {
-            prefixes.iter().fold(WatchRequest::default(), |it, prefix| it.and(bucket, prefix.as_bytes()))
-        }
-    };
+    let mut request = WatchRequest::default();
+    for key in &args.keys {
+        let key = Key::new(bucket, key.as_bytes());
+        request = request.and_key(&key.or_fail(Code::Usage)?);
+    }
+    for prefix in &args.prefixes {
+        request = request.and(bucket, prefix.as_bytes());
+    }
+    if args.keys.is_empty() && args.prefixes.is_empty() {
+        request = request.and(bucket, b"");
+    }
     if let Some(after) = &args.after {
         request = request.after(after);
     }
@@ -69,12 +80,16 @@ async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
 
 /// Waits for one commit. Standard output is written line by line also when it is no terminal, so a reader has each
 /// line at once.
-async fn show_next(watch: &mut Watch, json: bool) -> Result<(), Failure> {
-    let changed = watch.next().await.map_err(connect::failure)?;
+async fn show_next(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
+    let changed = match watch.next_news().await.map_err(connect::failure)? {
+        News::Changed(changed) => changed,
+        News::Reached if args.reached => return print(show::reached(watch.position(), args.store.json)),
+        News::Reached => return Ok(()),
+    };
     // Within a commit, going on after it is all there is: half of it would not be shown again.
     let position = show::snapshot(watch.position());
     for change in &changed.changes {
-        if json {
+        if args.store.json {
             print(watched::json(change, &changed, &position))?;
         } else {
             print(watched::line(change))?;

@@ -8,3 +8,4 @@ mod state_transfer;
 mod store_cluster;
 mod stories;
 mod transactions;
+mod watches;

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
+use super::store_cluster::{add, step};
 use crate::causal_log::{Entry, EntryFault, LockParts, Op, Violation};
 use crate::leases::Proof;
 use crate::names::{ClusterId, FencingToken, Mode};
 use crate::replica::call::{Call, Phase, Reclaim, Refusal, Reply, Target, Wait};
+use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, Notice};
 
 #[test]
@@ -399,4 +401,32 @@ fn memory_returns_to_its_floor() {
         let counts = node.replica.counts();
         assert_eq!((counts.locks_active, counts.remote_requests, counts.log_entries), (0, 0, 0));
     }
+}
+
+/// The step in which a lease is found expired may bring the end of the request that is next.
+#[test]
+fn who_is_granted_and_cancels_in_one_step_leaves_nothing_behind() {
+    let mut c = Cluster::new(1, 0, 0);
+    let first = c.lock(0, "x");
+    c.run();
+    c.granted(0, first);
+    c.open_lease(0, Duration::from_secs(60));
+    let next = c.acquire_as(0, Some(1), &[("x", Mode::Exclusive)], Wait::Forever);
+    c.now += 11_000;
+    let (lease, proof, target) = (c.lease(0), Proof::Attached, Target::Key(1));
+    let cancel = c.call(0, Call::Cancel { lease, proof, target });
+    c.run();
+    assert_eq!((c.refused(0, next), c.reply(0, cancel)), (Refusal::Cancelled, Some(Reply::Released)));
+    let after = c.lock(0, "x");
+    c.run();
+    c.granted(0, after);
+}
+
+#[test]
+fn a_datacenter_alone_keeps_no_log_for_others() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.begin(0, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.run();
+    c.pass(600);
+    assert_eq!(c.nodes[0].replica.counts().log_entries, 0);
 }

@@ -5,12 +5,11 @@ use std::time::Duration;
 use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, change, counted, key, put, step, written};
 use crate::causal_log::{Action, Change};
-use crate::crdt::VersionVector;
 use crate::crdt::value::{Op, OpError};
 use crate::leases::Proof;
 use crate::replica::call::{Call, Limit, Refusal, Reply};
-use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal, TxnState, Watch};
-use crate::replica::{Event, Notice, Report};
+use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal, TxnState};
+use crate::replica::{Event, Report};
 
 #[test]
 fn a_commit_is_answered_when_it_is_durable_and_seen_everywhere() {
@@ -306,62 +305,6 @@ fn a_checkpoint_is_made_bit_by_bit_and_shows_one_moment() {
         (counted(1), counted(2), counted(1))
     );
     assert_eq!(c.nodes[0].replica.counts().keys, 3_001);
-}
-
-fn watch(prefix: &str, from: Option<VersionVector>) -> Call {
-    let prefixes = vec![((*b"b").into(), prefix.as_bytes().to_vec())];
-    Call::Watch(Watch { prefixes, from })
-}
-
-/// The keys in what a datacenter's watches were told, commit by commit.
-fn told(c: &Cluster, id: u8) -> Vec<Vec<String>> {
-    let of = |notice: &Notice| match notice {
-        Notice::Changed(changed) => {
-            Some(changed.changes.iter().map(|change| change.key.to_string()).collect())
-        }
-        _ => None,
-    };
-    c.nodes[usize::from(id)].notices.iter().filter_map(of).collect()
-}
-
-#[test]
-fn a_watch_is_told_of_every_commit_once_and_can_be_gone_on_with() {
-    let mut c = Cluster::new(2, 0, 0);
-    let tag = c.call(0, watch("n", None));
-    let Some(Reply::Watching { from }) = c.reply(0, tag) else { panic!("it watches") };
-    let commit = |c: &mut Cluster, id: u8, key, names: &[&str]| {
-        c.begin(id, key, None, step(names.iter().map(|n| add(n, 1)).collect(), &[], Then::Commit))
-    };
-    commit(&mut c, 0, 1, &["n1", "x"]);
-    assert!(told(&c, 0).is_empty(), "it is not durable");
-    c.run();
-    commit(&mut c, 1, 1, &["x"]);
-    let last = commit(&mut c, 1, 2, &["n2", "x", "n1"]);
-    c.run();
-    assert_eq!(told(&c, 0), [vec!["b/n1"], vec!["b/n2", "b/n1"]]);
-    // Elsewhere, from where the first one began: the same, in an order that is causal.
-    let tag = c.call(1, watch("n", Some(from)));
-    assert!(matches!(c.reply(1, tag), Some(Reply::Watching { .. })));
-    assert_eq!(told(&c, 1), told(&c, 0));
-    let known = c.committed(1, last);
-    let tag = c.call(1, watch("n2", Some(known)));
-    c.call(1, Call::Unwatch { watch: tag });
-    commit(&mut c, 0, 3, &["n2"]);
-    c.run();
-    assert_eq!(told(&c, 1).len(), 3, "the ended watch is told nothing");
-}
-
-#[test]
-fn a_watch_cannot_go_on_from_what_is_forgotten() {
-    let mut c = Cluster::new(1, 0, 0);
-    c.begin(0, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
-    c.run();
-    let keep = c.nodes[0].records.len();
-    c.crash(0, keep);
-    c.pass(600);
-    let tag = c.call(0, watch("n", Some(VersionVector::default())));
-    let begins = [(dc(0), 1)].into_iter().collect();
-    assert_eq!(c.txn_refused(0, tag), TxnRefusal::WatchTooOld { begins });
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Replica {
         self.store = store;
         self.store.note_stable(self.stability.stable());
         self.count_anew(mortal);
-        self.watches.begin_at(self.log.applied());
+        self.end_watches();
         self.transfers.giving.clear();
         if self.export.take().is_some() {
             self.on_checkpoint_wanted();

@@ -171,7 +171,11 @@ impl World {
             Said::Reply { tag, reply } => client.on_reply(now, tag, reply, out),
             Said::Notice(Notice::LeaseEnded { lease }) => client.on_lease_ended(now, lease, out),
             Said::Notice(Notice::LockLost { request, .. }) => client.on_lost(now, &[request], out),
-            Said::Notice(Notice::Changed(_)) => unreachable!("simulated clients watch nothing"),
+            Said::Notice(
+                Notice::Changed(_) | Notice::Lock(_) | Notice::Reached { .. } | Notice::WatchEnded { .. },
+            ) => {
+                unreachable!("simulated clients watch nothing")
+            }
         });
     }
 

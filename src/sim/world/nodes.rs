@@ -2,7 +2,7 @@
 
 use crate::names::{ClusterId, DcId, DcSet};
 use crate::replica::call::{LockDescription, SessionId, Status};
-use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Replica, ReplicaConfig};
+use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Past, Replica, ReplicaConfig};
 use crate::sim::clock::NodeClock;
 use crate::sim::disk::Disk;
 use crate::sim::failure::FailureKind;
@@ -160,10 +160,19 @@ impl World {
             log: Vec::new(),
             contents: Vec::new(),
             outcomes: Vec::new(),
+            past: Past::default(),
             ..c.clone()
         };
+        // Watches can go on from the same, wherever it is kept.
+        let watched = short.past.forgotten == longer.past.forgotten
+            && short.past.and(&short.log).eq(longer.past.and(&longer.log));
         let shown = checks::shown(short) == checks::shown(longer);
-        if log_differs || !shown || rest(short) != rest(longer) || !self.knows_outcomes(short, longer) {
+        if log_differs
+            || !watched
+            || !shown
+            || rest(short) != rest(longer)
+            || !self.knows_outcomes(short, longer)
+        {
             let what = format!("{dc}: from the checkpoint {short:?}, from all records {longer:?}");
             self.fail(FailureKind::RecoveryDiffers, what);
         }

@@ -1,0 +1,30 @@
+//! Messages to calls: watches.
+
+use super::error::BorderError;
+use super::parse_store::{store_key, vector};
+use crate::names::LockName;
+use crate::proto;
+use crate::replica::watch_call::{MAX_PATTERNS, Pattern, Subject, Watch, WatchRefusal};
+
+pub(super) fn keys(message: proto::WatchRequest) -> Result<Watch, BorderError> {
+    let proto::WatchRequest { prefixes, keys, from } = message;
+    check(prefixes.len() + keys.len())?;
+    let prefixes = prefixes.iter().map(|of| Ok(Pattern::keys(&of.bucket, &of.prefix)?));
+    let keys = keys.iter().map(|key| Ok(Pattern::key(&store_key(key)?)));
+    let patterns = prefixes.chain(keys).collect::<Result<_, BorderError>>()?;
+    Ok(Watch { subject: Subject::Keys, patterns, from: from.map(vector).transpose()? })
+}
+
+pub(super) fn locks(message: proto::WatchLocksRequest) -> Result<Watch, BorderError> {
+    let proto::WatchLocksRequest { names, prefixes, from } = message;
+    check(names.len() + prefixes.len())?;
+    let names = names.iter().map(|name| Ok(Pattern::lock(&LockName::new(name)?)));
+    let prefixes = prefixes.iter().map(|prefix| Ok(Pattern::locks(prefix)?));
+    let patterns = names.chain(prefixes).collect::<Result<_, BorderError>>()?;
+    Ok(Watch { subject: Subject::Locks, patterns, from: from.map(vector).transpose()? })
+}
+
+/// What the datacenter would say too, before anything is allocated for it.
+fn check(patterns: usize) -> Result<(), WatchRefusal> {
+    if (1..=MAX_PATTERNS).contains(&patterns) { Ok(()) } else { Err(WatchRefusal::Patterns(patterns)) }
+}

@@ -1,0 +1,109 @@
+//! What watches are told, as messages.
+
+use bytes::Bytes;
+
+use super::show::{dcs, mode, name, request, snapshot};
+use crate::causal_log::{Action, Change};
+use crate::crdt::VersionVector;
+use crate::proto::{self, change, watch_locks_response, watch_response};
+use crate::replica::Notice;
+use crate::replica::watch_call::{Changed, Holding, LockEvent, LockMove, LockNews};
+use crate::update_messages;
+
+/// What one kind of watch is told.
+pub(super) trait Told: Sized {
+    /// First.
+    fn begun(from: &VersionVector) -> Self;
+    /// Unless it is not for a watch of this kind.
+    fn news(notice: Notice) -> Option<Self>;
+}
+
+impl Told for proto::WatchResponse {
+    fn begun(from: &VersionVector) -> Self {
+        proto::WatchResponse { event: Some(watch_response::Event::Begun(begun(from))) }
+    }
+
+    fn news(notice: Notice) -> Option<Self> {
+        use watch_response::Event;
+        let event = match notice {
+            Notice::Changed(news) => Event::Changed(changed(*news)),
+            Notice::Reached { vector, watch: _ } => Event::Reached(reached(&vector)),
+            Notice::Lock(_)
+            | Notice::LeaseEnded { .. }
+            | Notice::LockLost { .. }
+            | Notice::WatchEnded { .. } => return None,
+        };
+        Some(proto::WatchResponse { event: Some(event) })
+    }
+}
+
+impl Told for proto::WatchLocksResponse {
+    fn begun(from: &VersionVector) -> Self {
+        proto::WatchLocksResponse { event: Some(watch_locks_response::Event::Begun(begun(from))) }
+    }
+
+    fn news(notice: Notice) -> Option<Self> {
+        let event = match notice {
+            Notice::Lock(news) => lock_event(*news),
+            Notice::Reached { vector, watch: _ } => watch_locks_response::Event::Reached(reached(&vector)),
+            Notice::Changed(_)
+            | Notice::LeaseEnded { .. }
+            | Notice::LockLost { .. }
+            | Notice::WatchEnded { .. } => return None,
+        };
+        Some(proto::WatchLocksResponse { event: Some(event) })
+    }
+}
+
+fn begun(from: &VersionVector) -> proto::WatchBegun {
+    proto::WatchBegun { snapshot: Some(snapshot(from)) }
+}
+
+fn reached(vector: &VersionVector) -> proto::WatchReached {
+    proto::WatchReached { snapshot: Some(snapshot(vector)) }
+}
+
+fn changed(Changed { dc, seq, changes, watch: _, at: _ }: Changed) -> proto::WatchChanged {
+    let changes = changes.into_iter().map(change).collect();
+    proto::WatchChanged { dc: dc.get().into(), seq, changes }
+}
+
+fn change(Change { key, action }: Change) -> proto::Change {
+    let action = match action {
+        Action::Update(update) => change::Action::Update(update_messages::show(update)),
+        Action::Remove => change::Action::Remove(proto::Remove {}),
+        Action::Expire(ttl) => change::Action::ExpireMs(ttl.millis() as i64),
+        Action::Lapse => change::Action::Lapse(proto::Lapse {}),
+    };
+    let (bucket, name) = (Bytes::copy_from_slice(key.bucket()), Bytes::copy_from_slice(key.name()));
+    proto::Change { key: Some(proto::Key { bucket, name }), action: Some(action) }
+}
+
+fn lock_event(LockNews { event, watch: _ }: LockNews) -> watch_locks_response::Event {
+    use watch_locks_response::Event;
+    match event {
+        LockEvent::Moved { dc, seq, moves, at: _ } => Event::Moved(proto::LocksMoved {
+            dc: dc.get().into(),
+            seq,
+            moves: moves.iter().map(lock_move).collect(),
+        }),
+        LockEvent::Anew => Event::Anew(proto::HoldersAnew {}),
+        LockEvent::Current => Event::Current(proto::HoldersCurrent {}),
+        LockEvent::Granted(holding) => Event::Granted(held(&holding)),
+        LockEvent::Released(holding) => Event::Released(held(&holding)),
+    }
+}
+
+fn lock_move(moved: &LockMove) -> proto::LockMove {
+    proto::LockMove { name: name(&moved.lock), parts: dcs(moved.parts), to: moved.to.get().into() }
+}
+
+fn held(holding: &Holding) -> proto::LocksHeld {
+    let lock = |(lock, how): &(_, _)| proto::LockMode { name: name(lock), mode: mode(*how).into() };
+    proto::LocksHeld {
+        request: Some(request(holding.request)),
+        token: holding.token.0,
+        label: holding.label.to_string(),
+        locks: holding.locks.iter().map(lock).collect(),
+    }
+}

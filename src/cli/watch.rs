@@ -1,0 +1,268 @@
+//! `geolock watch`: shows what happens to locks, as it happens.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::connect::{self, ConnectArgs};
+use super::dc_names::DcNames;
+use super::failure::{Code, Failure, OrFail as _};
+use super::kv::show;
+use super::print::{insert_lock_name, lock_name, print};
+use super::stopping::StopSignals;
+use crate::client::{Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Mode, Snapshot};
+use crate::names::{DcId, LockName};
+
+/// Show who takes locks and lets go of them, and where they move, until Ctrl-C
+///
+/// A line each. First who holds them in the datacenter asked: `held orders exclusive by me token 7`. Then what happens
+/// there: `granted ...`, `released ...`. And, from wherever, `moved orders to dc1: 3 parts from dc0`, when it is on disk
+/// here. Moves are all shown, once; who holds a lock as long as this command is read: if it falls behind, or loses the
+/// connection, it says `anew` and shows who holds them then. While no server answers it waits.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "\
+Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after (watch without it), 69: no \
+server reachable at the beginning, 64: wrong usage.")]
+pub struct WatchArgs {
+    /// These locks [default: all locks, if there is no --prefix]
+    #[arg(value_name = "NAME")]
+    names: Vec<OsString>,
+    /// And those whose names begin with this; can be given several times, 100 names and prefixes in all
+    #[arg(long = "prefix", value_name = "PREFIX")]
+    prefixes: Vec<OsString>,
+    /// Show also the moves since this snapshot, as --snapshot showed it, perhaps in another datacenter
+    #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
+    after: Option<Snapshot>,
+    /// At the end, show as the last line a snapshot to go on --after
+    #[arg(long)]
+    snapshot: bool,
+    /// Show also, now and then, a snapshot up to which no other move is left to show
+    #[arg(long)]
+    reached: bool,
+    /// For programs: a JSON object a line and lock; a lock is `name`, or `name_base64` if that is no UTF-8. From `current`
+    /// on, those shown since `anew` are all holders
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub async fn run(args: WatchArgs) -> Result<(), Failure> {
+    let mut signals = StopSignals::listen()?;
+    let begun = tokio::select! {
+        begun = begin(&args) => begun,
+        _ = signals.next() => return Ok(()),
+    };
+    let (mut watch, names) = begun?;
+    let mut screen =
+        Screen { names, is_current: false, has_begun: false, reached: args.reached, json: args.json };
+    loop {
+        let event = tokio::select! {
+            event = watch.next() => event.map_err(connect::failure)?,
+            _ = signals.next() => break,
+        };
+        screen.show(&event, watch.position())?;
+    }
+    if args.snapshot { print(show::snapshot(watch.position())) } else { Ok(()) }
+}
+
+async fn begin(args: &WatchArgs) -> Result<(LockWatch, DcNames), Failure> {
+    let mut request = LockWatchRequest::default();
+    for name in &args.names {
+        request = request.and(&LockName::new(name.as_bytes()).or_fail(Code::Usage)?);
+    }
+    for prefix in &args.prefixes {
+        request = request.and_prefix(prefix.as_bytes());
+    }
+    if args.names.is_empty() && args.prefixes.is_empty() {
+        request = request.and_prefix(b"");
+    }
+    if let Some(after) = &args.after {
+        request = request.after(after);
+    }
+    let viewer = args.connect.view().await?;
+    let names = DcNames::of_answer(viewer.status().await);
+    Ok((viewer.watch_locks(request).await.map_err(connect::failure)?, names))
+}
+
+/// How events are shown.
+struct Screen {
+    names: DcNames,
+    /// What was shown of holders is all there is.
+    is_current: bool,
+    has_begun: bool,
+    reached: bool,
+    json: bool,
+}
+
+impl Screen {
+    /// Standard output is written line by line also when it is no terminal, so a reader has each line at once.
+    fn show(&mut self, event: &LockEvent, position: &Snapshot) -> Result<(), Failure> {
+        let lines = self.lines(event, position);
+        match event {
+            LockEvent::Anew => (self.is_current, self.has_begun) = (false, true),
+            LockEvent::Current => self.is_current = true,
+            _ => {}
+        }
+        lines.into_iter().try_for_each(print)
+    }
+
+    fn lines(&self, event: &LockEvent, position: &Snapshot) -> Vec<String> {
+        let objects = |objects: Vec<Json>| objects.iter().map(Json::to_string).collect();
+        match event {
+            LockEvent::Moved(moved) if self.json => {
+                objects(moved.moves.iter().map(|one| move_json(one, moved.dc, moved.seq, position)).collect())
+            }
+            LockEvent::Moved(moved) => {
+                moved.moves.iter().map(|one| move_line(one, moved.dc, &self.names)).collect()
+            }
+            LockEvent::Granted(holding) if self.json => objects(holder_json("granted", holding)),
+            LockEvent::Released(holding) if self.json => objects(holder_json("released", holding)),
+            LockEvent::Granted(holding) => {
+                holder_lines(if self.is_current { "granted" } else { "held" }, holding)
+            }
+            LockEvent::Released(holding) => holder_lines("released", holding),
+            LockEvent::Anew if self.json => vec![json!({ "event": "anew" }).to_string()],
+            LockEvent::Current if self.json => vec![json!({ "event": "current" }).to_string()],
+            LockEvent::Anew if self.has_begun => vec!["anew".into()],
+            LockEvent::Reached if self.reached => vec![show::reached(position, self.json)],
+            LockEvent::Anew | LockEvent::Current | LockEvent::Reached => Vec::new(),
+        }
+    }
+}
+
+fn move_line(LockMove { lock, parts, to }: &LockMove, from: DcId, names: &DcNames) -> String {
+    let (lock, to) = (lock_name(lock.as_bytes()), names.show(to.get().into()));
+    let parts = if parts.len() == 1 { "1 part".into() } else { format!("{} parts", parts.len()) };
+    format!("moved {lock} to {to}: {parts} from {}", names.show(from.get().into()))
+}
+
+fn move_json(LockMove { lock, parts, to }: &LockMove, from: DcId, seq: u64, position: &Snapshot) -> Json {
+    let mut object = Map::new();
+    object.insert("event".into(), "moved".into());
+    insert_lock_name(&mut object, lock.as_bytes());
+    object.insert("parts".into(), parts.iter().map(|part| Json::from(part.get())).collect());
+    object.extend([("from".to_owned(), json!(from.get())), ("to".to_owned(), json!(to.get()))]);
+    object.insert("seq".into(), seq.into());
+    object.insert("snapshot".into(), show::snapshot(position).into());
+    Json::Object(object)
+}
+
+fn holder_lines(what: &str, holding: &Holding) -> Vec<String> {
+    let Holding { token, label, locks, .. } = holding;
+    let label = if label.is_empty() { "(no label)".into() } else { label.escape_debug().to_string() };
+    let line = |(lock, how): &(LockName, Mode)| {
+        format!("{what} {} {} by {label} token {token}", lock_name(lock.as_bytes()), mode(*how))
+    };
+    locks.iter().map(line).collect()
+}
+
+fn holder_json(what: &str, holding: &Holding) -> Vec<Json> {
+    let object = |(lock, how): &(LockName, Mode)| {
+        let mut object = Map::new();
+        object.insert("event".into(), what.into());
+        insert_lock_name(&mut object, lock.as_bytes());
+        object.insert("mode".into(), mode(*how).into());
+        object.insert("request".into(), holding.request.to_string().into());
+        object.insert("token".into(), holding.token.0.into());
+        object.insert("label".into(), holding.label.as_str().into());
+        Json::Object(object)
+    };
+    holding.locks.iter().map(object).collect()
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Shared => "shared",
+        Mode::Exclusive => "exclusive",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Moved;
+    use crate::names::{FencingToken, RequestId};
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("few datacenters")
+    }
+
+    fn screen(json: bool) -> Screen {
+        Screen { names: DcNames::default(), is_current: false, has_begun: false, reached: true, json }
+    }
+
+    fn events() -> [LockEvent; 8] {
+        let lock = |name: &[u8]| LockName::new(name).expect("valid");
+        let holding = Holding {
+            request: RequestId { dc: dc(0), n: 4 },
+            token: FencingToken(7),
+            label: "me\n".into(),
+            locks: vec![(lock(b"a"), Mode::Exclusive), (lock(b"\xff"), Mode::Shared)],
+        };
+        let moves = vec![
+            LockMove { lock: lock(b"a"), parts: vec![dc(0), dc(2)], to: dc(1) },
+            LockMove { lock: lock(b"b"), parts: vec![dc(1)], to: dc(1) },
+        ];
+        [
+            LockEvent::Anew,
+            LockEvent::Granted(holding.clone()),
+            LockEvent::Current,
+            LockEvent::Granted(holding.clone()),
+            LockEvent::Released(holding),
+            LockEvent::Moved(Moved { dc: dc(0), seq: 9, moves }),
+            LockEvent::Anew,
+            LockEvent::Reached,
+        ]
+    }
+
+    fn shown(mut screen: Screen) -> Vec<String> {
+        let position = Snapshot { seqs: vec![9, 3] };
+        let mut lines = Vec::new();
+        for event in events() {
+            lines.extend(screen.lines(&event, &position));
+            match event {
+                LockEvent::Anew => (screen.is_current, screen.has_begun) = (false, true),
+                LockEvent::Current => screen.is_current = true,
+                _ => {}
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn people_see_a_line_for_each_lock() {
+        let expected = [
+            r"held a exclusive by me\n token 7",
+            r"held \xff shared by me\n token 7",
+            r"granted a exclusive by me\n token 7",
+            r"granted \xff shared by me\n token 7",
+            r"released a exclusive by me\n token 7",
+            r"released \xff shared by me\n token 7",
+            "moved a to dc1: 2 parts from dc0",
+            "moved b to dc1: 1 part from dc0",
+            "anew",
+            "reached 9,3",
+        ];
+        assert_eq!(shown(screen(false)), expected);
+    }
+
+    #[test]
+    fn programs_get_all_there_is() {
+        let lines = shown(screen(true));
+        assert_eq!(
+            (lines.len(), &lines[0][..], &lines[3][..]),
+            (12, r#"{"event":"anew"}"#, r#"{"event":"current"}"#)
+        );
+        assert_eq!(
+            lines[5],
+            r#"{"event":"granted","label":"me\n","mode":"shared","name_base64":"/w==","request":"dc0#4","token":7}"#
+        );
+        assert_eq!(
+            lines[8],
+            r#"{"event":"moved","from":0,"name":"a","parts":[0,2],"seq":9,"snapshot":"9,3","to":1}"#
+        );
+        assert_eq!(lines[11], r#"{"event":"reached","snapshot":"9,3"}"#);
+    }
+}

@@ -1,0 +1,99 @@
+//! What watches can go on from: the last entries that told any of them anything, whether or not one was there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crdts::CvRDT;
+use serde::{Deserialize, Serialize};
+
+use crate::causal_log::{Entry, Op};
+use crate::crdt::VersionVector;
+
+/// What is remembered has at most this weight; far below what a session may have outstanding, so that a watch that
+/// catches up is not taken for one that does not read.
+pub(super) const HISTORY_BYTES: usize = 4 << 20;
+
+/// Durable entries with news, in the order of application.
+#[derive(Default)]
+pub(in crate::replica) struct History {
+    entries: VecDeque<Arc<Entry>>,
+    weight: usize,
+    /// The entries with news that are remembered no more.
+    forgotten: VersionVector,
+    /// The weight of all that was ever remembered.
+    passed: u64,
+}
+
+/// What a checkpoint keeps of it beside the log: disk type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// Commits and moves up to here are told to no watch any more.
+    pub forgotten: VersionVector,
+    /// Those after it that no member lacks, in the order of application: they stand before the log.
+    pub entries: Vec<Arc<Entry>>,
+}
+
+impl Past {
+    /// All that watches can go on from, in the order of application, when this log stands after it.
+    pub fn and<'a>(&'a self, log: &'a [Arc<Entry>]) -> impl Iterator<Item = &'a Arc<Entry>> {
+        self.entries.iter().chain(log).filter(|entry| is_news(entry))
+    }
+}
+
+/// Whether an entry is news to any watch there could be.
+fn is_news(entry: &Entry) -> bool {
+    entry.ops.iter().any(|op| matches!(op, Op::Commit(_) | Op::Transfer { .. }))
+}
+
+impl History {
+    pub fn forgotten(&self) -> &VersionVector {
+        &self.forgotten
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.iter()
+    }
+
+    /// Grows with every entry, by what it weighs.
+    pub fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    /// An entry became durable.
+    pub fn remember(&mut self, entry: &Arc<Entry>) {
+        if !is_news(entry) {
+            return;
+        }
+        let weight = entry.weight();
+        self.weight += weight;
+        self.passed += weight as u64;
+        self.entries.push_back(entry.clone());
+        while self.weight > HISTORY_BYTES {
+            let oldest = self.entries.pop_front().expect("what weighs is there");
+            self.weight -= oldest.weight();
+            self.forgotten.raise(oldest.dc, oldest.seq);
+        }
+    }
+
+    /// What a checkpoint needs beside the log, whose entries are those not in `truncated`.
+    pub fn past(&self, truncated: &VersionVector) -> Past {
+        let gone = |entry: &&Arc<Entry>| entry.seq <= truncated.get(entry.dc);
+        Past {
+            forgotten: self.forgotten.clone(),
+            entries: self.entries.iter().filter(gone).cloned().collect(),
+        }
+    }
+
+    /// The state of another datacenter was taken over: what was on the way to it is not known here.
+    pub fn forget_up_to(&mut self, applied: &VersionVector) {
+        self.entries.clear();
+        self.weight = 0;
+        self.forgotten.merge(applied.clone());
+    }
+
+    /// From a checkpoint: what [`History::past`] gave, and the log after it.
+    pub fn restore(&mut self, past: Past, log: &[Arc<Entry>]) {
+        past.and(log).for_each(|entry| self.remember(entry));
+        self.forgotten.merge(past.forgotten);
+    }
+}

@@ -1,0 +1,283 @@
+//! Who follows keys or locks.
+//!
+//! ```text
+//!  entries that became durable --> [ index: who follows these names ] --> Changed, Moved   (once, in causal order)
+//!                |                                                        Reached          (from time to time)
+//!                '--> history: what a watch can go on from
+//!  grants and releases here ----> [ index ] --> Granted, Released  (as long as the client keeps up, `holders.rs`)
+//! ```
+//!
+//! A watch is told of entries when they are durable here, in the order in which they were applied. Its client keeps a
+//! vector of what it has been told and goes on from there after a reconnect, at any datacenter. How far back that may be
+//! is bounded by [`history`]; beyond, the client looks at what is and begins anew. A watch of which nothing is changed
+//! is told from time to time how far that is true, so that its client's vector does not fall behind.
+//!
+//! A commit costs what the watches that follow it cost. The others cost nothing but a `Reached` every
+//! [`REACHED_BYTES`] of commits.
+
+mod history;
+mod holders;
+mod index;
+
+pub use history::Past;
+pub(crate) use holders::SAY_TAKEN_AT;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crdts::CvRDT;
+
+use super::Replica;
+use super::call::{CallId, Limit, Refusal, Reply};
+use super::clients::RETRY_AFTER;
+use super::effect::{Effect, Notice};
+use super::watch_call::{Changed, LockEvent, LockMove, LockNews, MAX_PATTERNS, Pattern};
+use super::watch_call::{Subject, Watch, WatchRefusal};
+use crate::causal_log::{Entry, LockParts, Op};
+use crate::crdt::VersionVector;
+use crate::leases::SessionId;
+use crate::names::{DcId, DcSet};
+use crate::time::Instant;
+use history::{HISTORY_BYTES, History};
+use holders::Holders;
+use index::Index;
+
+/// Most watches of one session.
+const MAX_PER_SESSION: usize = 1_000;
+/// After so many bytes of news for others a watch is told how far it is complete: soon enough for it to find what
+/// follows still remembered when it comes back.
+const REACHED_BYTES: u64 = HISTORY_BYTES as u64 / 4;
+/// After that long, if there was any news.
+const REACHED_AFTER: Duration = Duration::from_secs(5);
+/// Watches that one step tells how far they are complete, at most; the rest follow with later steps.
+const REACHED_PER_STEP: usize = 1_000;
+/// What a watch takes beside its patterns, about, and each of these beside its bytes.
+const WATCH_WEIGHT: usize = 512;
+const PATTERN_WEIGHT: usize = 128;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Watches {
+    /// By the call that began them.
+    rows: BTreeMap<CallId, Row>,
+    followers: Followers,
+    pub(super) history: History,
+    /// When each was last told how far it is complete: what had passed then, and the time. Both grow.
+    reached: BTreeSet<(u64, Instant, CallId)>,
+    /// Watches that are being told who holds what, in turn.
+    scans: VecDeque<CallId>,
+    /// About what all of them take.
+    weight: usize,
+}
+
+struct Row {
+    subject: Subject,
+    patterns: Vec<Pattern>,
+    /// Its client knew this before it began.
+    from: VersionVector,
+    /// Its place in [`Watches::reached`].
+    reached: (u64, Instant),
+    /// What it is told of holders: a watch of locks.
+    holders: Holders,
+}
+
+/// Watches by what they follow.
+#[derive(Default)]
+struct Followers {
+    keys: Index,
+    locks: Index,
+}
+
+impl Followers {
+    fn of(&mut self, subject: Subject) -> &mut Index {
+        match subject {
+            Subject::Keys => &mut self.keys,
+            Subject::Locks => &mut self.locks,
+        }
+    }
+
+    /// Tells whoever follows anything of this entry, but not what it knows.
+    fn tell(&self, rows: &BTreeMap<CallId, Row>, entry: &Entry, effects: &mut VecDeque<Effect>) {
+        let Entry { dc, seq, at, .. } = *entry;
+        let lacks = |call: &CallId| rows.get(call).is_some_and(|row| seq > row.from.get(dc));
+        if let Some(commit) = entry.ops.iter().find_map(Op::as_commit) {
+            let names = commit.changes.iter().map(|change| change.key.as_bytes());
+            for (call, places) in self.keys.matches(names).into_iter().filter(|(call, _)| lacks(call)) {
+                let changes = places.into_iter().map(|place| commit.changes[place].clone()).collect();
+                let notice = Notice::Changed(Box::new(Changed { watch: call.tag, dc, seq, at, changes }));
+                effects.push_back(Effect::Notify { session: call.session, notice });
+            }
+        }
+        if self.locks.is_empty() {
+            return;
+        }
+        let moved: Vec<(DcId, &LockParts)> = entry.ops.iter().flat_map(moves).collect();
+        let names = moved.iter().map(|(_, lock)| lock.lock.as_bytes());
+        for (call, places) in self.locks.matches(names).into_iter().filter(|(call, _)| lacks(call)) {
+            let moves = places.into_iter().map(|place| lock_move(moved[place])).collect();
+            tell_lock(call, LockEvent::Moved { dc, seq, at, moves }, effects);
+        }
+    }
+}
+
+fn moves(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
+    let (to, parts) = match op {
+        Op::Transfer { to, parts } => (Some(*to), &parts[..]),
+        _ => (None, &[][..]),
+    };
+    to.into_iter().flat_map(move |to| parts.iter().map(move |lock| (to, lock)))
+}
+
+fn lock_move((to, moved): (DcId, &LockParts)) -> LockMove {
+    let parts: DcSet = moved.parts.iter().map(|(part, _)| *part).collect();
+    LockMove { lock: moved.lock.clone(), parts, to }
+}
+
+fn tell_lock(call: CallId, event: LockEvent, effects: &mut VecDeque<Effect>) {
+    let notice = Notice::Lock(Box::new(LockNews { watch: call.tag, event }));
+    effects.push_back(Effect::Notify { session: call.session, notice });
+}
+
+fn weight(patterns: &[Pattern]) -> usize {
+    let pattern = |pattern: &Pattern| PATTERN_WEIGHT + pattern.as_bytes().len();
+    WATCH_WEIGHT + patterns.iter().map(pattern).sum::<usize>()
+}
+
+impl Watches {
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn insert(&mut self, call: CallId, row: Row) {
+        self.remove(call);
+        self.weight += weight(&row.patterns);
+        self.followers.of(row.subject).insert(call, &row.patterns);
+        self.reached.insert((row.reached.0, row.reached.1, call));
+        self.rows.insert(call, row);
+    }
+
+    fn remove(&mut self, call: CallId) {
+        let Some(row) = self.rows.remove(&call) else { return };
+        self.weight -= weight(&row.patterns);
+        self.followers.of(row.subject).remove(call, &row.patterns);
+        self.reached.remove(&(row.reached.0, row.reached.1, call));
+    }
+
+    pub fn close_session(&mut self, session: SessionId) {
+        let gone: Vec<CallId> = self.rows.range(all_of(session)).map(|(call, _)| *call).collect();
+        gone.into_iter().for_each(|call| self.remove(call));
+    }
+
+    /// Tells a watch that has just begun what is remembered and that its client does not know.
+    fn catch_up(&self, call: CallId, effects: &mut VecDeque<Effect>) {
+        let Some(row) = self.rows.get(&call) else { return };
+        let mut alone = Followers::default();
+        alone.of(row.subject).insert(call, &row.patterns);
+        self.history.entries().for_each(|entry| alone.tell(&self.rows, entry, effects));
+    }
+
+    /// The next watch that has to be told how far it is complete: because of what has passed since it was last told or,
+    /// at a heartbeat, because that is long ago.
+    fn next_to_reach(&self, heartbeat: Option<Instant>) -> Option<CallId> {
+        let (told, since, call) = *self.reached.first()?;
+        let news = self.history.passed() - told;
+        let is_long_ago = heartbeat.is_some_and(|now| since + REACHED_AFTER <= now);
+        (news >= REACHED_BYTES || (news > 0 && is_long_ago)).then_some(call)
+    }
+}
+
+fn all_of(session: SessionId) -> std::ops::RangeInclusive<CallId> {
+    CallId { session, tag: 0 }..=CallId { session, tag: u64::MAX }
+}
+
+impl Replica {
+    pub(super) fn on_watch(&mut self, call: CallId, watch: Watch) {
+        let from = match self.admit_watch(call, &watch) {
+            Ok(from) => from,
+            Err(refusal) => return self.refuse(call, refusal),
+        };
+        self.reply(call, Reply::Watching { from: from.clone() });
+        let Watch { subject, patterns, .. } = watch;
+        let reached = (self.watches.history.passed(), self.now.mono);
+        let row = Row { subject, patterns, from, reached, holders: Holders::default() };
+        self.watches.insert(call, row);
+        self.watches.catch_up(call, &mut self.effects);
+        if subject == Subject::Locks {
+            self.watches.begin_holders(call, &mut self.effects);
+        }
+    }
+
+    /// Whether a watch may begin, and from where on.
+    fn admit_watch(&self, call: CallId, watch: &Watch) -> Result<VersionVector, Refusal> {
+        let patterns = watch.patterns.len();
+        if patterns == 0 || patterns > MAX_PATTERNS {
+            return Err(WatchRefusal::Patterns(patterns).into());
+        }
+        if self.watches.rows.range(all_of(call.session)).count() >= MAX_PER_SESSION {
+            return Err(WatchRefusal::TooMany(MAX_PER_SESSION).into());
+        }
+        if self.watches.weight + weight(&watch.patterns) > self.config.local.max_watch_bytes {
+            let retry_after = RETRY_AFTER;
+            return Err(Refusal::ResourceExhausted { limit: Limit::Watches, retry_after });
+        }
+        let Some(from) = &watch.from else { return Ok((**self.log.durable()).clone()) };
+        self.validate_vector(from)?;
+        let begins = self.watches.history.forgotten();
+        if !from.covers(begins) {
+            return Err(WatchRefusal::TooOld { begins: begins.clone() }.into());
+        }
+        Ok(from.clone())
+    }
+
+    /// Ends a watch; one that is over already is none, too.
+    pub(super) fn on_unwatch(&mut self, call: CallId, watch: u64) {
+        self.watches.remove(CallId { session: call.session, tag: watch });
+        self.reply(call, Reply::Unwatched);
+    }
+
+    /// The state of another datacenter was taken over: no watch can be told what was on the way to it.
+    pub(super) fn end_watches(&mut self) {
+        self.watches.history.forget_up_to(self.log.applied());
+        let begins = self.watches.history.forgotten().clone();
+        let calls: Vec<CallId> = self.watches.rows.keys().copied().collect();
+        for call in calls {
+            self.watches.remove(call);
+            let why = WatchRefusal::TooOld { begins: begins.clone() };
+            let notice = Notice::WatchEnded { watch: call.tag, why };
+            self.effects.push_back(Effect::Notify { session: call.session, notice });
+        }
+    }
+
+    /// These entries became durable, in this order.
+    pub(super) fn tell_watches(&mut self, entries: Vec<Arc<Entry>>) {
+        let watches = &mut self.watches;
+        for entry in entries {
+            watches.followers.tell(&watches.rows, &entry, &mut self.effects);
+            watches.history.remember(&entry);
+        }
+        self.tell_reached(None);
+    }
+
+    pub(super) fn on_watch_heartbeat(&mut self) {
+        self.tell_reached(Some(self.now.mono));
+    }
+
+    /// Tells watches for which it is time how far they are complete. All that is durable has been told to those who
+    /// follow it.
+    fn tell_reached(&mut self, heartbeat: Option<Instant>) {
+        let now = self.now.mono;
+        for _ in 0..REACHED_PER_STEP {
+            let Some(call) = self.watches.next_to_reach(heartbeat) else { return };
+            let reached = (self.watches.history.passed(), now);
+            let row = self.watches.rows.get_mut(&call).expect("who is to be told is there");
+            let before = std::mem::replace(&mut row.reached, reached);
+            self.watches.reached.remove(&(before.0, before.1, call));
+            self.watches.reached.insert((reached.0, reached.1, call));
+            let mut vector = row.from.clone();
+            vector.merge((**self.log.durable()).clone());
+            let notice = Notice::Reached { watch: call.tag, vector };
+            self.effects.push_back(Effect::Notify { session: call.session, notice });
+        }
+    }
+}

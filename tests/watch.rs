@@ -1,0 +1,183 @@
+//! Watches of real servers: what is told over kills and restarts, and `geolock watch` as a user meets it.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::io::Write as _;
+
+use common::{Cluster, HANGS, Output, Running};
+use geolock::client::{
+    Batch, Client, ClientConfig, ClientTls, Key, LockEvent, LockWatch, LockWatchRequest, TxnRequest, Update,
+    Viewer, Watch, WatchRequest,
+};
+use geolock::names::{DcId, LockName};
+use rustix::process::Signal;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Transactions of each of the two datacenters that are not killed.
+const TRANSACTIONS: u64 = 150;
+const LOCKS: [&str; 3] = ["l/0", "l/1", "l/2"];
+
+fn key(name: &str) -> Key {
+    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
+}
+
+fn lock(name: &str) -> LockName {
+    LockName::try_from(name).expect("a test name is valid")
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    timeout(HANGS, future).await.expect("nothing takes that long")
+}
+
+async fn viewer(cluster: &Cluster, dc: u8) -> Viewer {
+    let tls = ClientTls::from_dir(cluster.tls()).expect("the certificates were just made");
+    Viewer::connect(ClientConfig::new([cluster.endpoint(dc)], tls)).await.expect("the server listens")
+}
+
+/// Counts under locks that the other datacenter wants too, beside what nobody follows.
+async fn count(client: Client) {
+    for i in 0..TRANSACTIONS {
+        let request = TxnRequest::exclusive(lock(LOCKS[i as usize % LOCKS.len()]));
+        let batch = Batch::new()
+            .update(&key("n"), Update::counter(1))
+            .update(&key("other"), Update::register(vec![b'x'; 8_000]));
+        client.transact(request, batch).await.expect("it commits in the end");
+    }
+    client.close().await.expect("it closes");
+}
+
+/// Hears of every increment once; says how many it has heard.
+async fn hear_counts(mut watch: Watch, heard: watch::Sender<usize>) {
+    let mut commits = BTreeSet::new();
+    while commits.len() < 2 * TRANSACTIONS as usize {
+        let changed = watch.next().await.expect("all of it is remembered");
+        assert_eq!(changed.changes.len(), 1, "the other key is not followed");
+        assert!(commits.insert((changed.dc, changed.seq)), "{changed:?} is told twice");
+        heard.send_replace(commits.len());
+    }
+}
+
+type Owners = BTreeMap<(LockName, DcId), DcId>;
+
+/// Hears of every move once, in causal order: each begins where the one before it ended. Until the parts are there.
+async fn hear_moves(mut watch: LockWatch, mut end: watch::Receiver<Owners>) -> usize {
+    let mut owners = Owners::new();
+    let mut moves = 0;
+    loop {
+        tokio::select! {
+            event = watch.next() => {
+                let LockEvent::Moved(moved) = event.expect("all of it is remembered") else { continue };
+                for one in moved.moves {
+                    for part in one.parts {
+                        let owner = owners.entry((one.lock.clone(), part)).or_insert(part);
+                        assert_eq!(*owner, moved.dc, "part {part} of {} moves from where it is", one.lock);
+                        *owner = one.to;
+                        moves += 1;
+                    }
+                }
+            }
+            seen = end.changed() => seen.expect("the test lasts longer"),
+        }
+        if *end.borrow() == owners {
+            return moves;
+        }
+    }
+}
+
+async fn owners(viewer: &Viewer) -> Owners {
+    let mut owners = Owners::new();
+    let dc = |id: u32| DcId::new(u8::try_from(id).expect("small")).expect("few datacenters");
+    for name in LOCKS {
+        let described = viewer.describe_lock(&lock(name)).await.expect("it answers");
+        owners.extend(described.owners.into_iter().map(|part| ((lock(name), dc(part.part)), dc(part.owner))));
+    }
+    owners
+}
+
+fn has_checkpoint(cluster: &Cluster) -> bool {
+    let mut files = std::fs::read_dir(cluster.dir().join("data0")).expect("it is there");
+    files.any(|file| file.is_ok_and(|file| file.path().extension() == Some("checkpoint".as_ref())))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
+    let mut cluster = Cluster::start(3);
+    // With a checkpoint early, so that it restarts from one.
+    let mut config =
+        std::fs::OpenOptions::new().append(true).open(cluster.config_file(0)).expect("it is there");
+    config.write_all(b"[journal]\ncheckpoint_bytes = \"1 MiB\"\n").expect("it is writable");
+    cluster.kill(0);
+    cluster.restart(0);
+    let watcher = viewer(&cluster, 0).await;
+    let counts = watcher.watch(WatchRequest::of(&key("n"))).await.expect("it begins");
+    let moves = watcher.watch_locks(LockWatchRequest::prefix("l/")).await.expect("it begins");
+    let (heard, mut hearing) = watch::channel(0);
+    let (last, end) = watch::channel(Owners::new());
+    let counts = tokio::spawn(hear_counts(counts, heard));
+    let moves = tokio::spawn(hear_moves(moves, end));
+    let writers =
+        [cluster.client(1).await, cluster.client(2).await].map(|client| tokio::spawn(count(client)));
+    for heard in [30, 120, 200] {
+        within(hearing.wait_for(|so_far| *so_far >= heard)).await.expect("it lives");
+        if heard == 200 {
+            let until_it_is_there = async {
+                while !has_checkpoint(&cluster) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            within(until_it_is_there).await;
+        }
+        cluster.kill(0);
+        cluster.restart(0);
+    }
+    for writer in writers {
+        within(writer).await.expect("it does not fail");
+    }
+    within(counts).await.expect("it hears all");
+    last.send_replace(owners(&viewer(&cluster, 1).await).await);
+    let moves = within(moves).await.expect("it hears all");
+    assert!(moves > 9, "parts moved to and fro, {moves} times in all");
+}
+
+#[test]
+fn a_watch_shows_who_has_locks_and_where_they_go() {
+    let cluster = Cluster::start(2);
+    let run = |dc, args: &[&str]| {
+        let output = cluster.command(dc, args).output().expect("the binary is there");
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(1, &["lock", "orders", "--", "true"]);
+    let mut holder = cluster
+        .command(0, ["lock", "--shared", "--label", "me", "jobs/1", "--", "sh", "-c", "echo has it; cat"]);
+    holder.stdin(std::process::Stdio::piped());
+    let mut holder = Running::start(&mut holder, Output::Stdout);
+    holder.line("has it");
+    let mut watch = cluster.command(0, ["watch", "orders", "--prefix", "jobs/", "--snapshot"]);
+    let mut watch = Running::start(&mut watch, Output::Stdout);
+    assert!(watch.line("held").starts_with("held jobs/1 shared by me token "));
+    drop(holder.stdin());
+    assert!(watch.line("released").starts_with("released jobs/1 shared by me token "));
+    assert_eq!(holder.wait(), 0);
+    run(0, &["lock", "--label", "you", "orders", "--", "true"]);
+    assert_eq!(watch.line("moved"), "moved orders to dc0 (city0): 2 parts from dc1 (city1)");
+    assert!(watch.line("granted").starts_with("granted orders exclusive by you token "));
+    assert!(watch.line("released").starts_with("released orders exclusive by you token "));
+    watch.signal(Signal::INT);
+    let rest = watch.rest();
+    assert_eq!((rest.len(), watch.wait()), (1, 0), "{rest:?}");
+    assert!(watch.seen.is_empty(), "nothing else was shown: {:?}", watch.seen);
+
+    run(1, &["lock", "orders", "--", "true"]);
+    let after = ["watch", "--json", "--after", &rest[0]];
+    let mut watch = Running::start(&mut cluster.command(1, after), Output::Stdout);
+    let moved: serde_json::Value = serde_json::from_str(&watch.line("moved")).expect("it is JSON");
+    assert_eq!((&moved["name"], &moved["from"], &moved["to"]), (&"orders".into(), &0.into(), &1.into()));
+    watch.line("current");
+    watch.signal(Signal::TERM);
+    assert_eq!(watch.wait(), 0);
+    let refused = cluster.command(0, ["watch", "--after", "1000000"]).output().expect("the binary is there");
+    assert_eq!(refused.status.code(), Some(64));
+}
