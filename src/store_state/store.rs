@@ -58,6 +58,8 @@ pub struct ChangeError {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct StoreCounts {
     pub keys: u64,
+    /// About how many bytes their values have, as readers see them.
+    pub value_bytes: u64,
     /// Effects that some open snapshot does not show yet.
     pub effects: u64,
     pub snapshots: u64,
@@ -91,6 +93,7 @@ impl Store {
     pub fn counts(&self) -> StoreCounts {
         StoreCounts {
             keys: self.records.len() as u64,
+            value_bytes: self.digests.bytes(),
             effects: self.unfolded.len() as u64,
             snapshots: self.snapshots.len() as u64,
             unsettled: self.unsettled.len() as u64,
@@ -417,6 +420,7 @@ impl Store {
             digests.add(&record.key, digest::of(&record.key, &record.content));
         });
         assert_eq!(digests.all(), self.digests.all(), "digests are those of what is folded");
+        assert_eq!(digests.bytes(), self.digests.bytes(), "and so are the bytes");
     }
 }
 
