@@ -4,6 +4,7 @@ mod cluster;
 mod full_disk;
 mod joining;
 mod state_transfer;
+mod status;
 mod store_cluster;
 mod stories;
 mod transactions;

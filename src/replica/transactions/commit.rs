@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::outcomes::Outcome;
 use super::{Txn, TxnId};
-use crate::causal_log::{Commit, Entry, Op};
+use crate::causal_log::{Action, Commit, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::names::{Position, Secret};
 use crate::replica::Replica;
@@ -90,6 +90,10 @@ impl Replica {
         position: Position,
     ) {
         self.store.apply(entry, index, position);
+        if position > Position::default() {
+            let removals = commit.changes.iter().filter(|change| matches!(change.action, Action::Remove));
+            self.counts.removals += removals.count() as u64;
+        }
         // From the journal: what a client may still ask. Live own commits are noted when they are made.
         if position == Position::default()
             && entry.dc == self.config.dc
