@@ -64,6 +64,55 @@ pub struct Now {
     pub wall: Wall,
 }
 
+/// How long a key lives on, in milliseconds: 1 to [`TimeToLive::MAX_MILLIS`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct TimeToLive(u64);
+
+/// No time that a key could live on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a key expires in 1 to {max} ms (10 years), not in {asked}", max = TimeToLive::MAX_MILLIS)]
+pub struct TimeToLiveError {
+    /// In milliseconds.
+    pub asked: i128,
+}
+
+impl TimeToLive {
+    /// Ten years.
+    pub const MAX_MILLIS: u64 = 3_652 * 24 * 60 * 60 * 1_000;
+
+    /// `millis` as a client or a peer says it.
+    pub fn from_millis(millis: impl Into<i128>) -> Result<TimeToLive, TimeToLiveError> {
+        let millis = millis.into();
+        match u64::try_from(millis) {
+            Ok(valid @ 1..=TimeToLive::MAX_MILLIS) => Ok(TimeToLive(valid)),
+            _ => Err(TimeToLiveError { asked: millis }),
+        }
+    }
+
+    pub const fn millis(self) -> u64 {
+        self.0
+    }
+
+    pub const fn duration(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
+}
+
+impl TryFrom<u64> for TimeToLive {
+    type Error = TimeToLiveError;
+
+    fn try_from(millis: u64) -> Result<TimeToLive, TimeToLiveError> {
+        TimeToLive::from_millis(millis)
+    }
+}
+
+impl From<TimeToLive> for u64 {
+    fn from(ttl: TimeToLive) -> u64 {
+        ttl.0
+    }
+}
+
 /// A reading of a hybrid logical clock: 48 bits of milliseconds since the Unix epoch, 16 bits of counter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Timestamp(u64);
@@ -110,5 +159,21 @@ impl fmt::Display for Timestamp {
 impl fmt::Debug for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_to_live_is_above_0_and_not_above_ten_years() {
+        let millis = |asked: i128| TimeToLive::from_millis(asked).map(TimeToLive::millis);
+        assert_eq!((millis(1), millis(315_532_800_000)), (Ok(1), Ok(TimeToLive::MAX_MILLIS)));
+        for asked in [0, -1, i128::from(i64::MIN), 315_532_800_001, i128::from(u64::MAX)] {
+            assert_eq!(millis(asked), Err(TimeToLiveError { asked }));
+        }
+        let said = TimeToLiveError { asked: -5 }.to_string();
+        assert_eq!(said, "a key expires in 1 to 315532800000 ms (10 years), not in -5");
     }
 }

@@ -119,7 +119,7 @@ mod tests {
         Checkpoint, Floor, Heartbeat, LeaseRecord, Message, OutcomeRow, Record, RequestRow, StatePiece,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
-    use crate::time::Timestamp;
+    use crate::time::{TimeToLive, Timestamp};
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")
@@ -212,12 +212,18 @@ mod tests {
             key: key.clone(),
             action: Action::Update(Update::of(crate::crdt::value::Op::Counter(-2))),
         };
+        let change = |action| Change { key: key.clone(), action };
+        let ttl = TimeToLive::from_millis(300).expect("it is short");
         let commit = Commit {
             seen: VersionVector::from_iter([(dc(0), 5)]),
             client: Some((LeaseId::new(dc(1), 5), 9)),
-            changes: vec![add, Change { key, action: Action::Remove }],
+            changes: vec![add, change(Action::Remove), change(Action::Expire(ttl)), change(Action::Lapse)],
         };
-        golden(&Op::Commit(commit), "03010501fb010509020301626b000000030301626b01");
+        golden(&Op::Commit(commit), GOLDEN_COMMIT);
+        let too_long = [&[2][..], &[0xfd], &(TimeToLive::MAX_MILLIS + 1).to_le_bytes()].concat();
+        for wrong in [&[2, 0][..], &too_long] {
+            assert!(decode::<Action>("action", wrong).is_err(), "{wrong:?} expires in no possible time");
+        }
     }
 
     #[test]
@@ -319,6 +325,7 @@ mod tests {
         assert!(error.to_string().contains("at most 1024 bytes"), "{error}");
     }
 
+    const GOLDEN_COMMIT: &str = "03010501fb010509040301626b000000030301626b010301626b02fb2c010301626b03";
     const GOLDEN_HEARTBEAT: &str = "00fc020001000300000402010103fa0102060101";
     const GOLDEN_ENTRIES: &str =
         "010107000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff01";

@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::time::Duration;
+
 use geolock::client::{
-    Action, AtLeast, Batch, Change, Client, ClientError, Key, TxnRequest, Update, Viewer, Watch, WatchRequest,
+    Action, AtLeast, Batch, Change, Client, ClientError, Key, Reason, TxnError, TxnRequest, Update, Viewer,
+    Watch, WatchRequest,
 };
 use support::{AnyError, Datacenter, Proxy, connect, start};
 
@@ -101,6 +104,39 @@ async fn a_watch_ends_when_the_server_does_not_remember_that_far() -> Result<(),
     let mut anew = viewer.watch(WatchRequest::new("test", "").after(&view.snapshot)).await?;
     writes(&client, "a", "4").await?;
     hears(&mut anew, put("a", "4")).await?;
+    client.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn keys_that_lapse_are_told() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let client = connect(&datacenter).await?;
+    let mut watch = client.viewer()?.watch(WatchRequest::new("test", "")).await?;
+    let lives = Duration::from_millis(50);
+    client.update_for(&key("k"), Update::register("v"), lives).await?;
+    let expires = Change { key: key("k"), action: Action::Expires(lives) };
+    assert_eq!(watch.next().await?.changes, [put("k", "v"), expires]);
+    hears(&mut watch, Change { key: key("k"), action: Action::Lapsed }).await?;
+    assert!(!client.read(&key("k")).await?.is_some());
+
+    let mut txn = client.begin(TxnRequest::new()).await?;
+    txn.update(&key("k"), Update::register("new")).await?;
+    for lives in [Duration::ZERO, Duration::MAX] {
+        let refused = txn.expire(&key("k"), lives).await;
+        assert!(matches!(refused, Err(TxnError::Refused(Reason::ExpiryOutOfRange, _))), "{refused:?}");
+    }
+    // In one step: a moment later the key may have gone, and be free again.
+    let both = Batch::new().update(&key("job"), Update::versioned_done(1, "v"));
+    let refused = txn.run(both.update(&key("job"), Update::versioned(2, "v"))).await;
+    assert!(matches!(refused, Err(TxnError::Refused(Reason::ValueDone, _))), "{refused:?}");
+    txn.commit().await?;
+    hears(&mut watch, put("k", "new")).await?;
+    client.update(&key("job"), Update::versioned_done(1, "v")).await?;
+    hears(&mut watch, Change { key: key("job"), action: Action::Update(Update::versioned_done(1, "v")) })
+        .await?;
+    hears(&mut watch, Change { key: key("job"), action: Action::Lapsed }).await?;
     client.close().await?;
     datacenter.stop().await?;
     Ok(())

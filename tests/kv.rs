@@ -128,6 +128,9 @@ fn what_cannot_be_is_said_and_changes_nothing() {
         &["kv", "get", ""],
         &["kv", "put", "k"],
         &["kv", "incr", "k", "much"],
+        &["kv", "put", "k", "v", "--expire", "soon"],
+        &["kv", "expire", "k"],
+        &["kv", "expire", "k", "-5s"],
         &["kv", "get", "--bucket", "", "k"],
         &["kv", "get", "--after", "yesterday", "k"],
         &["kv", "txn", "--try", "--wait", "1s"],
@@ -138,6 +141,37 @@ fn what_cannot_be_is_said_and_changes_nothing() {
         assert_eq!(said.code, 64, "{args:?}: {}", said.stderr);
         assert!(!said.stderr.is_empty() && said.stdout.is_empty(), "{args:?}");
     }
+}
+
+#[test]
+fn keys_expire_before_the_eyes_of_other_datacenters() {
+    let cluster = start(2);
+    let after = prints(&cluster, 0, &["put", "--snapshot", "for-ever", "v"]);
+    let mut watch = cluster.command(1, ["kv", "watch", "--after", after.trim()]);
+    let mut watch = Running::start(&mut watch, Output::Stdout);
+    prints(&cluster, 0, &["put", "session", "ann", "--expire", "200ms"]);
+    assert_eq!(watch.line("put"), "put session = ann");
+    assert_eq!(watch.line("expire"), "expire session in 200ms");
+    assert_eq!(watch.line("lapsed"), "lapsed session");
+    let gone = kv(&cluster, 1, &["get", "session"]);
+    assert_eq!((gone.code, gone.stdout.as_str()), (1, ""));
+    // In a transaction, and for a key that is there already.
+    let done = txn(&cluster, &[], "incr n\nexpire n 100ms\nget n\n");
+    assert_eq!((done.code, done.stdout.as_str()), (0, "1\n1\n"), "{}", done.stderr);
+    assert_eq!(watch.line("lapsed"), "lapsed n");
+    prints(&cluster, 1, &["expire", "for-ever", "1ms"]);
+    assert_eq!(watch.line("lapsed"), "lapsed for-ever");
+    watch.signal(Signal::TERM);
+    assert_eq!(watch.wait(), 0);
+
+    let at_once = kv(&cluster, 0, &["put", "k", "v", "--expire", "0s"]);
+    assert_eq!((at_once.code, at_once.stdout.as_str()), (64, ""));
+    assert!(
+        at_once.stderr.contains("default/k") && at_once.stderr.contains("EXPIRY_OUT_OF_RANGE"),
+        "{}",
+        at_once.stderr
+    );
+    assert_eq!(kv(&cluster, 0, &["get", "k"]).code, 1, "nothing was written");
 }
 
 #[test]

@@ -13,12 +13,13 @@ use super::options::{MAX_EXPLANATION, MAX_EXPLANATION_IN_TRAILERS, REVISION};
 use super::show;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, WantsError};
 use crate::crdt::value::OpError;
-use crate::keys::KeyError;
+use crate::keys::{Key, KeyError};
 use crate::lock_server::{End, OpenError, Stopped};
 use crate::names::{LockNameError, MAX_LABEL};
 use crate::proto::{Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
+use crate::time::TimeToLiveError;
 use crate::update_messages::UpdateFault;
 
 /// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
@@ -36,6 +37,8 @@ pub(super) enum BorderError {
     LockName(#[from] LockNameError),
     #[error("{0}")]
     Key(#[from] KeyError),
+    #[error("{key}: {error}")]
+    Expiry { key: Key, error: TimeToLiveError },
     /// What the datacenter would say too.
     #[error("{0}")]
     Transaction(#[from] TxnRefusal),
@@ -94,6 +97,7 @@ impl BorderError {
             BorderError::LockName(LockNameError::Empty) => Reason::LockNameEmpty,
             BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,
             BorderError::Key(_) => Reason::BadKey,
+            BorderError::Expiry { .. } => Reason::ExpiryOutOfRange,
             BorderError::Transaction(refusal) => transaction_reason(refusal),
             BorderError::NoLocks => Reason::NoLocks,
             BorderError::TooManyLocks(_) => Reason::TooManyLocks,
@@ -202,6 +206,7 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
             OpError::Overflow => Reason::CounterOverflow,
             OpError::NoRights { .. } => Reason::NoRights,
             OpError::Stale { .. } => Reason::StaleVersion,
+            OpError::Done { .. } => Reason::ValueDone,
         },
         TxnRefusal::ChangeTooLarge { .. } => Reason::ChangeTooLarge,
         TxnRefusal::TooLarge { .. } => Reason::TransactionTooLarge,
@@ -237,6 +242,7 @@ fn code(reason: Reason) -> Code {
         | Reason::WrongType
         | Reason::NoRights
         | Reason::StaleVersion
+        | Reason::ValueDone
         | Reason::TransactionNotOpenYet
         | Reason::TransactionOver
         | Reason::StepMissing => Code::FailedPrecondition,
@@ -266,6 +272,7 @@ fn code(reason: Reason) -> Code {
         | Reason::TransactionTooLarge
         | Reason::TooManyReads
         | Reason::UnknownDc
-        | Reason::BadKey => Code::InvalidArgument,
+        | Reason::BadKey
+        | Reason::ExpiryOutOfRange => Code::InvalidArgument,
     }
 }

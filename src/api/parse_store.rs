@@ -18,6 +18,7 @@ use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, GoOn, Look, MAX_READS, Step, Then, TxnRefusal, Watch,
 };
 use crate::store_state::{Bucket, ChangeError};
+use crate::time::TimeToLive;
 use crate::update_messages;
 
 use BorderError::Malformed;
@@ -146,7 +147,14 @@ fn change(message: proto::Change) -> Result<Change, BorderError> {
             Action::Update(update)
         }
         Some(change::Action::Remove(_)) => Action::Remove,
-        None => return Err(Malformed("`change`: set `update` or `remove`")),
+        Some(change::Action::ExpireMs(millis)) => match TimeToLive::from_millis(millis) {
+            Ok(ttl) => Action::Expire(ttl),
+            Err(error) => return Err(BorderError::Expiry { key, error }),
+        },
+        Some(change::Action::Lapse(_)) => {
+            return Err(Malformed("`change.lapse`: datacenters say that, clients `remove`"));
+        }
+        None => return Err(Malformed("`change`: set `update`, `remove` or `expire_ms`")),
     };
     Ok(Change { key, action })
 }

@@ -186,12 +186,12 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
     }
     by_name!(
         { leases held waiting published remote_requests parked locks_active locks_moved log_entries held_back
-          transactions watches keys value_bytes effects snapshots unsettled }
+          transactions watches keys value_bytes effects snapshots unsettled keys_mortal }
         {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
             transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits removals aborts transactions_killed anti_entropy_rounds digests_compared digest_mismatches
-            rights_moved states_given states_taken
+            rights_moved states_given states_taken keys_lapsed
         }
     )
 }

@@ -51,6 +51,8 @@ fn change(Change { key, action }: Change) -> proto::Change {
     let action = match action {
         Action::Update(update) => change::Action::Update(update_messages::show(update)),
         Action::Remove => change::Action::Remove(proto::Remove {}),
+        Action::Expire(ttl) => change::Action::ExpireMs(ttl.millis() as i64),
+        Action::Lapse => change::Action::Lapse(proto::Lapse {}),
     };
     let (bucket, name) = (Bytes::copy_from_slice(key.bucket()), Bytes::copy_from_slice(key.name()));
     proto::Change { key: Some(proto::Key { bucket, name }), action: Some(action) }

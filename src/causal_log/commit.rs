@@ -8,6 +8,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::{self, OpError, Update};
 use crate::keys::Key;
 use crate::names::{ClientKey, DcId, LeaseId};
+use crate::time::TimeToLive;
 
 /// Most changes of one transaction.
 pub const MAX_CHANGES: usize = 100_000;
@@ -38,6 +39,11 @@ pub enum Action {
     Update(Update),
     /// The key goes with all that it has. A concurrent update of it is lost: what was removed does not come back.
     Remove,
+    /// The key lapses when that much time has passed since this commit, or later. Never sooner than was asked before.
+    Expire(TimeToLive),
+    /// The key goes because its time is over or its value is done: a datacenter's own doing. As [`Action::Remove`], but
+    /// what is made by those who have seen another end of the same key stays.
+    Lapse,
 }
 
 /// Why a commit of a peer breaks the rules.
@@ -89,7 +95,8 @@ impl Change {
     pub fn weight(&self) -> usize {
         let action = match &self.action {
             Action::Update(update) => update.weight(),
-            Action::Remove => 1,
+            Action::Remove | Action::Lapse => 1,
+            Action::Expire(_) => 6,
         };
         3 + self.key.as_bytes().len() + action
     }

@@ -112,6 +112,7 @@ pub fn refused(reason: Reason) -> Code {
         | Reason::LockNameTooLong
         | Reason::TtlOutOfRange
         | Reason::BadKey
+        | Reason::ExpiryOutOfRange
         | Reason::ChangeTooLarge
         | Reason::TransactionTooLarge
         | Reason::TooManyReads

@@ -1,5 +1,7 @@
 //! What can be done to values, as callers say it, and how it goes to the server.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::crdt::value::{
@@ -135,6 +137,12 @@ pub(super) fn removal(of: &Key) -> proto::Change {
     proto::Change { key: Some(key(of)), action: Some(change::Action::Remove(proto::Remove {})) }
 }
 
+/// `after`: rounded up to milliseconds, so that nothing ends sooner than was asked.
+pub(super) fn expiry(of: &Key, after: Duration) -> proto::Change {
+    let millis = i64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
+    proto::Change { key: Some(key(of)), action: Some(change::Action::ExpireMs(millis)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,5 +155,16 @@ mod tests {
         assert!(update.validate().is_ok());
         assert!(Update::register("Oslo").in_resettable_field("city").validate().is_err());
         assert!(Update::set_add(["a"]).in_resettable_field("tags").validate().is_ok());
+    }
+
+    #[test]
+    fn an_expiry_is_never_sooner_than_asked() {
+        let of = Key::new(b"b", b"k").expect("it is a key");
+        let millis = |after| match expiry(&of, after).action {
+            Some(change::Action::ExpireMs(millis)) => millis,
+            other => panic!("{other:?} is no expiry"),
+        };
+        assert_eq!([0, 1, 1_000_000, 1_000_001].map(|n| millis(Duration::from_nanos(n))), [0, 1, 1, 2]);
+        assert_eq!(millis(Duration::MAX), i64::MAX, "the server says what is wrong with it");
     }
 }

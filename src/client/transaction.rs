@@ -1,6 +1,7 @@
 //! Transactions, as callers have them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::error::ClientError;
 use super::handle::{Client, Handle};
@@ -80,6 +81,17 @@ impl Client {
         Ok(done.commit)
     }
 
+    /// The same, for a key that goes by itself when that much time has passed since ([`Batch::expire`]); again, to keep it.
+    pub async fn update_for(
+        &self,
+        key: &Key,
+        update: Update,
+        lives: Duration,
+    ) -> Result<Snapshot, CommitError> {
+        let batch = Batch::new().update(key, update).expire(key, lives);
+        Ok(self.transact(TxnRequest::new(), batch).await?.commit)
+    }
+
     /// Reads a key as it is now in this datacenter. Unlike a commit it is not asked again when the connection breaks: that
     /// is [`ClientError::Unreachable`], and reading again is up to the caller.
     pub async fn read(&self, key: &Key) -> Result<Value, ClientError> {
@@ -135,6 +147,11 @@ impl Transaction {
     /// Removes the key with all that it has.
     pub async fn remove(&mut self, key: &Key) -> Result<(), TxnError> {
         self.run(Batch::new().remove(key)).await.map(drop)
+    }
+
+    /// As [`Batch::expire`]: the key goes by itself when its time is over.
+    pub async fn expire(&mut self, key: &Key, after: Duration) -> Result<(), TxnError> {
+        self.run(Batch::new().expire(key, after)).await.map(drop)
     }
 
     /// Makes changes, then reads, in one round trip.

@@ -173,6 +173,14 @@ impl Batch {
         self
     }
 
+    /// Has the key go by itself, with all that it then has, when that much time has passed since the commit, or somewhat
+    /// later: up to 10 years, and never sooner than was asked before, in whatever datacenter.
+    #[must_use]
+    pub fn expire(mut self, key: &Key, after: Duration) -> Batch {
+        self.changes.push(operations::expiry(key, after));
+        self
+    }
+
     /// Reads the key after all changes, wherever this is said.
     #[must_use]
     pub fn read(mut self, key: &Key) -> Batch {

@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::sleep;
@@ -78,6 +79,10 @@ pub enum Action {
     Update(Update),
     /// It went with all that it had.
     Removed,
+    /// It is to live for that long from the commit on, or longer if that was asked before.
+    Expires(Duration),
+    /// It went with all that it had because its time was over or its value was done.
+    Lapsed,
     /// Something that the server knows and this client does not: read the key.
     Unknown,
 }
@@ -279,6 +284,10 @@ fn change_of(message: proto::Change) -> Option<Change> {
             update_messages::parse(update).map_or(Action::Unknown, Action::Update)
         }
         Some(change::Action::Remove(_)) => Action::Removed,
+        Some(change::Action::ExpireMs(millis)) => {
+            Action::Expires(Duration::from_millis(millis.unsigned_abs()))
+        }
+        Some(change::Action::Lapse(_)) => Action::Lapsed,
         None => Action::Unknown,
     };
     Some(Change { key, action })

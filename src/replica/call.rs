@@ -357,6 +357,7 @@ pub struct Counts {
     pub effects: u64,
     pub snapshots: u64,
     pub unsettled: u64,
+    pub keys_mortal: u64,
     // counters
     pub grants: u64,
     pub grants_local: u64,
@@ -383,4 +384,5 @@ pub struct Counts {
     pub rights_moved: u64,
     pub states_given: u64,
     pub states_taken: u64,
+    pub keys_lapsed: u64,
 }

@@ -15,6 +15,7 @@ mod describe;
 mod effect;
 mod entries;
 mod event;
+mod expiry;
 mod export;
 mod gate;
 mod grants;
@@ -91,6 +92,7 @@ pub struct Replica {
     anti_entropy: anti_entropy::AntiEntropy,
     watches: watches::Watches,
     transfers: transfer::Transfers,
+    expiry: expiry::Expiry,
     heartbeat_at: Instant,
     renew_bound_at: Instant,
     /// Entries may have become sendable.
@@ -144,6 +146,7 @@ impl Replica {
             self.links.retry_at(),
             self.life.quiet_until,
             self.transactions.next_deadline(),
+            self.next_expiry(),
             self.has_work().then_some(self.now.mono),
         ]
         .into_iter()

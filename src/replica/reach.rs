@@ -36,6 +36,11 @@ impl Reach {
         self.rows[peer.index()].reachable
     }
 
+    /// Whether some peer is heard of again, and what it had then is not applied here yet.
+    pub fn is_catching_up(&self) -> bool {
+        self.peers.iter().any(|peer| self.rows[peer.index()].rejoins_at.is_some())
+    }
+
     /// Peers that cannot be reached.
     pub fn unreachable(&self) -> DcSet {
         self.peers.iter().filter(|peer| !self.is_reachable(*peer)).collect()

@@ -7,6 +7,7 @@ use super::bounds::{Bound, Bounds};
 use super::call::{Counts, Phase};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::describe::Descriptions;
+use super::expiry::Expiry;
 use super::gate::Gate;
 use super::joining::Joining;
 use super::links::Links;
@@ -108,6 +109,7 @@ impl Replica {
             export: None,
             watches: Watches::default(),
             transfers: Transfers::default(),
+            expiry: Expiry::new(local.hash_seed),
             heartbeat_at: now.mono,
             renew_bound_at: now.mono,
             pump: false,
@@ -200,6 +202,7 @@ impl Replica {
         self.clock.observe(bound.clock);
         self.next_n = self.next_n.max(bound.n);
         self.life.own_known = self.log.applied().get(self.config.dc);
+        self.restart_expiry();
         if restarted {
             self.life.quiet_until = Some(self.now.mono + CLOCK_BOUND);
         }

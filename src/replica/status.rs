@@ -63,6 +63,7 @@ impl Replica {
             effects: store.effects,
             snapshots: store.snapshots,
             unsettled: store.unsettled,
+            keys_mortal: self.expiry.len() as u64,
             transfers_sent: locks.transfers_sent,
             transfers_received: locks.transfers_received,
             ..self.counts

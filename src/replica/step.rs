@@ -53,6 +53,7 @@ impl Replica {
         }
         self.update_reach();
         self.update_phase();
+        self.expire_keys();
         self.locks.settle(now.mono);
     }
 

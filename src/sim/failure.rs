@@ -54,6 +54,8 @@ pub enum FailureKind {
     WrongReading,
     /// A reader saw something at a key that had been removed.
     Resurrected,
+    /// A key lapsed before its time was over, or without any reason.
+    LapsedEarly,
     /// A bounded counter is below its bound somewhere.
     BelowBound,
     /// A snapshot does not show what its client asked it to show.
@@ -151,6 +153,8 @@ pub struct Outcome {
     pub retried: u64,
     /// Keys that a commit removed.
     pub removals: u64,
+    /// Times that a key lapsed.
+    pub keys_lapsed: u64,
     /// Messages between datacenters.
     pub messages: u64,
     /// Requests that ended without a grant: timed out, cancelled, not free.
@@ -181,6 +185,7 @@ impl Outcome {
         self.uncommitted += other.uncommitted;
         self.retried += other.retried;
         self.removals += other.removals;
+        self.keys_lapsed += other.keys_lapsed;
         self.messages += other.messages;
         self.ungranted += other.ungranted;
         self.reclaimed += other.reclaimed;
@@ -221,13 +226,14 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} not committed, {} calls retried, {} removals",
+            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} not committed, {} calls retried, {} removals, {} keys lapsed",
             self.commits,
             self.locked_commits,
             self.commit_hand_offs,
             self.uncommitted,
             self.retried,
-            self.removals
+            self.removals,
+            self.keys_lapsed
         )?;
         f.write_str("faults:")?;
         for (kind, count) in FaultKind::ALL.iter().zip(self.faults).filter(|(_, count)| *count > 0) {

@@ -18,7 +18,9 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `content.rs` | a key's value with its tombstones: what a change does to it |
+//! | `content.rs` | a key's value with the marks beside it: what a change does to them |
+//! | `marks.rs` | ends that late changes may be concurrent with; how long a key lives on |
+//! | `mortal.rs` | keys that do not live for ever |
 //! | `record.rs` | the content at the floor and the effects after it |
 //! | `store.rs` | all keys: apply, read, check, fold, settle |
 //! | `snapshots.rs` | which snapshots are open, and the floor |
@@ -27,6 +29,8 @@
 
 mod content;
 mod digest;
+mod marks;
+mod mortal;
 mod record;
 mod snapshots;
 mod store;
@@ -35,5 +39,7 @@ mod tests;
 
 pub use content::Content;
 pub use digest::{Bucket, BucketDigest, Digest};
+pub(crate) use marks::Lifetime;
+pub(crate) use mortal::Touched;
 pub use store::ChangeError;
 pub(crate) use store::Store;

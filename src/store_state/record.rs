@@ -9,6 +9,7 @@ use crate::crdt::value::{At, Dot, Type};
 use crate::keys::Key;
 use crate::names::Position;
 use crate::store_state::content::Content;
+use crate::store_state::marks::{Fate, Lifetime, Marks};
 
 /// More effects than this between the floor and a reader are applied once, to a copy that is kept.
 const REPLAYED: usize = 8;
@@ -23,6 +24,8 @@ pub(super) struct Record {
     effects: VecDeque<Effect>,
     /// The content further on, so that readers need not apply many effects again and again.
     ahead: Option<Box<(Position, Content)>>,
+    /// The marks after all effects, while some effect may change them.
+    newest_marks: Option<Marks>,
     /// How often it stands in the store's list of what to settle.
     pub unsettled: u32,
 }
@@ -69,11 +72,35 @@ impl Effect {
 
 impl Record {
     pub fn new(key: Key, content: Content) -> Record {
-        Record { key, content, effects: VecDeque::new(), ahead: None, unsettled: 0 }
+        Record { key, content, effects: VecDeque::new(), ahead: None, newest_marks: None, unsettled: 0 }
     }
 
-    pub fn push(&mut self, effect: Effect) {
+    /// Appends an effect; says what becomes of its change. Updates are not asked about.
+    pub fn push(&mut self, effect: Effect) -> Fate {
+        let fate = match effect.action() {
+            Action::Update(_) => Fate::In,
+            action => {
+                let marks = self.newest_marks.get_or_insert_with(|| self.content.marks.clone());
+                marks.apply(action, &effect.at())
+            }
+        };
         self.effects.push_back(effect);
+        fate
+    }
+
+    /// The marks with all effects.
+    fn newest_marks(&self) -> &Marks {
+        self.newest_marks.as_ref().unwrap_or(&self.content.marks)
+    }
+
+    /// How long the key is to live, with all effects.
+    pub fn lifetimes(&self) -> &[Lifetime] {
+        self.newest_marks().lifetimes()
+    }
+
+    /// The lifetime whose datacenter sees to the end, with all effects.
+    pub fn standing(&self) -> Option<&Lifetime> {
+        self.newest_marks().standing()
     }
 
     /// The content that a snapshot shows, which is not before the floor.
@@ -112,11 +139,11 @@ impl Record {
     }
 
     /// The type that the newest content shows, found without building it where that is possible.
-    pub fn newest_type(&self) -> Option<Type> {
-        let newest = self.effects.back().map(Effect::action);
-        match newest {
+    pub fn newest_type(&mut self) -> Option<Type> {
+        match self.effects.back().map(Effect::action) {
             Some(Action::Update(update)) => Some(update.root_type()),
-            Some(Action::Remove) => None,
+            Some(Action::Remove | Action::Lapse) => None,
+            Some(Action::Expire(_)) => self.read(Position(u64::MAX)).slots.value_type(),
             None => self.content.slots.value_type(),
         }
     }
@@ -141,7 +168,23 @@ impl Record {
         if self.effects.is_empty() || self.ahead.as_ref().is_some_and(|ahead| ahead.0 < effect.position) {
             self.ahead = None;
         }
+        if self.effects.is_empty() {
+            self.newest_marks = None;
+        }
         true
+    }
+
+    /// Forgets an end before it is stable, as a bug would.
+    #[cfg(test)]
+    pub fn forget_end(&mut self, dot: crate::crdt::value::Dot) {
+        if !self.has_effects() {
+            self.content.settle(&[(dot.dc, dot.seq)].into_iter().collect());
+        }
+    }
+
+    /// Asserts that what is kept beside the effects is what they come to.
+    pub fn check(&self) {
+        assert_eq!(*self.newest_marks(), self.newest().marks, "the newest marks of {}", self.key);
     }
 
     /// Whether it can be forgotten.

@@ -9,11 +9,13 @@ use slab::Slab;
 
 use crate::causal_log::{Action, Change, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{At, Dot, OpError};
+use crate::crdt::value::{At, Dot, OpError, Shown};
 use crate::keys::Key;
 use crate::names::{DcId, Position};
 use crate::store_state::content::Content;
 use crate::store_state::digest::{self, Digest, Digests};
+use crate::store_state::marks::Fate;
+use crate::store_state::mortal::Touched;
 use crate::store_state::record::{Effect, Record, Side};
 use crate::store_state::snapshots::Snapshots;
 use crate::time::Timestamp;
@@ -24,8 +26,8 @@ type Row = u32;
 /// See the module.
 pub(crate) struct Store {
     me: DcId,
-    by_key: HashMap<Key, Row, foldhash::fast::FixedState>,
-    records: Slab<Record>,
+    pub(super) by_key: HashMap<Key, Row, foldhash::fast::FixedState>,
+    pub(super) records: Slab<Record>,
     snapshots: Snapshots,
     durable: Position,
     /// One for each effect, in the order of application.
@@ -100,13 +102,28 @@ impl Store {
         }
     }
 
-    /// Applies the commit that is operation `op` of an entry recorded at `position`.
-    pub fn apply(&mut self, entry: &Arc<Entry>, op: usize, position: Position) {
+    /// Applies the commit that is operation `op` of an entry recorded at `position`, and tells what it does to how long
+    /// keys live.
+    pub fn apply(
+        &mut self,
+        entry: &Arc<Entry>,
+        op: usize,
+        position: Position,
+        mut tell: impl FnMut(&Key, Touched),
+    ) {
         let Op::Commit(commit) = &entry.ops[op] else { unreachable!("only commits change the store") };
         for (index, change) in commit.changes.iter().enumerate() {
             let row = self.row(&change.key);
-            self.records[row as usize].push(Effect::new(position, entry, op, index));
+            let fate = self.records[row as usize].push(Effect::new(position, entry, op, index));
             self.unfolded.push_back((position, row));
+            match (&change.action, fate) {
+                (_, Fate::Ends) => tell(&change.key, Touched::Ended),
+                (Action::Expire(ttl), Fate::In) => tell(&change.key, Touched::Lives(*ttl)),
+                (Action::Update(update), _) if update.may_be_the_last() => {
+                    tell(&change.key, Touched::MayBeDone)
+                }
+                _ => {}
+            }
         }
     }
 
@@ -252,7 +269,9 @@ impl Store {
         let folded = record.fold_next(floor, |content, effect, side| {
             let sum = match effect.action() {
                 Action::Update(update) => digest::near(&key, content, update),
-                Action::Remove => digest::of(&key, content),
+                Action::Remove | Action::Lapse => digest::of(&key, content),
+                // Readers see no difference.
+                Action::Expire(_) => Shown::default(),
             };
             match side {
                 Side::Before => digests.subtract(&key, sum),
@@ -271,7 +290,7 @@ impl Store {
             }
             #[cfg(test)]
             if self.mutation == Some(crate::sim::Mutation::TombstoneDroppedTooEarly) {
-                record.content.settle(&[(dot.dc, dot.seq)].into_iter().collect());
+                record.forget_end(dot);
             }
         }
         self.forget_if_over(row);
@@ -415,6 +434,7 @@ impl Store {
         let unsettled: usize = self.records.iter().map(|(_, record)| record.unsettled as usize).sum();
         assert_eq!(unsettled, self.unsettled.len(), "every mark waits to be settled once");
         assert_eq!(self.by_key.len(), self.records.len(), "every key has one record");
+        self.records.iter().for_each(|(_, record)| record.check());
         let mut digests = Digests::default();
         self.records.iter().for_each(|(_, record)| {
             digests.add(&record.key, digest::of(&record.key, &record.content));
@@ -428,7 +448,8 @@ impl Store {
 fn leaves_marks(action: &Action) -> bool {
     match action {
         Action::Update(update) => update.leaves_marks(),
-        Action::Remove => true,
+        Action::Remove | Action::Lapse => true,
+        Action::Expire(_) => false,
     }
 }
 

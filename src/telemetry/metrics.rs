@@ -110,10 +110,10 @@ impl Page<'_> {
         // Taken apart so that a new count cannot be forgotten here.
         let Counts {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
-            held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
+            held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, removals, aborts, transactions_killed,
-            anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken,
+            anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -132,6 +132,7 @@ impl Page<'_> {
             ("effects", "Changes that some open snapshot does not show", effects),
             ("snapshots", "Snapshots open: of transactions, and of a checkpoint under way", snapshots),
             ("marks_unsettled", "Marks of removals that some datacenter may not have seen", unsettled),
+            ("keys_mortal", "Keys that expire, or are done and go once every datacenter knows", keys_mortal),
         ] {
             self.gauge(name, help, value)?;
         }
@@ -163,6 +164,7 @@ impl Page<'_> {
             ("rights_moved", "Moves of bounded counters' rights to another datacenter that asked", rights_moved),
             ("states_given", "Copies of the state given to members that were too far behind", states_given),
             ("states_taken", "Copies of another datacenter's state taken over", states_taken),
+            ("keys_lapsed", "Keys that this datacenter ended because their time was over or they were done", keys_lapsed),
         ] {
             self.counter(name, help, value)?;
         }

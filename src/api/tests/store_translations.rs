@@ -23,6 +23,7 @@ use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, GoOn, Look, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 use crate::store_state::ChangeError;
+use crate::time::TimeToLive;
 
 fn key(name: &str) -> Key {
     Key::new(b"b", name.as_bytes()).expect("it is a key")
@@ -168,7 +169,7 @@ fn parsed(changes: Vec<proto::Change>) -> Result<Vec<Update>, Reason> {
     let message = proto::BeginRequest { step, ..begin_message() };
     let update = |change: Change| match change.action {
         Action::Update(update) => update,
-        Action::Remove => panic!("an update was expected"),
+        _ => panic!("an update was expected"),
     };
     match parse_store::begin(message, ProofBy::SecretOrStream) {
         Ok(Call::Begin(begin)) => Ok(begin.step.changes.into_iter().map(update).collect()),
@@ -199,10 +200,36 @@ fn paths_lead_where_a_value_can_be() {
 }
 
 #[test]
+fn a_key_expires_in_1_ms_to_10_years() {
+    let expires = |millis| {
+        let action = Some(proto::change::Action::ExpireMs(millis));
+        let changes = vec![proto::Change { key: Some(key_message("x")), action }];
+        let step = Some(proto::Step { changes, reads: vec![], then: 0 });
+        parse_store::begin(proto::BeginRequest { step, ..begin_message() }, ProofBy::SecretOrStream)
+    };
+    for millis in [1, 315_532_800_000] {
+        let Ok(Call::Begin(begin)) = expires(millis) else { panic!("{millis} ms is fine") };
+        let ttl = TimeToLive::from_millis(millis).expect("it is possible");
+        assert_eq!(begin.step.changes, [Change { key: key("x"), action: Action::Expire(ttl) }]);
+    }
+    for millis in [0, -1, i64::MIN, 315_532_800_001, i64::MAX] {
+        let error = expires(millis).expect_err("it is impossible").to_error();
+        assert_eq!(error.reason(), Reason::ExpiryOutOfRange);
+        assert!(
+            error.message.contains("/x") && error.message.contains(&millis.to_string()),
+            "{}",
+            error.message
+        );
+    }
+}
+
+#[test]
 fn what_no_server_can_do_is_malformed() {
     let malformed = |change| assert_eq!(parsed(vec![change]), Err(Reason::Malformed));
     malformed(proto::Change { key: None, ..change_message("x", update::Op::Counter(1)) });
     malformed(proto::Change { key: Some(key_message("x")), action: None });
+    let lapse = Some(proto::change::Action::Lapse(proto::Lapse {}));
+    malformed(proto::Change { key: Some(key_message("x")), action: lapse });
     let action = Some(proto::change::Action::Update(proto::Update::default()));
     malformed(proto::Change { key: Some(key_message("x")), action });
     malformed(change_message("x", update::Op::AddWinsSet(proto::SetOp { op: None })));

@@ -10,6 +10,7 @@ mod watched;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Subcommand;
@@ -17,7 +18,7 @@ use clap::Subcommand;
 use super::connect::{ConnectArgs, refused};
 use super::failure::{Code, Failure, OrFail as _};
 use super::lock;
-use crate::client::{AtLeast, CommitError, Key, Snapshot, TxnError};
+use crate::client::{AtLeast, Batch, CommitError, Key, Snapshot, TxnError};
 
 /// Read and change keys that all datacenters share.
 ///
@@ -62,6 +63,8 @@ enum Command {
         #[arg(value_name = "VALUE")]
         value: OsString,
         #[command(flatten)]
+        expiry: ExpiryArgs,
+        #[command(flatten)]
         common: CommonArgs,
     },
     /// Add to a counter and show it
@@ -72,6 +75,8 @@ enum Command {
         #[arg(value_name = "BY", default_value_t = 1, allow_negative_numbers = true)]
         by: i64,
         #[command(flatten)]
+        expiry: ExpiryArgs,
+        #[command(flatten)]
         common: CommonArgs,
     },
     /// Add to a set
@@ -81,6 +86,8 @@ enum Command {
         #[arg(required = true, value_name = "ELEMENT")]
         elements: Vec<OsString>,
         #[command(flatten)]
+        expiry: ExpiryArgs,
+        #[command(flatten)]
         common: CommonArgs,
     },
     /// Remove elements from a set, or a key with all that it has
@@ -89,6 +96,19 @@ enum Command {
         key: OsString,
         #[arg(value_name = "ELEMENT")]
         elements: Vec<OsString>,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Have a key go by itself after some time, with all that it then has
+    ///
+    /// Counted from now, up to 10 years, perhaps somewhat later. Said again, in whatever datacenter, the key lives longer;
+    /// sooner than was said before it goes only by `remove`.
+    Expire {
+        #[arg(value_name = "KEY")]
+        key: OsString,
+        /// Such as 10s or 5min
+        #[arg(value_name = "TIME", value_parser = lock::duration)]
+        lives: Duration,
         #[command(flatten)]
         common: CommonArgs,
     },
@@ -109,6 +129,14 @@ struct StoreArgs {
     connect: ConnectArgs,
 }
 
+/// What every subcommand takes that writes something new.
+#[derive(clap::Args, Clone, Copy, Debug)]
+struct ExpiryArgs {
+    /// Have the key go by itself after that time, such as 10s or 5min; never sooner than was said before
+    #[arg(long, value_name = "TIME", value_parser = lock::duration)]
+    expire: Option<Duration>,
+}
+
 /// What every transaction takes.
 #[derive(clap::Args, Clone, Debug)]
 struct CommonArgs {
@@ -125,14 +153,26 @@ struct CommonArgs {
 pub async fn run(args: KvArgs) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Get { keys, common } => return one_shot::get(&keys, &common).await,
-        Command::Put { key, value, common } => one_shot::put(&key, &value, &common).await,
-        Command::Incr { key, by, common } => one_shot::incr(&key, by, &common).await,
-        Command::Add { key, elements, common } => one_shot::add(&key, &elements, &common).await,
+        Command::Put { key, value, expiry, common } => one_shot::put(&key, &value, expiry, &common).await,
+        Command::Incr { key, by, expiry, common } => one_shot::incr(&key, by, expiry, &common).await,
+        Command::Add { key, elements, expiry, common } => {
+            one_shot::add(&key, &elements, expiry, &common).await
+        }
         Command::Remove { key, elements, common } => one_shot::remove(&key, &elements, &common).await,
+        Command::Expire { key, lives, common } => one_shot::expire(&key, lives, &common).await,
         Command::Txn(args) => txn::run(args).await,
         Command::Watch(args) => watch::run(args).await,
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+impl ExpiryArgs {
+    fn on(self, batch: Batch, key: &Key) -> Batch {
+        match self.expire {
+            Some(after) => batch.expire(key, after),
+            None => batch,
+        }
+    }
 }
 
 impl CommonArgs {

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{CommonArgs, failure, show};
+use super::{CommonArgs, ExpiryArgs, failure, show};
 use crate::cli::connect;
 use crate::cli::failure::{Code, Failure};
 use crate::cli::print::print;
@@ -41,15 +42,25 @@ pub(super) async fn get(names: &[OsString], common: &CommonArgs) -> Result<ExitC
     Ok(code)
 }
 
-pub(super) async fn put(key: &OsString, value: &OsString, common: &CommonArgs) -> Result<(), Failure> {
+pub(super) async fn put(
+    key: &OsString,
+    value: &OsString,
+    expiry: ExpiryArgs,
+    common: &CommonArgs,
+) -> Result<(), Failure> {
     let key = common.key(key)?;
-    change(Batch::new().update(&key, Update::register(bytes(value))), common).await
+    change(expiry.on(Batch::new().update(&key, Update::register(bytes(value))), &key), common).await
 }
 
-pub(super) async fn incr(key: &OsString, by: i64, common: &CommonArgs) -> Result<(), Failure> {
+pub(super) async fn incr(
+    key: &OsString,
+    by: i64,
+    expiry: ExpiryArgs,
+    common: &CommonArgs,
+) -> Result<(), Failure> {
     let key = common.key(key)?;
     let client = common.store.connect.connect(|_| {}).await?;
-    let batch = Batch::new().update(&key, Update::counter(by)).read(&key);
+    let batch = expiry.on(Batch::new().update(&key, Update::counter(by)).read(&key), &key);
     let shown = match transact(&client, batch, common).await {
         Ok(done) => match done.values {
             Some(values) => Ok((done.commit, values)),
@@ -68,9 +79,20 @@ pub(super) async fn incr(key: &OsString, by: i64, common: &CommonArgs) -> Result
     show_snapshot(&commit, common)
 }
 
-pub(super) async fn add(key: &OsString, elements: &[OsString], common: &CommonArgs) -> Result<(), Failure> {
+pub(super) async fn add(
+    key: &OsString,
+    elements: &[OsString],
+    expiry: ExpiryArgs,
+    common: &CommonArgs,
+) -> Result<(), Failure> {
     let key = common.key(key)?;
-    change(Batch::new().update(&key, Update::set_add(elements.iter().map(bytes))), common).await
+    let added = Batch::new().update(&key, Update::set_add(elements.iter().map(bytes)));
+    change(expiry.on(added, &key), common).await
+}
+
+pub(super) async fn expire(key: &OsString, lives: Duration, common: &CommonArgs) -> Result<(), Failure> {
+    let key = common.key(key)?;
+    change(Batch::new().expire(&key, lives), common).await
 }
 
 pub(super) async fn remove(

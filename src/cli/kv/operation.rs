@@ -1,6 +1,9 @@
 //! What a line of `geolock kv txn` says.
 
 use std::fmt;
+use std::time::Duration;
+
+use crate::config::parse_duration;
 
 /// One operation; everything after the key and a space, up to the end of the line, is the value or element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +13,7 @@ pub(super) enum Operation<'a> {
     Incr(&'a [u8], i64),
     Add(&'a [u8], &'a [u8]),
     Remove(&'a [u8], Option<&'a [u8]>),
+    Expire(&'a [u8], Duration),
     Abort,
 }
 
@@ -21,7 +25,8 @@ impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is none of: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], abort",
+            "`{}` is none of: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, \
+             abort",
             self.0
         )
     }
@@ -51,6 +56,10 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Operation<'_>>, Unknown> {
         }
         (b"add", Some(key), Some(element)) => Operation::Add(key, element),
         (b"remove", Some(key), element) => Operation::Remove(key, element),
+        (b"expire", Some(key), Some(time)) => {
+            let time = std::str::from_utf8(time).ok().and_then(|time| parse_duration(time.trim()));
+            Operation::Expire(key, time.ok_or_else(unknown)?)
+        }
         (b"abort", None, None) => Operation::Abort,
         _ => return Err(unknown()),
     };
@@ -80,13 +89,25 @@ mod tests {
         assert_eq!(parsed("add k e f"), Some(Operation::Add(b"k", b"e f")));
         assert_eq!(parsed("remove k"), Some(Operation::Remove(b"k", None)));
         assert_eq!(parsed("remove k e"), Some(Operation::Remove(b"k", Some(b"e"))));
+        assert_eq!(parsed("expire k 10s"), Some(Operation::Expire(b"k", Duration::from_secs(10))));
         assert_eq!(parsed("abort"), Some(Operation::Abort));
         assert_eq!((parsed(""), parsed("\n"), parsed("# a note")), (None, None, None));
     }
 
     #[test]
     fn what_is_not_understood_is_shown() {
-        for line in ["get", "get ", "get a b", "incr k five", "add k", "abort now", "drop k", "GET k"] {
+        for line in [
+            "get",
+            "get ",
+            "get a b",
+            "incr k five",
+            "add k",
+            "expire k",
+            "expire k soon",
+            "abort now",
+            "drop k",
+            "GET k",
+        ] {
             let error = parse(line.as_bytes()).expect_err(line).to_string();
             assert!(error.contains(line), "{error}");
         }

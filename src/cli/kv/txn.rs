@@ -29,8 +29,8 @@ use crate::names::LockName;
 /// transaction that takes longer than the server allows (20 s unless configured) is aborted.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
-Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], abort. A value or an element goes \
-on to the end of the line; empty lines and those that start with # say nothing.
+Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, abort. A value or \
+an element goes on to the end of the line; empty lines and those that start with # say nothing.
 
 Exit codes: as of geolock kv; 0 also after `abort`.
 
@@ -129,6 +129,7 @@ async fn run_line(
             (key, update(key, Update::set_remove([bytes(element)]), common)?)
         }
         Operation::Remove(key, None) => (key, Batch::new().remove(&common.key_of(key)?)),
+        Operation::Expire(key, after) => (key, Batch::new().expire(&common.key_of(key)?, after)),
         Operation::Abort => return Ok(None),
     };
     let key = common.key_of(key)?;

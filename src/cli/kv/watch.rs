@@ -13,7 +13,7 @@ use crate::client::{Snapshot, Watch, WatchRequest};
 /// Show every change of keys, until Ctrl-C
 ///
 /// A line each, when it is on disk here, whatever datacenter made it: `put city = Oslo`, `incr visits by 1`,
-/// `add tags "new"`, `remove tags "new"`, `removed city`. Changes of a commit come together and in order. While no server
+/// `add tags "new"`, `remove tags "new"`, `removed city`, `expire city in 10s`, `lapsed city`. Changes of a commit come together and in order. While no server
 /// answers it waits, and goes on where it was. With --json each line is an object that has the snapshot to go on --after.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\

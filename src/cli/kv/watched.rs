@@ -32,6 +32,8 @@ pub(super) fn line(change: &Change) -> String {
     let update = match &change.action {
         Action::Update(update) => update,
         Action::Removed => return format!("removed {key}"),
+        Action::Expires(after) => return format!("expire {key} in {after:?}"),
+        Action::Lapsed => return format!("lapsed {key}"),
         _ => return format!("changed {key}"),
     };
     let Said { verb, what } = said(update);
@@ -65,6 +67,11 @@ pub(super) fn json(change: &Change, commit: &Changed, position: &str) -> Json {
     let verb = match &change.action {
         Action::Update(update) => insert_update(&mut object, update),
         Action::Removed => "removed",
+        Action::Expires(after) => {
+            object.insert("in_ms".into(), json!(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)));
+            "expire"
+        }
+        Action::Lapsed => "lapsed",
         _ => "changed",
     };
     object.insert("change".into(), verb.into());
@@ -147,6 +154,8 @@ fn quoted(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::client::Key;
     use crate::names::DcId;
@@ -174,6 +183,8 @@ mod tests {
             (updated(b"flag", Update::enable_wins(FlagOp::Disable)), "disable flag"),
             (updated(b"who", Update::counter(1).in_field("b").in_field("a")), r#"incr who["a"]["b"] by 1"#),
             (changed(b"\xff", Action::Removed), r"removed \xff"),
+            (changed(b"k", Action::Expires(Duration::from_millis(1_500))), "expire k in 1.5s"),
+            (changed(b"k", Action::Lapsed), "lapsed k"),
             (changed(b"k", Action::Unknown), "changed k"),
         ];
         for (change, expected) in lines {
@@ -192,5 +203,7 @@ mod tests {
         );
         let removed = json(&changed(b"k", Action::Removed), &commit, "3,7");
         assert_eq!((&removed["change"], &removed["key"]), (&"removed".into(), &"k".into()));
+        let expires = json(&changed(b"k", Action::Expires(Duration::from_secs(2))), &commit, "3,7");
+        assert_eq!((&expires["change"], &expires["in_ms"]), (&"expire".into(), &2_000.into()));
     }
 }

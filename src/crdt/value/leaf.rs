@@ -13,7 +13,7 @@ use crate::crdt::value::presence::{AddWins, RemoveWins};
 use crate::crdt::value::resettable_counter::ResettableCounter;
 use crate::crdt::value::set::Set;
 use crate::crdt::value::versioned::Versioned;
-use crate::crdt::value::{At, Op, OpError, Reading, Type, VersionedReading};
+use crate::crdt::value::{At, Dot, Op, OpError, Reading, Type, VersionedReading};
 use crate::names::DcId;
 
 /// What every type can do without an operation of its own.
@@ -36,6 +36,10 @@ pub(super) trait Value {
     fn reset(&mut self, _at: &At<'_>) {}
     /// See [`Slots::settle`](crate::crdt::value::Slots::settle).
     fn settle(&mut self, _stable: &VersionVector) {}
+    /// See [`Slots::done_by`](crate::crdt::value::Slots::done_by).
+    fn done_by(&self) -> Option<Dot> {
+        None
+    }
 }
 
 /// The state of a value. Written to checkpoints: append only.
@@ -132,7 +136,8 @@ impl Leaf {
             (Leaf::LwwRegister(register), Op::LwwRegister(value)) => register.assign(value, at),
             (Leaf::MvRegister(register), Op::MvRegister(op)) => register.apply(op, at),
             (Leaf::Versioned(value), Op::Versioned { version, value: bytes, done }) => {
-                value.write(VersionedReading { version: *version, value: bytes.clone(), done: *done });
+                let written = VersionedReading { version: *version, value: bytes.clone(), done: *done };
+                value.write(written, at.dot);
             }
             (Leaf::AddWinsSet(set), Op::AddWinsSet(op)) => set.apply(op, at),
             (Leaf::RemoveWinsSet(set), Op::RemoveWinsSet(op)) => set.apply(op, at),

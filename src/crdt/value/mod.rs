@@ -15,7 +15,7 @@
 //! | [`Type::BoundedCounter`] | add up; each datacenter takes away only what it has rights to, so never below 0 |
 //! | [`Type::LwwRegister`] | the later stamp wins, then the higher datacenter |
 //! | [`Type::MvRegister`] | readers see both assignments (equal ones once); a reset takes away those it saw |
-//! | [`Type::Versioned`] | the higher version wins, then the greater bytes, then the one that is done |
+//! | [`Type::Versioned`] | the higher version wins, then the greater bytes, then the one that is done; done, it takes no write |
 //! | [`Type::AddWinsSet`] | an add survives a remove or reset that did not see it |
 //! | [`Type::RemoveWinsSet`] | a remove takes away an add that did not see it; a reset takes away only what it saw |
 //! | [`Type::GrowOnlySet`] | both are there |
@@ -29,6 +29,9 @@
 //! snapshots of different age. Operations of one commit see each other in their order. A value that shows nothing (a
 //! counter at 0, a flag that is off, a set without elements) is as if it had never been written, and may become one of
 //! another type.
+//!
+//! A type may declare that a value is *done* ([`Slots::done_by`]): no write follows, and the key lapses by itself once
+//! every datacenter knows. A versioned value can be written as done; a concurrent write of a higher version undoes that.
 //!
 //! From the outside in: [`Slots`] is what a key holds, `state` tells maps from the rest, `leaf` tells the rest apart,
 //! `dots` has the idea that all that can be taken away is built on.

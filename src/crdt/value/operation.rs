@@ -67,7 +67,7 @@ pub enum Op {
     },
     LwwRegister(Bytes),
     MvRegister(RegisterOp),
-    /// `done`: nothing will follow; the key may be removed once every datacenter knows.
+    /// `done`: nothing will follow; the key lapses once every datacenter knows.
     Versioned {
         version: u64,
         value: Bytes,
@@ -134,6 +134,10 @@ pub enum OpError {
     NoRights { asked: u64, rights: u64 },
     #[error("the value has version {is}, version {written} is stale")]
     Stale { is: u64, written: u64 },
+    #[error(
+        "the value is done at version {is}: nothing follows it; the key is free again once every datacenter knows"
+    )]
+    Done { is: u64 },
 }
 
 impl MapType {
@@ -213,6 +217,11 @@ impl Update {
             Type::Counter | Type::BoundedCounter | Type::LwwRegister | Type::Versioned | Type::GrowOnlySet
         );
         !plain
+    }
+
+    /// Whether this can make [`Slots::done_by`](super::Slots::done_by) say something.
+    pub fn may_be_the_last(&self) -> bool {
+        self.path.is_empty() && matches!(self.op, Op::Versioned { done: true, .. })
     }
 
     /// Whether this may be anywhere at all, whatever the value is now.

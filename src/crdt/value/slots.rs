@@ -6,7 +6,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::state::State;
-use crate::crdt::value::{At, Op, OpError, PathStep, Reading, Type, Update};
+use crate::crdt::value::{At, Dot, Op, OpError, PathStep, Reading, Type, Update};
 use crate::names::DcId;
 
 /// A value, or none. Only when datacenters first wrote it as different types at the same time are there several; then
@@ -67,6 +67,14 @@ impl Slots {
             state.settle(stable);
             !state.is_empty()
         });
+    }
+
+    /// The commit that wrote the value for the last time, if its type says that nothing follows: then the key may go once
+    /// every datacenter knows. Not while values of other types are out of sight that somebody may want.
+    pub fn done_by(&self) -> Option<Dot> {
+        let mut values = self.0.iter().filter(|state| state.is_visible());
+        let first = values.next()?.done_by()?;
+        values.try_fold(first, |last, state| Some(last.max(state.done_by()?)))
     }
 
     /// A digest of what readers see, so that equal readings have equal digests: a sum over what is visible, seeded by

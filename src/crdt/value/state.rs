@@ -8,7 +8,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::map::Map;
-use crate::crdt::value::{At, MapOp, MapType, Op, OpError, PathStep, Reading, Type};
+use crate::crdt::value::{At, Dot, MapOp, MapType, Op, OpError, PathStep, Reading, Type};
 use crate::names::DcId;
 
 /// The state of a value.
@@ -86,6 +86,13 @@ impl State {
             State::Leaf(leaf) => leaf.value_mut().reset(at),
             State::Map(MapType::Resettable, map) => map.reset(at),
             State::Map(MapType::GrowOnly, _) => {}
+        }
+    }
+
+    pub fn done_by(&self) -> Option<Dot> {
+        match self {
+            State::Leaf(leaf) => leaf.value().done_by(),
+            State::Map(..) => None,
         }
     }
 

@@ -44,6 +44,8 @@ pub struct Cluster {
     /// Messages under way, per link in order.
     pub wires: BTreeMap<(DcId, DcId), VecDeque<Message>>,
     pub sent: usize,
+    /// Entries stay under way while all else arrives.
+    pub late: bool,
     pub reports: Vec<Report>,
     tag: u64,
     hold: HoldPolicy,
@@ -69,6 +71,7 @@ impl Cluster {
             now: 1_000,
             wires: BTreeMap::new(),
             sent: 0,
+            late: false,
             reports: Vec::new(),
             tag: 0,
             hold,
@@ -183,7 +186,10 @@ impl Cluster {
 
     /// Delivers one message, if there is one.
     pub fn deliver(&mut self, from: u8, to: u8) -> bool {
-        let Some(message) = self.wires.get_mut(&(dc(from), dc(to))).and_then(VecDeque::pop_front) else {
+        let late = self.late;
+        let may_arrive = |message: &Message| !late || !matches!(message, Message::Entries(_));
+        let Some(wire) = self.wires.get_mut(&(dc(from), dc(to))) else { return false };
+        let Some(message) = wire.iter().position(may_arrive).and_then(|next| wire.remove(next)) else {
             return false;
         };
         self.handle(from, Event::Flushed { peer: dc(to), messages: 1 });

@@ -1,6 +1,7 @@
 //! Stories between datacenters, on a cluster whose network and disks obey the test.
 
 mod cluster;
+mod expiry;
 mod full_disk;
 mod joining;
 mod state_transfer;

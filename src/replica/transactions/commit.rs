@@ -89,14 +89,21 @@ impl Replica {
         commit: &Commit,
         position: Position,
     ) {
-        self.store.apply(entry, index, position);
-        if position > Position::default() {
+        let (is_live, is_own) = (position != Position::default(), entry.dc == self.config.dc);
+        let (expiry, now, own) = (&mut self.expiry, self.now.mono, is_own.then_some(entry.seq));
+        self.store.apply(entry, index, position, |key, touched| {
+            // From the journal: looked at when all of it is read.
+            if is_live {
+                expiry.touch(key, touched, now, own);
+            }
+        });
+        if is_live {
             let removals = commit.changes.iter().filter(|change| matches!(change.action, Action::Remove));
             self.counts.removals += removals.count() as u64;
         }
         // From the journal: what a client may still ask. Live own commits are noted when they are made.
-        if position == Position::default()
-            && entry.dc == self.config.dc
+        if !is_live
+            && is_own
             && let Some((lease, key)) = commit.client
             && let Some(row) = self.leases.find(lease)
         {

@@ -109,13 +109,15 @@ pub(in crate::replica) struct Incoming {
     pub ownership: Ownership,
     pub requests: Vec<RequestRow>,
     pub store: Store,
+    /// Keys that do not live for ever.
+    pub mortal: Vec<Key>,
 }
 
 impl Incoming {
     /// Of a cluster with these members; `store` and `ownership` are empty.
     pub fn new(members: DcSet, store: Store, ownership: Ownership) -> Incoming {
-        let (bytes, requests) = (BytesMut::new(), Vec::new());
-        Incoming { members, bytes, next: 0, is_whole: false, head: None, ownership, requests, store }
+        let (bytes, requests, mortal) = (BytesMut::new(), Vec::new(), Vec::new());
+        Incoming { members, bytes, next: 0, is_whole: false, head: None, ownership, requests, store, mortal }
     }
 
     /// Takes the next piece in. Refused, nothing can follow any more.
@@ -173,6 +175,7 @@ impl Incoming {
                 self.requests.push(row);
             }
             StateItem::Key(key, content) => {
+                self.mortal.extend(content.is_mortal().then(|| key.clone()));
                 if !self.store.take_in(key, content) {
                     return Err(StateFault::Misplaced("a key that was there before"));
                 }

@@ -4,6 +4,7 @@ use super::stream::{Head, Incoming, StateFault, StatePiece};
 use super::{PATIENCE, WINDOW};
 use crate::causal_log::{Entry, Violation};
 use crate::crdt::{Ownership, VersionVector};
+use crate::keys::Key;
 use crate::lock_state::{Foreign, Published};
 use crate::names::{DcId, Position};
 use crate::replica::Replica;
@@ -130,14 +131,15 @@ impl Replica {
         self.locks.take_over(&foreign(head, &incoming), &before, position, self.now.mono);
         let Head { vector, stamps } = head;
         self.log.take_over(vector, stamps, position);
-        let mut store = incoming.store;
+        let (mut store, mut mortal) = (incoming.store, incoming.mortal);
         store.end_restore(vector);
         store.note_durable(self.gate.durable());
         for entry in self.log.kept().filter(|entry| entry.seq > vector.get(entry.dc)) {
-            apply_commits(&mut store, entry, position);
+            apply_commits(&mut store, entry, position, &mut mortal);
         }
         self.store = store;
         self.store.note_stable(self.stability.stable());
+        self.count_anew(mortal);
         self.watches.begin_at(self.log.applied());
         self.transfers.giving.clear();
         if self.export.take().is_some() {
@@ -209,7 +211,13 @@ fn foreign<'a>(head: &'a Head, incoming: &'a Incoming) -> Foreign<'a> {
     Foreign { vector: &head.vector, ownership: &incoming.ownership, requests: requests.collect() }
 }
 
-fn apply_commits(store: &mut Store, entry: &std::sync::Arc<Entry>, position: Position) {
+/// `mortal` gets the keys that do not live for ever, perhaps.
+fn apply_commits(
+    store: &mut Store,
+    entry: &std::sync::Arc<Entry>,
+    position: Position,
+    mortal: &mut Vec<Key>,
+) {
     let commits = entry.ops.iter().enumerate().filter(|(_, op)| op.as_commit().is_some());
-    commits.for_each(|(index, _)| store.apply(entry, index, position));
+    commits.for_each(|(index, _)| store.apply(entry, index, position, |key, _| mortal.push(key.clone())));
 }

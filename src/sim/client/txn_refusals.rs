@@ -95,6 +95,10 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
                 OpError::Overflow => only_if(order.overflows, "it would overflow a counter"),
                 OpError::NoRights { .. } if first => Verdict::Over("its datacenter has no rights"),
                 OpError::NoRights { .. } => Verdict::Abort,
+                OpError::Stale { .. } | OpError::Done { .. } if first => {
+                    Verdict::Over("another version was written")
+                }
+                OpError::Stale { .. } | OpError::Done { .. } => Verdict::Abort,
                 _ => Verdict::Wrong,
             },
             TxnRefusal::Unknown(_) => {

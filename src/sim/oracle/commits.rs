@@ -5,20 +5,22 @@
 //! a checkpoint has to come out the same.
 //!
 //! A removal takes away every update of its key that had not seen it, also one that comes later. So an update counts
-//! if its transaction had seen all removals that the snapshot shows.
+//! if its transaction had seen all removals that the snapshot shows. A lapse does so, too, but for updates that come
+//! after another end of the same: how many ends, one after the other, a change comes after is its generation, and it
+//! counts if the snapshot shows no higher one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Dot, Reading, Update};
+use crate::crdt::value::{Dot, Reading, Update, VersionedReading};
 use crate::keys::Key;
 use crate::names::DcId;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::readings::{Item, Rank, evaluate, is_below_bound};
 use crate::sim::oracle::{Broken, READER};
-use crate::time::Timestamp;
+use crate::time::{TimeToLive, Timestamp};
 
 /// All entries that were made and not lost by a crash, and the changes in them.
 #[derive(Debug, Default)]
@@ -33,6 +35,16 @@ struct Row {
     entry: Arc<Entry>,
     op: usize,
     index: usize,
+    /// How many ends of the key, one after the other, it comes after; an end counts itself.
+    generation: u64,
+}
+
+/// Why a key may lapse.
+#[derive(Debug)]
+pub(super) struct Mortality {
+    /// The commits that asked for its end, and after how long.
+    pub expiries: Vec<(Dot, TimeToLive)>,
+    pub is_done: bool,
 }
 
 impl Row {
@@ -56,6 +68,10 @@ impl Row {
         *self.action() == Action::Remove
     }
 
+    fn is_end(&self) -> bool {
+        matches!(self.action(), Action::Remove | Action::Lapse)
+    }
+
     fn has_seen(&self, other: &Row) -> bool {
         if other.dot() == self.dot() {
             return other.index < self.index;
@@ -72,8 +88,12 @@ impl Commits {
         log.push(entry.clone());
         for (op, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
             for (index, change) in commit.changes.iter().enumerate() {
-                let row = Row { entry: entry.clone(), op, index };
-                self.by_key.entry(change.key.clone()).or_default().push(row);
+                let rows = self.by_key.entry(change.key.clone()).or_default();
+                let mut row = Row { entry: entry.clone(), op, index, generation: 0 };
+                let ends = rows.iter().filter(|other| other.is_end() && row.has_seen(other));
+                let before = ends.map(|end| end.generation).max().unwrap_or(0);
+                row.generation = before + u64::from(row.is_end());
+                rows.push(row);
             }
         }
     }
@@ -123,9 +143,9 @@ impl Commits {
         self.by_key.keys()
     }
 
-    /// Whether the snapshot shows that the key was removed at some time.
+    /// Whether the snapshot shows that the key ended at some time.
     pub fn was_removed(&self, key: &Key, snapshot: &VersionVector) -> bool {
-        self.shown(key, snapshot).any(Row::is_removal)
+        self.shown(key, snapshot).any(Row::is_end)
     }
 
     fn shown(&self, key: &Key, snapshot: &VersionVector) -> impl Iterator<Item = &Row> {
@@ -143,6 +163,37 @@ impl Commits {
         is_below_bound(&self.items(key, snapshot, &[], READER))
     }
 
+    /// Why a key may lapse that a snapshot shows.
+    pub fn mortality(&self, key: &Key, snapshot: &VersionVector) -> Mortality {
+        let rows = self.counting(key, snapshot).into_iter();
+        let expiry = |row: &Row| match row.action() {
+            Action::Expire(ttl) => Some((row.dot(), *ttl)),
+            _ => None,
+        };
+        let reading = self.reading(key, snapshot, &[], READER);
+        let is_done = matches!(reading, Some(Reading::Versioned(Some(VersionedReading { done: true, .. }))));
+        Mortality { expiries: rows.filter_map(expiry).collect(), is_done }
+    }
+
+    /// The changes of a key that a snapshot shows and that are of what is there now.
+    fn counting(&self, key: &Key, snapshot: &VersionVector) -> Vec<&Row> {
+        let shown: Vec<&Row> = self.shown(key, snapshot).collect();
+        let newest = shown.iter().filter(|row| row.is_end()).map(|row| row.generation).max().unwrap_or(0);
+        let removals: Vec<&Row> = shown.iter().filter(|row| row.is_removal()).copied().collect();
+        let last: VersionVector = removals.iter().map(|row| (row.entry.dc, row.entry.seq)).collect();
+        let has_seen_all = |row: &Row| {
+            row.commit().seen.covers(&last)
+                // One of them may stand in the same commit.
+                || (row.entry.seq == last.get(row.entry.dc) && removals.iter().all(|r| row.has_seen(r)))
+        };
+        shown.into_iter().filter(|row| row.generation == newest && has_seen_all(row)).collect()
+    }
+
+    /// How often keys lapsed.
+    pub fn lapses(&self) -> u64 {
+        self.by_key.values().flatten().filter(|row| *row.action() == Action::Lapse).count() as u64
+    }
+
     /// The updates of a key that count.
     fn items<'a>(
         &'a self,
@@ -156,15 +207,7 @@ impl Commits {
         own.drain(..removed.map_or(0, |index| index + 1));
         let mut items = Vec::new();
         if removed.is_none() {
-            let shown: Vec<&Row> = self.shown(key, snapshot).collect();
-            let removals: Vec<&Row> = shown.iter().filter(|row| row.is_removal()).copied().collect();
-            let last: VersionVector = removals.iter().map(|row| (row.entry.dc, row.entry.seq)).collect();
-            let counts = |row: &&Row| {
-                row.commit().seen.covers(&last)
-                    // One of them may stand in the same commit.
-                    || (row.entry.seq == last.get(row.entry.dc) && removals.iter().all(|r| row.has_seen(r)))
-            };
-            let rows = shown.into_iter().filter(counts);
+            let rows = self.counting(key, snapshot).into_iter();
             items.extend(rows.filter_map(|row| {
                 let (rank, seen) = (row.rank(), Some((row.dot(), &row.commit().seen)));
                 Some(Item { dc: row.entry.dc, rank, seen, op: &update_of(row.action())?.op })
@@ -181,6 +224,6 @@ impl Commits {
 fn update_of(action: &Action) -> Option<&Update> {
     match action {
         Action::Update(update) => Some(update),
-        Action::Remove => None,
+        Action::Remove | Action::Expire(_) | Action::Lapse => None,
     }
 }

@@ -20,7 +20,7 @@ mod transactions;
 pub(super) use history::{Interval, verify};
 pub(super) use holders::{Holder, HolderId, Holders};
 pub(super) use promises::{Asked, Promises};
-pub(super) use transactions::{AskedStep, Intent, READER, Transactions, TxnKey};
+pub(super) use transactions::{AskedStep, Intent, MadeAt, READER, Transactions, TxnKey};
 
 use crate::sim::failure::FailureKind;
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Dot, Op, Reading, SetOp, Type};
+use crate::crdt::value::{Dot, Op, Reading, SetOp, Type, VersionedReading};
 use crate::names::DcId;
 use crate::time::Timestamp;
 
@@ -63,6 +63,15 @@ pub(super) fn evaluate(items: &[Item<'_>], me: DcId) -> Option<Reading> {
                 value: share(rights.values().sum()),
                 rights: share(rights.get(&me).copied().unwrap_or(0)),
             })
+        }
+        Type::Versioned => {
+            let written = |item: &Item<'_>| match item.op {
+                Op::Versioned { version, value, done } => {
+                    VersionedReading { version: *version, value: value.clone(), done: *done }
+                }
+                other => unreachable!("{other:?} is one on a versioned value"),
+            };
+            Some(Reading::Versioned(items.iter().map(written).max()))
         }
         other => unreachable!("the load writes no {other}"),
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::causal_log::{Action, Change, Entry, Op, Wants};
-use crate::crdt::value::{Dot, Op as ValueOp, Reading};
+use crate::crdt::value::{Dot, Op as ValueOp, Reading, Update};
 use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
 use crate::names::{ClientKey, DcId, FencingToken, LeaseId, LockName, Mode};
@@ -13,7 +13,9 @@ use crate::replica::store_call::{Stepped, TxnState};
 use crate::sim::disk::apply_transfers;
 use crate::sim::failure::{FailureKind, Outcome};
 use crate::sim::oracle::Broken;
-use crate::sim::oracle::commits::Commits;
+use crate::sim::oracle::commits::{Commits, Mortality};
+use crate::sim::queue::Moment;
+use crate::time::TimeToLive;
 
 /// A transaction by its lease and client key.
 pub(crate) type TxnKey = (LeaseId, ClientKey);
@@ -47,6 +49,14 @@ pub(crate) struct AskedStep {
     pub resent: bool,
 }
 
+/// When a commit is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MadeAt {
+    pub now: Moment,
+    /// No wall clock of this run jumps, or is off at a restart.
+    pub clocks_are_right: bool,
+}
+
 /// A commit under a lock.
 #[derive(Debug)]
 struct Locked {
@@ -68,6 +78,8 @@ pub(crate) struct Transactions {
     /// By lock, in the order made.
     locks: BTreeMap<LockName, Vec<Locked>>,
     tokens: BTreeMap<TxnKey, FencingToken>,
+    /// When commits were made that ask for an end of keys.
+    asked_at: BTreeMap<Dot, Moment>,
     /// Counted at the end, so that what a crash takes away is not counted.
     pub uncommitted: u64,
 }
@@ -105,21 +117,21 @@ impl Transactions {
     }
 
     /// A datacenter appended an entry of its own to its journal.
-    pub fn on_made(&mut self, entry: &Arc<Entry>) -> Result<(), Broken> {
+    pub fn on_made(&mut self, entry: &Arc<Entry>, at: &MadeAt) -> Result<(), Broken> {
         self.commits.add(entry);
         let Some(commit) = entry.ops.iter().find_map(Op::as_commit) else { return Ok(()) };
         let dot = Dot { dc: entry.dc, seq: entry.seq };
+        if commit.changes.iter().any(|change| matches!(change.action, Action::Expire(_))) {
+            self.asked_at.insert(dot, at.now);
+        }
         let ghost = |what: String| broken(FailureKind::GhostCommit, what);
         let Some(txn) = commit.client else {
-            // Rights of bounded counters go to where they are wanted.
-            let moves = |change: &Change| match &change.action {
-                Action::Update(update) => matches!(update.op, ValueOp::MoveRights { .. }),
-                Action::Remove => false,
-            };
-            return match commit.changes.iter().all(moves) {
-                true => Ok(()),
-                false => ghost(format!("nobody asked for {:?}, committed as {dot:?}", commit.changes)),
-            };
+            return commit.changes.iter().try_for_each(|change| match &change.action {
+                // Rights of bounded counters go to where they are wanted.
+                Action::Update(Update { op: ValueOp::MoveRights { .. }, .. }) => Ok(()),
+                Action::Lapse => self.check_lapse(dot, &change.key, &commit.seen, at),
+                _ => ghost(format!("nobody asked for {change:?}, committed as {dot:?}")),
+            });
         };
         if let Some(first) = self.made.insert(txn, dot) {
             let what = format!("transaction {txn:?} is committed as {first:?} and as {dot:?}");
@@ -140,6 +152,23 @@ impl Transactions {
             self.locks.entry(lock.clone()).or_default().push(Locked { dot, mode: *mode, txn });
         }
         Ok(())
+    }
+
+    /// A key lapses, as seen by a datacenter that had applied `seen`: its time has to be over, or its value done.
+    fn check_lapse(&self, dot: Dot, key: &Key, seen: &VersionVector, at: &MadeAt) -> Result<(), Broken> {
+        let Mortality { expiries, is_done } = self.commits.mortality(key, seen);
+        let is_over = |(asked, ttl): &(Dot, TimeToLive)| {
+            // Clocks differ in speed.
+            let least = ttl.duration() - ttl.duration() / 32;
+            !at.clocks_are_right || at.now.since(self.asked_at[asked]) >= least
+        };
+        if is_done || (!expiries.is_empty() && expiries.iter().all(is_over)) {
+            return Ok(());
+        }
+        broken(
+            FailureKind::LapsedEarly,
+            format!("{key} lapses as {dot:?} at {}; asked for are {expiries:?}", at.now),
+        )
     }
 
     /// A transaction that holds these locks now has in its snapshot all that was committed under them.
@@ -389,5 +418,6 @@ impl Transactions {
             changes.iter().filter(|change| change.action == Action::Remove).count() as u64
         };
         outcome.removals = self.made.values().map(removals).sum();
+        outcome.keys_lapsed = self.commits.lapses();
     }
 }

@@ -69,6 +69,13 @@ pub(super) struct ClockPlan {
     pub restart_behind: Duration,
 }
 
+impl ClockPlan {
+    /// Whether all wall clocks show the time, at every start.
+    pub fn is_right(&self) -> bool {
+        [self.skew, self.jump, self.restart_ahead, self.restart_behind].iter().all(Duration::is_zero)
+    }
+}
+
 /// What clients do.
 #[derive(Clone, Debug)]
 pub(super) struct LoadPlan {

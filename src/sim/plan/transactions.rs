@@ -28,6 +28,10 @@ pub(in crate::sim) struct TxnPlan {
     pub overflow_percent: u64,
     /// Changes that remove their keys.
     pub remove_percent: u64,
+    /// Changes that come with an end for their keys.
+    pub expire_percent: u64,
+    /// After how long, on average.
+    pub expire_after: Duration,
     /// Snapshots that shall show what the client, or one elsewhere, has committed.
     pub at_least_percent: u64,
     pub patience: Duration,
@@ -53,6 +57,8 @@ impl TxnPlan {
         give_up_percent: 0,
         overflow_percent: 0,
         remove_percent: 0,
+        expire_percent: 0,
+        expire_after: Duration::ZERO,
         at_least_percent: 0,
         patience: Duration::ZERO,
         think: Duration::ZERO,
@@ -65,7 +71,7 @@ impl TxnPlan {
         TxnPlan {
             percent: 80,
             plain_percent: 20,
-            pairs: 5,
+            pairs: 6,
             locked_percent: 50,
             interactive_percent: 50,
             read_only_percent: 15,
@@ -74,6 +80,8 @@ impl TxnPlan {
             give_up_percent: 5,
             overflow_percent: 3,
             remove_percent: 5,
+            expire_percent: 10,
+            expire_after: 400 * MS,
             at_least_percent: 40,
             patience: 1_000 * MS,
             think: 20 * MS,
@@ -84,13 +92,14 @@ impl TxnPlan {
 
     /// What did not happen often enough to prove anything.
     pub fn too_little(&self, done: &Outcome) -> Option<String> {
-        let Outcome { commits, locked_commits, commit_hand_offs, removals, .. } = done;
+        let Outcome { commits, locked_commits, commit_hand_offs, removals, keys_lapsed, .. } = done;
         let least = |percent: u64, share: u64| if percent > 0 { self.least_commits / share } else { 0 };
         let least = [
             (*commits, self.least_commits, "commits"),
             (*locked_commits, least(self.locked_percent, 10), "commits under locks"),
             (*commit_hand_offs, least(self.locked_percent, 20), "commits under locks from elsewhere"),
             (*removals, least(self.remove_percent, 20), "removals"),
+            (*keys_lapsed, least(self.expire_percent, 20), "keys that lapsed"),
         ];
         let missing = least.iter().find(|(count, least, _)| count < least);
         missing.map(|(count, _, what)| format!("only {count} {what}"))
@@ -123,6 +132,8 @@ pub(super) fn general(rng: &mut Rng) -> TxnPlan {
         give_up_percent: *rng.pick(&[0, 10]),
         overflow_percent: *rng.pick(&[0, 5]),
         remove_percent: *rng.pick(&[0, 5, 30]),
+        expire_percent: *rng.pick(&[0, 10, 40]),
+        expire_after: *rng.pick(&[20 * MS, 400 * MS, 3_000 * MS]),
         at_least_percent: *rng.pick(&[0, 50, 90]),
         patience: *rng.pick(&[20 * MS, 2_000 * MS]),
         think: *rng.pick(&[MS, 50 * MS, 400 * MS]),

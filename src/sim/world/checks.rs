@@ -206,6 +206,7 @@ fn raised_gauge(counts: &Counts) -> Option<&'static str> {
         (counts.transactions, "transactions"),
         (counts.effects, "effects of commits that are not folded"),
         (counts.unsettled, "marks of removals"),
+        (counts.keys_mortal, "keys that are to lapse"),
     ];
     gauges.iter().find(|(value, _)| *value > 0).map(|(_, name)| *name)
 }

@@ -6,7 +6,7 @@ use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::{Effect, Record, Report, RequestRow};
 use crate::sim::failure::FailureKind;
-use crate::sim::oracle::Asked;
+use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
 use crate::sim::world::{Action, Said, World, show};
 
@@ -49,8 +49,9 @@ impl World {
                 if self.plan.in_order && entry.dc == dc {
                     self.check_order(entry);
                 }
+                let at = MadeAt { now: self.now, clocks_are_right: self.plan.clock.is_right() };
                 let judged = match entry.dc == dc && !self.txns.is_made(entry) {
-                    true => self.txns.on_made(entry),
+                    true => self.txns.on_made(entry, &at),
                     false => self.txns.on_applied(dc, entry),
                 };
                 self.blame(judged);

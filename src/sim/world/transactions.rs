@@ -17,9 +17,10 @@ use crate::sim::client::{Timer, TxnOrder, TxnStep};
 use crate::sim::oracle::{Holder, HolderId};
 use crate::sim::rng::Rng;
 use crate::sim::world::{Action as Happens, World};
+use crate::time::TimeToLive;
 
 /// Types of values that the load writes.
-const TYPES: usize = 5;
+const TYPES: usize = 6;
 /// Most steps of a transaction.
 const MAX_STEPS: u64 = 3;
 
@@ -100,6 +101,13 @@ impl World {
                 false => Action::Update(Update::of(random_op(rng, pair, self.values, self.plan.dcs))),
             };
             changes.extend([0, 1].map(|side| change(&key(pair, side), action.clone())));
+            if rng.percent(plan.expire_percent) {
+                let after = rng.around(plan.expire_after).as_millis().max(1) as u64;
+                let expire = Action::Expire(
+                    TimeToLive::from_millis(after).expect("the load waits for seconds at most"),
+                );
+                changes.extend([0, 1].map(|side| change(&key(pair, side), expire.clone())));
+            }
         }
         changes
     }
@@ -149,6 +157,10 @@ fn random_op(rng: &mut Rng, pair: usize, value: u64, dcs: u8) -> Op {
         1 => Op::LwwRegister(value.to_string().into()),
         2 => Op::AddWinsSet(random_set_op(rng)),
         3 => Op::RemoveWinsSet(random_set_op(rng)),
+        4 => {
+            let done = rng.percent(20);
+            Op::Versioned { version: value, value: value.to_string().into(), done }
+        }
         _ if rng.percent(20) => {
             let to = DcId::new(rng.index(usize::from(dcs)) as u8).expect("a member");
             Op::MoveRights { to, amount: rng.between(1, 3) }

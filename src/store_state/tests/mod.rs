@@ -1,5 +1,7 @@
 //! The store against a model that keeps every version of everything.
 
+mod ends;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,9 +12,9 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::{self, At, Dot, Reading, SetOp, Update};
 use crate::keys::Key;
 use crate::names::{ClusterId, DcId, Position};
-use crate::store_state::Content;
 use crate::store_state::store::Store;
-use crate::time::Timestamp;
+use crate::store_state::{Content, Lifetime};
+use crate::time::{TimeToLive, Timestamp};
 
 const ME: DcId = match DcId::new(0) {
     Some(dc) => dc,
@@ -52,7 +54,7 @@ fn key(n: u8) -> Key {
     Key::new(b"b", &[n + 1]).expect("a short key")
 }
 
-/// Even keys are counters, odd ones sets; any can be removed.
+/// Even keys are counters, odd ones sets; any can be removed, lapse, or live only for some time.
 fn change(n: u8, number: u8) -> Change {
     let element = vec![vec![number % 10].into()];
     let op = match (n % 2, number % 3) {
@@ -60,7 +62,12 @@ fn change(n: u8, number: u8) -> Change {
         (_, 0) => value::Op::AddWinsSet(SetOp::Remove(element)),
         _ => value::Op::AddWinsSet(SetOp::Add(element)),
     };
-    let action = if number > 240 { Action::Remove } else { Action::Update(Update::of(op)) };
+    let action = match number {
+        241.. => Action::Remove,
+        226.. => Action::Lapse,
+        200.. => Action::Expire(TimeToLive::from_millis(number).expect("it is above 0")),
+        _ => Action::Update(Update::of(op)),
+    };
     Change { key: key(n), action }
 }
 
@@ -99,7 +106,7 @@ impl Pair {
             deps: [(ME, seq - 1)].into_iter().collect(),
             ops: vec![Op::Commit(Commit { seen, client: None, changes })],
         };
-        self.store.apply(&Arc::new(entry), 0, Position(seq));
+        self.store.apply(&Arc::new(entry), 0, Position(seq), |_, _| {});
     }
 
     fn make(&mut self, one: Move) {
@@ -141,6 +148,13 @@ impl Pair {
             }
         }
         self.store.check_invariants();
+        let newest = self.versions.last().expect("there is a first one");
+        let mortal = newest.iter().filter(|(_, content)| !content.lifetimes().is_empty());
+        let modelled: BTreeMap<Key, &[Lifetime]> =
+            mortal.map(|(n, content)| (key(*n), content.lifetimes())).collect();
+        let kept: BTreeMap<Key, &[Lifetime]> =
+            self.store.mortal_keys().map(|(key, all)| (key.clone(), all)).collect();
+        assert_eq!(kept, modelled, "how long keys live");
     }
 
     fn modelled(&self, at: usize, n: u8) -> Option<Reading> {

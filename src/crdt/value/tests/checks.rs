@@ -4,7 +4,7 @@ use super::history::Commit;
 use super::{bytes, dc};
 use crate::crdt::VersionVector;
 use crate::crdt::value::{
-    Dot, MapOp, MapType, Op, OpError, PathStep, ResettableCounterOp, SetOp, Slots, Type, Update,
+    At, Dot, MapOp, MapType, Op, OpError, PathStep, ResettableCounterOp, SetOp, Slots, Type, Update,
 };
 use crate::time::Timestamp;
 
@@ -102,6 +102,47 @@ fn a_version_is_higher_than_the_one_before() {
     assert_eq!(checked(&[write(3)], &write(4)), Ok(()));
     assert_eq!(checked(&[write(3)], &write(3)), Err(OpError::Stale { is: 3, written: 3 }));
     assert_eq!(checked(&[write(3)], &write(2)), Err(OpError::Stale { is: 3, written: 2 }));
+}
+
+#[test]
+fn nothing_follows_what_is_done() {
+    let write = |version, done| at_key(Op::Versioned { version, value: bytes("a"), done });
+    assert_eq!(checked(&[write(3, true)], &write(4, false)), Err(OpError::Done { is: 3 }));
+    assert_eq!(checked(&[write(3, true)], &write(3, true)), Err(OpError::Done { is: 3 }));
+    assert_eq!(
+        checked(&[write(3, true), write(4, false)], &write(5, false)),
+        Ok(()),
+        "that one was under way"
+    );
+    let field = |done| in_field(MapType::GrowOnly, Op::Versioned { version: 1, value: bytes("a"), done });
+    assert_eq!(checked(&[field(true)], &field(false)), Err(OpError::Done { is: 1 }));
+}
+
+#[test]
+fn a_value_is_done_by_the_commit_that_stands() {
+    let done_by = |writes: &[(u8, Op)]| {
+        let mut slots = Slots::default();
+        for (seq, (id, op)) in (1..).zip(writes) {
+            let (dot, seen) = (Dot { dc: dc(*id), seq }, VersionVector::default());
+            let at = At { dot, index: 0, stamp: Timestamp::from_raw(seq), seen: &seen };
+            slots.apply(&Update::of(op.clone()), &at);
+        }
+        slots.done_by().map(|dot| (dot.dc.get(), dot.seq))
+    };
+    let write = |version, done| Op::Versioned { version, value: bytes("a"), done };
+    assert_eq!(done_by(&[(0, write(1, false))]), None);
+    assert_eq!(done_by(&[(0, write(1, true))]), Some((0, 1)));
+    assert_eq!(done_by(&[(1, write(1, true)), (0, write(1, true))]), Some((1, 1)), "the same, written twice");
+    assert_eq!(done_by(&[(0, write(1, true)), (1, write(2, false))]), None);
+    assert_eq!(done_by(&[(0, write(2, true)), (1, write(1, false))]), Some((0, 1)));
+    // Something else is out of sight, or in sight, but not if it shows nothing.
+    assert_eq!(done_by(&[(0, write(1, true)), (1, Op::GrowOnlySet(vec![bytes("a")]))]), None);
+    assert_eq!(done_by(&[(0, write(1, true)), (1, Op::Counter(1))]), None);
+    assert_eq!(
+        done_by(&[(0, write(1, true)), (1, Op::RemoveWinsSet(SetOp::Remove(vec![bytes("a")])))]),
+        Some((0, 1))
+    );
+    assert_eq!(done_by(&[]), None);
 }
 
 #[test]

@@ -30,6 +30,7 @@ struct Found {
     hidden_fields_or_marks: usize,
     settled: usize,
     met: usize,
+    done: usize,
     types: BTreeMap<Type, usize>,
 }
 
@@ -94,7 +95,7 @@ fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
     run(1_000, &(histories(), orders), |(commits, orders)| {
         let mut found = found.borrow_mut();
         count(&commits, &mut found);
-        let mut by_vector: BTreeMap<String, (Seen, Shown)> = BTreeMap::new();
+        let mut by_vector: BTreeMap<String, (Seen, Shown, Option<Dot>)> = BTreeMap::new();
         for (order, whims) in &orders {
             let order = reorder(&commits, order);
             let mut replica = Replica::new();
@@ -116,7 +117,8 @@ fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
                 }
                 prop_assert_eq!(replica.slots.digest(SEED), replica.digest, "{:?}", replica.slots);
                 note(&replica.slots, &seen, &mut found);
-                let now = (seen, replica.digest);
+                let now = (seen, replica.digest, replica.slots.done_by());
+                found.done += usize::from(now.2.is_some());
                 if let Some(before) = by_vector.insert(replica.vector.to_string(), now.clone()) {
                     prop_assert_eq!(before, now);
                     found.met += 1;
@@ -131,9 +133,9 @@ fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
                 replica.slots
             );
         }
-        let all: Vec<&(Seen, Shown)> = by_vector.values().collect();
-        for (place, (seen, digest)) in all.iter().enumerate() {
-            for (other_seen, other_digest) in &all[place + 1..] {
+        let all: Vec<&(Seen, Shown, Option<Dot>)> = by_vector.values().collect();
+        for (place, (seen, digest, _)) in all.iter().enumerate() {
+            for (other_seen, other_digest, _) in &all[place + 1..] {
                 prop_assert_eq!(seen == other_seen, digest == other_digest);
             }
         }
@@ -143,7 +145,7 @@ fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
     assert!(found.concurrent > 10_000 && found.concurrent_in_one_dc > 500, "{found:?}");
     assert!(found.several_types > 500 && found.several_values > 250, "{found:?}");
     assert!(found.removed_fields > 250 && found.hidden_fields_or_marks > 250, "{found:?}");
-    assert!(found.settled > 500 && found.met > 5_000, "{found:?}");
+    assert!(found.settled > 500 && found.met > 5_000 && found.done > 100, "{found:?}");
     assert!(found.types.len() == 13 && found.types.values().all(|seen| *seen > 100), "{found:?}");
 }
 

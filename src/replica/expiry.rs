@@ -1,0 +1,339 @@
+//! Keys lapse: their time is over, or their value is done.
+//!
+//! Nothing lapses by itself at a certain time: replicas would differ, and clocks with them. One datacenter logs that a key
+//! lapses, and with that entry it is gone, everywhere in the same causal order:
+//!
+//! - A key's time is counted by the monotonic clock of each datacenter, from when it applied the commit that asked for it
+//!   (the longest counts, if several did). When it is over there, the datacenter that asked, and whose [`Lifetime`]
+//!   stands, logs the end. Only that one: it knows whether somebody prolonged the key a moment ago. If it cannot be
+//!   reached, the lowest member that can be takes its place, `peer_timeout` later.
+//! - A value is done when its type says so. The datacenter that wrote it last logs the end once that write is stable: so
+//!   everybody knows, and nobody writes to it any more.
+//!
+//! That two datacenters log the same end, because they cannot talk, does no harm ([`Action::Lapse`]). That one logs it in
+//! spite of a prolongation which it has not seen does: an end wins. So nobody acts on what it knew before it was away: a
+//! datacenter that restarted, or hears of a peer again, catches up first.
+//!
+//! After a restart times are counted anew. Of its own wishes a datacenter knows when it made them, by its own clock; of
+//! others' it does not, and counts the whole time again. So a key lapses later than asked, but not sooner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use slab::Slab;
+
+use super::Replica;
+use crate::causal_log::{Action, Change, Commit, Op};
+use crate::deadlines::Deadlines;
+use crate::keys::Key;
+use crate::names::{DcId, Position};
+use crate::store_state::{Lifetime, Touched};
+use crate::time::Instant;
+
+/// Keys that one commit ends, at most, and that one step looks at.
+const KEYS_PER_STEP: usize = 1_000;
+
+/// Which keys lapse when.
+pub(super) struct Expiry {
+    rows: Slab<Row>,
+    by_key: HashMap<Key, u32, foldhash::fast::FixedState>,
+    /// Keys whose time runs.
+    due: Deadlines<u32>,
+    /// Keys whose time is over, by the datacenter that sees to their end and when their time was over.
+    left_to: BTreeMap<DcId, Deadlines<u32>>,
+    /// Keys that this datacenter wrote for the last time, by its entry.
+    done: BTreeSet<(u64, Key)>,
+    /// After a restart: from when on a peer that was not heard of counts as away.
+    settled_at: Instant,
+    /// Nothing can be done before.
+    retry_at: Instant,
+}
+
+/// One key.
+struct Row {
+    key: Key,
+    /// When its time is over, as counted here.
+    at: Instant,
+    /// Whom it is left to, once it is over.
+    left_to: Option<DcId>,
+}
+
+impl Expiry {
+    pub fn new(hash_seed: u64) -> Expiry {
+        Expiry {
+            rows: Slab::new(),
+            by_key: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
+            due: Deadlines::default(),
+            left_to: BTreeMap::new(),
+            done: BTreeSet::new(),
+            settled_at: Instant::ZERO,
+            retry_at: Instant::ZERO,
+        }
+    }
+
+    /// Keys whose time runs, or that are to lapse otherwise.
+    pub fn len(&self) -> usize {
+        self.rows.len() + self.done.len()
+    }
+
+    /// The key lives until then, at least.
+    fn live(&mut self, key: &Key, until: Instant) {
+        let until = match self.forget(key) {
+            Some(before) => before.max(until),
+            None => until,
+        };
+        let row = self.insert(key.clone(), until, None);
+        self.due.insert(until, row);
+    }
+
+    /// Its time is over, and another datacenter is to see to its end.
+    fn leave(&mut self, key: Key, at: Instant, to: DcId) {
+        let row = self.insert(key, at, Some(to));
+        self.left_to.entry(to).or_default().insert(at, row);
+    }
+
+    fn insert(&mut self, key: Key, at: Instant, left_to: Option<DcId>) -> u32 {
+        let row = self.rows.insert(Row { key: key.clone(), at, left_to }) as u32;
+        let before = self.by_key.insert(key, row);
+        assert_eq!(before, None, "a key is counted once");
+        row
+    }
+
+    /// Nothing is known of the key any more. Answers when its time was to be over.
+    fn forget(&mut self, key: &Key) -> Option<Instant> {
+        let index = self.by_key.remove(key)?;
+        let row = self.rows.remove(index as usize);
+        match row.left_to {
+            None => self.due.remove(row.at, index),
+            Some(dc) => self.left(dc, |keys| keys.remove(row.at, index)),
+        }
+        Some(row.at)
+    }
+
+    fn left<T: Default>(&mut self, to: DcId, change: impl FnOnce(&mut Deadlines<u32>) -> T) -> T {
+        let Some(keys) = self.left_to.get_mut(&to) else { return T::default() };
+        let changed = change(keys);
+        if keys.is_empty() {
+            self.left_to.remove(&to);
+        }
+        changed
+    }
+
+    /// A key whose time is over by `now`; it is forgotten.
+    fn pop_due(&mut self, now: Instant) -> Option<(Key, Instant)> {
+        let row = self.due.pop_expired(now)?;
+        Some(self.popped(row))
+    }
+
+    /// A key that was left to `dc` and whose time was over by `before`; it is forgotten.
+    fn pop_left(&mut self, dc: DcId, before: Instant) -> Option<(Key, Instant)> {
+        let row = self.left(dc, |keys| keys.pop_expired(before))?;
+        Some(self.popped(row))
+    }
+
+    fn popped(&mut self, row: u32) -> (Key, Instant) {
+        let Row { key, at, .. } = self.rows.remove(row as usize);
+        self.by_key.remove(&key);
+        (key, at)
+    }
+
+    /// A commit did something to how long a key lives. `own`: the entry, if it is one of this datacenter.
+    pub fn touch(&mut self, key: &Key, touched: Touched, now: Instant, own: Option<u64>) {
+        match touched {
+            Touched::Lives(ttl) => self.live(key, now + ttl.duration()),
+            Touched::Ended => drop(self.forget(key)),
+            Touched::MayBeDone => self.done.extend(own.map(|seq| (seq, key.clone()))),
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.rows.clear();
+        self.by_key.clear();
+        self.due = Deadlines::default();
+        self.left_to.clear();
+        self.done.clear();
+    }
+
+    /// Asserts that a key which lives only for some time is known.
+    pub fn check(&self, key: &Key) {
+        assert!(self.by_key.contains_key(key), "{key} lives only for some time, and nobody counts it");
+    }
+}
+
+impl Replica {
+    /// Everything was read from disk: time begins to run.
+    pub(super) fn restart_expiry(&mut self) {
+        if self.position > Position::default() {
+            self.expiry.settled_at = self.now.mono + self.config.agreed.peer_timeout;
+        }
+        let mut keys: Vec<Key> = self.store.mortal_keys().map(|(key, _)| key.clone()).collect();
+        keys.extend(self.store.done_keys().map(|(key, _)| key.clone()));
+        self.count_anew(keys);
+    }
+
+    /// What keys have did not come about by commits that were applied here one by one. Among these are all that do not
+    /// live for ever.
+    pub(super) fn count_anew(&mut self, keys: Vec<Key>) {
+        self.expiry.forget_all();
+        let (me, now, clock_ms) = (self.config.dc, self.now.mono, self.clock.physical_millis());
+        for key in keys {
+            let lifetimes = self.store.lifetimes(&key).iter();
+            if let Some(left) = lifetimes.map(|lifetime| time_left(lifetime, me, clock_ms)).max() {
+                self.expiry.live(&key, now + left);
+            }
+            if let Some(dot) = self.store.done_by(&key).filter(|dot| dot.dc == me) {
+                self.expiry.done.insert((dot.seq, key));
+            }
+        }
+    }
+
+    /// When the next key lapses, if that is up to this datacenter.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        let stable = self.stability.stable().get(self.config.dc);
+        let done = self.expiry.done.first().filter(|(seq, _)| *seq <= stable).map(|_| Instant::ZERO);
+        let patience = self.config.agreed.peer_timeout;
+        let left = self.left_to_us().filter_map(|dc| self.expiry.left_to.get(&dc)?.next()).min();
+        let next =
+            [self.expiry.due.next(), left.map(|at| at + patience), done].into_iter().flatten().min()?;
+        Some(next.max(self.expiry.retry_at))
+    }
+
+    /// The datacenters that cannot see to the end of their keys and for which this one does.
+    fn left_to_us(&self) -> impl Iterator<Item = DcId> {
+        let away = self.reach.unreachable();
+        let here = self.config.agreed.members.difference(away).iter().next();
+        let keepers = (here == Some(self.config.dc)).then(|| self.expiry.left_to.keys().copied());
+        keepers.into_iter().flatten().filter(move |dc| away.contains(*dc))
+    }
+
+    /// Whether this datacenter knows enough of the others to end keys: it caught up with all that live, and it waited for
+    /// the rest.
+    fn may_end_keys(&self) -> bool {
+        let all_heard = self.reach.unreachable().is_empty() || self.now.mono >= self.expiry.settled_at;
+        self.can_commit().is_ok() && all_heard && !self.reach.is_catching_up()
+    }
+
+    /// Ends keys that are to lapse now.
+    pub(super) fn expire_keys(&mut self) {
+        let now = self.now.mono;
+        if self.next_expiry().is_none_or(|at| at > now) {
+            return;
+        }
+        if !self.may_end_keys() {
+            self.expiry.retry_at = now + self.config.agreed.heartbeat;
+            return;
+        }
+        let mut keys = self.take_done();
+        let mut looked_at = keys.len();
+        while looked_at < KEYS_PER_STEP
+            && let Some((key, at)) = self.expiry.pop_due(now)
+        {
+            looked_at += 1;
+            self.see_to(key, at, None, &mut keys);
+        }
+        let away: Vec<DcId> = self.left_to_us().collect();
+        for dc in away {
+            let before = now - self.config.agreed.peer_timeout;
+            while looked_at < KEYS_PER_STEP
+                && let Some((key, at)) = self.expiry.pop_left(dc, before)
+            {
+                looked_at += 1;
+                self.see_to(key, at, Some(dc), &mut keys);
+            }
+        }
+        self.end_keys(keys);
+    }
+
+    /// A key's time is over: it joins those to be ended, or is left to somebody else than `instead_of`.
+    fn see_to(&mut self, key: Key, at: Instant, instead_of: Option<DcId>, keys: &mut Vec<Key>) {
+        let Some(keeper) = self.store.standing_lifetime(&key).map(|lifetime| lifetime.dot.dc) else { return };
+        if keeper == self.config.dc || Some(keeper) == instead_of {
+            keys.push(key);
+        } else {
+            self.expiry.leave(key, at, keeper);
+        }
+    }
+
+    /// Keys that were written here for the last time, and everybody knows.
+    fn take_done(&mut self) -> Vec<Key> {
+        let stable = self.stability.stable().get(self.config.dc);
+        let mut keys = Vec::new();
+        for _ in 0..KEYS_PER_STEP {
+            let Some((seq, key)) = self.expiry.done.pop_first() else { break };
+            if seq > stable {
+                self.expiry.done.insert((seq, key));
+                break;
+            }
+            // Something greater may have been written meanwhile; if it was done, too, it stands here for itself.
+            if self.store.done_by(&key).is_some_and(|dot| dot.dc == self.config.dc && dot.seq == seq) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    fn end_keys(&mut self, mut keys: Vec<Key>) {
+        // Some may be done, and their time over.
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.is_empty() {
+            return;
+        }
+        self.counts.keys_lapsed += keys.len() as u64;
+        let seen = self.log.applied().clone();
+        let changes = keys.into_iter().map(|key| Change { key, action: Action::Lapse }).collect();
+        self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
+    }
+}
+
+/// How much is left of a wish that a disk or a peer kept.
+fn time_left(lifetime: &Lifetime, me: DcId, clock_ms: u64) -> Duration {
+    match lifetime.dot.dc == me {
+        true => {
+            Duration::from_millis(lifetime.ends_at().saturating_sub(clock_ms)).min(lifetime.ttl.duration())
+        }
+        false => lifetime.ttl.duration(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_one_deadline_however_often_it_is_prolonged() {
+        let mut expiry = Expiry::new(7);
+        let key = Key::new(b"b", b"k").expect("it is a key");
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        for ms in 0..100_000 {
+            expiry.live(&key, at(ms));
+        }
+        expiry.live(&key, at(5));
+        assert_eq!((expiry.rows.len(), expiry.by_key.len(), expiry.due.len()), (1, 1, 1));
+        assert_eq!(expiry.pop_due(at(99_998)), None);
+        assert_eq!(expiry.pop_due(at(99_999)), Some((key, at(99_999))));
+        assert_eq!((expiry.len(), expiry.by_key.len(), expiry.due.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_left_to_somebody_is_forgotten_with_the_rest() {
+        let mut expiry = Expiry::new(7);
+        let (key, dc) = (Key::new(b"b", b"k").expect("it is a key"), DcId::new(1).expect("a small id"));
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        expiry.leave(key.clone(), at(5), dc);
+        assert_eq!((expiry.due.len(), expiry.len()), (0, 1));
+        assert_eq!(expiry.pop_left(dc, at(4)), None);
+        // It is asked for again.
+        expiry.live(&key, at(2));
+        assert!(expiry.left_to.is_empty());
+        assert_eq!(
+            expiry.pop_due(at(5)),
+            Some((key.clone(), at(5))),
+            "not sooner than it was to be over before"
+        );
+        expiry.leave(key.clone(), at(5), dc);
+        assert_eq!(expiry.forget(&key), Some(at(5)));
+        assert!(expiry.left_to.is_empty() && expiry.len() == 0);
+    }
+}

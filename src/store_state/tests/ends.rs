@@ -1,0 +1,352 @@
+//! Removals, lapses and lifetimes: what is left of a key, in whatever causal order its changes come.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crdts::CvRDT;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{TestCaseResult, TestRunner};
+
+use crate::causal_log::Action;
+use crate::crdt::VersionVector;
+use crate::crdt::value::{At, Dot, Op, Reading, Type, Update};
+use crate::names::DcId;
+use crate::store_state::{Content, Lifetime};
+use crate::time::{TimeToLive, Timestamp};
+use crate::wire;
+
+const DCS: u8 = 3;
+
+/// A commit; what its changes write is like no other.
+#[derive(Clone, Debug)]
+struct Commit {
+    dot: Dot,
+    stamp: Timestamp,
+    seen: VersionVector,
+    actions: Vec<Action>,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Write,
+    Expire(u64),
+    Remove,
+    Lapse,
+}
+
+/// What happens next somewhere.
+#[derive(Clone, Debug)]
+enum Step {
+    /// On a snapshot that is `age` steps old.
+    Commit {
+        dc: u8,
+        age: usize,
+        late_ms: u64,
+        what: Vec<What>,
+    },
+    Sync {
+        to: u8,
+        from: u8,
+        age: usize,
+    },
+}
+
+fn dc(id: u8) -> DcId {
+    DcId::new(id).expect("a small id")
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let what = prop_oneof![
+        5 => Just(What::Write),
+        3 => (1..50_u64).prop_map(What::Expire),
+        1 => Just(What::Remove),
+        2 => Just(What::Lapse),
+    ];
+    let age = || prop_oneof![4 => Just(0_usize), 1 => 1..4_usize];
+    let commit = (0..DCS, age(), 0..40_u64, vec(what, 1..4));
+    let step = prop_oneof![
+        3 => commit.prop_map(|(dc, age, late_ms, what)| Step::Commit { dc, age, late_ms, what }),
+        2 => (0..DCS, 0..DCS, age()).prop_map(|(to, from, age)| Step::Sync { to, from, age }),
+    ];
+    vec(step, 2..24)
+}
+
+fn play(steps: Vec<Step>) -> Vec<Commit> {
+    let mut sites: Vec<(Vec<VersionVector>, u64)> =
+        (0..DCS).map(|_| (vec![VersionVector::default()], 0)).collect();
+    let past = |passed: &[VersionVector], age: usize| passed[passed.len().saturating_sub(1 + age)].clone();
+    let mut commits = Vec::new();
+    for step in steps {
+        match step {
+            Step::Commit { dc: id, age, late_ms, what } => {
+                let (passed, clock) = &mut sites[usize::from(id)];
+                let (seen, mut now) = (past(passed, age), past(passed, 0));
+                let dot = Dot { dc: dc(id), seq: now.get(dc(id)) + 1 };
+                now.raise(dot.dc, dot.seq);
+                passed.push(now);
+                *clock += 1 + late_ms;
+                let action = |(index, what): (usize, What)| match what {
+                    What::Write => {
+                        let element = format!("{}:{}:{index}", dot.dc, dot.seq);
+                        Action::Update(Update::of(Op::GrowOnlySet(vec![element.into()])))
+                    }
+                    What::Expire(ms) => Action::Expire(TimeToLive::from_millis(ms).expect("it is short")),
+                    What::Remove => Action::Remove,
+                    What::Lapse => Action::Lapse,
+                };
+                let actions = what.into_iter().enumerate().map(action).collect();
+                commits.push(Commit { dot, stamp: Timestamp::from_millis(*clock), seen, actions });
+            }
+            Step::Sync { to, from, age } => {
+                let (news, clock) = (past(&sites[usize::from(from)].0, age), sites[usize::from(from)].1);
+                let (passed, own) = &mut sites[usize::from(to)];
+                let mut now = past(passed, 0);
+                now.merge(news);
+                passed.push(now);
+                *own = clock.max(*own);
+            }
+        }
+    }
+    commits
+}
+
+/// The commits again, each after all it has seen.
+fn reorder(commits: &[Commit], choices: &[Index]) -> Vec<Commit> {
+    let (mut vector, mut order) = (VersionVector::default(), Vec::new());
+    for choice in choices.iter().cycle().take(commits.len()) {
+        let is_ready = |c: &&Commit| vector.get(c.dot.dc) + 1 == c.dot.seq && vector.covers(&c.seen);
+        let ready: Vec<&Commit> = commits.iter().filter(is_ready).collect();
+        let next = (*choice.get(&ready)).clone();
+        vector.raise(next.dot.dc, next.dot.seq);
+        order.push(next);
+    }
+    order
+}
+
+/// One change, as the rules see it.
+struct Change<'a> {
+    commit: &'a Commit,
+    index: usize,
+}
+
+impl Change<'_> {
+    fn action(&self) -> &Action {
+        &self.commit.actions[self.index]
+    }
+
+    fn has_seen(&self, other: &Change<'_>) -> bool {
+        match self.commit.dot == other.commit.dot {
+            true => other.index < self.index,
+            false => other.commit.dot.is_in(&self.commit.seen),
+        }
+    }
+
+    fn ends(&self) -> bool {
+        matches!(self.action(), Action::Remove | Action::Lapse)
+    }
+}
+
+/// What is left by the rules alone: what is written, and how long it is to live.
+fn expected(commits: &[Commit]) -> (BTreeSet<String>, BTreeMap<DcId, (u64, Dot)>) {
+    let indexed = |commit| {
+        let Commit { actions, .. }: &Commit = commit;
+        (0..actions.len()).map(move |index| Change { commit, index })
+    };
+    let changes: Vec<Change<'_>> = commits.iter().flat_map(indexed).collect();
+    // In causal order: how many ends, one after the other, each comes after; an end counts itself.
+    let mut generations: Vec<u64> = Vec::new();
+    for (place, change) in changes.iter().enumerate() {
+        let seen = changes[..place]
+            .iter()
+            .zip(&generations)
+            .filter(|(other, _)| other.ends() && change.has_seen(other));
+        let before = seen.map(|(_, generation)| *generation).max().unwrap_or(0);
+        generations.push(before + u64::from(change.ends()));
+    }
+    let newest =
+        generations.iter().zip(&changes).filter(|(_, c)| c.ends()).map(|(g, _)| *g).max().unwrap_or(0);
+    let removals: Vec<&Change<'_>> = changes.iter().filter(|c| *c.action() == Action::Remove).collect();
+    let (mut written, mut lifetimes) = (BTreeSet::new(), BTreeMap::<DcId, (u64, Dot)>::new());
+    for (change, generation) in changes.iter().zip(&generations) {
+        if *generation != newest || !removals.iter().all(|removal| change.has_seen(removal)) {
+            continue;
+        }
+        let Commit { dot, stamp, .. } = change.commit;
+        match change.action() {
+            Action::Update(Update { op: Op::GrowOnlySet(elements), .. }) => {
+                written.extend(elements.iter().map(|e| String::from_utf8_lossy(e).into_owned()));
+            }
+            Action::Expire(ttl) => {
+                let new = (stamp.millis() + ttl.millis(), *dot);
+                lifetimes.entry(dot.dc).and_modify(|before| *before = new.max(*before)).or_insert(new);
+            }
+            _ => {}
+        }
+    }
+    (written, lifetimes)
+}
+
+fn shown(content: &Content) -> (BTreeSet<String>, BTreeMap<DcId, (u64, Dot)>) {
+    let written = match content.slots().read(dc(0)) {
+        None => BTreeSet::new(),
+        Some(Reading::Set(Type::GrowOnlySet, all)) => {
+            all.iter().map(|element| String::from_utf8_lossy(element).into_owned()).collect()
+        }
+        other => panic!("only a set was written, not {other:?}"),
+    };
+    let row = |lifetime: &Lifetime| (lifetime.dot.dc, (lifetime.ends_at(), lifetime.dot));
+    (written, content.lifetimes().iter().map(row).collect())
+}
+
+fn apply(content: &mut Content, commit: &Commit) {
+    for (index, action) in commit.actions.iter().enumerate() {
+        let Commit { dot, stamp, seen, .. } = commit;
+        content.apply(action, &At { dot: *dot, index: index as u32, stamp: *stamp, seen });
+    }
+}
+
+/// What the histories must have had in them for their laws to mean something.
+#[derive(Default, Debug)]
+struct Found {
+    several_lifetimes: usize,
+    concurrent_lapses: usize,
+    outlived_a_lapse: usize,
+    settled: usize,
+    empty: usize,
+}
+
+fn run<T: std::fmt::Debug>(strategy: &impl Strategy<Value = T>, law: impl Fn(T) -> TestCaseResult) {
+    let config = ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() };
+    if let Err(error) = TestRunner::new(config).run(strategy, law) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn what_is_left_of_a_key_follows_from_what_was_seen_in_every_order() {
+    let found = RefCell::new(Found::default());
+    let orders = vec((vec(any::<Index>(), 1..40), vec(0..4_u8, 1..30)), 3);
+    run(&(steps(), orders), |(steps, orders)| {
+        let mut found = found.borrow_mut();
+        let commits = play(steps);
+        count(&commits, &mut found);
+        for (order, whims) in &orders {
+            let order = reorder(&commits, order);
+            let (mut content, mut vector) = (Content::default(), VersionVector::default());
+            for (done, (commit, whim)) in order.iter().zip(whims.iter().cycle()).enumerate() {
+                apply(&mut content, commit);
+                vector.raise(commit.dot.dc, commit.dot.seq);
+                let rest = &order[done + 1..];
+                match whim {
+                    1 => {
+                        let least =
+                            |dc, seq| rest.iter().map(|commit| commit.seen.get(dc)).fold(seq, u64::min);
+                        let before = content.clone();
+                        content.settle(&vector.iter().map(|(dc, seq)| (dc, least(dc, seq))).collect());
+                        found.settled += usize::from(before != content);
+                    }
+                    2 => {
+                        let bytes = wire::encode("content", &content).expect("it is small");
+                        let again: Content = wire::decode("content", &bytes).expect("its own bytes");
+                        prop_assert_eq!(&again, &content);
+                    }
+                    _ => {}
+                }
+                let expected = expected(&order[..=done]);
+                found.several_lifetimes += usize::from(expected.1.len() > 1);
+                prop_assert_eq!(shown(&content), expected, "{:?}", content);
+            }
+            content.settle(&vector);
+            prop_assert!(!content.has_ends(), "{:?}", content);
+            let (written, lifetimes) = shown(&content);
+            prop_assert_eq!(content.is_empty(), written.is_empty() && lifetimes.is_empty(), "{:?}", content);
+            found.empty += usize::from(content.is_empty());
+        }
+        Ok(())
+    });
+    let found = found.into_inner();
+    assert!(found.several_lifetimes > 150 && found.concurrent_lapses > 150, "{found:?}");
+    assert!(found.outlived_a_lapse > 50 && found.settled > 150 && found.empty > 50, "{found:?}");
+}
+
+fn count(commits: &[Commit], found: &mut Found) {
+    let lapses = |commit: &&Commit| commit.actions.contains(&Action::Lapse);
+    let all: Vec<&Commit> = commits.iter().filter(lapses).collect();
+    for (place, one) in all.iter().enumerate() {
+        let unseen = |other: &&&Commit| !one.dot.is_in(&other.seen) && !other.dot.is_in(&one.seen);
+        found.concurrent_lapses += all[place + 1..].iter().filter(unseen).count();
+    }
+    let (written, _) = expected(commits);
+    // Written by somebody who has not seen some lapse.
+    let outlives = |commit: &&Commit| {
+        let is_left =
+            written.iter().any(|w| w.starts_with(&format!("{}:{}:", commit.dot.dc, commit.dot.seq)));
+        is_left && all.iter().any(|lapse| lapse.dot != commit.dot && !lapse.dot.is_in(&commit.seen))
+    };
+    found.outlived_a_lapse += commits.iter().filter(outlives).count();
+}
+
+/// A change by a datacenter that has seen these commits.
+type Made<'a> = (u8, &'a [(u8, u64)], Action);
+
+/// How a key stands after these changes.
+fn after(changes: &[Made<'_>]) -> Content {
+    let mut content = Content::default();
+    let mut seqs = [0_u64; DCS as usize];
+    for (id, seen, action) in changes {
+        seqs[usize::from(*id)] += 1;
+        let dot = Dot { dc: dc(*id), seq: seqs[usize::from(*id)] };
+        let seen = seen.iter().map(|(id, seq)| (dc(*id), *seq)).collect();
+        let stamp = Timestamp::from_millis(seqs.iter().sum());
+        content.apply(action, &At { dot, index: 0, stamp, seen: &seen });
+    }
+    content
+}
+
+fn write(element: &str) -> Action {
+    Action::Update(Update::of(Op::GrowOnlySet(vec![element.to_owned().into()])))
+}
+
+fn left(content: &Content) -> Vec<String> {
+    shown(content).0.into_iter().collect()
+}
+
+#[test]
+fn who_made_a_key_anew_keeps_it_when_another_lapse_of_the_same_arrives() {
+    let first = (0, &[][..], write("old"));
+    let lapse_here = (0, &[(0, 1)][..], Action::Lapse);
+    let lapse_there = (1, &[(0, 1)][..], Action::Lapse);
+    let anew = (1, &[(0, 1), (1, 1)][..], write("new"));
+    let there_first = [first.clone(), lapse_there.clone(), anew.clone(), lapse_here.clone()];
+    assert_eq!(left(&after(&there_first)), ["new"]);
+    let here_first = [first.clone(), lapse_here.clone(), lapse_there, anew.clone()];
+    assert_eq!(left(&after(&here_first)), ["new"]);
+    // A client's removal means it.
+    let removal = (0, &[(0, 1)][..], Action::Remove);
+    assert!(left(&after(&[first, (1, &[(0, 1)], Action::Lapse), anew, removal])).is_empty());
+}
+
+#[test]
+fn a_lapse_takes_away_what_had_not_seen_it() {
+    let history = |last| [(0, &[][..], write("old")), (0, &[(0, 1)][..], Action::Lapse), last];
+    assert!(left(&after(&history((1, &[(0, 1)], write("late"))))).is_empty());
+    assert_eq!(left(&after(&history((1, &[(0, 2)], write("new"))))), ["new"]);
+    let ttl = TimeToLive::from_millis(5).expect("it is short");
+    assert!(after(&history((1, &[(0, 1)], Action::Expire(ttl)))).lifetimes().is_empty());
+}
+
+#[test]
+fn bytes_that_are_no_marks_are_refused() {
+    let content = after(&[(0, &[], Action::Remove), (1, &[], Action::Lapse), (2, &[], Action::Lapse)]);
+    let bytes = wire::encode("content", &content).expect("it is small");
+    assert_eq!(wire::decode::<Content>("content", &bytes).expect("its own bytes"), content);
+    // No value; marks: nothing settled; three ends, of dc0, dc1 and dc2; then the removal by dc0.
+    assert_eq!(bytes, [0, 1, 0, 3, 0, 1, 1, 1, 1, 1, 2, 1, 1, 1, 0, 1, 0]);
+    for (place, wrong) in [(2, 1), (4, 3), (6, 0)] {
+        let mut bytes = bytes.clone();
+        bytes[place] = wrong;
+        assert!(wire::decode::<Content>("content", &bytes).is_err(), "{place}");
+    }
+}
