@@ -157,9 +157,8 @@ impl Locks for LocksService {
         _request: Request<proto::StatusRequest>,
     ) -> Result<Response<proto::StatusResponse>, Status> {
         let snapshot = self.server.board().latest();
-        let links = snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.links);
         answer!(self.call(Call::Status).await?, Reply::Status(status) => {
-            show::status(&self.info, &status, links)
+            show::status(&self.info, &status, snapshot.as_deref())
         })
     }
 

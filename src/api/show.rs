@@ -7,13 +7,14 @@ use bytes::Bytes;
 
 use super::server_info::{ServerInfo, VERSION};
 use crate::crdt::VersionVector;
+use crate::journal::{Figures, LastCheckpoint};
 use crate::names::{DcSet, LockName, Mode, RequestId};
 use crate::proto;
 use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
 use crate::room::Room;
-use crate::telemetry::LinkFigures;
+use crate::telemetry::{LinkFigures, Snapshot, resident_bytes};
 
 /// Whole milliseconds, rounded up: a wait that is too short would be one too many.
 pub(super) fn millis(duration: Duration) -> u64 {
@@ -91,7 +92,13 @@ pub(super) fn summary(lock: &LockSummary) -> proto::LockSummary {
     }
 }
 
-pub(super) fn status(info: &ServerInfo, status: &Status, links: &[LinkFigures]) -> proto::StatusResponse {
+/// `picture`: the latest there is of the rest of the server; before the first one there is none.
+pub(super) fn status(
+    info: &ServerInfo,
+    status: &Status,
+    picture: Option<&Snapshot>,
+) -> proto::StatusResponse {
+    let links = picture.map_or(&[][..], |picture| &picture.links);
     let (phase, grace_leases) = match status.phase {
         Phase::Starting => (proto::Phase::Starting, 0),
         Phase::ReadOnly => (proto::Phase::ReadOnly, 0),
@@ -112,6 +119,26 @@ pub(super) fn status(info: &ServerInfo, status: &Status, links: &[LinkFigures]) 
         peers: status.peers.iter().map(|peer| peer_status(info, peer, links)).collect(),
         counts: counts(&status.counts),
         room: room(status.room).into(),
+        journal: picture.map(|picture| journal(&picture.journal)),
+        resident_bytes: resident_bytes().unwrap_or(0),
+    }
+}
+
+fn journal(figures: &Figures) -> proto::JournalStatus {
+    let checkpoint = |last: LastCheckpoint| proto::CheckpointStatus {
+        position: last.position,
+        bytes: last.bytes,
+        age_ms: last.made.map(|made| millis(made.elapsed())),
+    };
+    proto::JournalStatus {
+        position: figures.durable,
+        files: figures.log.segments,
+        bytes: figures.log.bytes,
+        backlog_bytes: figures.backlog_bytes,
+        waits_for_room: figures.waits_for_room,
+        free_bytes: figures.free_bytes,
+        since_checkpoint_bytes: figures.since_checkpoint,
+        last_checkpoint: figures.last_checkpoint.map(checkpoint),
     }
 }
 
@@ -135,6 +162,9 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
         reachable: peer.reachable,
         acknowledged: Some(snapshot(&peer.acknowledged)),
         lag: peer.lag,
+        lag_ms: peer.lag_ms,
+        lacking: peer.lacking,
+        too_far_behind: peer.too_far_behind,
         clock_ahead_ms: peer.clock_ahead_ms + way_ms,
         paused_by_skew: peer.paused_by_skew,
         rtt_us: rtt.map_or(0, micros),
@@ -156,11 +186,11 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
     }
     by_name!(
         { leases held waiting published remote_requests parked locks_active locks_moved log_entries held_back
-          transactions watches keys effects unsettled keys_mortal }
+          transactions watches keys value_bytes effects snapshots unsettled keys_mortal }
         {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
             transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
-            commits aborts transactions_killed anti_entropy_rounds digest_mismatches
+            commits removals aborts transactions_killed anti_entropy_rounds digests_compared digest_mismatches
             rights_moved states_given states_taken keys_lapsed watch_news_lost
         }
     )

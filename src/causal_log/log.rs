@@ -11,8 +11,9 @@
 //!
 //! So a datacenter that can reach some member that can reach another still makes progress. What a peer is
 //! known to have: the vector it told, what was sent on this link, and whatever stands in the dependencies of
-//! what it sent itself. How long an entry is kept: `truncation`.
+//! what it sent itself. How long an entry is kept: `truncation`. How far a peer is behind: `lag`.
 
+mod lag;
 mod truncation;
 
 use std::collections::VecDeque;
@@ -59,6 +60,8 @@ pub(crate) struct Log {
 struct Kept {
     position: Position,
     applied_at: Instant,
+    /// Once it is.
+    durable_at: Instant,
     weight: u32,
     entry: Arc<Entry>,
 }
@@ -69,6 +72,7 @@ struct Peer {
     /// The members that the peer has links to, as it said.
     linked: DcSet,
     told: Told,
+    mark: lag::Mark,
     #[cfg(test)]
     sent_ever: VersionVector,
 }
@@ -107,7 +111,13 @@ impl Log {
     }
 
     /// Goes on from a checkpoint: `kept` are the last of the entries in `applied`.
-    pub fn restore(&mut self, applied: VersionVector, stamps: &[(DcId, Timestamp)], kept: &[Arc<Entry>]) {
+    pub fn restore(
+        &mut self,
+        applied: VersionVector,
+        stamps: &[(DcId, Timestamp)],
+        kept: &[Arc<Entry>],
+        now: Instant,
+    ) {
         assert!(self.kept.is_empty(), "a log is restored before anything else");
         self.truncated = applied.clone();
         for (dc, stamp) in stamps {
@@ -123,7 +133,7 @@ impl Log {
             self.push(entry.clone(), Position::default(), Instant::ZERO);
         }
         self.applied = applied;
-        self.note_durable(Position::default());
+        self.note_durable(Position::default(), now);
         self.durable = Arc::new(self.applied.clone());
     }
 
@@ -181,16 +191,18 @@ impl Log {
     fn push(&mut self, entry: Arc<Entry>, position: Position, applied_at: Instant) {
         let weight = entry.weight();
         self.weight += weight;
-        self.kept.push_back(Kept { position, applied_at, weight: weight as u32, entry });
+        let durable_at = applied_at;
+        self.kept.push_back(Kept { position, applied_at, durable_at, weight: weight as u32, entry });
     }
 
     /// The journal is durable up to `position`. Answers whether that holds more entries than before.
-    pub fn note_durable(&mut self, position: Position) -> bool {
+    pub fn note_durable(&mut self, position: Position, now: Instant) -> bool {
         let before = self.durable_end;
-        while let Some(kept) = self.kept.get((self.durable_end - self.first) as usize) {
+        while let Some(kept) = self.kept.get_mut((self.durable_end - self.first) as usize) {
             if kept.position > position {
                 break;
             }
+            kept.durable_at = now;
             self.durable_end += 1;
             Arc::make_mut(&mut self.durable).raise(kept.entry.dc, kept.entry.seq);
             if kept.entry.dc == self.me {
@@ -232,7 +244,10 @@ impl Log {
     pub fn note_told(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) -> bool {
         let row = &mut self.peers[peer.index()];
         row.linked = linked;
+        let before = std::mem::take(&mut row.told.last);
         row.told.note(durable, &self.durable);
+        self.move_mark(peer, &before);
+        let row = &mut self.peers[peer.index()];
         if let Some(link) = &mut row.link {
             if !std::mem::replace(&mut link.told, true) {
                 link.urgent_end = self.durable_end;

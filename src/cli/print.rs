@@ -62,6 +62,15 @@ pub fn ago(duration: Duration) -> String {
     }
 }
 
+/// A number of bytes: `120 B`, `1.5 KiB`, `64.0 MiB`, `2.3 GiB`.
+pub fn size(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {
+        Some((unit, shift)) => format!("{:.1} {unit}", bytes as f64 / (1_u64 << shift) as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
 /// Lines with their columns aligned, two spaces apart; the last column is as it is.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -92,6 +101,12 @@ mod tests {
     fn durations_are_short() {
         let shown = [0, 350, 12_500, 200_000, 7_500_000, 273_600_000].map(Duration::from_millis).map(ago);
         assert_eq!(shown, ["0 ms", "350 ms", "12.5 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"]);
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        let shown = [0, 1_023, 1_536, 64 << 20, 5 << 40].map(size);
+        assert_eq!(shown, ["0 B", "1023 B", "1.5 KiB", "64.0 MiB", "5120.0 GiB"]);
     }
 
     #[test]

@@ -70,6 +70,7 @@ impl Replica {
             return;
         }
         let (Some(digest), Some(theirs)) = (self.digest(), sum) else { return };
+        self.counts.digests_compared += 1;
         if digest.sum() == theirs {
             self.anti_entropy.alarmed.remove(peer);
         } else {

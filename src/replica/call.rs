@@ -332,8 +332,15 @@ pub struct PeerStatus {
     pub reachable: bool,
     /// What it said to have, durably.
     pub acknowledged: VersionVector,
-    /// Entries here that it has not acknowledged.
+    /// Entries here that it has not acknowledged, but for its own.
     pub lag: u64,
+    /// How long ago the oldest of these that is durable became that, in ms, at most since the start of this process; 0 if
+    /// it has all. A peer acknowledges with its heartbeats.
+    pub lag_ms: u64,
+    /// Entries that it has durably, as it said, and that are not applied here.
+    pub lacking: u64,
+    /// It lacks what is not kept here any more: it gets a state transfer.
+    pub too_far_behind: bool,
     /// Its clock less ours when last heard, in ms.
     pub clock_ahead_ms: i64,
     /// An entry stamped too far ahead waits before the link.
@@ -357,7 +364,9 @@ pub struct Counts {
     pub transactions: u64,
     pub watches: u64,
     pub keys: u64,
+    pub value_bytes: u64,
     pub effects: u64,
+    pub snapshots: u64,
     pub unsettled: u64,
     pub keys_mortal: u64,
     // counters
@@ -377,9 +386,11 @@ pub struct Counts {
     pub violations: u64,
     pub skew_pauses: u64,
     pub commits: u64,
+    pub removals: u64,
     pub aborts: u64,
     pub transactions_killed: u64,
     pub anti_entropy_rounds: u64,
+    pub digests_compared: u64,
     pub digest_mismatches: u64,
     pub rights_moved: u64,
     pub states_given: u64,

@@ -129,7 +129,7 @@ impl Replica {
         self.life.joined = checkpoint.joined;
         self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
         self.store.restore(checkpoint.contents, &checkpoint.applied);
-        self.log.restore(checkpoint.applied, &checkpoint.last_stamps, &checkpoint.log);
+        self.log.restore(checkpoint.applied, &checkpoint.last_stamps, &checkpoint.log, self.now.mono);
         self.watches.history.restore(checkpoint.past, &checkpoint.log);
         self.locks.restore_ownership(checkpoint.ownership.reseeded(self.config.local.hash_seed));
         for row in &checkpoint.requests {
@@ -191,7 +191,7 @@ impl Replica {
         let restarted = self.position > Position::default();
         self.forget_unfinished_state();
         self.gate = Gate::new(self.position);
-        self.log.note_durable(self.position);
+        self.log.note_durable(self.position, self.now.mono);
         self.store.note_durable(self.position);
         let bound = self.bounds.recorded();
         #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What operators are shown.
 
+use std::time::Duration;
+
 use super::Replica;
 use super::call::{CallId, Counts, ListCursor, LockSummary, PeerStatus, Reply, Status};
 use crate::names::DcId;
@@ -24,14 +26,17 @@ impl Replica {
     }
 
     fn peer_status(&self, peer: DcId) -> PeerStatus {
-        let acknowledged = self.log.acknowledged(peer).clone();
-        let lag = self.log.applied().iter().map(|(dc, seq)| seq.saturating_sub(acknowledged.get(dc))).sum();
+        let lag = self.log.lag(peer);
+        let waited = lag.since.map_or(Duration::ZERO, |since| self.now.mono.saturating_since(since));
         PeerStatus {
             dc: peer,
             linked: self.log.is_linked(peer),
             reachable: self.reach.is_reachable(peer),
-            acknowledged,
-            lag,
+            acknowledged: self.log.acknowledged(peer).clone(),
+            lag: lag.entries,
+            lag_ms: waited.as_millis() as u64,
+            lacking: self.log.lacking(peer),
+            too_far_behind: self.log.is_too_far_behind(peer),
             clock_ahead_ms: self.links.clock_ahead_ms(peer),
             paused_by_skew: self.links.is_paused(peer),
         }
@@ -54,7 +59,9 @@ impl Replica {
             watches: self.watches.len() as u64,
             transactions: self.transactions.len() as u64,
             keys: store.keys,
+            value_bytes: store.value_bytes,
             effects: store.effects,
+            snapshots: store.snapshots,
             unsettled: store.unsettled,
             keys_mortal: self.expiry.len() as u64,
             transfers_sent: locks.transfers_sent,

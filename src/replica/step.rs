@@ -143,7 +143,7 @@ impl Replica {
         self.gate.note_durable(position);
         self.bounds.note_durable(position);
         let before = self.log.durable_end();
-        let news = self.log.note_durable(position);
+        let news = self.log.note_durable(position, self.now.mono);
         self.tell_watches(self.log.durable_since(before));
         self.store.note_durable(position);
         self.pump |= news;

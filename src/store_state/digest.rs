@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::crdt::value::Update;
+use crate::crdt::value::{Shown, Update};
 use crate::keys::Key;
 use crate::store_state::content::Content;
 
@@ -44,46 +44,56 @@ impl Digest {
 
 /// The sums, kept up to date change by change.
 #[derive(Debug, Default)]
-pub(super) struct Digests(BTreeMap<Bucket, u128>);
+pub(super) struct Digests {
+    sums: BTreeMap<Bucket, u128>,
+    /// Of all that is shown, about.
+    bytes: u64,
+}
 
 impl Digests {
-    pub fn add(&mut self, key: &Key, sum: u128) {
-        self.change(key, |before| before.wrapping_add(sum));
+    pub fn add(&mut self, key: &Key, shown: Shown) {
+        self.change(key, |before| before.plus(shown));
     }
 
-    pub fn subtract(&mut self, key: &Key, sum: u128) {
-        self.change(key, |before| before.wrapping_sub(sum));
+    pub fn subtract(&mut self, key: &Key, shown: Shown) {
+        self.change(key, |before| before.minus(shown));
     }
 
-    fn change(&mut self, key: &Key, to: impl FnOnce(u128) -> u128) {
-        match self.0.get_mut(key.bucket()) {
-            Some(sum) => {
-                *sum = to(*sum);
-            }
+    fn change(&mut self, key: &Key, to: impl FnOnce(Shown) -> Shown) {
+        let sum = self.sums.get_mut(key.bucket());
+        let after = to(Shown { sum: sum.as_deref().copied().unwrap_or(0), bytes: self.bytes });
+        self.bytes = after.bytes;
+        match sum {
+            Some(sum) => *sum = after.sum,
             None => {
-                self.0.insert(key.bucket().into(), to(0));
+                self.sums.insert(key.bucket().into(), after.sum);
             }
         }
     }
 
+    /// About how many bytes all values have that are shown.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub fn all(&self) -> Digest {
-        let shown = self.0.iter().filter(|(_, sum)| **sum != 0);
+        let shown = self.sums.iter().filter(|(_, sum)| **sum != 0);
         Digest(shown.map(|(bucket, sum)| BucketDigest { bucket: bucket.clone(), sum: *sum }).collect())
     }
 
     /// Buckets that show nothing need no room.
     pub fn forget_empty(&mut self) {
-        self.0.retain(|_, sum| *sum != 0);
+        self.sums.retain(|_, sum| *sum != 0);
     }
 }
 
 /// What a key adds to its bucket's digest.
-pub(super) fn of(key: &Key, content: &Content) -> u128 {
+pub(super) fn of(key: &Key, content: &Content) -> Shown {
     content.slots.digest(seed(key))
 }
 
 /// The part of [`of`] that an update may change.
-pub(super) fn near(key: &Key, content: &Content, update: &Update) -> u128 {
+pub(super) fn near(key: &Key, content: &Content, update: &Update) -> Shown {
     content.slots.digest_near(seed(key), update)
 }
 

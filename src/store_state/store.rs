@@ -9,7 +9,7 @@ use slab::Slab;
 
 use crate::causal_log::{Action, Change, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{At, Dot, OpError};
+use crate::crdt::value::{At, Dot, OpError, Shown};
 use crate::keys::Key;
 use crate::names::{DcId, Position};
 use crate::store_state::content::Content;
@@ -60,6 +60,8 @@ pub struct ChangeError {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct StoreCounts {
     pub keys: u64,
+    /// About how many bytes their values have, as readers see them.
+    pub value_bytes: u64,
     /// Effects that some open snapshot does not show yet.
     pub effects: u64,
     pub snapshots: u64,
@@ -93,6 +95,7 @@ impl Store {
     pub fn counts(&self) -> StoreCounts {
         StoreCounts {
             keys: self.records.len() as u64,
+            value_bytes: self.digests.bytes(),
             effects: self.unfolded.len() as u64,
             snapshots: self.snapshots.len() as u64,
             unsettled: self.unsettled.len() as u64,
@@ -268,7 +271,7 @@ impl Store {
                 Action::Update(update) => digest::near(&key, content, update),
                 Action::Remove | Action::Lapse => digest::of(&key, content),
                 // Readers see no difference.
-                Action::Expire(_) => 0,
+                Action::Expire(_) => Shown::default(),
             };
             match side {
                 Side::Before => digests.subtract(&key, sum),
@@ -437,6 +440,7 @@ impl Store {
             digests.add(&record.key, digest::of(&record.key, &record.content));
         });
         assert_eq!(digests.all(), self.digests.all(), "digests are those of what is folded");
+        assert_eq!(digests.bytes(), self.digests.bytes(), "and so are the bytes");
     }
 }
 

@@ -9,9 +9,11 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Counts, PeerStatus, Status};
 
+use super::memory::resident_bytes;
 use super::snapshot::{Board, LinkFigures, Snapshot};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -108,10 +110,10 @@ impl Page<'_> {
         // Taken apart so that a new count cannot be forgotten here.
         let Counts {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
-            held_back, transactions, watches, keys, effects, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
+            held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
-            violations, skew_pauses, commits, aborts, transactions_killed,
-            anti_entropy_rounds, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost,
+            violations, skew_pauses, commits, removals, aborts, transactions_killed,
+            anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -128,11 +130,14 @@ impl Page<'_> {
             ("watches", "Watches of clients of this datacenter", watches),
             ("keys", "Keys of the store", keys),
             ("effects", "Changes that some open snapshot does not show", effects),
+            ("snapshots", "Snapshots open: of transactions, and of a checkpoint under way", snapshots),
             ("marks_unsettled", "Marks of removals that some datacenter may not have seen", unsettled),
             ("keys_mortal", "Keys that expire, or are done and go once every datacenter knows", keys_mortal),
         ] {
             self.gauge(name, help, value)?;
         }
+        let help = ("values", "All values of the store as readers see them, about");
+        self.with_unit(MetricType::Gauge, &Unit::Bytes, help, value_bytes as f64)?;
         for (name, help, value) in [
             ("grants", "Requests granted", grants),
             ("grants_local", "Requests granted without asking another datacenter", grants_local),
@@ -150,9 +155,11 @@ impl Page<'_> {
             ("violations", "Protocol violations by peers; each closed a link and wants an operator", violations),
             ("skew_pauses", "Times that an entry stamped too far ahead stopped a link", skew_pauses),
             ("commits", "Transactions committed here", commits),
+            ("removals", "Keys removed by transactions, here or in another datacenter", removals),
             ("aborts", "Transactions aborted by their clients", aborts),
             ("transactions_killed", "Transactions that were open too long or lost their locks", transactions_killed),
             ("anti_entropy_rounds", "Comparisons with another datacenter begun here", anti_entropy_rounds),
+            ("digests_compared", "Comparisons of what is shown, with another datacenter that had applied the same", digests_compared),
             ("digest_mismatches", "Buckets that another datacenter shows otherwise; wants an operator", digest_mismatches),
             ("rights_moved", "Moves of bounded counters' rights to another datacenter that asked", rights_moved),
             ("states_given", "Copies of the state given to members that were too far behind", states_given),
@@ -171,7 +178,23 @@ impl Page<'_> {
         self.gauge("ready", "1 when clients should be sent here", ready.into())?;
         self.gauge("draining", "1 while the server shuts down", draining.into())?;
         let help = "1 while this datacenter's clock is too far ahead of the others: it makes no entries";
-        self.gauge("clock_skew", help, clock_skew.into())
+        self.gauge("clock_skew", help, clock_skew.into())?;
+        let Status { applied, durable, .. } = &snapshot.status;
+        self.vector(("log_applied", "Entries of each datacenter's log that are applied here"), applied)?;
+        self.vector(("log_durable", "Entries of each datacenter's log that are on disk here"), durable)?;
+        if let Some(bytes) = resident_bytes() {
+            let help = ("process_resident_memory", "Memory of the process");
+            self.with_unit(MetricType::Gauge, &Unit::Bytes, help, bytes as f64)?;
+        }
+        Ok(())
+    }
+
+    fn vector(&mut self, (name, help): (&str, &str), vector: &VersionVector) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (dc, seq) in vector.iter() {
+            metric.encode_family(&[("dc", dc.to_string())])?.encode_gauge(&seq)?;
+        }
+        Ok(())
     }
 
     #[rustfmt::skip] // tables
@@ -227,6 +250,15 @@ impl Page<'_> {
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.reachable))))?;
         let help = ("peer_lag_entries", "Log entries here that the peer has not acknowledged");
         self.by_peer(gauge, None, help, series(|peer| peer.lag as f64))?;
+        let help = ("peer_lag", "Since the oldest of these came to the disk here");
+        self.by_peer(gauge, Some(&Unit::Seconds), help, series(|peer| peer.lag_ms as f64 / 1e3))?;
+        let help = ("peer_lacking_entries", "Log entries of the peer that are not here");
+        self.by_peer(gauge, None, help, series(|peer| peer.lacking as f64))?;
+        let help = (
+            "peer_too_far_behind",
+            "1 when the peer lacks what is not kept here any more: it gets a copy of the state",
+        );
+        self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.too_far_behind))))?;
         let help = ("peer_paused_by_skew", "1 while an entry stamped too far ahead waits before the link");
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.paused_by_skew))))?;
         let help = ("peer_clock_ahead", "The peer's clock less ours when last heard");

@@ -5,6 +5,7 @@
 
 mod http;
 mod logs;
+mod memory;
 mod metrics;
 mod snapshot;
 
@@ -13,4 +14,5 @@ mod tests;
 
 pub use http::serve;
 pub use logs::{LogError, LogFormat, LogOptions};
+pub use memory::resident_bytes;
 pub use snapshot::{Board, LinkFigures, Snapshot};

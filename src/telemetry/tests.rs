@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::crdt::VersionVector;
-use crate::journal::Figures;
+use crate::journal::{Figures, LastCheckpoint};
 use crate::names::DcId;
 use crate::replica::call::{Counts, PeerStatus, Phase, Status};
 use crate::room::Room;
@@ -30,6 +30,9 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         reachable: false,
         acknowledged: VersionVector::default(),
         lag: 12,
+        lag_ms: 2_500,
+        lacking: 4,
+        too_far_behind: false,
         clock_ahead_ms: -250,
         paused_by_skew: false,
     };
@@ -39,7 +42,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         draining,
         clock_skew: false,
         room: Room::default(),
-        applied: VersionVector::default(),
+        applied: [(dc(1), 9)].into_iter().collect(),
         durable: VersionVector::default(),
         peers: vec![peer],
         counts: Counts { grants: 5, held: 3, ..Counts::default() },
@@ -58,6 +61,9 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         durable: 44,
         backlog_bytes: 120,
         write_time: Duration::from_millis(1500),
+        room: Room::Low,
+        free_bytes: Some(77),
+        last_checkpoint: Some(LastCheckpoint { position: 40, bytes: 5, made: None }),
         ..Figures::default()
     };
     Snapshot { status, journal, links: vec![link] }
@@ -129,6 +135,11 @@ async fn a_server_is_ready_only_while_it_serves() {
         assert_eq!(server.get("/livez").await.0, 200);
         assert!(server.get("/metrics").await.1.contains("geolock_ready 0\n"));
     }
+    let mut full = snapshot(Phase::Serving, false);
+    full.status.room = Room::Low;
+    server.board.publish(full);
+    let (status, reason) = server.get("/readyz").await;
+    assert!(status == 503 && reason.contains("disk full"), "{reason}");
     server.board.publish(snapshot(Phase::Serving, false));
     assert_eq!(server.get("/readyz").await, (200, "ok\n".into()));
     assert!(server.get("/metrics").await.1.contains("geolock_ready 1\n"));
@@ -151,6 +162,13 @@ async fn metrics_have_names_help_units_and_labels() {
         "geolock_journal_write_seconds_total 1.5",
         "geolock_peer_reachable{peer=\"dc1\"} 0.0",
         "geolock_peer_lag_entries{peer=\"dc1\"} 12.0",
+        "geolock_peer_lag_seconds{peer=\"dc1\"} 2.5",
+        "geolock_peer_lacking_entries{peer=\"dc1\"} 4.0",
+        "geolock_log_applied{dc=\"dc1\"} 9",
+        "geolock_values_bytes 0.0",
+        "geolock_disk_full 1",
+        "geolock_disk_free_bytes 77.0",
+        "geolock_checkpoint_position 40",
         "geolock_peer_clock_ahead_seconds{peer=\"dc1\"} -0.25",
         "geolock_link_messages_sent_total{peer=\"dc2\"} 7.0",
         "geolock_link_sent_bytes_total{peer=\"dc2\"} 900.0",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -12,6 +12,7 @@ use crate::api::server_info::ServerInfo;
 use crate::api::{answer, error, show};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
+use crate::journal::{Figures, LastCheckpoint};
 use crate::lock_server::fakes::{dc, name};
 use crate::names::{DcSet, FencingToken, LeaseId, Mode, RequestId, Secret};
 use crate::proto::server_message::Answer;
@@ -21,7 +22,7 @@ use crate::replica::call::{
     PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait, WaiterInfo,
 };
 use crate::room::Room;
-use crate::telemetry::LinkFigures;
+use crate::telemetry::{LinkFigures, Snapshot};
 use crate::time::Timestamp;
 
 const LEASE: u64 = 0x2a00;
@@ -230,6 +231,9 @@ fn status() -> Status {
             reachable: true,
             acknowledged: VersionVector::default(),
             lag: 3,
+            lag_ms: 2_500,
+            lacking: 4,
+            too_far_behind: false,
             clock_ahead_ms: -7,
             paused_by_skew: false,
         }],
@@ -249,12 +253,25 @@ fn status_shows_datacenter_links_and_counts() {
         bytes_sent: 0,
         bytes_received: 0,
     };
-    let shown = show::status(&info(), &status(), &[link]);
+    let made = Instant::now();
+    let last = LastCheckpoint { position: 7, bytes: 300, made: Some(made) };
+    let journal =
+        Figures { durable: 9, free_bytes: Some(5), last_checkpoint: Some(last), ..Figures::default() };
+    let picture = Snapshot { status: status(), journal, links: vec![link] };
+    let shown = show::status(&info(), &status(), Some(&picture));
     assert_eq!((shown.dc_name.as_str(), shown.phase(), shown.grace_leases), ("oslo", proto::Phase::Grace, 2));
     assert_eq!((shown.clock_skew, shown.draining, shown.instance), (true, false, 99));
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
     let peer = &shown.peers[0];
     assert_eq!((peer.lag, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent), (3, 33, 80_000, 10));
+    assert_eq!((peer.lag_ms, peer.lacking, peer.too_far_behind), (2_500, 4, false));
+    assert_eq!(shown.room(), proto::Room::Low);
+    let journal = shown.journal.expect("there is a picture");
+    assert_eq!((journal.position, journal.free_bytes), (9, Some(5)));
+    let last = journal.last_checkpoint.expect("there is one");
+    assert_eq!((last.position, last.bytes, last.age_ms.is_some()), (7, 300, true));
+    let shown = show::status(&info(), &status(), None);
+    assert_eq!((shown.journal, shown.peers[0].rtt_us), (None, 0));
 }
 
 pub(super) fn description(lock: &str) -> LockDescription {

@@ -8,6 +8,27 @@ use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 use crate::crdt::value::Type;
 
+/// What readers see, in two numbers that go up and down with the atoms.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Shown {
+    /// The digest.
+    pub sum: u128,
+    /// Bytes of the atoms: about as many as the values have.
+    pub bytes: u64,
+}
+
+impl Shown {
+    #[must_use]
+    pub fn plus(self, other: Shown) -> Shown {
+        Shown { sum: self.sum.wrapping_add(other.sum), bytes: self.bytes.wrapping_add(other.bytes) }
+    }
+
+    #[must_use]
+    pub fn minus(self, other: Shown) -> Shown {
+        Shown { sum: self.sum.wrapping_sub(other.sum), bytes: self.bytes.wrapping_sub(other.bytes) }
+    }
+}
+
 /// A place: a key, or a field somewhere in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place(pub u128);

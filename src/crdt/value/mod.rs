@@ -61,6 +61,7 @@ mod tests;
 mod versioned;
 
 pub use at::{At, Dot};
+pub use digest::Shown;
 pub use operation::{
     FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, RegisterOp, ResettableCounterOp, SetOp, Type,
     Update,

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::crdt::VersionVector;
-use crate::crdt::value::digest::Place;
+use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::state::State;
 use crate::crdt::value::{At, Dot, Op, OpError, PathStep, Reading, Type, Update};
@@ -79,14 +79,14 @@ impl Slots {
 
     /// A digest of what readers see, so that equal readings have equal digests: a sum over what is visible, seeded by
     /// the key. `seed` mixes the key in.
-    pub fn digest(&self, seed: u128) -> u128 {
+    pub fn digest(&self, seed: u128) -> Shown {
         self.digest_at(Place(seed))
     }
 
     /// The part of [`Slots::digest`] that this operation may change: `digest` changes by as much as this does. Its cost
     /// depends on what the operation names, not on how large the value is (a reset names all; so does everything while
     /// the value has several types).
-    pub fn digest_near(&self, seed: u128, update: &Update) -> u128 {
+    pub fn digest_near(&self, seed: u128, update: &Update) -> Shown {
         self.digest_near_within(Place(seed), &update.path, &update.op)
     }
 
@@ -134,17 +134,18 @@ impl Slots {
         });
     }
 
-    pub(super) fn digest_at(&self, place: Place) -> u128 {
-        self.visible().map_or(0, |state| state.digest(place))
+    pub(super) fn digest_at(&self, place: Place) -> Shown {
+        self.visible().map_or_else(Shown::default, |state| state.digest(place))
     }
 
-    pub(super) fn digest_near_within(&self, place: Place, path: &[PathStep], op: &Op) -> u128 {
+    pub(super) fn digest_near_within(&self, place: Place, path: &[PathStep], op: &Op) -> Shown {
         let wanted = type_of(path, op);
         if self.0.iter().any(|state| state.is_visible() && state.value_type() != wanted) {
             // The operation may change which slot readers see, and with that everything.
             return self.digest_at(place);
         }
-        self.find(wanted).map_or(0, |slot| self.0[slot].digest_near(place, path, op))
+        let slot = self.find(wanted);
+        slot.map_or_else(|_| Shown::default(), |slot| self.0[slot].digest_near(place, path, op))
     }
 }
 

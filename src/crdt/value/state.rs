@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use crate::crdt::VersionVector;
-use crate::crdt::value::digest::Place;
+use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::map::Map;
 use crate::crdt::value::{At, Dot, MapOp, MapType, Op, OpError, PathStep, Reading, Type};
@@ -104,41 +104,44 @@ impl State {
     }
 
     /// The sum over the atoms that readers see when this is the slot they see.
-    pub fn digest(&self, place: Place) -> u128 {
+    pub fn digest(&self, place: Place) -> Shown {
         match self {
             State::Leaf(leaf) => sum_atoms(place, leaf.value_type(), |each| leaf.value().atoms(each)),
             State::Map(of, map) => map
                 .fields()
                 .map(|(field, slots)| slots.digest_at(place.of_field(of.value_type(), field.as_bytes())))
-                .fold(0, u128::wrapping_add),
+                .fold(Shown::default(), Shown::plus),
         }
     }
 
     /// The part of [`State::digest`] that an operation may change.
-    pub fn digest_near(&self, place: Place, path: &[PathStep], op: &Op) -> u128 {
+    pub fn digest_near(&self, place: Place, path: &[PathStep], op: &Op) -> Shown {
         match (self, path.split_first(), op) {
             (State::Leaf(leaf), _, _) => {
                 sum_atoms(place, leaf.value_type(), |each| leaf.atoms_near(op, each))
             }
             (State::Map(of, map), Some((step, inner)), _) => {
                 let place = place.of_field(of.value_type(), &step.field);
-                map.field(&step.field).map_or(0, |slots| slots.digest_near_within(place, inner, op))
+                let slots = map.field(&step.field);
+                slots.map_or_else(Shown::default, |slots| slots.digest_near_within(place, inner, op))
             }
             (State::Map(of, map), None, Op::ResettableMap(MapOp::Remove(fields))) => {
                 let named = fields.iter().map(Bytes::as_ref).collect::<BTreeSet<&[u8]>>();
                 let digest_of = |field: &[u8]| {
                     let place = place.of_field(of.value_type(), field);
-                    map.field(field).map_or(0, |slots| slots.digest_at(place))
+                    map.field(field).map_or_else(Shown::default, |slots| slots.digest_at(place))
                 };
-                named.into_iter().map(digest_of).fold(0, u128::wrapping_add)
+                named.into_iter().map(digest_of).fold(Shown::default(), Shown::plus)
             }
             (State::Map(..), None, _) => self.digest(place),
         }
     }
 }
 
-fn sum_atoms(place: Place, of: Type, atoms: impl FnOnce(&mut dyn FnMut(&[u8]))) -> u128 {
-    let mut sum = 0_u128;
-    atoms(&mut |content| sum = sum.wrapping_add(place.atom(of, content)));
-    sum
+fn sum_atoms(place: Place, of: Type, atoms: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Shown {
+    let mut shown = Shown::default();
+    atoms(&mut |content| {
+        shown = shown.plus(Shown { sum: place.atom(of, content), bytes: content.len() as u64 });
+    });
+    shown
 }

@@ -5,6 +5,7 @@ mod expiry;
 mod full_disk;
 mod joining;
 mod state_transfer;
+mod status;
 mod store_cluster;
 mod stories;
 mod transactions;

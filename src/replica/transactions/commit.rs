@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::outcomes::Outcome;
 use super::{Txn, TxnId};
-use crate::causal_log::{Commit, Entry, Op};
+use crate::causal_log::{Action, Commit, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::names::{Position, Secret};
 use crate::replica::Replica;
@@ -97,6 +97,10 @@ impl Replica {
                 expiry.touch(key, touched, now, own);
             }
         });
+        if is_live {
+            let removals = commit.changes.iter().filter(|change| matches!(change.action, Action::Remove));
+            self.counts.removals += removals.count() as u64;
+        }
         // From the journal: what a client may still ask. Live own commits are noted when they are made.
         if !is_live
             && is_own

@@ -170,7 +170,7 @@ impl Replica {
         let checked = self.locks.validate_foreign(&foreign(head, &incoming), self.log.applied());
         checked.map_err(|fault| fault.to_string())?;
         self.take_over(incoming, Position::default());
-        self.log.note_durable(Position::default());
+        self.log.note_durable(Position::default(), self.now.mono);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::history::{Commit, DCS, histories, play, reorder, stable_before, steps
 use super::oracle::expected;
 use super::{bytes, dc};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Dot, MapOp, MapType, Op, PathStep, Reading, SetOp, Slots, Type, Update};
+use crate::crdt::value::{Dot, MapOp, MapType, Op, PathStep, Reading, SetOp, Shown, Slots, Type, Update};
 use crate::time::Timestamp;
 use crate::wire;
 
@@ -45,12 +45,12 @@ struct Replica {
     slots: Slots,
     vector: VersionVector,
     /// Kept up by the operations alone.
-    digest: u128,
+    digest: Shown,
 }
 
 impl Replica {
     fn new() -> Replica {
-        Replica { slots: Slots::default(), vector: VersionVector::default(), digest: 0 }
+        Replica { slots: Slots::default(), vector: VersionVector::default(), digest: Shown::default() }
     }
 
     fn apply(&mut self, commit: &Commit) {
@@ -58,7 +58,7 @@ impl Replica {
             let before = self.slots.digest_near(SEED, update);
             self.slots.apply(update, &commit.at(index));
             let after = self.slots.digest_near(SEED, update);
-            self.digest = self.digest.wrapping_sub(before).wrapping_add(after);
+            self.digest = self.digest.minus(before).plus(after);
         }
         self.vector.raise(commit.dot.dc, commit.dot.seq);
     }
@@ -95,7 +95,7 @@ fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
     run(1_000, &(histories(), orders), |(commits, orders)| {
         let mut found = found.borrow_mut();
         count(&commits, &mut found);
-        let mut by_vector: BTreeMap<String, (Seen, u128, Option<Dot>)> = BTreeMap::new();
+        let mut by_vector: BTreeMap<String, (Seen, Shown, Option<Dot>)> = BTreeMap::new();
         for (order, whims) in &orders {
             let order = reorder(&commits, order);
             let mut replica = Replica::new();
@@ -133,7 +133,7 @@ fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
                 replica.slots
             );
         }
-        let all: Vec<&(Seen, u128, Option<Dot>)> = by_vector.values().collect();
+        let all: Vec<&(Seen, Shown, Option<Dot>)> = by_vector.values().collect();
         for (place, (seen, digest, _)) in all.iter().enumerate() {
             for (other_seen, other_digest, _) in &all[place + 1..] {
                 prop_assert_eq!(seen == other_seen, digest == other_digest);
@@ -158,7 +158,7 @@ fn digests_stay_what_they_are() {
     let dot = Dot { dc: dc(1), seq: 1 };
     let seen = VersionVector::default();
     replica.apply(&Commit { dot, stamp: Timestamp::ZERO, seen, updates: vec![Update { path, op }] });
-    assert_eq!(replica.digest, 0x4b04_252c_b34b_69ff_cc06_17a0_e55a_1ee1);
+    assert_eq!(replica.digest.sum, 0x4b04_252c_b34b_69ff_cc06_17a0_e55a_1ee1);
 }
 
 fn is_bounded(update: &Update) -> bool {

@@ -1,0 +1,86 @@
+"""Moves an amount from one account to another, in a transaction under a lock: with nothing but the .proto.
+
+    python transfer.py [--connect HOST:PORT] [--tls FOLDER] FROM TO AMOUNT
+
+Accounts are counters; an account that does not exist has 0, and may go down to -100.
+"""
+
+import argparse
+import pathlib
+import threading
+
+import grpc
+
+from lock import Session, keep_alive, pb
+
+
+def account(name):
+    return pb.Key(bucket=b"accounts", name=name.encode())
+
+
+def add(name, amount):
+    return pb.Change(key=account(name), update=pb.Update(counter=amount))
+
+
+def transfer(session, lease, key, source, target, amount):
+    """What the two accounts have afterwards, and the commit; None if the source has too little.
+
+    `key` is above those of all earlier transactions and acquires of the lease. If the answer to the last step is lost, the
+    same step on another stream, with the lease attached to it, says whether it was committed.
+    """
+    lock = pb.LockMode(name=b"accounts", mode=pb.MODE_EXCLUSIVE)
+    opened = session.call(begin=pb.BeginRequest(
+        lease=lease.lease,
+        key=key,
+        locks=pb.BeginLocks(locks=[lock], wait_ms=20_000, label="python"),
+        # The answers to all earlier ones are here: the server may forget how those ended.
+        settled=key - 1,
+        step=pb.Step(reads=[account(source)], then=pb.THEN_GO_ON),
+    ))
+    enough = opened.values[0].counter - amount >= -100
+    done = session.call(go_on=pb.GoOnRequest(
+        lease=lease.lease,
+        key=key,
+        after=0,
+        step=pb.Step(
+            changes=[add(source, -amount), add(target, amount)] if enough else [],
+            reads=[account(source), account(target)],
+            then=pb.THEN_COMMIT if enough else pb.THEN_ABORT,
+        ),
+    ))
+    if done.state != pb.TRANSACTION_STATE_COMMITTED:
+        return None
+    return [value.counter for value in done.values], done.commit
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--connect", default="127.0.0.1:7400")
+    parser.add_argument("--tls", type=pathlib.Path, required=True, help="folder with ca.pem, cert.pem, key.pem")
+    parser.add_argument("source", metavar="FROM")
+    parser.add_argument("target", metavar="TO")
+    parser.add_argument("amount", type=int)
+    options = parser.parse_args()
+
+    ca, cert, key = ((options.tls / file).read_bytes() for file in ("ca.pem", "cert.pem", "key.pem"))
+    credentials = grpc.ssl_channel_credentials(ca, key, cert)
+    with grpc.secure_channel(options.connect, credentials) as channel:
+        session = Session(channel, "python example")
+        lease = session.call(open_lease=pb.OpenLeaseRequest(ttl_ms=10_000))
+        stop, lost = threading.Event(), threading.Event()
+        threading.Thread(target=keep_alive, args=(session, lease, stop, lost), daemon=True).start()
+
+        moved = transfer(session, lease, 1, options.source, options.target, options.amount)
+        if moved is None:
+            print(f"{options.source} has too little: nothing was done")
+        else:
+            (left, has), commit = moved
+            print(f"{options.source} has {left}, {options.target} has {has}, in every snapshot from {list(commit.seqs)} on")
+
+        stop.set()
+        session.call(close_lease=pb.CloseLeaseRequest(lease=lease.lease))
+        session.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+//! The status for programs.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::client::Status;
+use crate::proto::{CheckpointStatus, JournalStatus, PeerStatus};
+
+/// All of it as one object.
+pub(super) fn status(status: &Status) -> Value {
+    let peer = |peer: &PeerStatus| {
+        json!({
+            "dc": peer.dc,
+            "dc_name": peer.dc_name,
+            "linked": peer.linked,
+            "reachable": peer.reachable,
+            "acknowledged": seqs(peer.acknowledged.as_ref()),
+            "lag": peer.lag,
+            "lag_ms": peer.lag_ms,
+            "lacking": peer.lacking,
+            "too_far_behind": peer.too_far_behind,
+            "clock_ahead_ms": peer.clock_ahead_ms,
+            "paused_by_skew": peer.paused_by_skew,
+            "rtt_us": peer.rtt_us,
+            "messages_sent": peer.messages_sent,
+            "messages_received": peer.messages_received,
+        })
+    };
+    json!({
+        "dc": status.dc,
+        "dc_name": status.dc_name,
+        "version": status.version,
+        "instance": status.instance,
+        "phase": status.phase().as_str_name().trim_start_matches("PHASE_").to_lowercase(),
+        "room": status.room().as_str_name().trim_start_matches("ROOM_").to_lowercase(),
+        "grace_leases": status.grace_leases,
+        "draining": status.draining,
+        "clock_skew": status.clock_skew,
+        "applied": seqs(status.applied.as_ref()),
+        "durable": seqs(status.durable.as_ref()),
+        "journal": status.journal.as_ref().map(journal),
+        "resident_bytes": status.resident_bytes,
+        "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
+        "counts": status.counts.iter().collect::<BTreeMap<_, _>>(),
+    })
+}
+
+fn journal(journal: &JournalStatus) -> Value {
+    let checkpoint = |last: &CheckpointStatus| json!({ "position": last.position, "bytes": last.bytes, "age_ms": last.age_ms });
+    json!({
+        "position": journal.position,
+        "files": journal.files,
+        "bytes": journal.bytes,
+        "backlog_bytes": journal.backlog_bytes,
+        "waits_for_room": journal.waits_for_room,
+        "free_bytes": journal.free_bytes,
+        "since_checkpoint_bytes": journal.since_checkpoint_bytes,
+        "last_checkpoint": journal.last_checkpoint.as_ref().map(checkpoint),
+    })
+}
+
+fn seqs(snapshot: Option<&crate::client::Snapshot>) -> &[u64] {
+    snapshot.map_or(&[], |snapshot| &snapshot.seqs)
+}

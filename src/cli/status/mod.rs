@@ -1,0 +1,215 @@
+//! `geolock status`: how a datacenter is, and what it knows of the others.
+
+mod json;
+mod tables;
+
+use std::fmt::Write as _;
+
+use super::connect::{self, ConnectArgs};
+use super::dc_names::DcNames;
+use super::failure::Failure;
+use super::print::print;
+use crate::client::Status;
+use crate::proto::{Phase, Room};
+
+/// Show how a datacenter is, and what it knows of the others
+///
+/// How far another datacenter is behind is what it has not acknowledged of the log entries here, and for how long they have
+/// been on disk here. It acknowledges with its heartbeats, so half a second and a way are nothing to worry about. Counts that
+/// are 0 are left out; --json has all.
+#[derive(clap::Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// For programs: one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub async fn run(args: StatusArgs) -> Result<(), Failure> {
+    let viewer = args.connect.view().await?;
+    let status = viewer.status().await.map_err(connect::failure)?;
+    if args.json { print(json::status(&status)) } else { print(text(&status)) }
+}
+
+/// The headline, what is wrong, the other datacenters, whose log is how far, what is on disk and in memory, the counts.
+fn text(status: &Status) -> String {
+    let names = DcNames::of(status);
+    let mut text = format!("{}  {}  geolock {}\n", names.show(status.dc), phase(status), status.version);
+    for warning in warnings(status, &names) {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "! {warning}");
+    }
+    if !status.peers.is_empty() {
+        let _ = writeln!(text, "\n{}", tables::peers(status, &names));
+    }
+    let _ = writeln!(text, "\n{}", tables::vectors(status, &names));
+    let _ = writeln!(text, "\n{}", tables::journal_and_store(status));
+    let _ = write!(text, "\n{}", tables::counts(status));
+    text.trim_end().to_owned()
+}
+
+fn phase(status: &Status) -> &'static str {
+    match status.phase() {
+        _ if status.draining => "draining",
+        Phase::Unspecified => "in an unknown phase",
+        Phase::Starting => "starting",
+        Phase::ReadOnly => "read-only",
+        Phase::Grace => "in grace",
+        Phase::Serving => "serving",
+    }
+}
+
+fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if status.draining {
+        warnings.push("it shuts down: no new locks".into());
+    }
+    match status.phase() {
+        Phase::ReadOnly => {
+            warnings.push("others know more of its log than it does; it fetches that first".into())
+        }
+        Phase::Grace => warnings.push(format!(
+            "after its restart it grants nothing until {} leases have come back or run out",
+            status.grace_leases
+        )),
+        _ => {}
+    }
+    if status.clock_skew {
+        warnings.push(
+            "its clock is too far ahead of most others: it moves no locks until that is repaired".into(),
+        );
+    }
+    warnings.extend(match status.room() {
+        Room::Unspecified | Room::Enough => None,
+        Room::Low => Some(
+            "its disk is nearly full: no commits, no leases, no locks but what is free here, until there is room".into(),
+        ),
+        Room::Full => Some("its disk is full: it reads what it has, and writes nothing until there is room".into()),
+    });
+    for peer in &status.peers {
+        let name = names.show(peer.dc);
+        if !peer.reachable {
+            warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
+        }
+        if peer.too_far_behind {
+            warnings.push(format!(
+                "{name} lacks entries that are not kept here any more: it gets a copy of the state"
+            ));
+        }
+        if peer.paused_by_skew {
+            warnings.push(format!("{name} is too far ahead: its entries wait until our clock is there"));
+        }
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Snapshot;
+    use crate::proto::{CheckpointStatus, JournalStatus, PeerStatus};
+
+    fn status() -> Status {
+        let peer = |dc, reachable| PeerStatus {
+            dc,
+            dc_name: format!("city{dc}"),
+            linked: reachable,
+            reachable,
+            acknowledged: Some(Snapshot { seqs: vec![4, 3 * u64::from(dc)] }),
+            lag: if reachable { 0 } else { 3 },
+            lag_ms: if reachable { 0 } else { 12_500 },
+            lacking: if reachable { 1 } else { 0 },
+            rtt_us: if reachable { 80_100 } else { 0 },
+            clock_ahead_ms: -4,
+            ..PeerStatus::default()
+        };
+        let counts = [
+            ("held", 12),
+            ("grants_total", 3),
+            ("waiting", 0),
+            ("keys", 2),
+            ("value_bytes", 2_048),
+            ("effects", 1),
+        ];
+        Status {
+            dc_name: "fra".into(),
+            version: "1.2.3".into(),
+            phase: Phase::Grace.into(),
+            grace_leases: 2,
+            applied: Some(Snapshot { seqs: vec![7, 3, 1] }),
+            durable: Some(Snapshot { seqs: vec![6, 3, 1] }),
+            peers: vec![peer(1, true), peer(2, false)],
+            counts: counts.map(|(name, count)| (name.to_owned(), count)).into(),
+            journal: Some(JournalStatus {
+                position: 20,
+                files: 2,
+                bytes: 3 << 20,
+                backlog_bytes: 100,
+                waits_for_room: false,
+                free_bytes: Some(5 << 30),
+                since_checkpoint_bytes: 1_500,
+                last_checkpoint: Some(CheckpointStatus { position: 15, bytes: 10_000, age_ms: Some(65_000) }),
+            }),
+            resident_bytes: 50 << 20,
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let expected = "\
+dc0 (fra)  in grace  geolock 1.2.3
+! after its restart it grants nothing until 2 leases have come back or run out
+! dc2 (city2) is unreachable: locks with parts there cannot move
+
+OTHERS       LINK  REACHABLE  ROUND TRIP  BEHIND BY          AHEAD BY   CLOCK  SENT  RECEIVED
+dc1 (city1)  up    yes        80.1 ms     0 entries          1 entry    -4 ms  0     0
+dc2 (city2)  DOWN  NO         -           3 entries, 12.5 s  0 entries  -4 ms  0     0
+
+LOG OF           dc0 (fra)  dc1 (city1)  dc2 (city2)
+here             7          3            1
+here on disk     6          3            1
+dc1 (city1) has  4          3            0
+dc2 (city2) has  4          6            0
+
+journal
+  log          2 files, 3.0 MiB; a restart reads 1.5 KiB
+  checkpoint   9.8 KiB, made 1 min 5 s ago, up to record 15 of 20
+  waiting      100 B
+  disk         5.0 GiB free
+store
+  keys         2, with about 2.0 KiB of values
+  open         0 transactions, 0 snapshots; 1 change kept for them
+  removals     0 marks that some datacenter may not have seen
+memory         50.0 MiB
+
+grants_total  3
+held          12";
+        assert_eq!(text(&status()), expected);
+    }
+
+    #[test]
+    fn a_server_that_knows_little_is_shown_too() {
+        let text = text(&Status::default());
+        assert!(text.starts_with("dc0  in an unknown phase") && !text.contains("journal\n"), "{text}");
+        let mut young = status();
+        young.room = Room::Full.into();
+        let journal = young.journal.as_mut().expect("it has one");
+        (journal.last_checkpoint, journal.free_bytes, journal.waits_for_room) = (None, None, true);
+        let text = super::text(&young);
+        assert!(text.contains("! its disk is full") && text.contains("  checkpoint   none yet\n"), "{text}");
+        assert!(
+            text.contains("  waiting      100 B, for room on the disk\n") && !text.contains("free"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn programs_are_told_all_of_it() {
+        let json = json::status(&status());
+        assert_eq!((&json["phase"], &json["room"]), (&"grace".into(), &"unspecified".into()));
+        assert_eq!((&json["peers"][1]["lag_ms"], &json["peers"][0]["lacking"]), (&12_500.into(), &1.into()));
+        assert_eq!(json["journal"]["last_checkpoint"]["age_ms"], 65_000);
+    }
+}

@@ -1,0 +1,109 @@
+//! What operators are shown of a datacenter and of how far the others are.
+
+use super::cluster::{Cluster, dc};
+use super::store_cluster::{add, key, put, step};
+use crate::causal_log::{Action, Change};
+use crate::replica::call::{Counts, PeerStatus};
+use crate::replica::store_call::Then;
+use crate::room::Room;
+
+fn commit(c: &mut Cluster, id: u8, key: u64, change: Change) {
+    c.begin(id, key, None, step(vec![change], &[], Then::Commit));
+}
+
+fn peer(c: &Cluster, id: u8, other: u8) -> PeerStatus {
+    let peers = c.nodes[usize::from(id)].replica.status().peers;
+    peers.into_iter().find(|peer| peer.dc == dc(other)).expect("it is a peer")
+}
+
+fn lag(c: &Cluster, id: u8, other: u8) -> (u64, u64) {
+    let PeerStatus { lag, lag_ms, .. } = peer(c, id, other);
+    (lag, lag_ms)
+}
+
+#[test]
+fn a_peer_is_behind_since_the_oldest_entry_that_it_did_not_acknowledge() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.pass(1_000);
+    assert_eq!(lag(&c, 0, 1), (0, 0));
+    c.cut(0, 1);
+    commit(&mut c, 0, 1, add("n", 1));
+    assert_eq!(lag(&c, 0, 1), (1, 0), "it is not on disk yet");
+    c.pass(700);
+    c.run();
+    c.pass(2_000);
+    commit(&mut c, 0, 2, add("n", 1));
+    c.run();
+    c.pass(500);
+    let (entries, ms) = lag(&c, 0, 1);
+    assert_eq!(entries, 2);
+    assert!((2_500..=3_200).contains(&ms), "{ms}: since the first of them came to disk");
+    c.link(0, 1);
+    c.pass(600);
+    assert_eq!((lag(&c, 0, 1), lag(&c, 1, 0)), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn nobody_is_behind_with_what_it_made_itself() {
+    let mut c = Cluster::new(3, 0, 0);
+    commit(&mut c, 1, 1, add("n", 1));
+    c.sync(1);
+    while c.deliver(1, 0) {}
+    c.sync(0);
+    assert_eq!(lag(&c, 0, 1), (0, 0), "it is the one who has it");
+    assert_eq!(lag(&c, 0, 2).0, 1, "as far as it said");
+}
+
+#[test]
+fn a_restart_counts_from_itself() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.pass(1_000);
+    c.cut(0, 1);
+    commit(&mut c, 0, 1, add("n", 1));
+    c.sync(0);
+    c.pass(60_000);
+    assert!(lag(&c, 0, 1).1 > 59_000);
+    let keep = c.nodes[0].records.len();
+    c.crash(0, keep);
+    c.pass(700);
+    let (entries, ms) = lag(&c, 0, 1);
+    assert!(entries > 0 && ms <= 700, "{entries} entries, {ms} ms");
+}
+
+#[test]
+fn what_a_peer_has_and_we_lack_is_known_from_its_heartbeat() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.room(0, Room::Full);
+    for n in 1..=5 {
+        commit(&mut c, 1, n, add("n", 1));
+    }
+    c.pass(600);
+    assert_eq!((peer(&c, 0, 1).lacking, peer(&c, 1, 0).lacking), (5, 0));
+    let (entries, ms) = lag(&c, 1, 0);
+    assert!(entries == 5 && ms > 0, "{entries} entries, {ms} ms");
+    c.room(0, Room::Enough);
+    c.run();
+    assert_eq!(peer(&c, 0, 1).lacking, 0);
+}
+
+#[test]
+fn the_store_is_counted() {
+    let mut c = Cluster::new(2, 0, 0);
+    let counts = |c: &Cluster| c.nodes[0].replica.counts();
+    commit(&mut c, 0, 1, put("r", "hello"));
+    commit(&mut c, 0, 2, put("r", "hello, world"));
+    c.run();
+    c.pass(1);
+    let Counts { keys, value_bytes, .. } = counts(&c);
+    assert!(keys == 1 && (12..30).contains(&value_bytes), "{value_bytes}");
+    c.begin(0, 3, None, step(vec![], &["r"], Then::GoOn));
+    commit(&mut c, 1, 1, Change { key: key("r"), action: Action::Remove });
+    c.run();
+    let Counts { snapshots, transactions, effects, removals, .. } = counts(&c);
+    assert_eq!((snapshots, transactions, effects, removals), (1, 1, 1, 1));
+    c.go_on(0, 3, step(vec![], &[], Then::Abort));
+    c.pass(20_000);
+    let Counts { keys, value_bytes, snapshots, effects, unsettled, digests_compared, .. } = counts(&c);
+    assert_eq!((keys, value_bytes, snapshots, effects, unsettled), (0, 0, 0, 0, 0));
+    assert!(digests_compared > 0);
+}
