@@ -113,7 +113,7 @@ fn waits(place: usize, waiter: &Waiter, now: Duration, names: &DcNames) -> Vec<S
 }
 
 /// Free text of other people: nothing in it may play tricks with a terminal.
-fn label(text: &str) -> String {
+pub(super) fn label(text: &str) -> String {
     if text.is_empty() { "(no label)".into() } else { text.escape_debug().to_string().replace("\\'", "'") }
 }
 

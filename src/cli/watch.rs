@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
+use super::describe;
 use super::failure::{Code, Failure, OrFail as _};
 use super::kv::show;
 use super::print::{insert_lock_name, lock_name, print};
@@ -62,7 +63,8 @@ pub async fn run(args: WatchArgs) -> Result<(), Failure> {
             event = watch.next() => event.map_err(connect::failure)?,
             _ = signals.next() => break,
         };
-        screen.show(&event, watch.position())?;
+        // Written line by line also when it is no terminal, so a reader has each line at once.
+        screen.see(&event, watch.position()).into_iter().try_for_each(print)?;
     }
     if args.snapshot { print(show::snapshot(watch.position())) } else { Ok(()) }
 }
@@ -97,15 +99,15 @@ struct Screen {
 }
 
 impl Screen {
-    /// Standard output is written line by line also when it is no terminal, so a reader has each line at once.
-    fn show(&mut self, event: &LockEvent, position: &Snapshot) -> Result<(), Failure> {
+    /// What to show next.
+    fn see(&mut self, event: &LockEvent, position: &Snapshot) -> Vec<String> {
         let lines = self.lines(event, position);
         match event {
             LockEvent::Anew => (self.is_current, self.has_begun) = (false, true),
             LockEvent::Current => self.is_current = true,
             _ => {}
         }
-        lines.into_iter().try_for_each(print)
+        lines
     }
 
     fn lines(&self, event: &LockEvent, position: &Snapshot) -> Vec<String> {
@@ -151,7 +153,7 @@ fn move_json(LockMove { lock, parts, to }: &LockMove, from: DcId, seq: u64, posi
 
 fn holder_lines(what: &str, holding: &Holding) -> Vec<String> {
     let Holding { token, label, locks, .. } = holding;
-    let label = if label.is_empty() { "(no label)".into() } else { label.escape_debug().to_string() };
+    let label = describe::label(label);
     let line = |(lock, how): &(LockName, Mode)| {
         format!("{what} {} {} by {label} token {token}", lock_name(lock.as_bytes()), mode(*how))
     };
@@ -219,16 +221,7 @@ mod tests {
 
     fn shown(mut screen: Screen) -> Vec<String> {
         let position = Snapshot { seqs: vec![9, 3] };
-        let mut lines = Vec::new();
-        for event in events() {
-            lines.extend(screen.lines(&event, &position));
-            match event {
-                LockEvent::Anew => (screen.is_current, screen.has_begun) = (false, true),
-                LockEvent::Current => screen.is_current = true,
-                _ => {}
-            }
-        }
-        lines
+        events().iter().flat_map(|event| screen.see(event, &position)).collect()
     }
 
     #[test]
