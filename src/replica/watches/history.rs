@@ -36,7 +36,8 @@ pub struct Past {
 impl Past {
     /// All that watches can go on from, in the order of application, when this log stands after it.
     pub fn and<'a>(&'a self, log: &'a [Arc<Entry>]) -> impl Iterator<Item = &'a Arc<Entry>> {
-        self.entries.iter().chain(log).filter(|entry| is_news(entry))
+        let told = |entry: &&Arc<Entry>| is_news(entry) && entry.seq > self.forgotten.get(entry.dc);
+        self.entries.iter().chain(log).filter(told)
     }
 }
 
@@ -61,7 +62,8 @@ impl History {
 
     /// An entry became durable.
     pub fn remember(&mut self, entry: &Arc<Entry>) {
-        if !is_news(entry) {
+        // After the state of another datacenter was taken over, older entries of the log can become durable.
+        if !is_news(entry) || entry.seq <= self.forgotten.get(entry.dc) {
             return;
         }
         let weight = entry.weight();
