@@ -61,6 +61,10 @@ impl Replica {
             return;
         };
         taking.until = until;
+        if self.life.room == Room::Full {
+            // Nothing of the others is written; the whole is asked for again when there is room.
+            return self.stop_taking_from(peer);
+        }
         if let Err(fault) = taking.incoming.push(&piece) {
             return self.refuse_state(peer, &fault);
         }
