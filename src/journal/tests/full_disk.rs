@@ -37,13 +37,13 @@ fn until_durable(events: &Receiver<JournalEvent>, position: u64) -> Vec<Room> {
     }
 }
 
-/// Until there is enough room again and all up to `position` is durable, in whatever order that is told.
-fn until_written(events: &Receiver<JournalEvent>, position: u64) {
-    let (mut durable, mut room) = (0, Room::Full);
-    while durable < position || room != Room::Enough {
+/// Until there is that much room and all up to `position` is durable, in whatever order that is told.
+fn until(events: &Receiver<JournalEvent>, position: u64, wanted: Room) {
+    let (mut durable, mut room) = (0, None);
+    while durable < position || room != Some(wanted) {
         match events.recv().expect("alive") {
             JournalEvent::Durable(told) => durable = told,
-            JournalEvent::Room(told) => room = told,
+            JournalEvent::Room(told) => room = Some(told),
             other => panic!("{other:?}"),
         }
     }
@@ -87,7 +87,7 @@ fn what_finds_no_room_is_written_when_there_is_some() {
     let (_, recovered, _events) = start(&disk.fork(), 0);
     assert_eq!(recovered.records, records(1..=durable), "a crash now loses nothing that was told");
     disk.set_capacity(None);
-    until_written(&events, durable + 10);
+    until(&events, durable + 10, Room::Enough);
     assert!(!journal.figures().waits_for_room);
     journal.close().expect("nothing failed");
     assert_eq!(start(&disk, 0).1.records, records(1..=durable + 10));
@@ -105,7 +105,7 @@ fn what_is_left_of_a_write_without_room_is_cut_off() {
     assert!(matches!(events.recv(), Ok(JournalEvent::Room(Room::Full))));
     assert_eq!(disk.used(), before);
     disk.set_capacity(None);
-    until_written(&events, 2);
+    until(&events, 2, Room::Enough);
 }
 
 #[test]
@@ -116,11 +116,11 @@ fn it_says_so_before_the_disk_is_full_and_writes_what_comes() {
     append(&mut journal, 1..=200);
     assert_eq!(until_durable(&events, 200), []);
     append(&mut journal, 201..=400);
-    assert_eq!(until_room(&events, Room::Low), 400);
+    until(&events, 400, Room::Low);
     append(&mut journal, 401..=450);
     assert_eq!(until_durable(&events, 450), [], "there is a reserve");
     append(&mut journal, 451..=500);
-    assert_eq!(until_room(&events, Room::Full), 500);
+    until(&events, 500, Room::Full);
     assert!(journal.figures().free_bytes.is_some_and(|free| free < 4_000));
     append(&mut journal, 501..=501);
     assert_eq!(until_durable(&events, 501), [], "half of it is left");
@@ -136,7 +136,7 @@ fn a_quota_that_the_disk_does_not_tell_of_is_like_a_full_disk() {
     append(&mut journal, 1..=9);
     assert_eq!(until_room(&events, Room::Full), 0);
     disk.fail_writes(None);
-    until_written(&events, 9);
+    until(&events, 9, Room::Enough);
 }
 
 #[test]
