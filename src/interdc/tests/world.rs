@@ -15,7 +15,7 @@ use crate::names::DcId;
 use crate::pki::{Authority, Credentials, Existing, Leaf, Role, Validity};
 
 /// No event takes longer, unless something is broken.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn dc(id: u8) -> DcId {
     DcId::new(id).unwrap()
