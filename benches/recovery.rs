@@ -77,8 +77,8 @@ fn print_restart(what: &str, dir: &Path, journal: Journal) -> Result<(), AnyErro
 
 /// Commits through a datacenter that stands alone, and has it all journaled.
 fn write(journal: &mut Journal, events: &Receiver<JournalEvent>) -> Result<(Replica, Position), AnyError> {
-    let mut bench =
-        Writer { replica: Replica::recover(config(), now(0), None, [])?, last: Position(0), step: 0 };
+    let replica = Replica::recover(config(), now(0), None, [])?;
+    let mut bench = Writer { replica, last: Position(0), durable: Position(0), step: 0 };
     let session = SessionId(1);
     bench.handle(journal, Event::Tick)?;
     let open = Call::OpenLease {
@@ -113,6 +113,7 @@ fn commit(lease: LeaseId, n: u64) -> Begin {
 struct Writer {
     replica: Replica,
     last: Position,
+    durable: Position,
     step: u64,
 }
 
@@ -140,15 +141,13 @@ impl Writer {
         journal: &mut Journal,
         events: &Receiver<JournalEvent>,
     ) -> Result<Option<Reply>, AnyError> {
-        loop {
+        while self.durable < self.last {
             match events.recv()? {
-                JournalEvent::Durable(position) if position == self.last.0 => {
-                    return self.handle(journal, Event::Durable { position: self.last });
-                }
-                JournalEvent::Durable(_) => {}
+                JournalEvent::Durable(position) => self.durable = Position(position),
                 other => return Err(format!("{other:?}").into()),
             }
         }
+        self.handle(journal, Event::Durable { position: self.durable })
     }
 }
 
