@@ -2,7 +2,7 @@
 //!
 //! The lock is held for a copy of one record or a swap of buffers, never over a call to the disk. The queue
 //! has no bound of its own: it holds what was appended and is not durable, which is
-//! [`super::Journal::backlog_bytes`], and the actor stops taking input by that number.
+//! [`Figures::backlog_bytes`], and the actor stops taking input by that number.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -7,7 +7,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Slots};
 use crate::store_state::marks::{Fate, Marks};
 
-/// A value, and what decides whether a late change is still one of it ([`marks`](super::marks)).
+/// A value, and what decides whether a late change is still one of it (`marks.rs`).
 ///
 /// An end takes away everything, also what it has not seen: what is here when it is applied, and what comes later
 /// from a transaction that had not seen it. So a key that ended never comes back to life by an update that was under
