@@ -2,6 +2,10 @@
 //!
 //! All four run in one task and end together, with one reason: whichever comes first. Every lane is a
 //! unidirectional stream: format, lane number, then frames.
+//!
+//! The peer is told the reason by a packet that waits, like all others, for room in the congestion window while there
+//! is more to be sent (quinn 0.11). So on a path that is full it may not come, and the peer learns of the end from the
+//! next connection, or from silence.
 
 use std::pin::pin;
 use std::sync::Mutex;

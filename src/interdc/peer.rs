@@ -126,7 +126,11 @@ impl PeerTask {
             tokio::select! {
                 reason = &mut end => break (reason, None),
                 outcome = self.welcoming.done() => match outcome {
-                    Ok(established) => break (DownReason::Replaced, Some(established)),
+                    Ok(established) => {
+                        // While nobody reads the events, the old one may have ended unnoticed: then that is why.
+                        let reason = link.connection.close_reason().map_or(DownReason::Replaced, Into::into);
+                        break (reason, Some(established));
+                    }
                     Err(error) => self.peer.failed(&error),
                 },
                 Some(candidate) = self.candidates.recv() => {

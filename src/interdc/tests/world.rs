@@ -129,6 +129,16 @@ impl Node {
         }
     }
 
+    /// Reads, which a sender has to do as well, until so many messages have left their queue.
+    pub(super) async fn flushed(&mut self, mut wanted: usize) {
+        while wanted > 0 {
+            match self.event().await {
+                LinkEvent::Flushed { messages, .. } => wanted -= messages,
+                other => panic!("flushed expected, not {other:?}"),
+            }
+        }
+    }
+
     pub(super) fn stats(&self) -> PeerStats {
         self.interdc.stats().peers.swap_remove(0)
     }
