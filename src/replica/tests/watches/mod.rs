@@ -60,8 +60,7 @@ impl Cluster {
     }
 
     fn restarts(&mut self, id: u8) {
-        let keep = self.nodes[usize::from(id)].records.len();
-        self.crash(id, keep);
+        self.restart(id);
         self.pass(600);
     }
 }
