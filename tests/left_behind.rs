@@ -54,10 +54,7 @@ async fn outgrow(cluster: &Cluster) -> Snapshot {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() {
-    let mut cluster = Cluster::prepare(3);
-    let more = format!("{QUICK}{SMALL_LOG}");
-    (0..3).for_each(|dc| cluster.write_config(dc, |member| cluster.quic_address(member), &more));
-    cluster.start_all();
+    let mut cluster = Cluster::start_with(3, &format!("{QUICK}{SMALL_LOG}"));
     let far = serving(&cluster).await.remove(2);
     let own = put(&far, "from far", b"kept".to_vec()).await;
     let name = || LockName::try_from("moved").expect("it is a name");
@@ -76,7 +73,7 @@ async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() 
     drop(far);
 
     cluster.kill(2);
-    std::fs::remove_dir_all(cluster.dir().join("data2")).expect("it is there");
+    std::fs::remove_dir_all(cluster.data_dir(2)).expect("it is there");
     cluster.restart(2);
     cluster.server(2).line("took its state over");
     let far = serving(&cluster).await.remove(2);

@@ -211,17 +211,8 @@ async fn no_append_is_lost_and_the_order_is_the_same_everywhere() {
     let tally = make_trouble(&mut wan, &mut dice, &desk.load).await;
     // Everything works again: every request is answered.
     desk.load.close();
-    let mut reads = Vec::new();
-    timeout(HANGS, async {
-        while let Some(ended) = writers.join_next().await {
-            ended.expect("no writer saw anything wrong");
-        }
-        while let Some(ended) = readers.join_next().await {
-            reads.push(ended.expect("no reader saw anything wrong"));
-        }
-    })
-    .await
-    .expect("every request is answered once everything works");
+    let ended = async { (writers.join_all().await, readers.join_all().await) };
+    let (_, reads) = timeout(HANGS, ended).await.expect("every request is answered once everything works");
 
     let mut notes = std::mem::take(&mut *desk.notes.lock().expect("nobody panics with it"));
     let hand_offs = notes.history.check();

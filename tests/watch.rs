@@ -4,7 +4,6 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::io::Write as _;
 
 use common::{Cluster, HANGS, Output, Running};
 use geolock::client::{
@@ -97,20 +96,10 @@ async fn owners(viewer: &Viewer) -> Owners {
     owners
 }
 
-fn has_checkpoint(cluster: &Cluster) -> bool {
-    let mut files = std::fs::read_dir(cluster.dir().join("data0")).expect("it is there");
-    files.any(|file| file.is_ok_and(|file| file.path().extension() == Some("checkpoint".as_ref())))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
-    let mut cluster = Cluster::start(3);
     // With a checkpoint early, so that it restarts from one.
-    let mut config =
-        std::fs::OpenOptions::new().append(true).open(cluster.config_file(0)).expect("it is there");
-    config.write_all(b"[journal]\ncheckpoint_bytes = \"1 MiB\"\n").expect("it is writable");
-    cluster.kill(0);
-    cluster.restart(0);
+    let mut cluster = Cluster::start_with(3, "[journal]\ncheckpoint_bytes = \"1 MiB\"\n");
     let watcher = viewer(&cluster, 0).await;
     let counts = watcher.watch(WatchRequest::of(&key("n"))).await.expect("it begins");
     let moves = watcher.watch_locks(LockWatchRequest::prefix("l/")).await.expect("it begins");
@@ -124,7 +113,7 @@ async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
         within(hearing.wait_for(|so_far| *so_far >= heard)).await.expect("it lives");
         if heard == 200 {
             let until_it_is_there = async {
-                while !has_checkpoint(&cluster) {
+                while !cluster.has_checkpoint(0) {
                     tokio::task::yield_now().await;
                 }
             };

@@ -176,8 +176,13 @@ pub struct Cluster {
 impl Cluster {
     /// Starts them all, and waits until they listen.
     pub fn start(dcs: u8) -> Cluster {
+        Cluster::start_with(dcs, "")
+    }
+
+    /// The same, with these tables in their configuration.
+    pub fn start_with(dcs: u8, more: &str) -> Cluster {
         let mut cluster = Cluster::prepare(dcs);
-        (0..dcs).for_each(|dc| cluster.write_config(dc, |member| cluster.quic_address(member), ""));
+        cluster.configure(more);
         cluster.start_all();
         cluster
     }
@@ -190,6 +195,12 @@ impl Cluster {
         pki::playground(dir.path(), "test", ids).expect("certificates can be made");
         let runners = vec![Vec::new(); dcs.into()];
         Cluster { dir, base, servers: (0..dcs).map(|_| None).collect(), runners }
+    }
+
+    /// Configures them all, linked to each other. `more` goes to the end: tables.
+    pub fn configure(&self, more: &str) {
+        let dcs = self.servers.len() as u8;
+        (0..dcs).for_each(|dc| self.write_config(dc, |member| self.quic_address(member), more));
     }
 
     /// Starts all that were prepared, and waits until they listen.
@@ -231,6 +242,11 @@ impl Cluster {
 
     pub fn data_dir(&self, dc: u8) -> PathBuf {
         self.dir.path().join(format!("data{dc}"))
+    }
+
+    pub fn has_checkpoint(&self, dc: u8) -> bool {
+        let mut files = std::fs::read_dir(self.data_dir(dc)).expect("it is there");
+        files.any(|file| file.is_ok_and(|file| file.path().extension() == Some("checkpoint".as_ref())))
     }
 
     pub fn tls(&self) -> PathBuf {
