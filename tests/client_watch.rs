@@ -6,16 +6,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use geolock::client::{
-    AcquireRequest, Action, AtLeast, Batch, Change, Client, ClientError, Key, LockEvent, LockWatch,
+    AcquireRequest, Action, AtLeast, Batch, Change, Client, ClientError, LockEvent, LockWatch,
     LockWatchRequest, Mode, News, Reason, Snapshot, TxnError, TxnRequest, Update, Viewer, Watch,
     WatchRequest,
 };
 use geolock::names::LockName;
-use support::{AnyError, Datacenter, Proxy, connect, name, start};
-
-fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
+use support::{AnyError, Datacenter, Proxy, connect, key, name, start};
 
 fn put(name: &str, value: &'static str) -> Change {
     Change { key: key(name), action: Action::Update(Update::register(value)) }

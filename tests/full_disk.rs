@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::history::{patient, serving_at};
-use common::{Cluster, HANGS, Output, Running};
+use common::said::run;
+use common::{Cluster, HANGS, Output, Running, key, lock};
 use geolock::client::{
-    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, Key, Reason, Status, Transacted,
-    TxnError, TxnRequest, Update, Viewer,
+    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, Reason, Status, Transacted, TxnError,
+    TxnRequest, Update, Viewer,
 };
-use geolock::names::LockName;
 use geolock::proto::Room;
 use tokio::time::timeout;
 
@@ -78,10 +78,6 @@ fn skip(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").expect("standard error is open");
 }
 
-fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
-
 async fn until(client: &Client, is: impl Fn(&Status) -> bool) {
     let found = async { while !client.status().await.is_ok_and(|status| is(&status)) {} };
     timeout(HANGS, found).await.expect("it comes to that");
@@ -135,18 +131,15 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
     until(&here, |status| status.room() == Room::Full).await;
     let refused = write(&here).await;
     assert!(is_refused(&refused), "{refused:?}");
-    let lock = LockName::try_from("both have a part of it").expect("it is a name");
-    let lock = here.acquire(AcquireRequest::exclusive(lock)).await;
-    assert!(matches!(lock, Err(AcquireError::Refused(Reason::DiskFull, _))), "{:?}", lock.err());
+    let acquired = here.acquire(AcquireRequest::exclusive(lock("both have a part of it"))).await;
+    assert!(matches!(acquired, Err(AcquireError::Refused(Reason::DiskFull, _))), "{:?}", acquired.err());
     assert_eq!(count(&here).await, 20);
     shows(&cluster, "/readyz", |page| page.starts_with("HTTP/1.1 503") && page.contains("disk full"));
     shows(&cluster, "/metrics", |page| page.contains("\ngeolock_disk_full 2\n"));
-    let shown = cluster.command(0, ["status"]).output().expect("it runs");
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let shown = run(&mut cluster.command(0, ["status"])).stdout;
     assert!(shown.contains("! its disk is full"), "{shown}");
-    let put = cluster.command(0, ["kv", "put", "k", "v"]).output().expect("it runs");
-    let said = String::from_utf8_lossy(&put.stderr).into_owned();
-    assert!(put.status.code() == Some(69) && said.contains("DISK_FULL"), "{said}");
+    let put = run(&mut cluster.command(0, ["kv", "put", "k", "v"]));
+    assert!(put.code == 69 && put.stderr.contains("DISK_FULL"), "{}", put.stderr);
 
     let commit = write(&there).await.expect("the other one has room").commit;
     disk.make_room();

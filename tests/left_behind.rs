@@ -7,18 +7,13 @@ use std::collections::BTreeMap;
 
 use common::history::{patient, serving};
 use common::wan::QUICK;
-use common::{Cluster, HANGS};
-use geolock::client::{AcquireRequest, Client, Key, Snapshot, Update};
-use geolock::names::LockName;
+use common::{Cluster, HANGS, key, lock};
+use geolock::client::{AcquireRequest, Client, Snapshot, Update};
 use tokio::time::timeout;
 
 /// The least that can be set.
 const SMALL_LOG: &str = "[limits]\nlog = \"1 MiB\"\n";
 const VALUE: usize = 100 << 10;
-
-fn key(name: &str) -> Key {
-    Key::new(b"notes", name.as_bytes()).expect("it is a key")
-}
 
 async fn put(client: &Client, name: &str, value: Vec<u8>) -> Snapshot {
     client.update(&key(name), Update::register(value)).await.expect("it can commit")
@@ -57,8 +52,8 @@ async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() 
     let mut cluster = Cluster::start_with(3, &format!("{QUICK}{SMALL_LOG}"));
     let far = serving(&cluster).await.remove(2);
     let own = put(&far, "from far", b"kept".to_vec()).await;
-    let name = || LockName::try_from("moved").expect("it is a name");
-    let guard = timeout(HANGS, far.acquire(AcquireRequest::exclusive(name()))).await.expect("it hangs");
+    let guard =
+        timeout(HANGS, far.acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("it hangs");
     let token = guard.as_ref().expect("all are up").token();
     guard.expect("all are up").release().await.expect("it is up");
     drop(far);
@@ -79,7 +74,8 @@ async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() 
     let far = serving(&cluster).await.remove(2);
     assert_eq!(read(&far, "from far", &own).await.as_deref(), Some(&b"kept"[..]));
     let last = put(&far, "from far", b"again".to_vec()).await;
-    let guard = timeout(HANGS, far.acquire(AcquireRequest::exclusive(name()))).await.expect("it hangs");
+    let guard =
+        timeout(HANGS, far.acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("it hangs");
     assert!(guard.expect("all are up").token() > token, "it knows what it handed out");
     let near = cluster.client(0).await;
     assert_eq!(read(&near, "from far", &last).await.as_deref(), Some(&b"again"[..]));

@@ -6,20 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::Cluster;
 use common::history::{merged, patient, serving};
+use common::{Cluster, key, lock};
 use geolock::client::{
-    AtLeast, Batch, Client, ClientError, Key, Reason, Snapshot, TxnError, TxnRequest, Update, Value, Wait,
+    AtLeast, Batch, Client, ClientError, Reason, Snapshot, TxnError, TxnRequest, Update, Value, Wait,
 };
-use geolock::names::LockName;
-
-fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
-
-fn lock(name: &str) -> LockName {
-    LockName::try_from(name).expect("a test name is valid")
-}
 
 fn text(value: &Value) -> Option<String> {
     let register = value.register().expect("it is a register");

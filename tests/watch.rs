@@ -5,9 +5,10 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 
-use common::{Cluster, HANGS, Output, Running};
+use common::said::run;
+use common::{Cluster, HANGS, Output, Running, key, lock};
 use geolock::client::{
-    Batch, Client, ClientConfig, ClientTls, Key, LockEvent, LockWatch, LockWatchRequest, TxnRequest, Update,
+    Batch, Client, ClientConfig, ClientTls, LockEvent, LockWatch, LockWatchRequest, TxnRequest, Update,
     Viewer, Watch, WatchRequest,
 };
 use geolock::names::{DcId, LockName};
@@ -18,14 +19,6 @@ use tokio::time::timeout;
 /// Transactions of each of the two datacenters that are not killed.
 const TRANSACTIONS: u64 = 150;
 const LOCKS: [&str; 3] = ["l/0", "l/1", "l/2"];
-
-fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
-
-fn lock(name: &str) -> LockName {
-    LockName::try_from(name).expect("a test name is valid")
-}
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
     timeout(HANGS, future).await.expect("nothing takes that long")
@@ -134,11 +127,11 @@ async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
 #[test]
 fn a_watch_shows_who_has_locks_and_where_they_go() {
     let cluster = Cluster::start(2);
-    let run = |dc, args: &[&str]| {
-        let output = cluster.command(dc, args).output().expect("the binary is there");
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let succeeds = |dc, args: &[&str]| {
+        let said = run(&mut cluster.command(dc, args));
+        assert_eq!(said.code, 0, "{args:?}: {}", said.stderr);
     };
-    run(1, &["lock", "orders", "--", "true"]);
+    succeeds(1, &["lock", "orders", "--", "true"]);
     let mut holder = cluster
         .command(0, ["lock", "--shared", "--label", "me", "jobs/1", "--", "sh", "-c", "echo has it; cat"]);
     holder.stdin(std::process::Stdio::piped());
@@ -150,7 +143,7 @@ fn a_watch_shows_who_has_locks_and_where_they_go() {
     drop(holder.stdin());
     assert!(watch.line("released").starts_with("released jobs/1 shared by me token "));
     assert_eq!(holder.wait(), 0);
-    run(0, &["lock", "--label", "you", "orders", "--", "true"]);
+    succeeds(0, &["lock", "--label", "you", "orders", "--", "true"]);
     assert_eq!(watch.line("moved"), "moved orders to dc0 (city0): 2 parts from dc1 (city1)");
     assert!(watch.line("granted").starts_with("granted orders exclusive by you token "));
     assert!(watch.line("released").starts_with("released orders exclusive by you token "));
@@ -159,7 +152,7 @@ fn a_watch_shows_who_has_locks_and_where_they_go() {
     assert_eq!((rest.len(), watch.wait()), (1, 0), "{rest:?}");
     assert!(watch.seen.is_empty(), "nothing else was shown: {:?}", watch.seen);
 
-    run(1, &["lock", "orders", "--", "true"]);
+    succeeds(1, &["lock", "orders", "--", "true"]);
     let after = ["watch", "--json", "--after", &rest[0]];
     let mut watch = Running::start(&mut cluster.command(1, after), Output::Stdout);
     let moved: serde_json::Value = serde_json::from_str(&watch.line("moved")).expect("it is JSON");
@@ -167,6 +160,5 @@ fn a_watch_shows_who_has_locks_and_where_they_go() {
     watch.line("current");
     watch.signal(Signal::TERM);
     assert_eq!(watch.wait(), 0);
-    let refused = cluster.command(0, ["watch", "--after", "1000000"]).output().expect("the binary is there");
-    assert_eq!(refused.status.code(), Some(64));
+    assert_eq!(run(&mut cluster.command(0, ["watch", "--after", "1000000"])).code, 64);
 }

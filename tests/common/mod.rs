@@ -4,6 +4,7 @@
 
 pub mod history;
 pub mod relay;
+pub mod said;
 pub mod trouble;
 pub mod wan;
 
@@ -18,14 +19,23 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use geolock::client::{Client, ClientConfig, ClientTls};
-use geolock::names::DcId;
+use geolock::client::{Client, ClientConfig, ClientTls, Key};
+use geolock::names::{DcId, LockName};
 use geolock::pki;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Nothing here takes that long. It ends a test that would hang, and measures nothing.
 pub const HANGS: Duration = Duration::from_secs(60);
+
+/// The key of that name in the bucket of the tests.
+pub fn key(name: &str) -> Key {
+    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
+}
+
+pub fn lock(name: &str) -> LockName {
+    LockName::try_from(name).expect("a test name is valid")
+}
 
 /// A `geolock` that knows no server, no playground and no configuration of its surroundings.
 pub fn geolock(home: &Path) -> Command {
