@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Cluster, HANGS, lock};
+use common::{Cluster, lock, within};
 use geolock::client::{AcquireRequest, Client, LockGuard, Mode};
 use geolock::names::FencingToken;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 fn all_of(names: impl IntoIterator<Item = String>) -> AcquireRequest {
     let mut names = names.into_iter().map(|text| lock(&text));
@@ -26,10 +26,6 @@ async fn acquire(client: &Client, request: AcquireRequest) -> LockGuard {
 
 async fn release(guard: LockGuard) {
     within(guard.release()).await.expect("it was held");
-}
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(HANGS, future).await.expect("nothing takes that long")
 }
 
 async fn clients(cluster: &Cluster) -> Vec<Client> {

@@ -12,13 +12,12 @@ use std::sync::{Arc, Mutex};
 
 use common::history::{patient, serving_at};
 use common::said::run;
-use common::{Cluster, HANGS, Output, Running, key, lock};
+use common::{Cluster, Output, Running, key, lock, within};
 use geolock::client::{
     AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, Reason, Status, Transacted, TxnError,
     TxnRequest, Update, Viewer,
 };
 use geolock::proto::Room;
-use tokio::time::timeout;
 
 /// Servers that keep so much of their disks free.
 fn prepared(dcs: u8, reserve: &str) -> Cluster {
@@ -80,7 +79,7 @@ fn skip(why: &str) {
 
 async fn until(client: &Client, is: impl Fn(&Status) -> bool) {
     let found = async { while !client.status().await.is_ok_and(|status| is(&status)) {} };
-    timeout(HANGS, found).await.expect("it comes to that");
+    within(found).await;
 }
 
 /// Until a page of its metrics port, status line and body, shows it: pages are made anew ten times a second.

@@ -3,30 +3,22 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 
 use common::said::run;
-use common::{Cluster, HANGS, Output, Running, key, lock};
+use common::{Cluster, Output, Running, key, lock, within};
 use geolock::client::{
-    Batch, Client, ClientConfig, ClientTls, LockEvent, LockWatch, LockWatchRequest, TxnRequest, Update,
-    Viewer, Watch, WatchRequest,
+    Batch, Client, LockEvent, LockWatch, LockWatchRequest, TxnRequest, Update, Viewer, Watch, WatchRequest,
 };
 use geolock::names::{DcId, LockName};
 use rustix::process::Signal;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 /// Transactions of each of the two datacenters that are not killed.
 const TRANSACTIONS: u64 = 150;
 const LOCKS: [&str; 3] = ["l/0", "l/1", "l/2"];
 
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(HANGS, future).await.expect("nothing takes that long")
-}
-
 async fn viewer(cluster: &Cluster, dc: u8) -> Viewer {
-    let tls = ClientTls::from_dir(cluster.tls()).expect("the certificates were just made");
-    Viewer::connect(ClientConfig::new([cluster.endpoint(dc)], tls)).await.expect("the server listens")
+    Viewer::connect(cluster.client_config(dc)).await.expect("the server listens")
 }
 
 /// Counts under locks that the other datacenter wants too, beside what nobody follows.

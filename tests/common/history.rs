@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use geolock::client::{AtLeast, Client, Key, Snapshot, Value};
 use geolock::names::{FencingToken, LockName};
 use geolock::proto::Phase;
-use tokio::time::timeout;
 
-use super::{Cluster, HANGS};
+use super::{Cluster, HANGS, within};
 
 /// An acknowledged commit of a transaction with exclusive locks.
 #[derive(Clone, Debug)]
@@ -78,7 +77,7 @@ pub fn patient(snapshot: &Snapshot) -> AtLeast {
 pub async fn serving_at(cluster: &Cluster, dc: u8) -> Client {
     let client = cluster.client(dc).await;
     let serves = async { while client.status().await.expect("it is up").phase() != Phase::Serving {} };
-    timeout(HANGS, serves).await.expect("it hears from all others");
+    within(serves).await;
     client
 }
 

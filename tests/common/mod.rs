@@ -24,9 +24,15 @@ use geolock::names::{DcId, LockName};
 use geolock::pki;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 /// Nothing here takes that long. It ends a test that would hang, and measures nothing.
 pub const HANGS: Duration = Duration::from_secs(60);
+
+/// What the future comes to.
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    timeout(HANGS, future).await.expect("nothing takes that long")
+}
 
 /// The key of that name in the bucket of the tests.
 pub fn key(name: &str) -> Key {
