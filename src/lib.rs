@@ -3,6 +3,7 @@
 // Edges read clocks and start threads; pure rooms deny it again.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod access;
 pub mod api;
 pub mod causal_log;
 pub mod cli;
