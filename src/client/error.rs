@@ -18,6 +18,10 @@ pub enum ClientError {
     Config(String),
     #[error("{}: {source}", file.display())]
     TlsFile { file: PathBuf, source: io::Error },
+    #[error("{}: {source}", file.display())]
+    TokenFile { file: PathBuf, source: io::Error },
+    #[error("{} is no file with a token in it, as `geolock token new NAME --out FILE` makes it", file.display())]
+    NoToken { file: PathBuf },
     /// Nothing was sent.
     #[error("the certificates cannot be used: {0}")]
     Tls(String),
