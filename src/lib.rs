@@ -22,6 +22,7 @@ pub mod names;
 pub mod node;
 pub mod pki;
 pub mod proto;
+pub mod reload;
 pub mod replica;
 pub mod room;
 pub mod sim;

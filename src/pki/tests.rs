@@ -252,7 +252,7 @@ fn roles_do_not_pass_for_each_other() {
     let fixture = Fixture::new();
     let (dc_, user) = (fixture.credentials(Role::Dc(dc(1))), fixture.credentials(client("ci")));
     assert!(matches!(user.dial_dc(dc(1)), Err(PkiError::WrongIdentity { .. })));
-    assert!(matches!(user.accept_clients(), Err(PkiError::WrongIdentity { .. })));
+    assert!(matches!(user.accept_clients(ClientCertificates::Demanded), Err(PkiError::WrongIdentity { .. })));
 
     let mut as_dc = user.dial_api().unwrap();
     as_dc.alpn_protocols = dc_.accept_dcs().unwrap().alpn_protocols;
@@ -260,8 +260,8 @@ fn roles_do_not_pass_for_each_other() {
     assert!(error.starts_with("server:") && error.contains("geolock://test/client/ci"), "{error}");
 
     let mut as_client = fixture.credentials(Role::Dc(dc(2))).dial_dc(dc(1)).unwrap();
-    as_client.alpn_protocols = dc_.accept_clients().unwrap().alpn_protocols;
-    let error = refusal(as_client, dc_.accept_clients().unwrap(), "localhost");
+    as_client.alpn_protocols = dc_.accept_clients(ClientCertificates::Demanded).unwrap().alpn_protocols;
+    let error = refusal(as_client, dc_.accept_clients(ClientCertificates::Demanded).unwrap(), "localhost");
     assert!(error.starts_with("server:") && error.contains("must be a client of cluster test"), "{error}");
 }
 
@@ -270,9 +270,14 @@ fn clients_check_the_host_name_they_dialled() {
     let fixture = Fixture::new();
     let (server, user) = (fixture.credentials(Role::Dc(dc(1))), fixture.credentials(client("ci")));
     for host in ["localhost", "127.0.0.1"] {
-        shake(user.dial_api().unwrap(), server.accept_clients().unwrap(), host).unwrap();
+        shake(user.dial_api().unwrap(), server.accept_clients(ClientCertificates::Demanded).unwrap(), host)
+            .unwrap();
     }
-    let error = refusal(user.dial_api().unwrap(), server.accept_clients().unwrap(), "elsewhere.example");
+    let error = refusal(
+        user.dial_api().unwrap(),
+        server.accept_clients(ClientCertificates::Demanded).unwrap(),
+        "elsewhere.example",
+    );
     assert!(error.starts_with("client:") && error.contains("not valid for name"), "{error}");
 }
 
@@ -319,7 +324,9 @@ fn nobody_gets_in_without_a_certificate() {
         config.alpn_protocols = vec![protocol.to_vec()];
         config
     };
-    for accepting in [server.accept_dcs().unwrap(), server.accept_clients().unwrap()] {
+    for accepting in
+        [server.accept_dcs().unwrap(), server.accept_clients(ClientCertificates::Demanded).unwrap()]
+    {
         let error = refusal(anonymous(&accepting.alpn_protocols[0]), accepting, "localhost");
         assert!(error.starts_with("server:") && error.contains("no certificates"), "{error}");
     }
