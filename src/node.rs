@@ -86,6 +86,11 @@ impl Sockets {
     pub fn grpc(&self) -> io::Result<SocketAddr> {
         self.grpc.local_addr()
     }
+
+    /// Where metrics and probes are.
+    pub fn http(&self) -> io::Result<SocketAddr> {
+        self.http.local_addr()
+    }
 }
 
 fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
