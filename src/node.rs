@@ -1,8 +1,8 @@
 //! One datacenter's server, from its configuration to its end: where the rooms are put together.
 //!
-//! The order of the start: ports, so that a taken one is found before anything is touched; certificates, rules and tokens; the HTTP
-//! port, so that probes see a server that recovers; journal, recovery, links and actor; last the client API, so that
-//! nobody is let in before there is something to talk to. The end goes the other way round, except that the HTTP
+//! The order of the start: ports, so that a taken one is found before anything is touched; certificates, rules and tokens;
+//! the HTTP port, so that probes see a server that recovers; journal, recovery, links and actor; last the client API, so
+//! that nobody is let in before there is something to talk to. The end goes the other way round, except that the HTTP
 //! port answers to the last: the actor drains and stops, which ends the API.
 //!
 //! Nothing here is global, so a process can run several: `geolock dev` does, and so can tests.

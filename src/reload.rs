@@ -2,7 +2,8 @@
 //! itself, from time to time, so that a renewed one is used long before the old one expires.
 //!
 //! One task does it all. What it reads is checked as a whole before anything of it is used: a file that is broken, half
-//! written or of somebody else changes nothing, and is said once. What is used then counts for new connections and further
+//! written or of somebody else changes nothing, and is said once. Files of certificates are replaced one after the other, so
+//! what does not fit together is an error only when it still does not at the next look. What is used then counts for new connections and further
 //! calls; nothing that is open is closed.
 
 use std::path::PathBuf;
@@ -75,6 +76,7 @@ impl Loaded {
             dir: dir.clone(),
             loaded,
             uses,
+            suspected: None,
             failure: None,
             warned: None,
         };
@@ -138,13 +140,22 @@ pub(crate) struct Keeper {
     orders: mpsc::Receiver<oneshot::Sender<Vec<ReloadError>>>,
 }
 
+/// Why certificates are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    ByTime,
+    BySomebody,
+}
+
 /// A certificate in use.
 struct Kept {
     name: &'static str,
     dir: PathBuf,
     loaded: Credentials,
     uses: Use,
-    /// Why what is in the folder is not used; said once.
+    /// Why what was in the folder at the last look could not be used.
+    suspected: Option<String>,
+    /// The same, once it is sure; said once.
     failure: Option<String>,
     /// When it was last mentioned that it expires soon.
     warned: Option<Instant>,
@@ -164,7 +175,7 @@ impl Keeper {
         loop {
             tokio::select! {
                 _ = &mut stop => return,
-                _ = look.tick() => drop(self.look_at_certificates().await),
+                _ = look.tick() => drop(self.look_at_certificates(Asked::ByTime).await),
                 Some(answer) = self.orders.recv() => {
                     let failures = self.reload().await;
                     // Who asked may not want to know.
@@ -183,19 +194,17 @@ impl Keeper {
                 failures.push(error.into());
             }
         }
-        // What was said before is said again: somebody asked.
-        self.certificates.iter_mut().for_each(|kept| kept.failure = None);
-        failures.extend(self.look_at_certificates().await);
+        failures.extend(self.look_at_certificates(Asked::BySomebody).await);
         failures
     }
 
-    async fn look_at_certificates(&mut self) -> Vec<ReloadError> {
+    async fn look_at_certificates(&mut self, asked: Asked) -> Vec<ReloadError> {
         let mut failures = Vec::new();
         for kept in &mut self.certificates {
             let (dir, cluster, role) = (kept.dir.clone(), self.cluster.clone(), self.role.clone());
             let found = joined(spawn_blocking(move || load(&dir, &cluster, &role)).await);
             if let Err(source) = found.and_then(|found| kept.take(found)) {
-                kept.refuse(&source);
+                kept.refuse(&source, asked);
                 failures.push(ReloadError::Certificate { name: kept.name, source });
             }
             kept.warn();
@@ -209,7 +218,7 @@ impl Kept {
     /// Uses what was found, if it is another one.
     fn take(&mut self, found: Credentials) -> Result<(), PkiError> {
         if found.is_same_as(&self.loaded) {
-            self.failure = None;
+            (self.suspected, self.failure) = (None, None);
             return Ok(());
         }
         match &self.uses {
@@ -224,22 +233,23 @@ impl Kept {
         }
         let until = day(found.expires());
         tracing::info!(name = self.name, dir = %self.dir.display(), until, "certificate renewed");
-        (self.loaded, self.failure, self.warned) = (found, None, None);
+        self.loaded = found;
+        (self.suspected, self.failure, self.warned) = (None, None, None);
         Ok(())
     }
 
-    fn refuse(&mut self, error: &PkiError) {
-        let said = error.to_string();
-        if self.failure.as_ref() != Some(&said) {
+    fn refuse(&mut self, error: &PkiError, asked: Asked) {
+        let said = Some(error.to_string());
+        let is_news = match asked {
+            Asked::BySomebody => true,
+            Asked::ByTime => self.suspected == said && self.failure != said,
+        };
+        if is_news {
             let until = day(self.loaded.expires());
-            tracing::error!(
-                name = self.name,
-                until,
-                error = said,
-                "certificate not renewed: the old one stays"
-            );
-            self.failure = Some(said);
+            tracing::error!(name = self.name, until, %error, "certificate not renewed: the old one stays");
+            self.failure = said.clone();
         }
+        self.suspected = said;
     }
 
     fn warn(&mut self) {

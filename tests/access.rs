@@ -6,11 +6,18 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use common::{Cluster, Output, Running, geolock};
+use geolock::names::DcId;
+use geolock::pki;
 use rustix::process::Signal;
 
 const NOT_ALLOWED: i32 = 77;
+const DC: DcId = match DcId::new(0) {
+    Some(dc) => dc,
+    None => panic!("0 is the id of a datacenter"),
+};
 
 /// What `ci` may do, beside looking at the status.
 const RULES: &str = r#"
@@ -148,7 +155,7 @@ fn rules_decide_what_a_token_may_do() {
     ] {
         refused(&mut place.ci(args));
     }
-    let mut client = |args: &[&str]| place.cluster.command(0, args);
+    let client = |args: &[&str]| place.cluster.command(0, args);
     works(&mut client(&["kv", "put", "a", "1"]));
     assert_eq!(works(&mut client(&["kv", "get", "a"])).trim(), "1");
     refused(&mut client(&["lock", "ci/build", "--", "true"]));
@@ -194,13 +201,23 @@ fn certificates_are_replaced_while_locks_are_held() {
     holding.line("in");
 
     // Nobody tells the server: it looks by itself.
+    let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 3_600));
+    let authority = pki::Authority::load(&place.cluster.dir().join("ca")).expect("it was made");
+    let old = pki::Validity { from: now - 300 * day, until: now + 6 * day };
+    let leaf = pki::Leaf { role: pki::Role::Dc(DC), hosts: vec!["127.0.0.1".into()], validity: old };
+    authority.issue(&place.certificates(), &leaf, pki::Existing::Replace).expect("it is issued");
+    for name in ["tls.dc", "tls.api"] {
+        assert!(place.cluster.server(0).line("certificate expires soon").contains(name));
+    }
+    until_status(&place, |status| status.contains("! its certificate tls.api expires in 5 d"));
+
     place.issue("90");
     for name in ["tls.dc", "tls.api"] {
         let line = place.cluster.server(0).line("certificate renewed");
         assert!(line.contains(name), "{line}");
     }
     let status = works(&mut place.ci(&["status"]));
-    assert!(status.contains("tls.api      good for 89 d"), "{status}");
+    assert!(status.contains("tls.api      good for 89 d") && !status.contains("expires in"), "{status}");
 
     let key = place.certificates().join("key.pem");
     let good = fs::read(&key).expect("it was issued");

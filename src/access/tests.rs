@@ -125,6 +125,20 @@ fn keys_are_within_buckets_and_prefixes() {
 }
 
 #[test]
+fn the_example_says_what_it_means() {
+    let example = rules(include_str!("../../examples/acl.toml")).expect("good rules");
+    assert_eq!(example.count(), 5);
+    let payments = example.rights(&client("payments"));
+    assert!(payments.allows(Action::AcquireExclusive, b"payments/1"));
+    assert!(payments.allows(Action::Write, key("accounts", "eu/1").as_bytes()));
+    assert!(payments.allows(Action::Read, key("rates", "usd").as_bytes()));
+    assert!(!payments.allows(Action::Write, key("rates", "usd").as_bytes()));
+    assert!(example.rights(&token("ci-7")).allows(Action::AcquireExclusive, b"ci/x"));
+    assert!(example.rights(&client("ops-ann")).allows(Action::ForceRelease, b"any"));
+    assert_eq!(example.rights(&Who::Anonymous), Rights::default());
+}
+
+#[test]
 fn a_bad_rule_is_named_with_its_line_and_what_is_wrong() {
     let who_allow = |rest: &str| format!("# first\n[[rule]]\nwho = [\"client:a\"]\n{rest}");
     for (text, wanted) in [
