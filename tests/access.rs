@@ -1,4 +1,5 @@
 //! Who may do what, on a real server: tokens, rules, SIGHUP, certificates that are replaced while it runs.
+#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 mod common;
 
@@ -251,6 +252,19 @@ fn metrics(place: &Place) -> String {
     let mut page = String::new();
     stream.read_to_string(&mut page).expect("it answers");
     page
+}
+
+#[test]
+fn who_must_show_a_certificate_is_told() {
+    let cluster = Cluster::start(1);
+    let bare = cluster.dir().join("bare");
+    fs::create_dir(&bare).expect("it is made");
+    fs::copy(cluster.tls().join("ca.pem"), bare.join("ca.pem")).expect("there are certificates");
+    for args in [&["status"][..], &["lock", "x", "--", "true"]] {
+        let refused = said(cluster.command(0, args).env("GEOLOCK_TLS", &bare));
+        assert_eq!(refused.code, 69, "{}", refused.stderr);
+        assert!(refused.stderr.contains("this client shows no certificate"), "{}", refused.stderr);
+    }
 }
 
 #[test]

@@ -31,6 +31,7 @@ const BATCH: usize = 256;
 pub(super) struct Dialled {
     pub name: String,
     endpoint: Endpoint,
+    shows_certificate: bool,
     bearer: Bearer,
     timeout: Duration,
 }
@@ -63,8 +64,19 @@ impl Dialled {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .tls_config(tls(&config.tls, host))
             .map_err(|error| ClientError::Tls(LinkError::Transport(error).to_string()))?;
-        let bearer = Bearer(config.token.clone());
-        Ok(Dialled { name: name.to_owned(), endpoint, bearer, timeout: config.connect_timeout })
+        let shows_certificate = config.tls.certificate.is_some();
+        let (name, bearer, timeout) = (name.to_owned(), Bearer(config.token.clone()), config.connect_timeout);
+        Ok(Dialled { name, endpoint, shows_certificate, bearer, timeout })
+    }
+
+    /// The error, with what may be behind it: a server that demands a certificate just ends the connection.
+    pub(super) fn explain(&self, error: ClientError) -> ClientError {
+        match error {
+            ClientError::Unreachable { endpoint, source } if !self.shows_certificate => {
+                ClientError::Unreachable { endpoint, source: LinkError::NoCertificate(Box::new(source)) }
+            }
+            error => error,
+        }
     }
 
     /// Connects.

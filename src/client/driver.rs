@@ -154,7 +154,7 @@ impl Driver {
             LinkError::Stream(status) => of_status(&dialled.name, *status),
             source => ClientError::Unreachable { endpoint: dialled.name.clone(), source },
         };
-        self.tell_opened(Err(error));
+        self.tell_opened(Err(dialled.explain(error)));
         true
     }
 

@@ -109,6 +109,9 @@ pub enum LinkError {
     Silent(Duration),
     #[error("the server closed the stream")]
     Ended,
+    /// It ended like this, and the server may demand the certificate that this client does not show.
+    #[error("{0} (this client shows no certificate: the server may demand one)")]
+    NoCertificate(#[source] Box<LinkError>),
 }
 
 /// An error with all its causes: gRPC's own text is just "transport error".

@@ -74,7 +74,7 @@ impl Viewer {
                     let patience = patience(config.connect_timeout);
                     return Ok(Viewer { endpoint, endpoints, locks, patience });
                 }
-                Err(source) => last = ClientError::Unreachable { endpoint, source },
+                Err(source) => last = dialled.explain(ClientError::Unreachable { endpoint, source }),
             }
         }
         Err(last)
@@ -123,11 +123,19 @@ impl Viewer {
     ) -> Result<T, ClientError> {
         match timeout(self.patience, call(self.locks.clone())).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(of_status(&self.endpoint, status)),
+            Ok(Err(status)) => Err(self.explain(of_status(&self.endpoint, status))),
             Err(_) => Err(ClientError::Unreachable {
                 endpoint: self.endpoint.clone(),
                 source: LinkError::Silent(self.patience),
             }),
+        }
+    }
+
+    /// All endpoints are dialled alike.
+    fn explain(&self, error: ClientError) -> ClientError {
+        match self.endpoints.first() {
+            Some(dialled) => dialled.explain(error),
+            None => error,
         }
     }
 }
