@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::live::{Access, AccessFiles, Judge};
@@ -360,6 +361,25 @@ fn rules_and_tokens_change_together_or_not_at_all() {
     assert_eq!(may("b"), Err(Refused::UnknownToken("ci".into())), "withdrawn");
     fs::remove_file(place.dir.path().join("acl")).expect("it was there");
     assert!(matches!(access.reload(), Err(AccessError::Read { key: "api.acl", .. })));
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_file_or_a_call_says_is_an_error_at_worst(
+        text in "([\\[\\]{}=\"',#\n .:*a-z]|\\[\\[rule\\]\\]\n|who = |allow = |sha256:|\\PC){0,60}",
+        authorization in proptest::collection::vec(any::<u8>(), 0..80),
+    ) {
+        // Nothing in there is a hash of 64 digits.
+        prop_assert!(Tokens::parse(Path::new("x"), &text).map_or(0, |tokens| tokens.count()) == 0);
+        if let Ok(rules) = rules(&text) {
+            prop_assert!(rules.count() > 0);
+        }
+        let access = Place::new(None, Some("")).open();
+        for shown in [authorization.clone(), [b"Bearer ", &authorization[..]].concat()] {
+            let from = FROM.parse().expect("an address");
+            prop_assert!(access.admit(from, None, Some(&shown)).is_err());
+        }
+    }
 }
 
 #[test]
