@@ -3,6 +3,7 @@
 // Edges read clocks and start threads; pure rooms deny it again.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod access;
 pub mod api;
 pub mod causal_log;
 pub mod cli;
@@ -21,6 +22,7 @@ pub mod names;
 pub mod node;
 pub mod pki;
 pub mod proto;
+pub mod reload;
 pub mod replica;
 pub mod room;
 pub mod sim;

@@ -1,8 +1,8 @@
 //! One datacenter's server, from its configuration to its end: where the rooms are put together.
 //!
-//! The order of the start: ports, so that a taken one is found before anything is touched; certificates; the HTTP
-//! port, so that probes see a server that recovers; journal, recovery, links and actor; last the client API, so that
-//! nobody is let in before there is something to talk to. The end goes the other way round, except that the HTTP
+//! The order of the start: ports, so that a taken one is found before anything is touched; certificates, rules and tokens;
+//! the HTTP port, so that probes see a server that recovers; journal, recovery, links and actor; last the client API, so
+//! that nobody is let in before there is something to talk to. The end goes the other way round, except that the HTTP
 //! port answers to the last: the actor drains and stops, which ends the API.
 //!
 //! Nothing here is global, so a process can run several: `geolock dev` does, and so can tests.
@@ -11,7 +11,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, spawn, spawn_blocking};
 
 use crate::api::{self, ServeError, ServerInfo};
@@ -21,7 +21,8 @@ use crate::lock_server::{
     DatacenterConfig, LockServer, LockServerHandle, StartError, StopError, start_datacenter,
 };
 use crate::names::DcId;
-use crate::pki::{Credentials, PkiError, Role};
+use crate::pki::Credentials;
+use crate::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::telemetry::{self, Board};
 
 /// Why a server did not start, or did not end well.
@@ -31,8 +32,9 @@ pub enum NodeError {
         "cannot listen on {address} ({port}): {source}. If another server has that port, stop it or choose another"
     )]
     Listen { port: Port, address: SocketAddr, source: io::Error },
+    /// Certificates, rules or tokens.
     #[error(transparent)]
-    Certificates(#[from] PkiError),
+    Files(#[from] ReloadError),
     #[error("the operating system gives no random bytes")]
     NoRandomness,
     #[error(transparent)]
@@ -84,34 +86,17 @@ impl Sockets {
     pub fn grpc(&self) -> io::Result<SocketAddr> {
         self.grpc.local_addr()
     }
+
+    /// Where metrics and probes are.
+    pub fn http(&self) -> io::Result<SocketAddr> {
+        self.http.local_addr()
+    }
 }
 
 fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
-}
-
-/// The certificates of a server, loaded and checked.
-#[derive(Debug)]
-pub struct Certificates {
-    links: Credentials,
-    api: Arc<rustls::ServerConfig>,
-}
-
-impl Certificates {
-    /// Those that `config` names must be of its datacenter and cluster.
-    pub fn load(config: &Config) -> Result<Certificates, PkiError> {
-        let role = Role::Dc(config.replica.dc);
-        let load = |dir| {
-            let loaded = Credentials::load(dir)?;
-            loaded.require(dir, &config.cluster_name, &role)?;
-            Ok::<_, PkiError>(loaded)
-        };
-        let links = load(&config.tls.dc)?;
-        let api = Arc::new(load(&config.tls.api)?.accept_clients()?);
-        Ok(Certificates { links, api })
-    }
 }
 
 /// A running server. It has to be ended: [`LockServerHandle::drain`], then [`Node::ended`].
@@ -122,6 +107,9 @@ pub struct Node {
     api: JoinHandle<Result<(), ServeError>>,
     http: JoinHandle<()>,
     stop_http: oneshot::Sender<()>,
+    reloader: Reloader,
+    keeper: JoinHandle<()>,
+    stop_keeper: oneshot::Sender<()>,
 }
 
 impl Node {
@@ -134,7 +122,7 @@ impl Node {
     /// As [`Node::start`], on ports already taken, at the distances of `wan`.
     pub async fn start_on(sockets: Sockets, config: Config, wan: Option<Wan>) -> Result<Node, NodeError> {
         let dc = config.replica.dc;
-        let certificates = Certificates::load(&config)?;
+        let loaded = Loaded::load(&config)?;
         let names = config.members.iter().map(|member| (member.dc, member.name.clone())).collect();
         let info = ServerInfo::new(dc, names).map_err(|_| NodeError::NoRandomness)?;
         let listening = |port, address| move |source| NodeError::Listen { port, address, source };
@@ -144,6 +132,8 @@ impl Node {
             .map_err(listening(Port::Http, config.listen.http))?;
 
         let board = Arc::new(Board::default());
+        let (in_use, reloader, keeper) = loaded.kept(&config, Arc::clone(&board))?;
+        board.show_access(Arc::clone(in_use.access.figures()));
         let (stop_http, http_stopped) = oneshot::channel();
         let stopped = async {
             // Gone without a word is as good as told.
@@ -151,7 +141,7 @@ impl Node {
         };
         let http = spawn(telemetry::serve(http, Arc::clone(&board), stopped));
         let api_options = config.api.clone();
-        let parts = datacenter(config, certificates.links, wan);
+        let parts = datacenter(config, in_use.links, wan);
         let started = spawn_blocking(move || start_datacenter(parts, Some(sockets.quic), board)).await;
         let server = match joined(started) {
             Ok(server) => server,
@@ -162,8 +152,12 @@ impl Node {
             }
         };
         let handle = server.handle();
-        let api = spawn(api::serve(grpc, certificates.api, handle.clone(), info, api_options));
-        Ok(Node { dc, handle, server: spawn(LockServer::stopped(server)), api, http, stop_http })
+        let InUse { access, api: tls, .. } = in_use;
+        let api = spawn(api::serve(grpc, tls, access, handle.clone(), info, api_options));
+        let server = spawn(LockServer::stopped(server));
+        let (stop_keeper, keeper_stopped) = oneshot::channel();
+        let keeper = spawn(keeper.run(keeper_stopped));
+        Ok(Node { dc, handle, server, api, http, stop_http, reloader, keeper, stop_keeper })
     }
 
     pub fn dc(&self) -> DcId {
@@ -181,6 +175,11 @@ impl Node {
         self.handle.clone()
     }
 
+    /// The way to have it read rules, tokens and certificates again.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
+    }
+
     /// Waits until it has stopped: after a drain, or because it could not go on. What was acknowledged is on
     /// disk, every task and thread has ended.
     pub async fn ended(self) -> Result<(), NodeError> {
@@ -188,6 +187,8 @@ impl Node {
         let api = joined(self.api.await);
         self.handle.drain();
         let server = joined(self.server.await);
+        drop(self.stop_keeper);
+        joined(self.keeper.await);
         drop(self.stop_http);
         joined(self.http.await);
         server?;
@@ -195,14 +196,14 @@ impl Node {
     }
 }
 
-fn datacenter(config: Config, tls: Credentials, wan: Option<Wan>) -> DatacenterConfig {
+fn datacenter(config: Config, tls: watch::Receiver<Credentials>, wan: Option<Wan>) -> DatacenterConfig {
     let me = config.replica.dc;
     let others = config.members.into_iter().filter(|member| member.dc != me);
     let links = InterdcConfig {
         peers: others.map(|member| (member.dc, member.address)).collect(),
         peer_timeout: config.replica.agreed.peer_timeout,
         wan,
-        ..InterdcConfig::new(me, &config.cluster_name, config.listen.quic, tls)
+        ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls)
     };
     DatacenterConfig { replica: config.replica, journal: config.journal, links, server: config.server }
 }

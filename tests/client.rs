@@ -345,7 +345,7 @@ async fn what_cannot_work_is_told_at_once() -> Result<(), AnyError> {
     assert!(matches!(unreachable, Err(ClientError::Unreachable { .. })), "{unreachable:?}");
 
     let mut config = good.clone();
-    config.tls.key_pem = "no key".into();
+    config.tls.certificate.as_mut().expect("it has one").key_pem = "no key".into();
     assert!(matches!(Client::connect(config).await, Err(ClientError::Tls(_))));
 
     let stranger = tempfile::tempdir()?;

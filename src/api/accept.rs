@@ -1,8 +1,10 @@
-//! Takes connections: TCP, then a TLS handshake in which the client shows its certificate.
+//! Takes connections: TCP, then a TLS handshake in which the client shows its certificate, if it has one.
 //!
 //! Our own loop rather than the library's: that one gives up when the process runs out of file descriptors, and
 //! bounds neither connections nor handshakes. Handshakes run beside each other, so a client that stalls in one
-//! keeps nobody waiting; each has a time limit and counts as a connection.
+//! keeps nobody waiting; each has a time limit and counts as a connection. Those that show no certificate, where that is
+//! allowed, get half of the places at most: nobody knows yet whether they have a token, and strangers must not keep
+//! others out.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,14 +12,15 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::connection::Connection;
+use super::connection::{Connection, Places, client_name};
 use super::options::ApiOptions;
 
 /// After an error of the listener, such as no file descriptor left.
@@ -26,7 +29,8 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 /// See the top of this file.
 pub(super) struct Acceptor {
     pub listener: TcpListener,
-    pub tls: TlsAcceptor,
+    /// For connections from now on.
+    pub tls: watch::Receiver<Arc<ServerConfig>>,
     pub ready: mpsc::Sender<io::Result<Connection>>,
     pub options: ApiOptions,
 }
@@ -38,6 +42,8 @@ enum Refused {
     Handshake(#[from] io::Error),
     #[error("its TLS handshake took too long")]
     TimedOut,
+    #[error("it shows no certificate, and half of all connections show none")]
+    TooManyStrangers,
 }
 
 /// At most one line about refused connections in so long: a stranger must not fill the log.
@@ -53,6 +59,7 @@ impl Acceptor {
     /// Takes connections until nobody wants them any more. Handshakes are dropped with the future.
     pub(super) async fn run(self) {
         let places = Arc::new(Semaphore::new(self.options.max_connections));
+        let for_strangers = Arc::new(Semaphore::new(self.options.max_connections.div_ceil(2)));
         let mut handshakes = JoinSet::new();
         let mut refusals = Refusals::default();
         loop {
@@ -61,12 +68,17 @@ impl Acceptor {
                 Some(done) = handshakes.join_next() => refusals.note(done),
                 (place, stream, peer) = self.accept(&places) => {
                     let limit = self.options.handshake_timeout;
-                    let handshake = handshake(self.tls.clone(), stream, limit);
-                    let ready = self.ready.clone();
+                    let tls = TlsAcceptor::from(Arc::clone(&self.tls.borrow()));
+                    let handshake = handshake(tls, stream, limit);
+                    let (ready, for_strangers) = (self.ready.clone(), Arc::clone(&for_strangers));
                     handshakes.spawn(async move {
                         let tls = handshake.await.map_err(|refused| (peer, refused))?;
+                        let client = client_name(&tls);
+                        let stranger = stranger(client.is_none(), for_strangers);
+                        let stranger = stranger.map_err(|refused| (peer, refused))?;
+                        let places = Places { _any: place, _stranger: stranger };
                         // Nobody wants it when the server is stopping.
-                        ready.send(Ok(Connection::new(tls, peer, place))).await.ok();
+                        ready.send(Ok(Connection::new(tls, peer, client, places))).await.ok();
                         Ok(())
                     });
                 }
@@ -87,6 +99,12 @@ impl Acceptor {
             }
         }
     }
+}
+
+/// The place of a connection without a certificate.
+fn stranger(is_one: bool, places: Arc<Semaphore>) -> Result<Option<OwnedSemaphorePermit>, Refused> {
+    let place = is_one.then(|| places.try_acquire_owned());
+    place.transpose().map_err(|_| Refused::TooManyStrangers)
 }
 
 async fn handshake(

@@ -41,10 +41,15 @@ pub(super) fn kept_alive(info: &ServerInfo, ttl: std::time::Duration) -> proto::
     proto::KeepAliveResponse { ttl_ms: millis(ttl), instance: info.instance }
 }
 
-pub(super) fn reclaimed(kept: Vec<RequestId>, lost: Vec<RequestId>) -> proto::ReclaimResponse {
+/// `denied`: what the datacenter was not asked to keep.
+pub(super) fn reclaimed(
+    kept: Vec<RequestId>,
+    lost: Vec<RequestId>,
+    denied: Vec<RequestId>,
+) -> proto::ReclaimResponse {
     proto::ReclaimResponse {
         kept: kept.into_iter().map(request).collect(),
-        lost: lost.into_iter().map(request).collect(),
+        lost: lost.into_iter().chain(denied).map(request).collect(),
     }
 }
 
@@ -74,7 +79,10 @@ pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -
             Answer::LeaseAttached(proto::AttachLeaseResponse { ttl_ms: millis(ttl), reclaim })
         }
         (Reply::LeaseClosed, _) => Answer::LeaseClosed(proto::CloseLeaseResponse {}),
-        (Reply::Reclaimed { kept, lost }, _) => Answer::Reclaimed(reclaimed(kept, lost)),
+        (Reply::Reclaimed { kept, lost }, asked) => {
+            let denied = if let Some(Asked::Reclaim(denied)) = asked { denied } else { Vec::new() };
+            Answer::Reclaimed(reclaimed(kept, lost, denied))
+        }
         (Reply::Stepped(stepped), Some(Asked::Look)) => Answer::Stepped(show_store::looked(*stepped)),
         (Reply::Stepped(stepped), _) => Answer::Stepped(show_store::stepped(*stepped)),
         (reply, _) => return Err(unfit(&reply)),
@@ -82,11 +90,13 @@ pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -
 }
 
 /// What the answer to a call needs to know of the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     OpenLease(Secret),
     Cancel,
     Look,
+    /// Without these, which no rule allows: they are lost.
+    Reclaim(Vec<RequestId>),
 }
 
 pub(super) fn notice(notice: Notice) -> ServerMessage {

@@ -12,33 +12,48 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use crate::pki::peer_identity;
+use crate::pki::{Role, peer_identity};
 
 /// See the top of this file.
 pub(super) struct Connection {
     pub tls: TlsStream<TcpStream>,
     pub peer: Peer,
-    pub _place: OwnedSemaphorePermit,
+    pub _places: Places,
+}
+
+/// Room that a connection takes while it lives.
+pub(super) struct Places {
+    pub _any: OwnedSemaphorePermit,
+    /// Of the part that is for those who show no certificate.
+    pub _stranger: Option<OwnedSemaphorePermit>,
 }
 
 /// Who is at the other end: what a service can ask about the connection that a request came by.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub address: SocketAddr,
-    /// As the certificate says.
-    pub identity: Arc<str>,
+    /// The client's name in the certificate, if it showed one.
+    pub client: Option<Arc<str>>,
 }
 
 impl Connection {
-    /// The handshake is done, and checked the client's certificate.
+    /// The handshake is done, and checked the certificate if there is one.
     pub(super) fn new(
         tls: TlsStream<TcpStream>,
         address: SocketAddr,
-        place: OwnedSemaphorePermit,
+        client: Option<Arc<str>>,
+        places: Places,
     ) -> Connection {
-        let identity = tls.get_ref().1.peer_certificates().and_then(peer_identity);
-        let identity = identity.map_or_else(String::new, |identity| identity.to_string()).into();
-        Connection { tls, peer: Peer { address, identity }, _place: place }
+        Connection { tls, peer: Peer { address, client }, _places: places }
+    }
+}
+
+/// The client's name in the certificate that it showed in this handshake.
+pub(super) fn client_name(tls: &TlsStream<TcpStream>) -> Option<Arc<str>> {
+    match peer_identity(tls.get_ref().1.peer_certificates()?)?.role {
+        Role::Client(name) => Some(name.into()),
+        // The handshake refuses it.
+        Role::Dc(_) => None,
     }
 }
 

@@ -18,8 +18,10 @@ use super::answer::{self, Asked};
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
 use super::parse_store;
+use super::permit;
 use super::reclaim::Gathered;
 use super::server_info::ServerInfo;
+use crate::access::Judge;
 use crate::lock_server::{Output, Session};
 use crate::proto::client_message::Call as Asking;
 use crate::proto::server_message::Answer;
@@ -33,6 +35,7 @@ const BATCH: usize = 128;
 pub(super) struct Conversation {
     inbound: Inbound,
     session: Session,
+    judge: Judge,
     info: Arc<ServerInfo>,
     /// Answered here, without the datacenter. As many as a batch at most.
     at_hand: VecDeque<ServerMessage>,
@@ -62,11 +65,13 @@ impl Conversation {
     pub(super) fn new(
         inbound: Streaming<ClientMessage>,
         session: Session,
+        judge: Judge,
         info: Arc<ServerInfo>,
     ) -> Conversation {
         Conversation {
             inbound: Inbound::Greeting(inbound),
             session,
+            judge,
             info,
             at_hand: VecDeque::new(),
             asked: FxHashMap::default(),
@@ -105,7 +110,7 @@ impl Conversation {
             }
             (call, _) => call,
         };
-        match self.parse(tag, call) {
+        match self.parse(tag, call).and_then(|next| self.permit(tag, next)) {
             Ok(Next::Forward(call)) => {
                 self.session.start_call(tag, call)?;
                 self.unanswered += 1;
@@ -125,6 +130,19 @@ impl Conversation {
         };
         self.answer_at_hand(tag, answer::welcome(&self.info, revision));
         Ok(())
+    }
+
+    fn permit(&mut self, tag: u64, mut next: Next) -> Result<Next, BorderError> {
+        if let Next::Forward(Call::Reclaim { held, .. }) = &mut next {
+            let denied = permit::reclaim(&mut self.judge, held)?;
+            if !denied.is_empty() {
+                self.asked.insert(tag, Asked::Reclaim(denied));
+            }
+        }
+        if let Next::Forward(call) = &next {
+            permit::permit(&mut self.judge, call).inspect_err(|_| drop(self.asked.remove(&tag)))?;
+        }
+        Ok(next)
     }
 
     fn parse(&mut self, tag: u64, call: Option<Asking>) -> Result<Next, BorderError> {

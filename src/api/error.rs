@@ -11,6 +11,7 @@ use tonic::{Code, Status};
 
 use super::options::{MAX_EXPLANATION, MAX_EXPLANATION_IN_TRAILERS, REVISION};
 use super::show;
+use crate::access::Refused;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, WantsError};
 use crate::crdt::value::OpError;
 use crate::keys::{Key, KeyError};
@@ -69,6 +70,10 @@ pub(super) enum BorderError {
     Transport(Status),
     #[error("the operating system gives no random bytes")]
     NoRandomness,
+    #[error("{0}")]
+    Refused(#[from] Refused),
+    #[error("this is a bug in geolock: a call came by no connection")]
+    NoPeer,
 }
 
 impl From<WantsError> for BorderError {
@@ -115,7 +120,9 @@ impl BorderError {
             }
             BorderError::End(End::SlowReader) => Reason::SlowReader,
             BorderError::Open(OpenError::Stopped(_)) | BorderError::End(End::Stopped) => Reason::Unavailable,
-            BorderError::NoRandomness => Reason::Unavailable,
+            BorderError::NoRandomness | BorderError::NoPeer => Reason::Unavailable,
+            BorderError::Refused(refused) if refused.is_unknown() => Reason::Unauthenticated,
+            BorderError::Refused(_) => Reason::PermissionDenied,
         }
     }
 
@@ -245,7 +252,8 @@ fn code(reason: Reason) -> Code {
     match reason {
         Reason::Unspecified | Reason::OutcomeUnknown => Code::Unknown,
         Reason::UnknownLease | Reason::TransactionUnknown => Code::NotFound,
-        Reason::WrongSecret | Reason::NotAttached => Code::PermissionDenied,
+        Reason::WrongSecret | Reason::NotAttached | Reason::PermissionDenied => Code::PermissionDenied,
+        Reason::Unauthenticated => Code::Unauthenticated,
         Reason::ForeignLease
         | Reason::NotHeld
         | Reason::KeyFinished

@@ -11,10 +11,12 @@ use super::error::BorderError;
 use super::parse::{self, ProofBy};
 use super::parse_store;
 use super::parse_watch;
+use super::permit::{self, permit};
 use super::server_info::ServerInfo;
 use super::show;
 use super::show_store;
 use super::watch::Watching;
+use crate::access::{Access, Judge};
 use crate::lock_server::LockServerHandle;
 use crate::proto::locks_server::Locks;
 use crate::proto::{self, ClientMessage};
@@ -23,11 +25,23 @@ use crate::replica::call::{Call, Reply};
 /// The service.
 pub(super) struct LocksService {
     pub server: LockServerHandle,
+    pub access: Arc<Access>,
     pub info: Arc<ServerInfo>,
 }
 
 impl LocksService {
-    async fn call(&self, call: Call) -> Result<Reply, Status> {
+    /// Who calls, and what with.
+    fn enter<T>(&self, request: Request<T>) -> Result<(Judge, T), BorderError> {
+        let Some(Peer { address, client }) = request.extensions().get() else {
+            return Err(BorderError::NoPeer);
+        };
+        let authorization = request.metadata().get("authorization").map(|value| value.as_encoded_bytes());
+        let judge = self.access.admit(*address, client.as_ref(), authorization)?;
+        Ok((judge, request.into_inner()))
+    }
+
+    async fn call(&self, mut judge: Judge, call: Call) -> Result<Reply, Status> {
+        permit(&mut judge, &call).map_err(BorderError::from)?;
         self.server.call(call).await.map_err(|stopped| BorderError::from(stopped).into())
     }
 }
@@ -52,11 +66,11 @@ impl Locks for LocksService {
         &self,
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<Conversation>, Status> {
+        let (judge, inbound) = self.enter(request)?;
+        permit::stream(&judge).map_err(BorderError::from)?;
         let session = self.server.open_session().await.map_err(BorderError::from)?;
-        if let Some(Peer { address, identity }) = request.extensions().get() {
-            tracing::debug!(%address, %identity, session = session.id().0, "session opened");
-        }
-        let conversation = Conversation::new(request.into_inner(), session, Arc::clone(&self.info));
+        tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
+        let conversation = Conversation::new(inbound, session, judge, Arc::clone(&self.info));
         Ok(Response::new(conversation))
     }
 
@@ -64,8 +78,9 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::OpenLeaseRequest>,
     ) -> Result<Response<proto::OpenLeaseResponse>, Status> {
-        let (call, secret) = parse::open_lease(request.get_ref(), ProofBy::Secret)?;
-        answer!(self.call(call).await?, Reply::LeaseOpened { lease, ttl } => {
+        let (judge, message) = self.enter(request)?;
+        let (call, secret) = parse::open_lease(&message, ProofBy::Secret)?;
+        answer!(self.call(judge, call).await?, Reply::LeaseOpened { lease, ttl } => {
             answer::lease_opened(&self.info, lease, ttl, &secret)
         })
     }
@@ -74,91 +89,102 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::KeepAliveRequest>,
     ) -> Result<Response<proto::KeepAliveResponse>, Status> {
-        let call = parse::keep_alive(request.get_ref(), ProofBy::Secret)?;
-        answer!(self.call(call).await?, Reply::Renewed { ttl } => answer::kept_alive(&self.info, ttl))
+        let (judge, message) = self.enter(request)?;
+        let call = parse::keep_alive(&message, ProofBy::Secret)?;
+        answer!(self.call(judge, call).await?, Reply::Renewed { ttl } => answer::kept_alive(&self.info, ttl))
     }
 
     async fn close_lease(
         &self,
         request: Request<proto::CloseLeaseRequest>,
     ) -> Result<Response<proto::CloseLeaseResponse>, Status> {
-        let call = parse::close_lease(request.get_ref(), ProofBy::Secret)?;
-        answer!(self.call(call).await?, Reply::LeaseClosed => proto::CloseLeaseResponse {})
+        let (judge, message) = self.enter(request)?;
+        let call = parse::close_lease(&message, ProofBy::Secret)?;
+        answer!(self.call(judge, call).await?, Reply::LeaseClosed => proto::CloseLeaseResponse {})
     }
 
     async fn acquire(
         &self,
         request: Request<proto::AcquireRequest>,
     ) -> Result<Response<proto::AcquireResponse>, Status> {
-        let call = parse::acquire(request.into_inner(), ProofBy::Secret)?;
-        answer!(self.call(call).await?, Reply::Granted(grant) => answer::granted(&grant))
+        let (judge, message) = self.enter(request)?;
+        let call = parse::acquire(message, ProofBy::Secret)?;
+        answer!(self.call(judge, call).await?, Reply::Granted(grant) => answer::granted(&grant))
     }
 
     async fn release(
         &self,
         request: Request<proto::ReleaseRequest>,
     ) -> Result<Response<proto::ReleaseResponse>, Status> {
-        let call = parse::release(request.get_ref(), ProofBy::Secret)?;
-        answer!(self.call(call).await?, Reply::Released => proto::ReleaseResponse {})
+        let (judge, message) = self.enter(request)?;
+        let call = parse::release(&message, ProofBy::Secret)?;
+        answer!(self.call(judge, call).await?, Reply::Released => proto::ReleaseResponse {})
     }
 
     async fn cancel(
         &self,
         request: Request<proto::CancelRequest>,
     ) -> Result<Response<proto::CancelResponse>, Status> {
-        let call = parse::cancel(request.get_ref(), ProofBy::Secret)?;
-        answer!(self.call(call).await?, Reply::Released => proto::CancelResponse {})
+        let (judge, message) = self.enter(request)?;
+        let call = parse::cancel(&message, ProofBy::Secret)?;
+        answer!(self.call(judge, call).await?, Reply::Released => proto::CancelResponse {})
     }
 
     async fn reclaim(
         &self,
         request: Request<proto::ReclaimRequest>,
     ) -> Result<Response<proto::ReclaimResponse>, Status> {
-        let parse::ReclaimPiece { lease, proof, held, .. } =
-            parse::reclaim(request.get_ref(), ProofBy::Secret)?;
-        let reply = self.call(Call::Reclaim { lease, proof, held }).await?;
-        answer!(reply, Reply::Reclaimed { kept, lost } => answer::reclaimed(kept, lost))
+        let (mut judge, message) = self.enter(request)?;
+        let parse::ReclaimPiece { lease, proof, mut held, .. } = parse::reclaim(&message, ProofBy::Secret)?;
+        let denied = permit::reclaim(&mut judge, &mut held).map_err(BorderError::from)?;
+        let reply = self.call(judge, Call::Reclaim { lease, proof, held }).await?;
+        answer!(reply, Reply::Reclaimed { kept, lost } => answer::reclaimed(kept, lost, denied))
     }
 
     async fn transact(
         &self,
         request: Request<proto::BeginRequest>,
     ) -> Result<Response<proto::StepResponse>, Status> {
-        let call = parse_store::transact(request.into_inner())?;
-        answer!(self.call(call).await?, Reply::Stepped(stepped) => show_store::stepped(*stepped))
+        let (judge, message) = self.enter(request)?;
+        let call = parse_store::transact(message)?;
+        answer!(self.call(judge, call).await?, Reply::Stepped(stepped) => show_store::stepped(*stepped))
     }
 
     async fn read(
         &self,
         request: Request<proto::ReadRequest>,
     ) -> Result<Response<proto::StepResponse>, Status> {
-        let call = parse_store::look(request.into_inner())?;
-        answer!(self.call(call).await?, Reply::Stepped(looked) => show_store::looked(*looked))
+        let (judge, message) = self.enter(request)?;
+        let call = parse_store::look(message)?;
+        answer!(self.call(judge, call).await?, Reply::Stepped(looked) => show_store::looked(*looked))
     }
 
     async fn watch(
         &self,
         request: Request<proto::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let watch = parse_watch::keys(request.into_inner())?;
-        Watching::begin(&self.server, watch).await.map(Response::new)
+        let (judge, message) = self.enter(request)?;
+        let watch = parse_watch::keys(message)?;
+        Watching::begin(&self.server, judge, watch).await.map(Response::new)
     }
 
     async fn watch_locks(
         &self,
         request: Request<proto::WatchLocksRequest>,
     ) -> Result<Response<Self::WatchLocksStream>, Status> {
-        let watch = parse_watch::locks(request.into_inner())?;
-        Watching::begin(&self.server, watch).await.map(Response::new)
+        let (judge, message) = self.enter(request)?;
+        let watch = parse_watch::locks(message)?;
+        Watching::begin(&self.server, judge, watch).await.map(Response::new)
     }
 
     async fn status(
         &self,
-        _request: Request<proto::StatusRequest>,
+        request: Request<proto::StatusRequest>,
     ) -> Result<Response<proto::StatusResponse>, Status> {
-        let snapshot = self.server.board().latest();
-        answer!(self.call(Call::Status).await?, Reply::Status(status) => {
-            show::status(&self.info, &status, snapshot.as_deref())
+        let (judge, proto::StatusRequest {}) = self.enter(request)?;
+        let (snapshot, certificates) = (self.server.board().latest(), self.server.board().certificates());
+        answer!(self.call(judge, Call::Status).await?, Reply::Status(status) => {
+            show::status(&self.info, &status, snapshot.as_deref(), &certificates)
         })
     }
 
@@ -166,8 +192,9 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::ListLocksRequest>,
     ) -> Result<Response<proto::ListLocksResponse>, Status> {
-        let call = parse::list(request.into_inner())?;
-        answer!(self.call(call).await?, Reply::Listed { locks, next } => proto::ListLocksResponse {
+        let (judge, message) = self.enter(request)?;
+        let call = parse::list(message)?;
+        answer!(self.call(judge, call).await?, Reply::Listed { locks, next } => proto::ListLocksResponse {
             locks: locks.iter().map(show::summary).collect(),
             next_page_token: parse::page_token(next),
         })
@@ -177,8 +204,9 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::DescribeLockRequest>,
     ) -> Result<Response<proto::DescribeLockResponse>, Status> {
-        let call = parse::describe(request.get_ref())?;
-        answer!(self.call(call).await?, Reply::Described(lock) => proto::DescribeLockResponse {
+        let (judge, message) = self.enter(request)?;
+        let call = parse::describe(&message)?;
+        answer!(self.call(judge, call).await?, Reply::Described(lock) => proto::DescribeLockResponse {
             lock: Some(show::description(&lock)),
         })
     }

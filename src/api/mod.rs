@@ -8,11 +8,12 @@
 //! | file | job |
 //! |---|---|
 //! | `serve.rs` | [`serve()`]: the gRPC server, its health service, its end |
-//! | `accept.rs`, `connection.rs` | connections: TCP, then TLS with a client certificate |
+//! | `accept.rs`, `connection.rs` | connections: TCP, then TLS, with a client certificate or without |
 //! | `locks.rs` | the service: unary calls |
 //! | `conversation.rs` | the service: the stream |
 //! | `watch.rs` | the service: watches |
 //! | `parse.rs`, `parse_store.rs`, `parse_watch.rs` | messages to calls |
+//! | `permit.rs` | whether the rules allow it |
 //! | `answer.rs` | replies to messages |
 //! | `error.rs` | what is refused, and why |
 //! | `show.rs`, `show_store.rs`, `show_watch.rs` | descriptions and status, what transactions read, what watches are told, to messages |
@@ -29,6 +30,7 @@ mod options;
 mod parse;
 mod parse_store;
 mod parse_watch;
+mod permit;
 mod reclaim;
 mod serve;
 mod server_info;

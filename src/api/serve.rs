@@ -8,7 +8,6 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
@@ -18,6 +17,7 @@ use super::accept::Acceptor;
 use super::locks::LocksService;
 use super::options::{ApiOptions, MAX_MESSAGE};
 use super::server_info::ServerInfo;
+use crate::access::Access;
 use crate::lock_server::{LockServerHandle, Stage};
 use crate::proto::locks_server::LocksServer;
 
@@ -34,18 +34,20 @@ pub struct ServeError(#[from] tonic::transport::Error);
 
 /// Serves clients on `listener` until the lock server has stopped.
 ///
-/// `tls` checks clients' certificates and offers HTTP/2. The standard health service says `SERVING`, for the whole
-/// server and for `geolock.v1.Locks`, from the start until the server drains.
+/// `tls` checks clients' certificates and offers HTTP/2; it may change, for new connections. `access` judges every call. The
+/// standard health service says `SERVING`, for the whole server and for `geolock.v1.Locks`, from the start until the
+/// server drains; it answers whoever has a connection.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    tls: watch::Receiver<Arc<ServerConfig>>,
+    access: Arc<Access>,
     server: LockServerHandle,
     info: ServerInfo,
     options: ApiOptions,
 ) -> Result<(), ServeError> {
     let (reporter, health) = health_reporter();
     let stage = server.stage();
-    let locks = LocksServer::new(LocksService { server, info: Arc::new(info) })
+    let locks = LocksServer::new(LocksService { server, access, info: Arc::new(info) })
         .max_decoding_message_size(MAX_MESSAGE);
     let (ready, connections) = mpsc::channel(READY);
     let serving = Server::builder()
@@ -61,7 +63,7 @@ pub async fn serve(
             reached(stage.clone(), Stage::Stopped),
         );
     let goodbye = options.goodbye;
-    let accepting = Acceptor { listener, tls: TlsAcceptor::from(tls), ready, options }.run();
+    let accepting = Acceptor { listener, tls, ready, options }.run();
     let limited = async {
         tokio::pin!(serving);
         tokio::select! {

@@ -14,7 +14,7 @@ use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
 use crate::room::Room;
-use crate::telemetry::{LinkFigures, Snapshot, resident_bytes};
+use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot, resident_bytes};
 
 /// Whole milliseconds, rounded up: a wait that is too short would be one too many.
 pub(super) fn millis(duration: Duration) -> u64 {
@@ -97,6 +97,7 @@ pub(super) fn status(
     info: &ServerInfo,
     status: &Status,
     picture: Option<&Snapshot>,
+    certificates: &[CertificateFigures],
 ) -> proto::StatusResponse {
     let links = picture.map_or(&[][..], |picture| &picture.links);
     let (phase, grace_leases) = match status.phase {
@@ -121,6 +122,16 @@ pub(super) fn status(
         room: room(status.room).into(),
         journal: picture.map(|picture| journal(&picture.journal)),
         resident_bytes: resident_bytes().unwrap_or(0),
+        certificates: certificates.iter().map(certificate).collect(),
+    }
+}
+
+fn certificate(figures: &CertificateFigures) -> proto::CertificateStatus {
+    proto::CertificateStatus {
+        name: figures.name.to_owned(),
+        expires_in_ms: millis(figures.left()),
+        expires_soon: figures.expires_soon,
+        failure: figures.failure.clone().unwrap_or_default(),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Each has a session of its own, which bounds what waits for its client, and which closes when gRPC drops the stream.
 //! What a client has read of holders is said to the datacenter, which has more for it only then; gRPC asks for the next
-//! response when its client has room for it, and that counts as read.
+//! response when its client has room for it, and that counts as read. A watch has no next call, so it is judged by rules
+//! that have changed before it tells anything more.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,7 +13,9 @@ use tonic::Status;
 
 use super::answer;
 use super::error::BorderError;
+use super::permit;
 use super::show_watch::Told;
+use crate::access::Judge;
 use crate::lock_server::{LockServerHandle, Output, Session, Stopped};
 use crate::replica::call::{Call, Reply};
 use crate::replica::watch_call::Watch;
@@ -26,6 +29,9 @@ const TAKEN: u64 = 2;
 /// See the top of this file.
 pub(super) struct Watching<T> {
     session: Session,
+    judge: Judge,
+    /// To be judged again when the rules have changed.
+    watch: Watch,
     /// The first response, until it is told.
     begun: Option<T>,
     /// About how much it took that the datacenter has not been told of.
@@ -35,19 +41,34 @@ pub(super) struct Watching<T> {
 
 impl<T: Told> Watching<T> {
     /// Begins a watch. A refusal is the status of the call.
-    pub(super) async fn begin(server: &LockServerHandle, watch: Watch) -> Result<Watching<T>, Status> {
+    pub(super) async fn begin(
+        server: &LockServerHandle,
+        mut judge: Judge,
+        watch: Watch,
+    ) -> Result<Watching<T>, Status> {
+        let call = Call::Watch(watch.clone());
+        permit::permit(&mut judge, &call).map_err(BorderError::from)?;
         let mut session = server.open_session().await.map_err(BorderError::from)?;
-        session.call(WATCH, Call::Watch(watch)).await.map_err(BorderError::from)?;
+        session.call(WATCH, call).await.map_err(BorderError::from)?;
         loop {
             match session.next().await.map_err(BorderError::from)? {
                 Output::Reply { reply: Reply::Watching { from }, .. } => {
                     let begun = Some(T::begun(&from));
-                    return Ok(Watching { session, begun, taken: 0, is_over: false });
+                    return Ok(Watching { session, judge, watch, begun, taken: 0, is_over: false });
                 }
                 Output::Reply { reply, .. } => return Err(answer::no_answer(&reply)),
                 Output::Notice(_) | Output::Draining { .. } => {}
             }
         }
+    }
+
+    /// Refuses to tell more when rules that changed do not allow it.
+    fn judge_again(&mut self) -> Result<(), BorderError> {
+        if self.judge.is_outdated() {
+            self.judge.renew()?;
+            permit::watch(&self.judge, &self.watch)?;
+        }
+        Ok(())
     }
 
     /// Tells the datacenter what was taken, once it is enough to tell.
@@ -79,7 +100,8 @@ impl<T: Told + Unpin> Stream for Watching<T> {
             return Poll::Ready(Some(Ok(begun)));
         }
         loop {
-            match ready!(this.poll_output(cx)) {
+            let output = ready!(this.poll_output(cx));
+            match output.and_then(|output| this.judge_again().map(|()| output)) {
                 Ok(Output::Notice(Notice::WatchEnded { why, .. })) => {
                     this.is_over = true;
                     return Poll::Ready(Some(Err(BorderError::Watch(why).into())));

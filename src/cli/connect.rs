@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::failure::{Code, Failure, OrFail as _};
 use super::state_dir;
-use crate::client::{Client, ClientConfig, ClientError, ClientTls, Reason, Viewer};
+use crate::client::{Client, ClientConfig, ClientError, ClientTls, ClientToken, Reason, Viewer};
 
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
 #[derive(clap::Args, Clone, Debug)]
@@ -16,9 +16,13 @@ pub struct ConnectArgs {
     /// Where the server of your datacenter listens; several are tried in turn [default: 127.0.0.1:7400]
     #[arg(long, help_heading = HEADING, env = "GEOLOCK_CONNECT", value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint)]
     connect: Vec<String>,
-    /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them [default: that of the playground]
+    /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them; ca.pem alone if there is a token
+    /// [default: that of the playground]
     #[arg(long, help_heading = HEADING, env = "GEOLOCK_TLS", value_name = "DIR")]
     tls: Option<PathBuf>,
+    /// File with a token, as `geolock token new` makes it: who this is, instead of a certificate
+    #[arg(long, help_heading = HEADING, env = "GEOLOCK_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 const HEADING: &str = "Connection";
@@ -43,6 +47,8 @@ impl ConnectArgs {
         let playground = format!("127.0.0.1:{}", state_dir::BASE_PORT);
         let endpoints = if self.connect.is_empty() { vec![playground] } else { self.connect.clone() };
         let mut config = ClientConfig::new(endpoints, tls);
+        let token = self.token_file.as_ref().map(ClientToken::from_file);
+        config.token = token.transpose().map_err(failure)?;
         config.connect_timeout = CONNECT_TIMEOUT;
         config.name = concat!("geolock ", env!("CARGO_PKG_VERSION")).into();
         Ok(config)
@@ -90,7 +96,11 @@ fn deepest<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
 /// The exit code of what a client could not do.
 fn code(error: &ClientError) -> Code {
     match error {
-        ClientError::Config(_) | ClientError::TlsFile { .. } | ClientError::Tls(_) => Code::Usage,
+        ClientError::Config(_)
+        | ClientError::TlsFile { .. }
+        | ClientError::TokenFile { .. }
+        | ClientError::NoToken { .. }
+        | ClientError::Tls(_) => Code::Usage,
         ClientError::Unreachable { .. } => Code::Unreachable,
         ClientError::LeaseLost(_) => Code::LockLost,
         ClientError::Refused(reason, _) => refused(*reason),
@@ -118,6 +128,7 @@ pub fn refused(reason: Reason) -> Code {
         | Reason::TooManyReads
         | Reason::SnapshotFromTheFuture
         | Reason::UnknownDc => Code::Usage,
+        Reason::PermissionDenied | Reason::Unauthenticated => Code::NotAllowed,
         _ => Code::Failed,
     }
 }
@@ -128,7 +139,7 @@ pub fn failure(error: ClientError) -> Failure {
 }
 
 fn read(dir: &Path) -> anyhow::Result<ClientTls> {
-    ClientTls::from_dir(dir).with_context(|| format!("no client certificate in {}", dir.display()))
+    ClientTls::from_dir(dir).with_context(|| format!("no certificates of a client in {}", dir.display()))
 }
 
 fn endpoint(text: &str) -> Result<String, &'static str> {

@@ -21,6 +21,8 @@ pub enum Code {
     NotAcquired = 75,
     /// It is not known whether the transaction committed.
     OutcomeUnknown = 76,
+    /// The server does not let this client do that, or in.
+    NotAllowed = 77,
     /// The command was found and cannot be run.
     NotRunnable = 126,
     /// The command was not found.

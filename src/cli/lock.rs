@@ -36,7 +36,8 @@ use crate::names::{LockName, MAX_LABEL};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: that of the command (128 + N if signal N killed it), or 75: not acquired in time, 74: lost while the \
-command ran, 69: no server reachable, 64: wrong usage, 126 and 127: the command cannot be run or found.
+command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 \
+and 127: the command cannot be run or found.
 
 A command whose locks are lost gets SIGTERM a tenth of the time to live before anybody else can have them, and \
 SIGKILL half of that later. Ctrl-Z stops the command and geolock with it; the locks are then lost when the time to live is over.

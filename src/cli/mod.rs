@@ -18,6 +18,7 @@ mod sim;
 mod state_dir;
 mod status;
 mod stopping;
+mod token;
 mod watch;
 
 use std::process::ExitCode;
@@ -52,9 +53,10 @@ enum Command {
     /// Run the server of one datacenter.
     ///
     /// On SIGTERM or Ctrl-C it takes no new requests and ends once its locks are released, or when the drain timeout
-    /// is over; on a second one it ends at once.
+    /// is over; on a second one it ends at once. On SIGHUP it reads rules, tokens and certificates again.
     Server(Box<ServerArgs>),
     Ca(ca::CaArgs),
+    Token(token::TokenArgs),
     Sim(sim::SimArgs),
 }
 
@@ -81,6 +83,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Dev(args) => dev::run(args).await,
             Command::Server(args) => server::run(*args).await,
             Command::Ca(args) => Ok(ca::run(args)?),
+            Command::Token(args) => token::run(args),
             Command::Sim(args) => Ok(sim::run(&args)?),
         }
         .map(|()| ExitCode::SUCCESS)

@@ -2,11 +2,14 @@
 
 use std::pin::pin;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::failure::Failure;
 use super::print::print;
 use super::stopping::StopSignals;
 use crate::config::{Config, ServerArgs};
-use crate::node::{Certificates, Node};
+use crate::node::Node;
+use crate::reload::{Loaded, Reloader};
 
 /// Runs the server until it is told to stop.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
@@ -16,19 +19,24 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     }
     config.log.install()?;
     let mut signals = StopSignals::listen()?;
+    let mut hang_ups = signal(SignalKind::hangup())?;
     let (cluster, listen) = (config.cluster_name.clone(), config.listen.clone());
     let name = config.this_member().name.clone();
     let node = Node::start(config).await?;
     tracing::info!(
         dc = %node.dc(), name, cluster, grpc = %listen.grpc, quic = %listen.quic, http = %listen.http, "listening"
     );
-    let handle = node.handle();
+    let (handle, reloader) = (node.handle(), node.reloader());
     let mut ended = pin!(node.ended());
-    tokio::select! {
-        // Without being asked: the journal failed, or the API.
-        ended = &mut ended => return Ok(ended?),
-        _ = signals.next() => handle.drain(),
+    loop {
+        tokio::select! {
+            // Without being asked: the journal failed, or the API.
+            ended = &mut ended => return Ok(ended?),
+            _ = signals.next() => break,
+            Some(()) = hang_ups.recv() => reload(&reloader).await,
+        }
     }
+    handle.drain();
     tokio::select! {
         ended = ended => ended?,
         code = signals.next() => {
@@ -40,9 +48,15 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What is wrong is in the log already.
+async fn reload(reloader: &Reloader) {
+    let failures = reloader.reload().await;
+    tracing::info!(failures = failures.len(), "reloaded");
+}
+
 fn check(config: &Config) -> Result<(), Failure> {
     config.check_files()?;
-    Certificates::load(config)?;
+    Loaded::load(config)?;
     let member = config.this_member();
     print(format_args!(
         "The configuration is good: datacenter {} ({}) of cluster {}, {} datacenters.",

@@ -24,7 +24,7 @@ use crate::names::{DcId, LockName};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after (watch without it), 69: no \
-server reachable at the beginning, 64: wrong usage.")]
+server reachable at the beginning, 77: the server does not allow it, 64: wrong usage.")]
 pub struct WatchArgs {
     /// These locks [default: all locks, if there is no --prefix]
     #[arg(value_name = "NAME")]

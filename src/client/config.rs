@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::error::ClientError;
+use super::token::ClientToken;
 use crate::names::MAX_LABEL;
 use crate::proto;
 
@@ -15,6 +16,8 @@ pub struct ClientConfig {
     pub endpoints: Vec<String>,
     /// Who the client is and whom it trusts.
     pub tls: ClientTls,
+    /// How it shows who it is, if not by a certificate; the server counts this more than a certificate. Default: none.
+    pub token: Option<ClientToken>,
     /// How long the lease lives without being renewed: 1 s to what the server allows (60 s unless configured).
     /// Short: locks of a client that died are free sooner. Long: the client survives longer cuts. Default 10 s.
     pub ttl: Duration,
@@ -33,6 +36,7 @@ impl ClientConfig {
         ClientConfig {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
             tls,
+            token: None,
             ttl: Duration::from_secs(10),
             on_disconnect: OnDisconnect::Keep,
             name: String::new(),
@@ -80,20 +84,33 @@ impl From<OnDisconnect> for proto::OnDisconnect {
 pub struct ClientTls {
     /// The authority of the cluster.
     pub ca_pem: String,
-    /// The client's certificate, and what leads from it to the authority.
+    /// What the client shows. None for a client that has a [token](ClientConfig::token), or that is anonymous.
+    pub certificate: Option<ClientCertificate>,
+}
+
+/// A client's certificate, as PEM.
+#[derive(Clone)]
+pub struct ClientCertificate {
+    /// The certificate, and what leads from it to the authority.
     pub cert_pem: String,
-    /// The private key of that certificate.
+    /// Its private key.
     pub key_pem: String,
 }
 
 impl ClientTls {
-    /// Reads `ca.pem`, `cert.pem` and `key.pem` of a folder, as `geolock ca issue` writes them.
+    /// Reads `ca.pem`, `cert.pem` and `key.pem` of a folder, as `geolock ca issue` writes them. A folder with `ca.pem` alone
+    /// is that of a client without a certificate.
     pub fn from_dir(dir: impl AsRef<Path>) -> Result<ClientTls, ClientError> {
         let read = |name| {
             let file = dir.as_ref().join(name);
             std::fs::read_to_string(&file).map_err(|source| ClientError::TlsFile { file, source })
         };
-        Ok(ClientTls { ca_pem: read("ca.pem")?, cert_pem: read("cert.pem")?, key_pem: read("key.pem")? })
+        let ca_pem = read("ca.pem")?;
+        if ["cert.pem", "key.pem"].iter().all(|name| !dir.as_ref().join(name).exists()) {
+            return Ok(ClientTls { ca_pem, certificate: None });
+        }
+        let certificate = ClientCertificate { cert_pem: read("cert.pem")?, key_pem: read("key.pem")? };
+        Ok(ClientTls { ca_pem, certificate: Some(certificate) })
     }
 }
 

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_stream::Stream;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Response, Status, Streaming};
 
 use super::config::{ClientConfig, ClientTls};
 use super::error::{ClientError, LinkError};
 use super::hub::Outgoing;
+use super::token::Bearer;
 use crate::proto::ServerMessage;
 use crate::proto::locks_client::LocksClient;
 
@@ -29,8 +31,13 @@ const BATCH: usize = 256;
 pub(super) struct Dialled {
     pub name: String,
     endpoint: Endpoint,
+    shows_certificate: bool,
+    bearer: Bearer,
     timeout: Duration,
 }
+
+/// A channel on which calls can be made; they carry the token.
+pub(super) type Api = LocksClient<InterceptedService<Channel, Bearer>>;
 
 impl Dialled {
     /// All endpoints of a configuration that is checked; connects nowhere yet.
@@ -57,21 +64,33 @@ impl Dialled {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .tls_config(tls(&config.tls, host))
             .map_err(|error| ClientError::Tls(LinkError::Transport(error).to_string()))?;
-        Ok(Dialled { name: name.to_owned(), endpoint, timeout: config.connect_timeout })
+        let shows_certificate = config.tls.certificate.is_some();
+        let (name, bearer, timeout) = (name.to_owned(), Bearer(config.token.clone()), config.connect_timeout);
+        Ok(Dialled { name, endpoint, shows_certificate, bearer, timeout })
     }
 
-    /// A channel on which calls can be made.
-    pub(super) async fn dial(&self) -> Result<LocksClient<Channel>, LinkError> {
+    /// The error, with what may be behind it: a server that demands a certificate just ends the connection.
+    pub(super) fn explain(&self, error: ClientError) -> ClientError {
+        match error {
+            ClientError::Unreachable { endpoint, source } if !self.shows_certificate => {
+                ClientError::Unreachable { endpoint, source: LinkError::NoCertificate(Box::new(source)) }
+            }
+            error => error,
+        }
+    }
+
+    /// Connects.
+    pub(super) async fn dial(&self) -> Result<Api, LinkError> {
         let channel = timeout(self.timeout, self.endpoint.connect()).await;
         let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(LinkError::Transport)?;
-        Ok(LocksClient::new(channel).max_decoding_message_size(MAX_MESSAGE))
+        Ok(LocksClient::with_interceptor(channel, self.bearer.clone()).max_decoding_message_size(MAX_MESSAGE))
     }
 
     /// Begins what the server streams, on a connection of its own: it may be silent for hours, so the connection asks
     /// whether the server is there.
     pub(super) async fn stream<T>(
         &self,
-        call: impl AsyncFnOnce(LocksClient<Channel>) -> Result<Response<Streaming<T>>, Status>,
+        call: impl AsyncFnOnce(Api) -> Result<Response<Streaming<T>>, Status>,
     ) -> Result<Streaming<T>, LinkError> {
         let endpoint = self.endpoint.clone();
         let endpoint = endpoint.http2_keep_alive_interval(self.timeout).keep_alive_timeout(self.timeout);
@@ -82,11 +101,7 @@ impl Dialled {
     }
 
     /// Opens the stream. A server that does not want this client says so here, or in the first answer.
-    pub(super) async fn open(
-        &self,
-        mut client: LocksClient<Channel>,
-        outgoing: Outgoing,
-    ) -> Result<Answers, LinkError> {
+    pub(super) async fn open(&self, mut client: Api, outgoing: Outgoing) -> Result<Answers, LinkError> {
         let answers = timeout(self.timeout, client.session(outgoing)).await;
         let answers = answers.map_err(|_| LinkError::Silent(self.timeout))?;
         let answers = answers.map_err(|status| LinkError::Stream(Box::new(status)))?;
@@ -95,10 +110,11 @@ impl Dialled {
 }
 
 fn tls(tls: &ClientTls, host: &str) -> ClientTlsConfig {
-    ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(&tls.ca_pem))
-        .identity(Identity::from_pem(&tls.cert_pem, &tls.key_pem))
-        .domain_name(host)
+    let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca_pem)).domain_name(host);
+    match &tls.certificate {
+        Some(shown) => config.identity(Identity::from_pem(&shown.cert_pem, &shown.key_pem)),
+        None => config,
+    }
 }
 
 /// The host that the server's certificate has to name.

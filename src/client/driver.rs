@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
-use tonic::transport::Channel;
 
 use super::clock;
-use super::connection::{Answers, Dialled};
+use super::connection::{Answers, Api, Dialled};
 use super::error::{ClientError, LinkError, of_status};
 use super::hub::{Hub, Turn};
 use super::session::{Ending, Why};
-use crate::proto::locks_client::LocksClient;
 use crate::time::Instant;
 
 /// How often the clock is looked at: timers stand still while the machine sleeps, the clock does not.
@@ -38,14 +36,14 @@ pub(super) struct Driver {
 
 /// The channel of the last stream, for calls beside it.
 #[derive(Default)]
-pub(super) struct Current(Mutex<Option<(String, LocksClient<Channel>)>>);
+pub(super) struct Current(Mutex<Option<(String, Api)>>);
 
 impl Current {
-    pub(super) fn get(&self) -> Option<(String, LocksClient<Channel>)> {
+    pub(super) fn get(&self) -> Option<(String, Api)> {
         self.0.lock().expect("nothing panics while it holds this").clone()
     }
 
-    fn set(&self, endpoint: &str, client: LocksClient<Channel>) {
+    fn set(&self, endpoint: &str, client: Api) {
         *self.0.lock().expect("nothing panics while it holds this") = Some((endpoint.to_owned(), client));
     }
 }
@@ -156,7 +154,7 @@ impl Driver {
             LinkError::Stream(status) => of_status(&dialled.name, *status),
             source => ClientError::Unreachable { endpoint: dialled.name.clone(), source },
         };
-        self.tell_opened(Err(error));
+        self.tell_opened(Err(dialled.explain(error)));
         true
     }
 

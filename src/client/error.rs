@@ -18,6 +18,10 @@ pub enum ClientError {
     Config(String),
     #[error("{}: {source}", file.display())]
     TlsFile { file: PathBuf, source: io::Error },
+    #[error("{}: {source}", file.display())]
+    TokenFile { file: PathBuf, source: io::Error },
+    #[error("{} is no file with a token in it, as `geolock token new NAME --out FILE` makes it", file.display())]
+    NoToken { file: PathBuf },
     /// Nothing was sent.
     #[error("the certificates cannot be used: {0}")]
     Tls(String),
@@ -105,6 +109,9 @@ pub enum LinkError {
     Silent(Duration),
     #[error("the server closed the stream")]
     Ended,
+    /// It ended like this, and the server may demand the certificate that this client does not show.
+    #[error("{0} (this client shows no certificate: the server may demand one)")]
+    NoCertificate(#[source] Box<LinkError>),
 }
 
 /// An error with all its causes: gRPC's own text is just "transport error".

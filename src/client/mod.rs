@@ -65,7 +65,7 @@
 //! |---|---|
 //! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs` | what callers have |
 //! | `watch/` | following keys and locks |
-//! | `config.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | what goes in |
+//! | `config.rs`, `token.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | what goes in |
 //! | `values.rs`, `error.rs`, `txn_error.rs` | what comes out, what can go wrong |
 //! | `session/` | pure: every decision |
 //! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, what answers belong to |
@@ -87,19 +87,21 @@ mod queries;
 mod request;
 mod session;
 mod tag;
+mod token;
 mod transaction;
 mod txn_error;
 mod txn_request;
 mod values;
 mod watch;
 
-pub use config::{ClientConfig, ClientTls, OnDisconnect};
+pub use config::{ClientCertificate, ClientConfig, ClientTls, OnDisconnect};
 pub use error::{AcquireError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
 pub use handle::Client;
 pub use lease_clock::lease_margin;
 pub use queries::{LockPage, Page, View, Viewer};
 pub use request::{AcquireRequest, Wait};
+pub use token::ClientToken;
 pub use transaction::{Transacted, Transaction};
 pub use txn_error::{CommitError, TxnError};
 pub use txn_request::{AtLeast, Batch, TxnRequest};

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout;
-use tonic::transport::Channel;
 use tonic::{Response, Status as GrpcStatus};
 
 use super::config::ClientConfig;
-use super::connection::Dialled;
+use super::connection::{Api, Dialled};
 use super::error::{ClientError, LinkError, of_status};
 use super::handle::Client;
 use super::operations;
@@ -17,7 +16,6 @@ use super::txn_request::AtLeast;
 use super::values::Value;
 use crate::keys::Key;
 use crate::names::LockName;
-use crate::proto::locks_client::LocksClient;
 use crate::proto::{
     self, DescribeLockRequest, ListLocksRequest, LockDescription, LockSummary, ReadRequest, Snapshot,
     StatusRequest, StatusResponse,
@@ -60,7 +58,7 @@ pub struct Viewer {
     pub(super) endpoint: String,
     /// All there are, for what lasts.
     pub(super) endpoints: Arc<[Dialled]>,
-    locks: LocksClient<Channel>,
+    locks: Api,
     patience: Duration,
 }
 
@@ -76,7 +74,7 @@ impl Viewer {
                     let patience = patience(config.connect_timeout);
                     return Ok(Viewer { endpoint, endpoints, locks, patience });
                 }
-                Err(source) => last = ClientError::Unreachable { endpoint, source },
+                Err(source) => last = dialled.explain(ClientError::Unreachable { endpoint, source }),
             }
         }
         Err(last)
@@ -121,15 +119,23 @@ impl Viewer {
 
     async fn ask<T>(
         &self,
-        call: impl AsyncFnOnce(LocksClient<Channel>) -> Result<Response<T>, GrpcStatus>,
+        call: impl AsyncFnOnce(Api) -> Result<Response<T>, GrpcStatus>,
     ) -> Result<T, ClientError> {
         match timeout(self.patience, call(self.locks.clone())).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(of_status(&self.endpoint, status)),
+            Ok(Err(status)) => Err(self.explain(of_status(&self.endpoint, status))),
             Err(_) => Err(ClientError::Unreachable {
                 endpoint: self.endpoint.clone(),
                 source: LinkError::Silent(self.patience),
             }),
+        }
+    }
+
+    /// All endpoints are dialled alike.
+    fn explain(&self, error: ClientError) -> ClientError {
+        match self.endpoints.first() {
+            Some(dialled) => dialled.explain(error),
+            None => error,
         }
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::access::AccessFiles;
 use crate::api::ApiOptions;
 use crate::journal::{JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::lock_server::LockServerOptions;
@@ -51,6 +53,7 @@ pub(super) fn assemble(from: &Sources<'_>) -> Result<Config, ConfigError> {
         journal: journal(from, default.journal, server.max_journal_backlog)?,
         server,
         api: api(from)?,
+        access: access(from),
         log: log(from)?,
         ..default
     })
@@ -317,7 +320,24 @@ fn tls(from: &Sources<'_>) -> Result<Tls, ConfigError> {
         None => dc.clone(),
         Some(_) => from.folder("tls.api", what, |o| &o.tls.api)?,
     };
-    Ok(Tls { dc, api })
+    let default = Tls::of(&dc);
+    let check_interval =
+        from.duration("tls.check_interval", ms(100)..=HOUR, default.check_interval, |o| {
+            &o.tls.check_interval
+        })?;
+    Ok(Tls { api, check_interval, ..default })
+}
+
+/// An empty path is no file: so that flag or file can take back what stands elsewhere.
+fn access(from: &Sources<'_>) -> AccessFiles {
+    let file = |given: Option<Given<&PathBuf>>| {
+        given.map(|given| given.value.clone()).filter(|path| !path.as_os_str().is_empty())
+    };
+    AccessFiles {
+        acl: file(from.optional("api.acl", |o| &o.api.acl)),
+        tokens: file(from.optional("api.tokens", |o| &o.api.tokens)),
+        anonymous: from.optional("api.anonymous", |o| &o.api.anonymous).is_some_and(|given| *given.value),
+    }
 }
 
 fn log(from: &Sources<'_>) -> Result<LogOptions, ConfigError> {

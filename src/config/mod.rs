@@ -18,8 +18,10 @@ mod tests;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, io};
 
+use crate::access::AccessFiles;
 use crate::api::ApiOptions;
 use crate::journal::JournalOptions;
 use crate::lock_server::LockServerOptions;
@@ -58,6 +60,8 @@ pub struct Config {
     pub journal: JournalOptions,
     pub server: LockServerOptions,
     pub api: ApiOptions,
+    /// Who may do what.
+    pub access: AccessFiles,
     pub log: LogOptions,
 }
 
@@ -107,6 +111,16 @@ pub struct Tls {
     pub dc: PathBuf,
     /// What clients of the API see.
     pub api: PathBuf,
+    /// How often to look whether the files have changed. Default 1 min: a new certificate should be there long before
+    /// the old one expires, so raising it saves three small reads, and lowering it is for tests.
+    pub check_interval: Duration,
+}
+
+impl Tls {
+    /// One folder for both, and the defaults.
+    pub fn of(folder: &Path) -> Tls {
+        Tls { dc: folder.into(), api: folder.into(), check_interval: Duration::from_secs(60) }
+    }
 }
 
 /// The files in a TLS folder.
@@ -136,10 +150,11 @@ impl Config {
             replica: ReplicaConfig::new(dc, agreed, LocalConfig { hash_seed, ..LocalConfig::default() }),
             members,
             listen: Listen::default(),
-            tls: Tls { dc: tls.into(), api: tls.into() },
+            tls: Tls::of(tls),
             journal: JournalOptions::new(data_dir, cluster, dc),
             server: LockServerOptions::default(),
             api: ApiOptions::default(),
+            access: AccessFiles::default(),
             log: LogOptions::default(),
         }
     }

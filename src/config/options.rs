@@ -48,6 +48,8 @@ pub struct Options {
     #[command(flatten)]
     pub tls: TlsSection,
     #[command(flatten)]
+    pub api: ApiSection,
+    #[command(flatten)]
     pub agreed: AgreedSection,
     #[command(flatten)]
     pub limits: LimitsSection,
@@ -82,6 +84,30 @@ pub struct TlsSection {
     /// Folder with ca.pem, cert.pem and key.pem of the client API's server side [default: that of tls.dc]
     #[arg(id = "tls.api", long = "tls-api", env = "GEOLOCK_TLS_API", value_name = "DIR")]
     pub api: Option<PathBuf>,
+    /// How often to look whether the files of certificates have changed; SIGHUP looks at once
+    /// [default: 1 min; 100 ms to 1 h]
+    #[arg(
+        id = "tls.check_interval",
+        long = "tls-check-interval",
+        env = "GEOLOCK_TLS_CHECK_INTERVAL",
+        value_name = "TIME"
+    )]
+    pub check_interval: Option<String>,
+}
+
+/// `[api]`
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApiSection {
+    /// File of rules that say which client may do what; read again on SIGHUP [default: none, clients may do everything]
+    #[arg(id = "api.acl", long = "api-acl", env = "GEOLOCK_API_ACL", value_name = "FILE")]
+    pub acl: Option<PathBuf>,
+    /// File of tokens by which clients without a certificate are known; read again on SIGHUP [default: none]
+    #[arg(id = "api.tokens", long = "api-tokens", env = "GEOLOCK_API_TOKENS", value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
+    /// Whether clients with neither certificate nor token are let in, as `anonymous` [default: false]
+    #[arg(id = "api.anonymous", long = "api-anonymous", env = "GEOLOCK_API_ANONYMOUS", value_name = "BOOL")]
+    pub anonymous: Option<bool>,
 }
 
 /// `[agreed]`: the same in all datacenters.

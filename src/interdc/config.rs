@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::wan::Wan;
 use crate::names::DcId;
 use crate::pki::Credentials;
@@ -40,8 +42,8 @@ pub struct InterdcConfig {
     pub listen: SocketAddr,
     /// The other members, and where they are reached: `host:port`, resolved anew for every attempt. Default none.
     pub peers: Vec<(DcId, String)>,
-    /// Who this datacenter is, and whom it trusts.
-    pub tls: Credentials,
+    /// Who this datacenter is, and whom it trusts. Links made after a change go by the new ones; those that are up stay.
+    pub tls: watch::Receiver<Credentials>,
     /// A peer that says nothing for so long is gone. Also how long an attempt to connect, or a hello, may take.
     /// Default 3 s, between 10 ms and a day; raising it delays the discovery of dead peers, lowering it below a few round
     /// trips breaks links.
@@ -55,8 +57,18 @@ pub struct InterdcConfig {
 }
 
 impl InterdcConfig {
-    /// All else by default; so it knows no peers yet.
+    /// All else by default; so it knows no peers yet, and its credentials stay as they are.
     pub fn new(me: DcId, cluster: &str, listen: SocketAddr, tls: Credentials) -> InterdcConfig {
+        InterdcConfig::following(me, cluster, listen, watch::channel(tls).1)
+    }
+
+    /// As [`InterdcConfig::new`], with credentials that may change.
+    pub fn following(
+        me: DcId,
+        cluster: &str,
+        listen: SocketAddr,
+        tls: watch::Receiver<Credentials>,
+    ) -> InterdcConfig {
         InterdcConfig {
             me,
             cluster: cluster.into(),

@@ -4,13 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{ClientConfig, Connection, Endpoint};
+use quinn::{Connection, Endpoint, TransportConfig};
 use tokio::net::lookup_host;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::error::{AttemptError, CloseCode, Refusal};
 use super::hello::{self, Hello};
 use super::shared::{Context, Peer, nonce};
+use super::transport;
+use crate::pki::Credentials;
 
 /// The name in the TLS handshake. It decides nothing: a peer is known by its certificate's identity.
 const SERVER_NAME: &str = "geolock";
@@ -95,7 +98,8 @@ impl Backoff {
 /// Dials one peer.
 pub(super) struct Dialler {
     pub endpoint: Endpoint,
-    pub config: ClientConfig,
+    pub tls: watch::Receiver<Credentials>,
+    pub transport: Arc<TransportConfig>,
     pub context: Arc<Context>,
     pub peer: Arc<Peer>,
 }
@@ -132,8 +136,10 @@ impl Dialler {
 
     async fn connect(&self) -> Result<Connection, AttemptError> {
         let mut last = None;
+        let config = transport::client(&self.tls.borrow(), self.peer.id, &self.transport)
+            .map_err(|error| AttemptError::Connect(error.to_string()))?;
         for address in self.resolve().await? {
-            let connecting = self.endpoint.connect_with(self.config.clone(), address, SERVER_NAME);
+            let connecting = self.endpoint.connect_with(config.clone(), address, SERVER_NAME);
             match connecting {
                 Ok(connecting) => match connecting.await {
                     Ok(connection) => return Ok(connection),

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{AsyncUdpSocket, Endpoint, Runtime as _, TokioRuntime};
+use quinn::{AsyncUdpSocket, Endpoint, Runtime as _, TokioRuntime, TransportConfig};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -24,7 +24,7 @@ use super::shared::{Context, Peer, Refusals, nonce};
 use super::transport;
 use super::wan::Pump;
 use crate::names::ClusterId;
-use crate::pki::{Identity, Role};
+use crate::pki::{Credentials, Identity, Role};
 
 /// How long the endpoint may take to tell its peers that it is gone.
 const CLOSING_TIME: Duration = Duration::from_millis(500);
@@ -39,13 +39,36 @@ pub(super) struct Setup {
     endpoint: Endpoint,
     diallers: Vec<Dialler>,
     pump: Option<Pump>,
+    renewal: Renewal,
+}
+
+/// Takes new credentials into use for those that dial in. Diallers look at them with every attempt.
+struct Renewal {
+    endpoint: Endpoint,
+    tls: watch::Receiver<Credentials>,
+    transport: Arc<TransportConfig>,
+}
+
+impl Renewal {
+    /// For ever, or until nobody can change them any more.
+    async fn run(mut self) {
+        while self.tls.changed().await.is_ok() {
+            let server = transport::server(&self.tls.borrow_and_update(), &self.transport);
+            match server {
+                Ok(server) => self.endpoint.set_server_config(Some(server)),
+                Err(error) => {
+                    tracing::error!(%error, "the new certificate cannot be used for links: the old one stays")
+                }
+            }
+        }
+    }
 }
 
 impl Setup {
     pub(super) fn new(config: InterdcConfig, socket: UdpSocket) -> Result<Setup, InterdcError> {
         let context = Arc::new(context(&config)?);
         let transport = transport::transport(config.peer_timeout)?;
-        let server = transport::server(&config.tls, &transport)?;
+        let server = transport::server(&config.tls.borrow(), &transport)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let entered = runtime.enter();
 
@@ -63,32 +86,42 @@ impl Setup {
             Arc::new(TokioRuntime),
         )?;
         let diallers = context.peers.iter().map(|peer| {
+            // So that what cannot be used is found now.
+            transport::client(&config.tls.borrow(), peer.id, &transport)?;
             Ok(Dialler {
                 endpoint: endpoint.clone(),
-                config: transport::client(&config.tls, peer.id, &transport)?,
+                tls: config.tls.clone(),
+                transport: transport.clone(),
                 context: context.clone(),
                 peer: peer.clone(),
             })
         });
         let diallers = diallers.collect::<Result<_, InterdcError>>()?;
         drop(entered);
-        Ok(Setup { context, local_address, runtime, endpoint, diallers, pump })
+        let renewal = Renewal { endpoint: endpoint.clone(), tls: config.tls, transport };
+        Ok(Setup { context, local_address, runtime, endpoint, diallers, pump, renewal })
     }
 
     /// Runs until told to stop, and everything has ended.
     pub(super) fn run(self, events: mpsc::Sender<LinkEvent>, shutdown: watch::Receiver<bool>) {
-        let Setup { context, runtime, endpoint, diallers, pump, .. } = self;
-        runtime.block_on(run(context, endpoint, diallers, pump, events, shutdown));
+        let Setup { context, runtime, endpoint, diallers, pump, renewal, .. } = self;
+        runtime.block_on(run(context, endpoint, diallers, Helpers { pump, renewal }, events, shutdown));
         // A name may still be being resolved, on a thread that nobody can stop.
         runtime.shutdown_background();
     }
+}
+
+/// What goes on beside the links, for as long as there are any.
+struct Helpers {
+    pump: Option<Pump>,
+    renewal: Renewal,
 }
 
 async fn run(
     context: Arc<Context>,
     endpoint: Endpoint,
     diallers: Vec<Dialler>,
-    pump: Option<Pump>,
+    Helpers { pump, renewal }: Helpers,
     events: mpsc::Sender<LinkEvent>,
     mut shutdown: watch::Receiver<bool>,
 ) {
@@ -96,6 +129,7 @@ async fn run(
     if let Some(pump) = pump {
         helpers.spawn(pump.run());
     }
+    helpers.spawn(renewal.run());
     let mut candidates = BTreeMap::new();
     for dialler in diallers {
         let (sender, receiver) = mpsc::channel(WAITING_CANDIDATES);
@@ -136,9 +170,10 @@ async fn join(tasks: &mut JoinSet<()>) {
 
 fn context(config: &InterdcConfig) -> Result<Context, InterdcError> {
     let wanted = Identity { cluster: config.cluster.clone(), role: Role::Dc(config.me) };
-    if *config.tls.identity() != wanted {
+    let found = config.tls.borrow().identity().clone();
+    if found != wanted {
         return Err(InterdcError::WrongCertificate {
-            found: config.tls.identity().to_string(),
+            found: found.to_string(),
             me: config.me,
             cluster: config.cluster.clone(),
         });

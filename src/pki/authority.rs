@@ -9,7 +9,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType,
 };
 
-use super::credentials::{check_dates, check_key_bytes, expiry, first_certificate};
+use super::credentials::{check_dates, check_key_bytes, first_certificate, validity};
 use super::error::PkiError;
 use super::files::{self, CA_FILE, CA_KEY_FILE, CERT_FILE, Existing, KEY_FILE, NewFile, Secrecy};
 use super::identity::{Identity, Role, authority_cluster, authority_uri, check_label};
@@ -80,7 +80,7 @@ impl Authority {
             .map_err(|_| PkiError::NotPem { file: key_file.clone(), expected: "private key" })?;
         check_key_bytes(&ca_file, &der, &key_file, key.serialized_der())?;
         let issuer = Issuer::from_ca_cert_der(&der, key)?;
-        Ok(Authority { cluster, until: expiry(&ca_file, &der)?, certificate_pem, issuer })
+        Ok(Authority { cluster, until: validity(&ca_file, &der)?.until, certificate_pem, issuer })
     }
 
     pub fn cluster(&self) -> &str {

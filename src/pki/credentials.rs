@@ -17,13 +17,17 @@ use x509_parser::time::ASN1Time;
 use super::error::PkiError;
 use super::files::{self, CA_FILE, CERT_FILE, KEY_FILE};
 use super::identity::{Identity, Role};
+use super::validity::Validity;
 use super::verify;
+
+/// With less left, a certificate that is good for long expires soon.
+const SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Who a process is, and whom it trusts: a folder with [`CA_FILE`], [`CERT_FILE`] and [`KEY_FILE`].
 #[derive(Clone)]
 pub struct Credentials {
     identity: Identity,
-    expires: SystemTime,
+    validity: Validity,
     pub(super) roots: Arc<RootCertStore>,
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: Arc<PrivateKeyDer<'static>>,
@@ -50,8 +54,8 @@ impl Credentials {
         })?;
         let identity = Identity::of_certificate(leaf)
             .map_err(|source| PkiError::Identity { file: cert_file.clone(), source })?;
-        let expires = expiry(&cert_file, leaf)?;
-        Ok(Credentials { identity, expires, roots: Arc::new(roots), chain, key: Arc::new(key) })
+        let validity = validity(&cert_file, leaf)?;
+        Ok(Credentials { identity, validity, roots: Arc::new(roots), chain, key: Arc::new(key) })
     }
 
     pub fn identity(&self) -> &Identity {
@@ -60,7 +64,21 @@ impl Credentials {
 
     /// When the certificate stops being good.
     pub fn expires(&self) -> SystemTime {
-        self.expires
+        self.validity.until
+    }
+
+    /// Whether it is time for another certificate: less than a week is left, or of a short one less than a third.
+    pub fn expires_soon(&self, now: SystemTime) -> bool {
+        let Validity { from, until } = self.validity;
+        let life = until.duration_since(from).unwrap_or_default();
+        until.duration_since(now).unwrap_or_default() < SOON.min(life / 3)
+    }
+
+    /// Whether these are the same certificate, key and authorities.
+    pub fn is_same_as(&self, other: &Credentials) -> bool {
+        self.chain == other.chain
+            && self.key.secret_der() == other.key.secret_der()
+            && self.roots.roots == other.roots.roots
     }
 
     /// Refuses, unless they are those of `role` in `cluster`. `dir` is where they were loaded from.
@@ -169,11 +187,14 @@ pub(super) fn check_dates(file: &Path, der: &CertificateDer<'_>) -> Result<(), P
     Ok(())
 }
 
-pub(super) fn expiry(file: &Path, der: &CertificateDer<'_>) -> Result<SystemTime, PkiError> {
+pub(super) fn validity(file: &Path, der: &CertificateDer<'_>) -> Result<Validity, PkiError> {
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|error| unusable(file, "certificate", &error))?;
-    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
-    Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+    let at = |time: ASN1Time| {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or(0))
+    };
+    let validity = certificate.validity();
+    Ok(Validity { from: at(validity.not_before), until: at(validity.not_after) })
 }
 
 fn unusable(file: &Path, expected: &'static str, reason: &dyn fmt::Display) -> PkiError {

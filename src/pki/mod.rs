@@ -28,3 +28,4 @@ pub use identity::{Identity, IdentityError, Role, check_label};
 pub use playground::{Playground, playground};
 pub use tls::peer_identity;
 pub use validity::{CA_LIFETIME, LEAF_LIFETIME, Validity, day};
+pub use verify::ClientCertificates;

@@ -63,6 +63,11 @@ fn client(name: &str) -> Role {
     Role::Client(name.into())
 }
 
+/// For a datacenter that serves nobody without a certificate.
+fn demanding(server: &Credentials) -> ServerConfig {
+    server.accept_clients(ClientCertificates::Demanded).unwrap()
+}
+
 fn mode(file: &Path) -> u32 {
     fs::metadata(file).unwrap().permissions().mode() & 0o777
 }
@@ -252,7 +257,7 @@ fn roles_do_not_pass_for_each_other() {
     let fixture = Fixture::new();
     let (dc_, user) = (fixture.credentials(Role::Dc(dc(1))), fixture.credentials(client("ci")));
     assert!(matches!(user.dial_dc(dc(1)), Err(PkiError::WrongIdentity { .. })));
-    assert!(matches!(user.accept_clients(), Err(PkiError::WrongIdentity { .. })));
+    assert!(matches!(user.accept_clients(ClientCertificates::Demanded), Err(PkiError::WrongIdentity { .. })));
 
     let mut as_dc = user.dial_api().unwrap();
     as_dc.alpn_protocols = dc_.accept_dcs().unwrap().alpn_protocols;
@@ -260,9 +265,15 @@ fn roles_do_not_pass_for_each_other() {
     assert!(error.starts_with("server:") && error.contains("geolock://test/client/ci"), "{error}");
 
     let mut as_client = fixture.credentials(Role::Dc(dc(2))).dial_dc(dc(1)).unwrap();
-    as_client.alpn_protocols = dc_.accept_clients().unwrap().alpn_protocols;
-    let error = refusal(as_client, dc_.accept_clients().unwrap(), "localhost");
-    assert!(error.starts_with("server:") && error.contains("must be a client of cluster test"), "{error}");
+    as_client.alpn_protocols = demanding(&dc_).alpn_protocols;
+    // Who needs no certificate must show no wrong one either.
+    for accepting in [demanding(&dc_), dc_.accept_clients(ClientCertificates::Optional).unwrap()] {
+        let error = refusal(as_client.clone(), accepting, "localhost");
+        assert!(
+            error.starts_with("server:") && error.contains("must be a client of cluster test"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -270,9 +281,9 @@ fn clients_check_the_host_name_they_dialled() {
     let fixture = Fixture::new();
     let (server, user) = (fixture.credentials(Role::Dc(dc(1))), fixture.credentials(client("ci")));
     for host in ["localhost", "127.0.0.1"] {
-        shake(user.dial_api().unwrap(), server.accept_clients().unwrap(), host).unwrap();
+        shake(user.dial_api().unwrap(), demanding(&server), host).unwrap();
     }
-    let error = refusal(user.dial_api().unwrap(), server.accept_clients().unwrap(), "elsewhere.example");
+    let error = refusal(user.dial_api().unwrap(), demanding(&server), "elsewhere.example");
     assert!(error.starts_with("client:") && error.contains("not valid for name"), "{error}");
 }
 
@@ -319,7 +330,7 @@ fn nobody_gets_in_without_a_certificate() {
         config.alpn_protocols = vec![protocol.to_vec()];
         config
     };
-    for accepting in [server.accept_dcs().unwrap(), server.accept_clients().unwrap()] {
+    for accepting in [server.accept_dcs().unwrap(), demanding(&server)] {
         let error = refusal(anonymous(&accepting.alpn_protocols[0]), accepting, "localhost");
         assert!(error.starts_with("server:") && error.contains("no certificates"), "{error}");
     }

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ServerConfig};
 use super::credentials::{Credentials, provider};
 use super::error::PkiError;
 use super::identity::{Identity, Role};
-use super::verify::{AcceptVerifier, DialVerifier, HostName, WantedRole};
+use super::verify::{AcceptVerifier, ClientCertificates, DialVerifier, HostName, WantedRole};
 use crate::names::DcId;
 
 /// The application protocol between datacenters (ALPN).
@@ -25,7 +25,7 @@ impl Credentials {
     /// For datacenter `me` that accepts other datacenters of its cluster: chain and identity are checked.
     pub fn accept_dcs(&self) -> Result<ServerConfig, PkiError> {
         let me = self.my_dc()?;
-        self.server(WantedRole::OtherDcThan(me), DC_PROTOCOL)
+        self.server(WantedRole::OtherDcThan(me), ClientCertificates::Demanded, DC_PROTOCOL)
     }
 
     /// For a datacenter that dials `peer`: whoever answers must be exactly that datacenter. Its host name does not
@@ -35,10 +35,10 @@ impl Credentials {
         self.client(DialVerifier::new(self, WantedRole::Dc(peer), HostName::Ignored), DC_PROTOCOL)
     }
 
-    /// For a datacenter that serves clients: they must be clients of its cluster.
-    pub fn accept_clients(&self) -> Result<ServerConfig, PkiError> {
+    /// For a datacenter that serves clients: those that show a certificate must be clients of its cluster.
+    pub fn accept_clients(&self, certificates: ClientCertificates) -> Result<ServerConfig, PkiError> {
         self.my_dc()?;
-        self.server(WantedRole::AnyClient, API_PROTOCOL)
+        self.server(WantedRole::AnyClient, certificates, API_PROTOCOL)
     }
 
     /// For a client that dials a datacenter: it must be a datacenter of the client's cluster, and its certificate
@@ -63,10 +63,15 @@ impl Credentials {
         }
     }
 
-    fn server(&self, role: WantedRole, protocol: &[u8]) -> Result<ServerConfig, PkiError> {
+    fn server(
+        &self,
+        role: WantedRole,
+        certificates: ClientCertificates,
+        protocol: &[u8],
+    ) -> Result<ServerConfig, PkiError> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(AcceptVerifier::new(self, role)?)
+            .with_client_cert_verifier(AcceptVerifier::new(self, role, certificates)?)
             .with_single_cert(self.chain.clone(), self.key.clone_key())?;
         config.alpn_protocols = vec![protocol.to_vec()];
         config.send_tls13_tickets = 0;

@@ -165,24 +165,41 @@ impl ServerCertVerifier for DialVerifier {
     }
 }
 
+/// Whether the side that dials in may come without a certificate. One that it shows must be right in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    Demanded,
+    /// Who comes without is known by something else, or by nothing.
+    Optional,
+}
+
 /// The accepting side's check of the side that dialled in.
 #[derive(Debug)]
 pub(super) struct AcceptVerifier {
     wanted: Wanted,
+    certificates: ClientCertificates,
     chain: Arc<dyn ClientCertVerifier>,
 }
 
 impl AcceptVerifier {
-    pub(super) fn new(credentials: &Credentials, role: WantedRole) -> Result<Arc<AcceptVerifier>, PkiError> {
+    pub(super) fn new(
+        credentials: &Credentials,
+        role: WantedRole,
+        certificates: ClientCertificates,
+    ) -> Result<Arc<AcceptVerifier>, PkiError> {
         let wanted = Wanted { cluster: credentials.identity().cluster.clone(), role };
         let chain = WebPkiClientVerifier::builder_with_provider(credentials.roots.clone(), provider())
             .build()
             .map_err(|error| rustls::Error::General(error.to_string()))?;
-        Ok(Arc::new(AcceptVerifier { wanted, chain }))
+        Ok(Arc::new(AcceptVerifier { wanted, certificates, chain }))
     }
 }
 
 impl ClientCertVerifier for AcceptVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.certificates == ClientCertificates::Demanded
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.chain.root_hint_subjects()
     }

@@ -9,12 +9,13 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::access;
 use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Counts, PeerStatus, Status};
 
 use super::memory::resident_bytes;
-use super::snapshot::{Board, LinkFigures, Snapshot};
+use super::snapshot::{Board, CertificateFigures, LinkFigures, Snapshot};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -41,10 +42,14 @@ struct Scrape(Arc<Board>);
 
 impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        page.certificates(&self.0.certificates())?;
+        if let Some(figures) = self.0.access() {
+            page.access(figures)?;
+        }
         match self.0.latest() {
             None => Ok(()),
             Some(snapshot) => {
-                let mut page = Page(encoder);
                 page.counts(&snapshot.status.counts)?;
                 page.state(&snapshot)?;
                 page.journal(&snapshot.journal)?;
@@ -263,6 +268,53 @@ impl Page<'_> {
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.paused_by_skew))))?;
         let help = ("peer_clock_ahead", "The peer's clock less ours when last heard");
         self.by_peer(gauge, Some(&Unit::Seconds), help, series(|peer| peer.clock_ahead_ms as f64 / 1e3))
+    }
+
+    fn certificates(&mut self, certificates: &[CertificateFigures]) -> fmt::Result {
+        if certificates.is_empty() {
+            return Ok(());
+        }
+        let (name, help) = ("certificate_expiry", "Until a certificate of this server expires; 0 after that");
+        let mut metric = self.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        for figures in certificates {
+            let labels = [("certificate", figures.name)];
+            metric.encode_family(&labels)?.encode_gauge(&figures.left().as_secs_f64())?;
+        }
+        let help =
+            "1 while what is in the folder of a certificate cannot be used: the one before stays in use";
+        let mut metric = self.0.encode_descriptor("certificate_refused", help, None, MetricType::Gauge)?;
+        for figures in certificates {
+            let labels = [("certificate", figures.name)];
+            metric.encode_family(&labels)?.encode_gauge(&u64::from(figures.failure.is_some()))?;
+        }
+        Ok(())
+    }
+
+    fn access(&mut self, figures: &access::Figures) -> fmt::Result {
+        let help = "Calls refused because no rule allows them, by what they wanted";
+        let mut metric = self.0.encode_descriptor("access_denied", help, None, MetricType::Counter)?;
+        for (action, count) in figures.denied() {
+            let labels = [("action", action.name())];
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+        let (reloads, failed) = figures.reloads();
+        for (name, help, count) in [
+            (
+                "access_useless",
+                "Leases and streams refused to callers that may do nothing with one",
+                figures.nothing_to_do(),
+            ),
+            (
+                "access_unknown",
+                "Calls refused because their caller showed neither certificate nor a good token",
+                figures.unknown(),
+            ),
+            ("access_reloads", "Times that rules and tokens were read again", reloads),
+            ("access_reloads_failed", "Times that they could not be used: those before stay in use", failed),
+        ] {
+            self.counter(name, help, count)?;
+        }
+        Ok(())
     }
 
     fn links(&mut self, links: &[LinkFigures]) -> fmt::Result {

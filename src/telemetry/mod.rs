@@ -1,7 +1,8 @@
 //! Edge. What an operator sees: log lines, metrics, and whether the server lives and serves.
 //!
 //! The actor publishes a [`Snapshot`] of plain numbers every 100 ms on the [`Board`]; everything here reads
-//! that. So a scrape never reaches into the lock server, however often it comes.
+//! that. So a scrape never reaches into the lock server, however often it comes. What edges count by themselves, such as
+//! refused calls, hangs there too.
 
 mod http;
 mod logs;
@@ -15,4 +16,4 @@ mod tests;
 pub use http::serve;
 pub use logs::{LogError, LogFormat, LogOptions};
 pub use memory::resident_bytes;
-pub use snapshot::{Board, LinkFigures, Snapshot};
+pub use snapshot::{Board, CertificateFigures, LinkFigures, Snapshot};

@@ -1,8 +1,9 @@
 //! What the actor publishes, and whether it means that the server lives and is ready.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
+use crate::access;
 use crate::journal;
 use crate::names::DcId;
 use crate::replica::call::{Phase, Status};
@@ -35,10 +36,32 @@ pub struct LinkFigures {
     pub rtt: Option<Duration>,
 }
 
-/// Where the latest snapshot hangs. Publishing and reading take one lock for the time of a pointer swap.
+/// A certificate that the server shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CertificateFigures {
+    /// The option that names its folder.
+    pub name: &'static str,
+    pub expires: SystemTime,
+    /// It is time for another one.
+    pub expires_soon: bool,
+    /// Why what is in the folder now is not used.
+    pub failure: Option<String>,
+}
+
+impl CertificateFigures {
+    /// How long it is still good; 0 after that.
+    pub fn left(&self) -> Duration {
+        self.expires.duration_since(SystemTime::now()).unwrap_or_default()
+    }
+}
+
+/// Where the latest snapshot hangs, and what does not come from the actor. Publishing and reading take one lock for the
+/// time of a pointer swap.
 #[derive(Debug, Default)]
 pub struct Board {
     latest: Mutex<Option<(Instant, Arc<Snapshot>)>>,
+    certificates: Mutex<Arc<[CertificateFigures]>>,
+    access: OnceLock<Arc<access::Figures>>,
 }
 
 impl Board {
@@ -48,6 +71,26 @@ impl Board {
 
     pub fn publish(&self, snapshot: Snapshot) {
         *self.lock() = Some((Instant::now(), Arc::new(snapshot)));
+    }
+
+    /// In place of those before.
+    pub fn publish_certificates(&self, figures: Vec<CertificateFigures>) {
+        *self.certificates.lock().unwrap_or_else(PoisonError::into_inner) = figures.into();
+    }
+
+    /// None until they were looked at first.
+    pub fn certificates(&self) -> Arc<[CertificateFigures]> {
+        Arc::clone(&self.certificates.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Shows from now on what is counted there. Only the first one counts.
+    pub fn show_access(&self, figures: Arc<access::Figures>) {
+        // A server has one.
+        let _ = self.access.set(figures);
+    }
+
+    pub(super) fn access(&self) -> Option<&access::Figures> {
+        self.access.get().map(|figures| &**figures)
     }
 
     /// `None` until the first one.

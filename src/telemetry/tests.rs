@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use crate::replica::call::{Counts, PeerStatus, Phase, Status};
 use crate::room::Room;
 
 use super::http::MAX_CONNECTIONS;
-use super::{Board, LinkFigures, Snapshot, serve};
+use super::{Board, CertificateFigures, LinkFigures, Snapshot, serve};
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("small")
@@ -151,6 +151,13 @@ async fn metrics_have_names_help_units_and_labels() {
     let server = start().await;
     assert_eq!(server.get("/metrics").await, (200, "# EOF\n".into()));
     server.board.publish(snapshot(Phase::Serving, false));
+    server.board.publish_certificates(vec![CertificateFigures {
+        name: "tls.dc",
+        expires: SystemTime::UNIX_EPOCH,
+        expires_soon: true,
+        failure: Some("torn".into()),
+    }]);
+    server.board.show_access(Arc::default());
     let (status, page) = server.get("/metrics").await;
     assert_eq!(status, 200);
     for line in [
@@ -172,6 +179,10 @@ async fn metrics_have_names_help_units_and_labels() {
         "geolock_peer_clock_ahead_seconds{peer=\"dc1\"} -0.25",
         "geolock_link_messages_sent_total{peer=\"dc2\"} 7.0",
         "geolock_link_sent_bytes_total{peer=\"dc2\"} 900.0",
+        "geolock_certificate_expiry_seconds{certificate=\"tls.dc\"} 0.0",
+        "geolock_certificate_refused{certificate=\"tls.dc\"} 1",
+        "geolock_access_denied_total{action=\"acquire-shared\"} 0",
+        "geolock_access_unknown_total 0",
         "geolock_link_round_trip_seconds{peer=\"dc2\"} 0.08",
         "# EOF",
     ] {

@@ -1,8 +1,10 @@
 //! The border: what gets in, what is refused and how, what comes out; then the whole server on loopback.
 
+mod access;
 mod limits;
 mod lock_watches;
 mod refusals;
+mod renewal;
 mod site;
 mod store_translations;
 mod streams;

@@ -32,6 +32,8 @@ pub(super) struct Site {
 pub(super) struct Running {
     pub node: Node,
     pub address: SocketAddr,
+    /// Where its metrics are.
+    pub http: SocketAddr,
 }
 
 impl Site {
@@ -54,14 +56,23 @@ impl Site {
     }
 
     pub(super) async fn start_with(&self, local: LocalConfig, options: LockServerOptions) -> Running {
+        self.start_configured(|config| {
+            config.replica.local = local;
+            config.server = options;
+        })
+        .await
+    }
+
+    /// `change`: what it has otherwise than the defaults.
+    pub(super) async fn start_configured(&self, change: impl FnOnce(&mut Config)) -> Running {
         let mut config = Config::alone(CLUSTER, dc(0), self.dir.path());
-        config.replica.local = local;
-        config.server = options;
+        change(&mut config);
         config.journal.segment_bytes = 1 << 20;
         let sockets = Sockets::bind(&config.listen).expect("there are ports");
         let address = sockets.grpc().expect("it is bound");
+        let http = sockets.http().expect("it is bound");
         let node = Node::start_on(sockets, config, None).await.expect("the site is in order");
-        Running { node, address }
+        Running { node, address, http }
     }
 
     pub(super) fn folder(&self, folder: &str) -> PathBuf {
@@ -78,13 +89,14 @@ impl Site {
     }
 }
 
-/// A connection that shows the certificate in that folder.
+/// A connection that shows the certificate in that folder, if there is one.
 pub(super) async fn dial(address: SocketAddr, folder: &Path) -> Result<Channel, tonic::transport::Error> {
     let read = |file| fs::read(folder.join(file)).expect("the playground made it");
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read("ca.pem")))
-        .identity(Identity::from_pem(read("cert.pem"), read("key.pem")))
-        .domain_name("localhost");
+    let mut tls =
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("ca.pem"))).domain_name("localhost");
+    if folder.join("cert.pem").exists() {
+        tls = tls.identity(Identity::from_pem(read("cert.pem"), read("key.pem")));
+    }
     let endpoint = Endpoint::from_shared(format!("https://{address}"))?;
     endpoint.tls_config(tls)?.connect().await
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 
@@ -22,7 +22,7 @@ use crate::replica::call::{
     PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait, WaiterInfo,
 };
 use crate::room::Room;
-use crate::telemetry::{LinkFigures, Snapshot};
+use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot};
 use crate::time::Timestamp;
 
 const LEASE: u64 = 0x2a00;
@@ -258,7 +258,16 @@ fn status_shows_datacenter_links_and_counts() {
     let journal =
         Figures { durable: 9, free_bytes: Some(5), last_checkpoint: Some(last), ..Figures::default() };
     let picture = Snapshot { status: status(), journal, links: vec![link] };
-    let shown = show::status(&info(), &status(), Some(&picture));
+    let certificate = CertificateFigures {
+        name: "tls.api",
+        expires: SystemTime::now() + Duration::from_secs(3_600),
+        expires_soon: true,
+        failure: Some("torn".into()),
+    };
+    let shown = show::status(&info(), &status(), Some(&picture), &[certificate]);
+    let certificate = &shown.certificates[0];
+    assert_eq!((certificate.name.as_str(), certificate.failure.as_str()), ("tls.api", "torn"));
+    assert!(certificate.expires_soon && (3_000_000..=3_600_000).contains(&certificate.expires_in_ms));
     assert_eq!((shown.dc_name.as_str(), shown.phase(), shown.grace_leases), ("oslo", proto::Phase::Grace, 2));
     assert_eq!((shown.clock_skew, shown.draining, shown.instance), (true, false, 99));
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
@@ -270,7 +279,7 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!((journal.position, journal.free_bytes), (9, Some(5)));
     let last = journal.last_checkpoint.expect("there is one");
     assert_eq!((last.position, last.bytes, last.age_ms.is_some()), (7, 300, true));
-    let shown = show::status(&info(), &status(), None);
+    let shown = show::status(&info(), &status(), None, &[]);
     assert_eq!((shown.journal, shown.peers[0].rtt_us), (None, 0));
 }
 

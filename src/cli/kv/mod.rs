@@ -32,7 +32,7 @@ use crate::client::{AtLeast, Batch, CommitError, Key, Snapshot, TxnError};
     after_help = "\
 Exit codes: 0, or 1: refused, such as a value of another type, 75: locks or snapshot not had in time, 74: the \
 transaction was lost, nothing of it happened, 76: it is not known whether it was committed, 69: no server reachable, \
-64: wrong usage.
+77: the server does not allow it, 64: wrong usage.
 
 What one command wrote is seen by the next one in another datacenter if it is told to wait for it:
   after=$(geolock kv put --snapshot city Oslo)

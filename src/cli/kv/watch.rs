@@ -18,7 +18,8 @@ use crate::client::{Key, News, Snapshot, Watch, WatchRequest};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after, which was too long ago \
-(read the keys and watch anew), 69: no server reachable at the beginning, 64: wrong usage.
+(read the keys and watch anew), 69: no server reachable at the beginning, 77: the server does not \
+allow it, 64: wrong usage.
 
 To miss nothing, begin after what was read:
   after=$(geolock kv get --snapshot city | tail -n 1)

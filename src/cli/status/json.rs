@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::client::Status;
-use crate::proto::{CheckpointStatus, JournalStatus, PeerStatus};
+use crate::proto::{CertificateStatus, CheckpointStatus, JournalStatus, PeerStatus};
 
 /// All of it as one object.
 pub(super) fn status(status: &Status) -> Value {
@@ -41,8 +41,18 @@ pub(super) fn status(status: &Status) -> Value {
         "durable": seqs(status.durable.as_ref()),
         "journal": status.journal.as_ref().map(journal),
         "resident_bytes": status.resident_bytes,
+        "certificates": status.certificates.iter().map(certificate).collect::<Vec<_>>(),
         "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
         "counts": status.counts.iter().collect::<BTreeMap<_, _>>(),
+    })
+}
+
+fn certificate(certificate: &CertificateStatus) -> Value {
+    json!({
+        "name": certificate.name,
+        "expires_in_ms": certificate.expires_in_ms,
+        "expires_soon": certificate.expires_soon,
+        "failure": certificate.failure,
     })
 }
 

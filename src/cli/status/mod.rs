@@ -4,13 +4,14 @@ mod json;
 mod tables;
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::Failure;
-use super::print::print;
+use super::print::{ago, print};
 use crate::client::Status;
-use crate::proto::{Phase, Room};
+use crate::proto::{CertificateStatus, Phase, Room};
 
 /// Show how a datacenter is, and what it knows of the others
 ///
@@ -87,6 +88,16 @@ fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
         ),
         Room::Full => Some("its disk is full: it reads what it has, and writes nothing until there is room".into()),
     });
+    for certificate in &status.certificates {
+        let CertificateStatus { name, expires_in_ms, expires_soon, failure } = certificate;
+        if *expires_soon {
+            let left = ago(Duration::from_millis(*expires_in_ms));
+            warnings.push(format!("its certificate {name} expires in {left}: put a new one into its folder"));
+        }
+        if !failure.is_empty() {
+            warnings.push(format!("its certificate {name} was not renewed: {failure}"));
+        }
+    }
     for peer in &status.peers {
         let name = names.show(peer.dc);
         if !peer.reachable {
@@ -152,6 +163,19 @@ mod tests {
                 last_checkpoint: Some(CheckpointStatus { position: 15, bytes: 10_000, age_ms: Some(65_000) }),
             }),
             resident_bytes: 50 << 20,
+            certificates: vec![
+                CertificateStatus {
+                    name: "tls.dc".into(),
+                    expires_in_ms: 86_400_000 * 90,
+                    ..Default::default()
+                },
+                CertificateStatus {
+                    name: "tls.api".into(),
+                    expires_in_ms: 86_400_000 * 3,
+                    expires_soon: true,
+                    failure: "key.pem is not its key".into(),
+                },
+            ],
             ..Status::default()
         }
     }
@@ -161,6 +185,8 @@ mod tests {
         let expected = "\
 dc0 (fra)  in grace  geolock 1.2.3
 ! after its restart it grants nothing until 2 leases have come back or run out
+! its certificate tls.api expires in 3 d 0 h: put a new one into its folder
+! its certificate tls.api was not renewed: key.pem is not its key
 ! dc2 (city2) is unreachable: locks with parts there cannot move
 
 OTHERS       LINK  REACHABLE  ROUND TRIP  BEHIND BY          AHEAD BY   CLOCK  SENT  RECEIVED
@@ -183,6 +209,9 @@ store
   open         0 transactions, 0 snapshots; 1 change kept for them
   removals     0 marks that some datacenter may not have seen
 memory         50.0 MiB
+certificates
+  tls.dc       good for 90 d 0 h
+  tls.api      good for 3 d 0 h
 
 grants_total  3
 held          12";
@@ -210,6 +239,7 @@ held          12";
         let json = json::status(&status());
         assert_eq!((&json["phase"], &json["room"]), (&"grace".into(), &"unspecified".into()));
         assert_eq!((&json["peers"][1]["lag_ms"], &json["peers"][0]["lacking"]), (&12_500.into(), &1.into()));
+        assert_eq!(json["certificates"][1]["expires_soon"], true);
         assert_eq!(json["journal"]["last_checkpoint"]["age_ms"], 65_000);
     }
 }

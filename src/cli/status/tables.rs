@@ -90,6 +90,14 @@ pub(super) fn journal_and_store(status: &Status) -> String {
     if status.resident_bytes > 0 {
         rows.push(("memory", size(status.resident_bytes)));
     }
+    if !status.certificates.is_empty() {
+        rows.push(("certificates", String::new()));
+    }
+    let names: Vec<String> = status.certificates.iter().map(|one| format!("  {}", one.name)).collect();
+    for (name, certificate) in names.iter().zip(&status.certificates) {
+        let left = Duration::from_millis(certificate.expires_in_ms);
+        rows.push((name, format!("good for {}", ago(left))));
+    }
     let line = |(name, value): &(&str, String)| format!("{name:<13}  {value}").trim_end().to_owned();
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }

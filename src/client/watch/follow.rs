@@ -8,15 +8,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::time::sleep;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
 
-use super::super::connection::Dialled;
+use super::super::connection::{Api, Dialled};
 use super::super::driver::pause;
 use super::super::error::{ClientError, LinkError, of_status};
 use super::super::queries::Viewer;
 use crate::names::DcId;
-use crate::proto::locks_client::LocksClient;
 use crate::proto::{Reason, Snapshot};
 
 /// One kind of watch: what it follows, and how that is said.
@@ -30,7 +28,7 @@ pub(super) trait Subject: Clone + Send + Sync + 'static {
     /// The call that begins it, on a connection of its own.
     fn call(
         &self,
-        client: LocksClient<Channel>,
+        client: Api,
         from: Option<Snapshot>,
     ) -> impl Future<Output = Result<Response<Streaming<Self::Response>>, Status>> + Send;
 }

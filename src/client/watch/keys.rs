@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
+use super::super::connection::Api;
 use super::super::error::ClientError;
 use super::super::operations;
 use super::super::queries::Viewer;
@@ -13,7 +13,6 @@ use super::follow::{Following, Next, Said, Subject};
 use crate::crdt::value::Update;
 use crate::keys::Key;
 use crate::names::DcId;
-use crate::proto::locks_client::LocksClient;
 use crate::proto::watch_response::Event;
 use crate::proto::{self, Snapshot, WatchPrefix, WatchResponse, change};
 use crate::update_messages;
@@ -161,7 +160,7 @@ impl Subject for Keys {
 
     async fn call(
         &self,
-        mut client: LocksClient<Channel>,
+        mut client: Api,
         from: Option<Snapshot>,
     ) -> Result<Response<Streaming<WatchResponse>>, Status> {
         let Keys { prefixes, keys } = self.clone();

@@ -1,14 +1,13 @@
 //! Following locks: where they move, and who holds them here.
 
 use bytes::Bytes;
-use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
+use super::super::connection::Api;
 use super::super::error::ClientError;
 use super::super::queries::Viewer;
 use super::follow::{Following, Next, Said, Subject};
 use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
-use crate::proto::locks_client::LocksClient;
 use crate::proto::watch_locks_response::Event;
 use crate::proto::{self, Snapshot, WatchLocksRequest, WatchLocksResponse};
 
@@ -150,7 +149,7 @@ impl Subject for Locks {
 
     async fn call(
         &self,
-        mut client: LocksClient<Channel>,
+        mut client: Api,
         from: Option<Snapshot>,
     ) -> Result<Response<Streaming<WatchLocksResponse>>, Status> {
         let Locks { names, prefixes } = self.clone();

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use super::world::{Node, World, dc};
 use crate::interdc::{DownReason, Interdc, InterdcConfig, Lane, LinkEvent, QueueBound, SendError, Wan};
+use crate::pki::{CA_FILE, Credentials, Role, Validity};
 use crate::wire::MAX_FRAME;
 
 #[tokio::test]
@@ -322,4 +324,37 @@ async fn delayed_links_take_their_time_and_lossy_ones_lose_nothing() {
     };
     tokio::join!(arrive, low.flushed(1_000));
     assert!(low.stats().rtt.unwrap() >= Duration::from_millis(20));
+}
+
+#[tokio::test]
+async fn renewed_credentials_end_no_link_and_count_for_the_next() {
+    // Who is reached accepts, the other one dials: both have to go by the new ones.
+    for reachable in [0, 1] {
+        let (world, next) = (World::new(), World::new());
+        let (renew, tls) = watch::channel(world.credentials(Role::Dc(dc(0))));
+        let (mut ours, mut theirs) = (InterdcConfig { tls, ..world.config(0) }, world.config(1));
+        let unreachable = if reachable == 0 { &mut ours } else { &mut theirs };
+        unreachable.peers[0].1 = "127.0.0.1:1".into();
+        let (mut here, mut there) = (world.start_with(ours), world.start_with(theirs.clone()));
+        let link = here.up().await;
+        there.up().await;
+
+        // Of another authority, which the other one does not know; trusting both.
+        let folder = next.issue(Role::Dc(dc(0)), Validity::days(1));
+        let known =
+            std::fs::read_to_string(world.issue(Role::Dc(dc(0)), Validity::days(1)).join(CA_FILE)).unwrap();
+        let both = known + &std::fs::read_to_string(folder.join(CA_FILE)).unwrap();
+        std::fs::write(folder.join(CA_FILE), both).unwrap();
+        renew.send_replace(Credentials::load(&folder).unwrap());
+        here.interdc.send(link, Lane::Urgent, Bytes::from_static(b"still here")).unwrap();
+        assert_eq!(there.message().await.1.as_ref(), b"still here");
+
+        there.interdc.shutdown().await;
+        here.down().await;
+        // One that trusts the new authority only.
+        let tls = watch::channel(next.credentials(Role::Dc(dc(1)))).1;
+        let mut there = world.start_with(InterdcConfig { tls, ..theirs });
+        here.up().await;
+        there.up().await;
+    }
 }

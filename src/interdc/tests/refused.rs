@@ -3,6 +3,8 @@
 use std::net::UdpSocket;
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::watch;
+
 use super::world::{Raw, World, close_reason, dc};
 use crate::interdc::{Interdc, InterdcConfig, InterdcError, hello};
 use crate::pki::{Role, Validity};
@@ -85,8 +87,9 @@ async fn an_expired_certificate_is_refused_in_both_directions() {
     let world = World::new();
     let until = SystemTime::now() - Duration::from_secs(60);
     let expired = Validity { from: until - Duration::from_secs(60), until };
-    let mut config = world.config(1);
-    config.tls.replace_pair_unchecked(&world.issue(Role::Dc(dc(1)), expired));
+    let mut tls = world.credentials(Role::Dc(dc(1)));
+    tls.replace_pair_unchecked(&world.issue(Role::Dc(dc(1)), expired));
+    let config = InterdcConfig { tls: watch::channel(tls).1, ..world.config(1) };
     let (right, wrong) = (world.start(0), world.start_with(config));
     right.peer_error("expired").await;
     right.refusal("expired").await;
@@ -215,7 +218,8 @@ async fn an_endpoint_that_cannot_work_does_not_start() {
     let config = || InterdcConfig { listen: "127.0.0.1:0".parse().unwrap(), ..world.config(0) };
     let taken = InterdcConfig { listen: world.address(0), ..world.config(0) };
     assert!(matches!(start(taken), InterdcError::Listen { .. }));
-    let other = InterdcConfig { tls: world.credentials(Role::Dc(dc(1))), ..config() };
+    let tls = watch::channel(world.credentials(Role::Dc(dc(1)))).1;
+    let other = InterdcConfig { tls, ..config() };
     assert!(matches!(start(other), InterdcError::WrongCertificate { .. }));
     let other = InterdcConfig { cluster: "prod".into(), ..config() };
     assert!(matches!(start(other), InterdcError::WrongCertificate { .. }));

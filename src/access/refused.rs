@@ -1,0 +1,151 @@
+//! What is refused: in words for the caller, in the log, in figures.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::action::Action;
+use super::who::Who;
+use crate::keys::Key;
+use crate::names::LockName;
+
+/// At most one line about refusals in so long: a caller must not fill the log.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// Most bytes of a name in a message.
+const MAX_SHOWN: usize = 100;
+
+/// Why a call is not done. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("this server knows its callers: show a client's certificate or a token")]
+    Nobody,
+    #[error("`authorization` must be `Bearer` and a token as `geolock token new` prints it")]
+    NoToken,
+    #[error("this server takes no tokens (api.tokens is not set): show a client's certificate")]
+    TokensNotTaken,
+    #[error("that token of {0} is not, or no longer, among the tokens of this server (api.tokens)")]
+    UnknownToken(String),
+    #[error("{who} may not {action} {what}: no rule of this server (api.acl) allows it")]
+    Denied { who: Who, action: Action, what: String },
+    #[error("{who} may not {what}: no rule of this server (api.acl) allows it anything to do with one")]
+    NothingToDo { who: Who, what: &'static str },
+}
+
+impl Refused {
+    /// Whether it is not known who calls.
+    pub fn is_unknown(&self) -> bool {
+        match self {
+            Refused::Nobody | Refused::NoToken | Refused::TokensNotTaken | Refused::UnknownToken(_) => true,
+            Refused::Denied { .. } | Refused::NothingToDo { .. } => false,
+        }
+    }
+}
+
+/// On what somebody wants to do something.
+#[derive(Clone, Copy, Debug)]
+pub enum What<'a> {
+    Lock(&'a LockName),
+    /// Those that begin so.
+    Locks(&'a [u8]),
+    Key(&'a Key),
+    /// Those of which [`Key::as_bytes`] begins so.
+    Keys(&'a [u8]),
+    Server,
+}
+
+impl<'a> What<'a> {
+    pub(super) fn name(self) -> &'a [u8] {
+        match self {
+            What::Lock(lock) => lock.as_bytes(),
+            What::Key(key) => key.as_bytes(),
+            What::Locks(prefix) | What::Keys(prefix) => prefix,
+            What::Server => &[],
+        }
+    }
+}
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Lock(lock) => write!(f, "the lock {}", Shown(lock.as_bytes())),
+            What::Locks([]) => f.write_str("all locks"),
+            What::Locks(prefix) => write!(f, "the locks that begin with {}", Shown(prefix)),
+            What::Key(key) => write!(f, "the key {} of bucket {}", Shown(key.name()), Shown(key.bucket())),
+            What::Keys(bytes) => {
+                let (bucket, prefix) = match bytes.split_first() {
+                    Some((len, rest)) => rest.split_at(rest.len().min(usize::from(*len))),
+                    None => return f.write_str("all keys"),
+                };
+                match prefix {
+                    [] => write!(f, "all keys of bucket {}", Shown(bucket)),
+                    _ => write!(f, "the keys of bucket {} that begin with {}", Shown(bucket), Shown(prefix)),
+                }
+            }
+            What::Server => f.write_str("this server"),
+        }
+    }
+}
+
+/// The beginning of a name, readable.
+struct Shown<'a>(&'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.0[..self.0.len().min(MAX_SHOWN)];
+        let cut = if shown.len() < self.0.len() { ".." } else { "" };
+        write!(f, "\"{}{cut}\"", shown.escape_ascii())
+    }
+}
+
+/// What was refused since the start of the process, and how often files were read anew.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// By [`Action`].
+    denied: [AtomicU64; Action::ALL.len()],
+    nothing_to_do: AtomicU64,
+    unknown: AtomicU64,
+    pub(super) reloads: AtomicU64,
+    pub(super) reloads_failed: AtomicU64,
+    logged: Mutex<Option<Instant>>,
+}
+
+impl Figures {
+    /// Calls that no rule allows, by what they wanted.
+    pub fn denied(&self) -> impl Iterator<Item = (Action, u64)> {
+        Action::ALL.into_iter().map(|action| (action, self.denied[action as usize].load(Ordering::Relaxed)))
+    }
+
+    /// Leases and streams of those who may do nothing with one.
+    pub fn nothing_to_do(&self) -> u64 {
+        self.nothing_to_do.load(Ordering::Relaxed)
+    }
+
+    /// Calls of those who showed neither certificate nor token, or a token that is none.
+    pub fn unknown(&self) -> u64 {
+        self.unknown.load(Ordering::Relaxed)
+    }
+
+    /// Times that the files were read anew, and times that they could not be used.
+    pub fn reloads(&self) -> (u64, u64) {
+        (self.reloads.load(Ordering::Relaxed), self.reloads_failed.load(Ordering::Relaxed))
+    }
+
+    /// Counts a refusal, and logs it unless another one was logged just now.
+    pub(super) fn note(&self, refused: &Refused, from: SocketAddr) {
+        let count = match refused {
+            Refused::Denied { action, .. } => &self.denied[*action as usize],
+            Refused::NothingToDo { .. } => &self.nothing_to_do,
+            _ => &self.unknown,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        let mut logged = self.logged.lock().expect("nothing panics while it holds this");
+        if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+            *logged = Some(Instant::now());
+            drop(logged);
+            let so_far = self.unknown() + self.nothing_to_do() + self.denied().map(|(_, n)| n).sum::<u64>();
+            tracing::warn!(%from, reason = %refused, refused_so_far = so_far, "call refused");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The file of rules: TOML, a `[[rule]]` for each.
+//!
+//! Whatever a rule does not allow is refused. A rule that could not mean anything is an error, and so is a file without
+//! rules: it would shut everybody out, or, if it were taken for none, let everybody in.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::action::{Action, On};
+use super::error::AccessError;
+use super::rights::Rights;
+use super::who::{Who, Whom};
+use crate::keys::{Key, MAX_KEY};
+use crate::names::MAX_LOCK_NAME;
+
+/// Most rules of a file.
+const MAX_RULES: usize = 10_000;
+/// The option that names the file.
+pub(super) const KEY: &str = "api.acl";
+
+/// The rules of a file, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules(Vec<Rule>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    who: Vec<Whom>,
+    /// What is allowed, with the beginnings of the names on which it is.
+    allow: Vec<(Action, Vec<Vec<u8>>)>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    rule: Vec<Spanned<Entry>>,
+}
+
+/// `[[rule]]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    who: Vec<String>,
+    allow: Vec<String>,
+    #[serde(default)]
+    locks: Vec<String>,
+    #[serde(default)]
+    keys: Vec<Keys>,
+}
+
+/// Keys of a rule: of one bucket those whose names begin so; without a bucket all there are.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    bucket: Option<String>,
+    #[serde(default)]
+    prefix: String,
+}
+
+impl Rules {
+    /// The rules of a file with this text. `path` is what errors name.
+    pub fn parse(path: &Path, text: &str) -> Result<Rules, AccessError> {
+        let at = |line, what| AccessError::Line { key: KEY, path: path.into(), line, what };
+        let file: File = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| line_of(text, span.start));
+            at(line, error.message().to_owned())
+        })?;
+        let whole = |what: String| AccessError::File { key: KEY, path: path.into(), what };
+        match file.rule.len() {
+            0 => {
+                let what = "it has no [[rule]], so nobody could do anything; to allow everything, leave the option away";
+                return Err(whole(what.into()));
+            }
+            1..=MAX_RULES => {}
+            many => return Err(whole(format!("{many} rules; at most {MAX_RULES}"))),
+        }
+        let rule = |(index, entry): (usize, Spanned<Entry>)| {
+            let line = line_of(text, entry.span().start);
+            rule(entry.into_inner()).map_err(|what| at(line, format!("rule {}: {what}", index + 1)))
+        };
+        Ok(Rules(file.rule.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?))
+    }
+
+    /// What the rules allow this caller, all together.
+    pub fn rights(&self, who: &Who) -> Rights {
+        let mut rights = Rights::default();
+        let of_caller = self.0.iter().filter(|rule| rule.who.iter().any(|whom| whom.means(who)));
+        for (action, prefixes) in of_caller.flat_map(|rule| &rule.allow) {
+            prefixes.iter().for_each(|prefix| rights.allow(*action, prefix));
+        }
+        rights.sorted()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+}
+
+fn rule(entry: Entry) -> Result<Rule, String> {
+    if entry.who.is_empty() {
+        return Err("`who` names nobody".into());
+    }
+    let whom = |text: &String| Whom::parse(text).map_err(|what| format!("who {text:?}: {what}"));
+    let who = entry.who.iter().map(whom).collect::<Result<_, _>>()?;
+    if entry.allow.is_empty() {
+        return Err("`allow` names no action".into());
+    }
+    let actions = entry.allow.iter().map(|name| action(name)).collect::<Result<Vec<_>, _>>()?;
+    let locks = entry.locks.into_iter().map(lock_prefix).collect::<Result<Vec<_>, _>>()?;
+    let keys = entry.keys.into_iter().map(key_prefix).collect::<Result<Vec<_>, _>>()?;
+    needed("locks", &actions, On::Locks, !locks.is_empty(), "[\"\"] is all locks")?;
+    needed("keys", &actions, On::Keys, !keys.is_empty(), "[{}] is all keys")?;
+    let on = |action: Action| match action.on() {
+        On::Locks => locks.clone(),
+        On::Keys => keys.clone(),
+        On::Server => vec![Vec::new()],
+    };
+    Ok(Rule { who, allow: actions.into_iter().map(|action| (action, on(action))).collect() })
+}
+
+fn action(name: &str) -> Result<Action, String> {
+    Action::named(name).ok_or_else(|| {
+        let names = Action::ALL.map(Action::name).join(", ");
+        format!("allow {name:?}: no such action; there are {names}")
+    })
+}
+
+/// A rule names locks if it allows something on locks, and only then; likewise keys.
+fn needed(what: &str, actions: &[Action], on: On, named: bool, all: &str) -> Result<(), String> {
+    match (actions.iter().find(|action| action.on() == on), named) {
+        (Some(action), false) => Err(format!("it allows {action} and has no `{what}`: say on which; {all}")),
+        (None, true) => Err(format!("it has `{what}` and allows nothing on them")),
+        _ => Ok(()),
+    }
+}
+
+fn lock_prefix(prefix: String) -> Result<Vec<u8>, String> {
+    match prefix.len() {
+        0..=MAX_LOCK_NAME => Ok(prefix.into_bytes()),
+        bytes => {
+            Err(format!("locks: a prefix of {bytes} bytes; names of locks have at most {MAX_LOCK_NAME}"))
+        }
+    }
+}
+
+fn key_prefix(Keys { bucket, prefix }: Keys) -> Result<Vec<u8>, String> {
+    let Some(bucket) = bucket else {
+        let all = prefix.is_empty();
+        return if all { Ok(Vec::new()) } else { Err("keys: a `prefix` needs a `bucket`".into()) };
+    };
+    match Key::prefix_bytes(bucket.as_bytes(), prefix.as_bytes()) {
+        Ok(bytes) => Ok(bytes.to_vec()),
+        Err(_) if prefix.len() > MAX_KEY => {
+            Err(format!("keys: a prefix of {} bytes; names of keys have at most {MAX_KEY}", prefix.len()))
+        }
+        Err(error) => Err(format!("keys: {error}")),
+    }
+}

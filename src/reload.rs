@@ -1,0 +1,284 @@
+//! Edge. What a server reads again while it runs: rules and tokens when it is told to (SIGHUP), certificates also by
+//! itself, from time to time, so that a renewed one is used long before the old one expires.
+//!
+//! One task does it all. What it reads is checked as a whole before anything of it is used: a file that is broken, half
+//! written or of somebody else changes nothing, and is said once. Files of certificates are replaced one after the other, so
+//! what does not fit together is an error only when it still does not at the next look. What is used then counts for new connections and further
+//! calls; nothing that is open is closed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls::ServerConfig;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::interval;
+
+use crate::access::{Access, AccessError};
+use crate::config::Config;
+use crate::pki::{ClientCertificates, Credentials, PkiError, Role, day};
+use crate::telemetry::{Board, CertificateFigures};
+
+/// A certificate that expires soon is mentioned again after so long.
+const WARN_AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
+/// Those who asked for a reload and wait.
+const WAITING: usize = 16;
+
+/// Why something that was read is not used. What was used before goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error("{name}: {source}")]
+    Certificate { name: &'static str, source: PkiError },
+}
+
+/// What a server starts with of all that it reads again, loaded and checked.
+#[derive(Debug)]
+pub struct Loaded {
+    pub access: Arc<Access>,
+    links: Credentials,
+    api: Credentials,
+}
+
+impl Loaded {
+    /// Certificates must be of the datacenter and cluster of `config`.
+    pub fn load(config: &Config) -> Result<Loaded, ReloadError> {
+        let access = Arc::new(Access::open(config.access.clone())?);
+        let role = Role::Dc(config.replica.dc);
+        let load = |name, dir| {
+            load(dir, &config.cluster_name, &role).map_err(|source| ReloadError::Certificate { name, source })
+        };
+        let links = load(LINKS, &config.tls.dc)?;
+        let api = load(API, &config.tls.api)?;
+        Ok(Loaded { access, links, api })
+    }
+
+    /// What uses it, and the task that keeps it as the files have it.
+    pub(crate) fn kept(
+        self,
+        config: &Config,
+        board: Arc<Board>,
+    ) -> Result<(InUse, Reloader, Keeper), ReloadError> {
+        let Loaded { access, links, api } = self;
+        let showing = if access.takes_strangers() {
+            ClientCertificates::Optional
+        } else {
+            ClientCertificates::Demanded
+        };
+        let accept = api.accept_clients(showing);
+        let accept = accept.map_err(|source| ReloadError::Certificate { name: API, source })?;
+        let (links_use, links_used) = watch::channel(links.clone());
+        let (api_use, api_used) = watch::channel(Arc::new(accept));
+        let keep = |name, dir: &PathBuf, loaded, uses| Kept {
+            name,
+            dir: dir.clone(),
+            loaded,
+            uses,
+            suspected: None,
+            failure: None,
+            warned: None,
+        };
+        let (orders, taken) = mpsc::channel(WAITING);
+        let keeper = Keeper {
+            cluster: config.cluster_name.clone(),
+            role: Role::Dc(config.replica.dc),
+            access: Arc::clone(&access),
+            certificates: vec![
+                keep(LINKS, &config.tls.dc, links, Use::Links(links_use)),
+                keep(API, &config.tls.api, api, Use::Api(api_use, showing)),
+            ],
+            board,
+            check_interval: config.tls.check_interval,
+            orders: taken,
+        };
+        Ok((InUse { access, links: links_used, api: api_used }, Reloader(orders), keeper))
+    }
+}
+
+/// The options that name the folders.
+const LINKS: &str = "tls.dc";
+const API: &str = "tls.api";
+
+fn load(dir: &std::path::Path, cluster: &str, role: &Role) -> Result<Credentials, PkiError> {
+    let loaded = Credentials::load(dir)?;
+    loaded.require(dir, cluster, role)?;
+    Ok(loaded)
+}
+
+/// What is used of it at each moment.
+pub(crate) struct InUse {
+    pub access: Arc<Access>,
+    pub links: watch::Receiver<Credentials>,
+    pub api: watch::Receiver<Arc<ServerConfig>>,
+}
+
+/// Tells a server to read again. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Reloader(mpsc::Sender<oneshot::Sender<Vec<ReloadError>>>);
+
+impl Reloader {
+    /// Reads everything again. What could not be used is logged, and is the answer; nothing if the server stops meanwhile.
+    pub async fn reload(&self) -> Vec<ReloadError> {
+        let (answer, answered) = oneshot::channel();
+        if self.0.send(answer).await.is_err() {
+            return Vec::new();
+        }
+        answered.await.unwrap_or_default()
+    }
+}
+
+/// The task. See the top of this file.
+pub(crate) struct Keeper {
+    cluster: String,
+    role: Role,
+    access: Arc<Access>,
+    certificates: Vec<Kept>,
+    board: Arc<Board>,
+    check_interval: Duration,
+    orders: mpsc::Receiver<oneshot::Sender<Vec<ReloadError>>>,
+}
+
+/// Why certificates are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    ByTime,
+    BySomebody,
+}
+
+/// A certificate in use.
+struct Kept {
+    name: &'static str,
+    dir: PathBuf,
+    loaded: Credentials,
+    uses: Use,
+    /// Why what was in the folder at the last look could not be used.
+    suspected: Option<String>,
+    /// The same, once it is sure; said once.
+    failure: Option<String>,
+    /// When it was last mentioned that it expires soon.
+    warned: Option<Instant>,
+}
+
+/// Where a certificate goes.
+enum Use {
+    Links(watch::Sender<Credentials>),
+    Api(watch::Sender<Arc<ServerConfig>>, ClientCertificates),
+}
+
+impl Keeper {
+    /// Until `stop`.
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+        let mut look = interval(self.check_interval);
+        // The first one is at once: it says how long the certificates are good.
+        loop {
+            tokio::select! {
+                _ = &mut stop => return,
+                _ = look.tick() => drop(self.look_at_certificates(Asked::ByTime).await),
+                Some(answer) = self.orders.recv() => {
+                    let failures = self.reload().await;
+                    // Who asked may not want to know.
+                    let _ = answer.send(failures);
+                }
+            }
+        }
+    }
+
+    async fn reload(&mut self) -> Vec<ReloadError> {
+        let mut failures = Vec::new();
+        if self.access.has_files() {
+            let access = Arc::clone(&self.access);
+            if let Err(error) = joined(spawn_blocking(move || access.reload()).await) {
+                tracing::error!(%error, "access rules not read: the old ones stay");
+                failures.push(error.into());
+            }
+        }
+        failures.extend(self.look_at_certificates(Asked::BySomebody).await);
+        failures
+    }
+
+    async fn look_at_certificates(&mut self, asked: Asked) -> Vec<ReloadError> {
+        let mut failures = Vec::new();
+        for kept in &mut self.certificates {
+            let (dir, cluster, role) = (kept.dir.clone(), self.cluster.clone(), self.role.clone());
+            let found = joined(spawn_blocking(move || load(&dir, &cluster, &role)).await);
+            if let Err(source) = found.and_then(|found| kept.take(found)) {
+                kept.refuse(&source, asked);
+                failures.push(ReloadError::Certificate { name: kept.name, source });
+            }
+            kept.warn();
+        }
+        self.board.publish_certificates(self.certificates.iter().map(Kept::figures).collect());
+        failures
+    }
+}
+
+impl Kept {
+    /// Uses what was found, if it is another one.
+    fn take(&mut self, found: Credentials) -> Result<(), PkiError> {
+        if found.is_same_as(&self.loaded) {
+            (self.suspected, self.failure) = (None, None);
+            return Ok(());
+        }
+        match &self.uses {
+            Use::Links(links) => {
+                // What links would do, so that it fails here.
+                found.accept_dcs()?;
+                links.send_replace(found.clone());
+            }
+            Use::Api(api, showing) => {
+                api.send_replace(Arc::new(found.accept_clients(*showing)?));
+            }
+        }
+        let until = day(found.expires());
+        tracing::info!(name = self.name, dir = %self.dir.display(), until, "certificate renewed");
+        self.loaded = found;
+        (self.suspected, self.failure, self.warned) = (None, None, None);
+        Ok(())
+    }
+
+    fn refuse(&mut self, error: &PkiError, asked: Asked) {
+        let said = Some(error.to_string());
+        let is_news = match asked {
+            Asked::BySomebody => true,
+            Asked::ByTime => self.suspected == said && self.failure != said,
+        };
+        if is_news {
+            let until = day(self.loaded.expires());
+            tracing::error!(name = self.name, until, %error, "certificate not renewed: the old one stays");
+            self.failure = said.clone();
+        }
+        self.suspected = said;
+    }
+
+    fn warn(&mut self) {
+        let again = self.warned.is_none_or(|at| at.elapsed() >= WARN_AGAIN);
+        if again && self.loaded.expires_soon(SystemTime::now()) {
+            let until = day(self.loaded.expires());
+            tracing::warn!(
+                name = self.name,
+                until,
+                dir = %self.dir.display(),
+                "certificate expires soon: put a new one into its folder"
+            );
+            self.warned = Some(Instant::now());
+        }
+    }
+
+    fn figures(&self) -> CertificateFigures {
+        CertificateFigures {
+            name: self.name,
+            expires: self.loaded.expires(),
+            expires_soon: self.loaded.expires_soon(SystemTime::now()),
+            failure: self.failure.clone(),
+        }
+    }
+}
+
+fn joined<T>(outcome: Result<T, tokio::task::JoinError>) -> T {
+    outcome.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(error) => unreachable!("nobody cancels the reading of files: {error}"),
+    })
+}
