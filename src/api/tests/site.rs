@@ -52,7 +52,7 @@ impl Site {
         config.journal.segment_bytes = 1 << 20;
         let sockets = Sockets::bind(&config.listen).expect("there are ports");
         let address = sockets.grpc().expect("it is bound");
-        let node = Node::start_on(sockets, config, None).await.expect("the site is in order");
+        let node = Node::start(sockets, config, None).await.expect("the site is in order");
         Running { node, address }
     }
 
