@@ -6,6 +6,8 @@
 //! as they go on the link.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+mod rounds;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Message, Replica, ReplicaConfig};
 use geolock::time::{Instant, Now, Wall};
 use geolock::wire;
+use rounds::median;
 
 const ROUNDS: usize = 501;
 /// Keys of one commit while the store is filled.
@@ -32,11 +35,12 @@ fn main() {
     for keys in [1_000, 1_000_000] {
         let mut pair = Pair::new();
         pair.fill(keys);
-        let equal = median(ROUNDS, || pair.round(None));
-        let lacking = median(ROUNDS, || {
+        let equal = median((0..ROUNDS).map(|_| pair.round(None)).collect());
+        let lacking = |_| {
             let lost = pair.lose_a_commit();
             pair.round(Some(lost))
-        });
+        };
+        let lacking = median((0..ROUNDS).map(lacking).collect());
         println!("{keys:>10} {:>12.2} {:>9} {:>14.2} {:>9}", equal.0, equal.1, lacking.0, lacking.1);
         match baseline {
             None => baseline = Some([equal.0, lacking.0]),
@@ -201,12 +205,6 @@ impl Pair {
         }
         (micros, self.bytes)
     }
-}
-
-fn median(rounds: usize, mut round: impl FnMut() -> (f64, usize)) -> (f64, usize) {
-    let mut figures: Vec<(f64, usize)> = (0..rounds).map(|_| round()).collect();
-    figures.sort_by(|a, b| a.0.total_cmp(&b.0));
-    figures[rounds / 2]
 }
 
 fn agreed(members: DcSet) -> AgreedConfig {

@@ -6,6 +6,7 @@
 //! busy machine hits both alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+mod rounds;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -13,9 +14,8 @@ use std::time::{Duration, Instant};
 
 use geolock::client::{AcquireRequest, Client};
 use geolock::names::LockName;
-use hdrhistogram::Histogram;
+use rounds::{median_of, round};
 use support::AnyError;
-use tokio::task::JoinSet;
 
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 7;
@@ -34,20 +34,23 @@ async fn run() -> Result<(), AnyError> {
         "{:>6} {:>12} {:>10} {:>10} {:>14} {:>10}",
         "tasks", "pairs/s", "p50 us", "p99 us", "status calls/s", "p50 us"
     );
+    let work = |work| {
+        let client = client.clone();
+        move |task| once(client.clone(), work, task)
+    };
     for tasks in TASKS {
         let (mut pairs, mut calls) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            pairs.push(round(&client, tasks, Work::Pairs).await?);
-            calls.push(round(&client, tasks, Work::StatusCalls).await?);
+            pairs.push(round(tasks, ROUND, work(Work::Pairs)).await?);
+            calls.push(round(tasks, ROUND, work(Work::StatusCalls)).await?);
         }
-        let of = |rounds: &[Round], figure: fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
         println!(
             "{tasks:>6} {:>12.0} {:>10.1} {:>10.1} {:>14.0} {:>10.1}",
-            of(&pairs, |r| r.per_second),
-            of(&pairs, |r| r.p50),
-            of(&pairs, |r| r.p99),
-            of(&calls, |r| r.per_second),
-            of(&calls, |r| r.p50),
+            median_of(&pairs, |r| r.per_second),
+            median_of(&pairs, |r| r.p50),
+            median_of(&pairs, |r| r.p99),
+            median_of(&calls, |r| r.per_second),
+            median_of(&calls, |r| r.p50),
         );
     }
     client.close().await?;
@@ -61,49 +64,20 @@ enum Work {
     StatusCalls,
 }
 
-/// Figures of a round: how many in a second, and microseconds of an acquire, or a call.
-struct Round {
-    per_second: f64,
-    p50: f64,
-    p99: f64,
-}
-
-/// Keeps `tasks` tasks at work, each on a lock of its own.
-async fn round(client: &Client, tasks: usize, work: Work) -> Result<Round, AnyError> {
-    let start = Instant::now();
-    let mut running = JoinSet::new();
-    for task in 0..tasks {
-        let client = client.clone();
-        let name = LockName::try_from(format!("accounts/{task}").as_str())?;
-        running.spawn(async move {
-            let mut latencies = Histogram::<u64>::new(3)?;
-            while start.elapsed() < ROUND {
-                let asked = Instant::now();
-                match work {
-                    Work::Pairs => {
-                        let guard = client.acquire(AcquireRequest::exclusive(name.clone())).await?;
-                        latencies.record(asked.elapsed().as_nanos() as u64)?;
-                        guard.release().await?;
-                    }
-                    Work::StatusCalls => {
-                        client.status().await?;
-                        latencies.record(asked.elapsed().as_nanos() as u64)?;
-                    }
-                }
-            }
-            Ok::<_, AnyError>(latencies)
-        });
+/// Once, on a lock that only this task has. Measures an acquire, or a call.
+async fn once(client: Client, work: Work, task: usize) -> Result<Duration, AnyError> {
+    let name = LockName::try_from(format!("accounts/{task}").as_str())?;
+    let asked = Instant::now();
+    match work {
+        Work::Pairs => {
+            let guard = client.acquire(AcquireRequest::exclusive(name)).await?;
+            let took = asked.elapsed();
+            guard.release().await?;
+            Ok(took)
+        }
+        Work::StatusCalls => {
+            client.status().await?;
+            Ok(asked.elapsed())
+        }
     }
-    let mut latencies = Histogram::<u64>::new(3)?;
-    while let Some(done) = running.join_next().await {
-        latencies.add(done??)?;
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    let micros = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
-    Ok(Round { per_second: latencies.len() as f64 / seconds, p50: micros(0.5), p99: micros(0.99) })
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }

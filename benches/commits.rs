@@ -12,6 +12,7 @@
 //! Rounds alternate, so that a busy machine hits all alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+mod rounds;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -22,9 +23,8 @@ use std::time::{Duration, Instant};
 use geolock::client::{AcquireRequest, Batch, Client, TxnRequest, Update};
 use geolock::keys::Key;
 use geolock::names::LockName;
-use hdrhistogram::Histogram;
+use rounds::{Round, median, median_of, round};
 use support::AnyError;
-use tokio::task::JoinSet;
 
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 7;
@@ -63,10 +63,11 @@ async fn run() -> Result<(), AnyError> {
         let mut rounds: [Vec<Round>; WORKS.len()] = Default::default();
         for _ in 0..ROUNDS {
             for (rounds, (work, _)) in rounds.iter_mut().zip(WORKS) {
-                rounds.push(round(&client, tasks, work).await?);
+                let client = client.clone();
+                rounds.push(round(tasks, ROUND, move |task| once(client.clone(), work, task)).await?);
             }
         }
-        let of = |work: usize, figure: fn(&Round) -> f64| median(rounds[work].iter().map(figure).collect());
+        let of = |work: usize, figure| median_of(&rounds[work], figure);
         for (work, (_, name)) in WORKS.iter().enumerate() {
             println!(
                 "{tasks:>6} {name:>12} {:>10.0} {:>10.1} {:>10.1} {:>7.2}",
@@ -82,56 +83,26 @@ async fn run() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Figures of a round: how many in a second, and microseconds of one.
-struct Round {
-    per_second: f64,
-    p50: f64,
-    p99: f64,
-}
-
-/// Keeps `tasks` tasks at work.
-async fn round(client: &Client, tasks: usize, work: Work) -> Result<Round, AnyError> {
-    let start = Instant::now();
-    let mut running = JoinSet::new();
-    for task in 0..tasks {
-        let client = client.clone();
-        let lock = LockName::try_from(format!("accounts/{task}").as_str())?;
-        let key = Key::new(b"accounts", task.to_string().as_bytes())?;
-        running.spawn(async move {
-            let mut latencies = Histogram::<u64>::new(3)?;
-            while start.elapsed() < ROUND {
-                let begun = Instant::now();
-                once(&client, work, &lock, &key).await?;
-                latencies.record(begun.elapsed().as_nanos() as u64)?;
-            }
-            Ok::<_, AnyError>(latencies)
-        });
-    }
-    let mut all = Histogram::<u64>::new(3)?;
-    while let Some(latencies) = running.join_next().await {
-        all.add(latencies??)?;
-    }
-    let micros = |quantile| all.value_at_quantile(quantile) as f64 / 1000.0;
-    let per_second = all.len() as f64 / start.elapsed().as_secs_f64();
-    Ok(Round { per_second, p50: micros(0.5), p99: micros(0.99) })
-}
-
-async fn once(client: &Client, work: Work, lock: &LockName, key: &Key) -> Result<(), AnyError> {
+/// Once, on a key and a lock that only this task has.
+async fn once(client: Client, work: Work, task: usize) -> Result<Duration, AnyError> {
+    let lock = LockName::try_from(format!("accounts/{task}").as_str())?;
+    let key = Key::new(b"accounts", task.to_string().as_bytes())?;
+    let begun = Instant::now();
     match work {
-        Work::Pair => client.acquire(AcquireRequest::exclusive(lock.clone())).await?.release().await?,
-        Work::Update => drop(client.update(key, Update::counter(1)).await?),
+        Work::Pair => client.acquire(AcquireRequest::exclusive(lock)).await?.release().await?,
+        Work::Update => drop(client.update(&key, Update::counter(1)).await?),
         Work::Locked => {
-            let batch = Batch::new().update(key, Update::counter(1)).read(key);
-            client.transact(TxnRequest::exclusive(lock.clone()), batch).await?;
+            let batch = Batch::new().update(&key, Update::counter(1)).read(&key);
+            client.transact(TxnRequest::exclusive(lock), batch).await?;
         }
         Work::Interactive => {
-            let mut txn = client.begin(TxnRequest::exclusive(lock.clone())).await?;
-            txn.read(key).await?.counter()?;
-            txn.update(key, Update::counter(1)).await?;
+            let mut txn = client.begin(TxnRequest::exclusive(lock)).await?;
+            txn.read(&key).await?.counter()?;
+            txn.update(&key, Update::counter(1)).await?;
             txn.commit().await?;
         }
     }
-    Ok(())
+    Ok(begun.elapsed())
 }
 
 /// Microseconds of a write and its sync, the median of a hundred.
@@ -147,9 +118,4 @@ fn bare_sync(dir: &std::path::Path) -> Result<f64, AnyError> {
     }
     std::fs::remove_file(path)?;
     Ok(median(times))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -5,6 +5,8 @@
 //! is the current one. Rounds alternate, so that a busy machine hits both alike; the median ratio counts.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+mod rounds;
+
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use geolock::journal::{Journal, JournalEvent, JournalOptions};
 use geolock::names::{ClusterId, DcId};
+use rounds::median;
 
 /// About an entry with one transfer.
 const RECORD: [u8; 120] = [7; 120];
@@ -82,9 +85,4 @@ fn bare(path: &Path, batch: u64) -> io::Result<f64> {
         records += batch;
     }
     Ok(records as f64 / start.elapsed().as_secs_f64())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -5,7 +5,8 @@
 //! one. The journal was written just before, so the files are in the page cache: what is measured is our own work.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
-use std::error::Error;
+mod rounds;
+
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -23,12 +24,11 @@ use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Replica, ReplicaConfig};
 use geolock::time::{self, Now, Wall};
 use geolock::wire;
+use rounds::{AnyError, median};
 
 const COMMITS: u64 = 1_000_000;
 const KEYS: u64 = 100_000;
 const ROUNDS: usize = 3;
-
-type AnyError = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), AnyError> {
     // Cargo passes `--bench`; the first other argument is ours.
@@ -192,11 +192,6 @@ fn bytes_below(dir: &Path) -> Result<u64, AnyError> {
         }
     }
     Ok(total)
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
 }
 
 fn ratio(a: Duration, b: Duration) -> f64 {

@@ -6,7 +6,8 @@
 //! a busy machine hits both alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
-use std::error::Error;
+mod rounds;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,6 +26,7 @@ use geolock::proto::locks_server::{Locks, LocksServer};
 use geolock::proto::server_message::Answer;
 use geolock::proto::{self, ClientMessage, ServerMessage, acquire_request, release_request};
 use hdrhistogram::Histogram;
+use rounds::{AnyError, Round, median_of};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -37,8 +39,6 @@ const CLUSTER: &str = "bench";
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 7;
 const IN_FLIGHT: [usize; 4] = [1, 16, 64, 256];
-
-type AnyError = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), AnyError> {
     let dir = tempfile::tempdir()?;
@@ -72,13 +72,12 @@ async fn run(dir: &Path) -> Result<(), AnyError> {
             ours.push(round(dial(locks, dir).await?, in_flight).await?);
             theirs.push(round(dial(echo, dir).await?, in_flight).await?);
         }
-        let of = |rounds: &[Round], figure: fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
-        let (pairs, echoes) = (of(&ours, |r| r.pairs), of(&theirs, |r| r.pairs));
+        let (pairs, echoes) = (median_of(&ours, |r| r.per_second), median_of(&theirs, |r| r.per_second));
         println!(
             "{in_flight:>9} {pairs:>12.0} {:>10.1} {:>10.1} {echoes:>12.0} {:>10.1} {:>7.2}",
-            of(&ours, |r| r.p50),
-            of(&ours, |r| r.p99),
-            of(&theirs, |r| r.p50),
+            median_of(&ours, |r| r.p50),
+            median_of(&ours, |r| r.p99),
+            median_of(&theirs, |r| r.p50),
             pairs / echoes,
         );
     }
@@ -88,14 +87,7 @@ async fn run(dir: &Path) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Figures of a round: pairs in a second, and microseconds of an acquire.
-struct Round {
-    pairs: f64,
-    p50: f64,
-    p99: f64,
-}
-
-/// Keeps `in_flight` pairs going on one stream, each on a lock of its own.
+/// Keeps `in_flight` pairs going on one stream, each on a lock of its own. Measures acquires.
 async fn round(mut client: LocksClient<Channel>, in_flight: usize) -> Result<Round, AnyError> {
     let (calls, stream) = mpsc::channel(2 * in_flight + 2);
     let mut answers = client.session(ReceiverStream::new(stream)).await?.into_inner();
@@ -138,12 +130,11 @@ async fn round(mut client: LocksClient<Channel>, in_flight: usize) -> Result<Rou
             other => return Err(format!("this is no answer to a pair: {other:?}").into()),
         }
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let time = start.elapsed();
     // The next round wants the same locks.
     send(1, Call::CloseLease(proto::CloseLeaseRequest { lease, secret: Bytes::new() })).await?;
     while answers.message().await?.ok_or("the stream ended")?.tag != 1 {}
-    let micros = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
-    Ok(Round { pairs: pairs as f64 / seconds, p50: micros(0.5), p99: micros(0.99) })
+    Ok(Round::new(pairs, time, &latencies))
 }
 
 fn acquire(lease: u64, key: u64, slot: usize) -> Call {
@@ -171,11 +162,6 @@ async fn dial(address: SocketAddr, dir: &Path) -> Result<LocksClient<Channel>, A
         .domain_name("localhost");
     let endpoint = Endpoint::from_shared(format!("https://{address}"))?.tcp_nodelay(true);
     Ok(LocksClient::new(endpoint.tls_config(tls)?.connect().await?))
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 // ---- the baseline ------------------------------------------------------------------------------------------

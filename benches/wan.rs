@@ -6,7 +6,8 @@
 //! used again where it is none at all.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
-use std::error::Error;
+mod rounds;
+
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
@@ -15,8 +16,7 @@ use std::time::{Duration, Instant};
 
 use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls, Mode};
 use geolock::names::LockName;
-
-type AnyError = Box<dyn Error + Send + Sync>;
+use rounds::AnyError;
 
 const SAMPLES: usize = 15;
 
@@ -101,6 +101,5 @@ async fn median(client: &Client, names: impl Fn(usize) -> Vec<String>) -> Result
         times.push(start.elapsed());
         guard.release().await?;
     }
-    times.sort_unstable();
-    Ok(times[times.len() / 2].as_secs_f64() * 1_000.0)
+    Ok(rounds::median(times).as_secs_f64() * 1_000.0)
 }

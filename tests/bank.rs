@@ -177,11 +177,6 @@ async fn open(clients: &[Client]) -> Snapshot {
     opened
 }
 
-fn has_checkpoint(wan: &Wan, dc: u8) -> bool {
-    let files = std::fs::read_dir(wan.cluster.dir().join(format!("data{dc}"))).expect("it is there");
-    files.flatten().any(|file| file.path().extension().is_some_and(|extension| extension == "checkpoint"))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_total_is_the_same_in_every_snapshot_while_servers_are_killed_and_links_cut() {
     let mut dice = Dice::from_environment();
@@ -202,17 +197,8 @@ async fn the_total_is_the_same_in_every_snapshot_while_servers_are_killed_and_li
     let tally = make_trouble(&mut wan, &mut dice, &bank.load).await;
     // Everything works again: every request is answered.
     bank.load.close();
-    let mut audits = Vec::new();
-    timeout(HANGS, async {
-        while let Some(ended) = tellers.join_next().await {
-            ended.expect("no teller saw anything wrong");
-        }
-        while let Some(audit) = auditors.join_next().await {
-            audits.push(audit.expect("no auditor saw another total"));
-        }
-    })
-    .await
-    .expect("every request is answered once everything works");
+    let ended = async { (tellers.join_all().await, auditors.join_all().await) };
+    let (_, audits) = timeout(HANGS, ended).await.expect("every request is answered once everything works");
 
     let mut books = std::mem::take(&mut *bank.books.lock().expect("nobody panics with it"));
     let hand_offs = books.history.check();
@@ -229,6 +215,6 @@ async fn the_total_is_the_same_in_every_snapshot_while_servers_are_killed_and_li
     assert!(books.unknown.len() < 10, "outcomes are known: {:?}", books.unknown);
     assert!(hand_offs >= MIN_HAND_OFFS, "{hand_offs} hand-offs");
     assert!(tally.kills >= 3 && tally.broken >= 2, "{tally:?}");
-    assert!((0..3).all(|dc| has_checkpoint(&wan, dc)), "every server has made a checkpoint");
+    assert!((0..3).all(|dc| wan.cluster.has_checkpoint(dc)), "every server has made a checkpoint");
     assert!(audits.iter().all(|audits| *audits >= MIN_AUDITS), "every auditor has looked: {audits:?}");
 }

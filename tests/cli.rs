@@ -8,25 +8,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use common::said::run;
 use common::{Cluster, Output, Running, free_ports, geolock};
 use rustix::process::Signal;
-
-/// What a command that has ended said.
-struct Said {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-fn run(command: &mut Command) -> Said {
-    let output = command.output().expect("the binary is there");
-    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
-    Said {
-        code: output.status.code().expect("no signal kills it"),
-        stdout: text(output.stdout),
-        stderr: text(output.stderr),
-    }
-}
 
 /// `sh -c SCRIPT` under a lock. Its first line says that it holds it.
 fn holding(cluster: &Cluster, flags: &[&str], script: &str) -> Running {

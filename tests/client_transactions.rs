@@ -6,16 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geolock::client::{
-    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, Key, LostReason, OnDisconnect, Reason,
+    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, LostReason, OnDisconnect, Reason,
     Snapshot, TxnError, TxnRequest, Update, Wait,
 };
-use support::{AnyError, Datacenter, Proxy, connect, name, start};
+use support::{AnyError, Datacenter, Proxy, connect, key, name, start};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-
-fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
 
 async fn count(client: &Client) -> Result<i64, AnyError> {
     Ok(client.read(&key("n")).await?.counter()?)

@@ -6,16 +6,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use geolock::client::{
-    AcquireRequest, Action, AtLeast, Batch, Change, Client, ClientError, Key, LockEvent, LockWatch,
+    AcquireRequest, Action, AtLeast, Batch, Change, Client, ClientError, LockEvent, LockWatch,
     LockWatchRequest, Mode, News, Reason, Snapshot, TxnError, TxnRequest, Update, Viewer, Watch,
     WatchRequest,
 };
 use geolock::names::LockName;
-use support::{AnyError, Datacenter, Proxy, connect, start};
-
-fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
+use support::{AnyError, Datacenter, Proxy, connect, key, name, start};
 
 fn put(name: &str, value: &'static str) -> Change {
     Change { key: key(name), action: Action::Update(Update::register(value)) }
@@ -89,8 +85,7 @@ async fn forget(client: &Client) -> Result<Snapshot, AnyError> {
 
 #[tokio::test]
 async fn a_watch_goes_on_after_a_restart_of_the_server() -> Result<(), AnyError> {
-    let dir = tempfile::tempdir()?;
-    let datacenter = Datacenter::start(dir.path()).await?;
+    let (_dir, datacenter) = start().await?;
     let config = datacenter.client_config(&[datacenter.address])?;
     let client = Client::connect(config.clone()).await?;
     let viewer = Viewer::connect(config.clone()).await?;
@@ -122,8 +117,7 @@ async fn a_watch_goes_on_after_a_restart_of_the_server() -> Result<(), AnyError>
 
 #[tokio::test]
 async fn a_quiet_watch_does_not_fall_behind_and_one_that_was_away_for_long_says_so() -> Result<(), AnyError> {
-    let dir = tempfile::tempdir()?;
-    let datacenter = Datacenter::start(dir.path()).await?;
+    let (_dir, datacenter) = start().await?;
     let config = datacenter.client_config(&[datacenter.address])?;
     let client = Client::connect(config.clone()).await?;
     let viewer = Viewer::connect(config.clone()).await?;
@@ -154,10 +148,6 @@ async fn a_quiet_watch_does_not_fall_behind_and_one_that_was_away_for_long_says_
     Ok(())
 }
 
-fn name(text: &str) -> LockName {
-    LockName::try_from(text).expect("a test name is valid")
-}
-
 /// Who holds what, as the watch tells it up to the next time that it is all of it.
 async fn holders(watch: &mut LockWatch) -> Result<BTreeMap<LockName, String>, AnyError> {
     let mut held = BTreeMap::new();
@@ -178,8 +168,7 @@ async fn holders(watch: &mut LockWatch) -> Result<BTreeMap<LockName, String>, An
 
 #[tokio::test]
 async fn who_follows_locks_knows_who_holds_them_also_when_the_connection_breaks() -> Result<(), AnyError> {
-    let dir = tempfile::tempdir()?;
-    let datacenter = Datacenter::start(dir.path()).await?;
+    let (_dir, datacenter) = start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
     let client = Client::connect(datacenter.client_config(&[datacenter.address])?).await?;
     let viewer = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;

@@ -4,9 +4,9 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::HANGS;
 use common::history::{Commit, History, merged, patient, serving, shown_by_all};
 use common::wan::{QUICK, Wan};
+use common::{HANGS, within};
 use geolock::client::{Client, Key, Snapshot, Transaction, TxnRequest, Update};
 use geolock::names::LockName;
 use tokio::task::{JoinHandle, JoinSet};
@@ -81,20 +81,20 @@ impl HandOver<'_> {
     async fn turns(&mut self, turns: usize) {
         let mut waiting = self.begin();
         for _ in 0..turns {
-            let mut txn = timeout(HANGS, waiting).await.expect("in time").expect("no panic");
+            let mut txn = within(waiting).await.expect("no panic");
             let [here, there] = [self.turn, self.turn + 1].map(|turn| self.clients[turn % 2]);
             let read = txn.read(&key(0)).await.expect("it is open").counter().expect("it is a counter");
             assert_eq!(read, self.turn as i64, "what was done under the lock is here");
             let dc = self.dcs[self.turn % 2];
             self.turn += 1;
             waiting = self.begin();
-            timeout(HANGS, arrived(here, there)).await.expect("in time");
+            within(arrived(here, there)).await;
             txn.update(&key(0), Update::counter(1)).await.expect("it is a counter");
             let (token, saw) = (txn.token().expect("it has a lock"), txn.snapshot().clone());
             let commit = txn.commit().await.expect("it has its lock");
             self.history.note([lock()], &Commit { dc, token, saw, commit });
         }
-        let last = timeout(HANGS, waiting).await.expect("in time").expect("no panic");
+        let last = within(waiting).await.expect("no panic");
         last.abort().await.expect("it is open");
     }
 

@@ -7,19 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Cluster, HANGS};
+use common::{Cluster, lock, within};
 use geolock::client::{AcquireRequest, Client, LockGuard, Mode};
-use geolock::names::{FencingToken, LockName};
+use geolock::names::FencingToken;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-fn name(text: &str) -> LockName {
-    LockName::try_from(text).expect("a test name is valid")
-}
+use tokio::time::sleep;
 
 fn all_of(names: impl IntoIterator<Item = String>) -> AcquireRequest {
-    let mut names = names.into_iter().map(|text| name(&text));
+    let mut names = names.into_iter().map(|text| lock(&text));
     let first = AcquireRequest::exclusive(names.next().expect("at least one"));
     names.fold(first, |request, name| request.and(name, Mode::Exclusive))
 }
@@ -30,10 +26,6 @@ async fn acquire(client: &Client, request: AcquireRequest) -> LockGuard {
 
 async fn release(guard: LockGuard) {
     within(guard.release()).await.expect("it was held");
-}
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(HANGS, future).await.expect("nothing takes that long")
 }
 
 async fn clients(cluster: &Cluster) -> Vec<Client> {
@@ -79,7 +71,7 @@ async fn count(pause: Duration) {
         let counter = counter.clone();
         tasks.spawn(async move {
             for _ in 0..100 {
-                let guard = acquire(&client, AcquireRequest::exclusive(name("counter"))).await;
+                let guard = acquire(&client, AcquireRequest::exclusive(lock("counter"))).await;
                 increment(&counter, pause).await;
                 release(guard).await;
             }
@@ -111,7 +103,7 @@ async fn a_counter_counts_right_while_servers_are_killed() {
         let (counter, tell) = (counter.clone(), tell.clone());
         tasks.spawn(async move {
             for done in 1..=EACH {
-                let guard = acquire(&client, AcquireRequest::exclusive(name("counter"))).await;
+                let guard = acquire(&client, AcquireRequest::exclusive(lock("counter"))).await;
                 increment(&counter, Duration::from_millis(5)).await;
                 assert_eq!(guard.is_lost(), None);
                 release(guard).await;
@@ -139,11 +131,11 @@ async fn a_counter_counts_right_while_servers_are_killed() {
 async fn a_lock_used_again_in_its_datacenter_says_nothing_to_the_others() {
     let cluster = Cluster::start(3);
     let clients = clients(&cluster).await;
-    release(acquire(&clients[1], AcquireRequest::exclusive(name("local"))).await).await;
+    release(acquire(&clients[1], AcquireRequest::exclusive(lock("local"))).await).await;
     let counts = async || clients[1].status().await.expect("the server answers").counts;
     let before = counts().await;
     for _ in 0..100 {
-        release(acquire(&clients[1], AcquireRequest::exclusive(name("local"))).await).await;
+        release(acquire(&clients[1], AcquireRequest::exclusive(lock("local"))).await).await;
     }
     let after = counts().await;
     let grown = |count: &str| after[count] - before[count];
@@ -175,10 +167,10 @@ async fn shared_everywhere_then_exclusive_then_shared_again() {
     for writer in &clients {
         let mut readers = Vec::new();
         for client in &clients {
-            readers.push(acquire(client, AcquireRequest::shared(name("config"))).await);
+            readers.push(acquire(client, AcquireRequest::shared(lock("config"))).await);
         }
         let newest = readers.iter().map(LockGuard::token).max().expect("there are readers");
-        let waiting = writer.acquire(AcquireRequest::exclusive(name("config")));
+        let waiting = writer.acquire(AcquireRequest::exclusive(lock("config")));
         tokio::pin!(waiting);
         for reader in readers {
             assert!(still_waits(waiting.as_mut()).await, "a reader is still in");
@@ -205,10 +197,10 @@ async fn a_writer_elsewhere_gets_in_between_overlapping_readers() {
         let (client, overlap) = (clients[0].clone(), Arc::clone(&overlap));
         readers.spawn(async move {
             // Each takes the next before it lets the last one go; without the writer they never all leave.
-            let mut guard = acquire(&client, AcquireRequest::shared(name("page"))).await;
+            let mut guard = acquire(&client, AcquireRequest::shared(lock("page"))).await;
             overlap.wait().await;
             loop {
-                let next = client.acquire(AcquireRequest::shared(name("page")));
+                let next = client.acquire(AcquireRequest::shared(lock("page")));
                 tokio::pin!(next);
                 tokio::select! {
                     next = &mut next => release(std::mem::replace(&mut guard, next.expect("it is granted"))).await,
@@ -222,7 +214,7 @@ async fn a_writer_elsewhere_gets_in_between_overlapping_readers() {
         });
     }
     for _ in 0..3 {
-        let guard = acquire(&clients[1], AcquireRequest::exclusive(name("page"))).await;
+        let guard = acquire(&clients[1], AcquireRequest::exclusive(lock("page"))).await;
         release(guard).await;
     }
     readers.shutdown().await;
@@ -232,10 +224,10 @@ async fn a_writer_elsewhere_gets_in_between_overlapping_readers() {
 async fn a_server_that_is_killed_gives_its_clients_their_locks_back() {
     let mut cluster = Cluster::start(3);
     let holder = cluster.client(0).await;
-    let guard = acquire(&holder, AcquireRequest::exclusive(name("leader")).label("the holder")).await;
+    let guard = acquire(&holder, AcquireRequest::exclusive(lock("leader")).label("the holder")).await;
     let mut contenders = JoinSet::new();
     let contend = |contenders: &mut JoinSet<_>, client: Client| {
-        contenders.spawn(async move { acquire(&client, AcquireRequest::exclusive(name("leader"))).await });
+        contenders.spawn(async move { acquire(&client, AcquireRequest::exclusive(lock("leader"))).await });
     };
     contend(&mut contenders, cluster.client(1).await);
     cluster.kill(0);
@@ -244,7 +236,7 @@ async fn a_server_that_is_killed_gives_its_clients_their_locks_back() {
     contend(&mut contenders, neighbour.clone());
     let token = within(async {
         loop {
-            let described = neighbour.describe_lock(&name("leader")).await.expect("the server answers");
+            let described = neighbour.describe_lock(&lock("leader")).await.expect("the server answers");
             if let [held] = &described.holders[..] {
                 assert_eq!(held.label, "the holder");
                 return held.token;

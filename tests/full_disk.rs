@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use common::{Cluster, Output, Running};
+use common::history::{patient, serving_at};
+use common::said::run;
+use common::{Cluster, Output, Running, key, lock, within};
 use geolock::client::{
-    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, Key, Reason, Transacted, TxnError,
+    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, Reason, Status, Transacted, TxnError,
     TxnRequest, Update, Viewer,
 };
-use geolock::names::LockName;
-use geolock::proto::{Phase, Room};
+use geolock::proto::Room;
 
 /// Servers that keep so much of their disks free.
 fn prepared(dcs: u8, reserve: &str) -> Cluster {
@@ -25,7 +25,7 @@ fn prepared(dcs: u8, reserve: &str) -> Cluster {
     let journal = format!(
         "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"64 MiB\"\nreserve = \"{reserve}\"\n"
     );
-    (0..dcs).for_each(|dc| cluster.write_config(dc, |member| cluster.quic_address(member), &journal));
+    cluster.configure(&journal);
     cluster
 }
 
@@ -77,19 +77,9 @@ fn skip(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").expect("standard error is open");
 }
 
-fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
-
-async fn serving(cluster: &Cluster, dc: u8) -> Client {
-    let client = cluster.client(dc).await;
-    until(&client, |status| status.phase() == Phase::Serving).await;
-    client
-}
-
-async fn until(viewer: &Client, is: impl Fn(&geolock::client::Status) -> bool) {
-    let found = async { while !viewer.status().await.is_ok_and(|status| is(&status)) {} };
-    tokio::time::timeout(common::HANGS, found).await.expect("it comes to that");
+async fn until(client: &Client, is: impl Fn(&Status) -> bool) {
+    let found = async { while !client.status().await.is_ok_and(|status| is(&status)) {} };
+    within(found).await;
 }
 
 /// Until a page of its metrics port, status line and body, shows it: pages are made anew ten times a second.
@@ -130,7 +120,7 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
         return skip("no file system can be mounted here, so none was filled");
     };
     cluster.start_all();
-    let (here, there) = (serving(&cluster, 0).await, serving(&cluster, 1).await);
+    let (here, there) = (serving_at(&cluster, 0).await, serving_at(&cluster, 1).await);
     for _ in 0..20 {
         write(&here).await.expect("there is room");
     }
@@ -140,24 +130,20 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
     until(&here, |status| status.room() == Room::Full).await;
     let refused = write(&here).await;
     assert!(is_refused(&refused), "{refused:?}");
-    let lock = LockName::try_from("both have a part of it").expect("it is a name");
-    let lock = here.acquire(AcquireRequest::exclusive(lock)).await;
-    assert!(matches!(lock, Err(AcquireError::Refused(Reason::DiskFull, _))), "{:?}", lock.err());
+    let acquired = here.acquire(AcquireRequest::exclusive(lock("both have a part of it"))).await;
+    assert!(matches!(acquired, Err(AcquireError::Refused(Reason::DiskFull, _))), "{:?}", acquired.err());
     assert_eq!(count(&here).await, 20);
     shows(&cluster, "/readyz", |page| page.starts_with("HTTP/1.1 503") && page.contains("disk full"));
     shows(&cluster, "/metrics", |page| page.contains("\ngeolock_disk_full 2\n"));
-    let shown = cluster.command(0, ["status"]).output().expect("it runs");
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let shown = run(&mut cluster.command(0, ["status"])).stdout;
     assert!(shown.contains("! its disk is full"), "{shown}");
-    let put = cluster.command(0, ["kv", "put", "k", "v"]).output().expect("it runs");
-    let said = String::from_utf8_lossy(&put.stderr).into_owned();
-    assert!(put.status.code() == Some(69) && said.contains("DISK_FULL"), "{said}");
+    let put = run(&mut cluster.command(0, ["kv", "put", "k", "v"]));
+    assert!(put.code == 69 && put.stderr.contains("DISK_FULL"), "{}", put.stderr);
 
     let commit = write(&there).await.expect("the other one has room").commit;
     disk.make_room();
     cluster.server(0).line("has room again");
-    let patient = AtLeast { snapshot: commit, patience: Duration::from_secs(60) };
-    let view = here.read_many(&[key("n")], &patient).await.expect("what came meanwhile comes again");
+    let view = here.read_many(&[key("n")], &patient(&commit)).await.expect("what came meanwhile comes again");
     assert_eq!(view.values[0].counter(), Ok(21));
     write(&here).await.expect("there is room");
     shows(&cluster, "/readyz", |page| page.starts_with("HTTP/1.1 200"));
@@ -172,7 +158,7 @@ async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
         return skip("no file system can be mounted here, so none was filled");
     };
     cluster.start_all();
-    let client = serving(&cluster, 0).await;
+    let client = serving_at(&cluster, 0).await;
     let done = Arc::new(AtomicBool::new(false));
     let tally = Arc::new(Mutex::new((0, 0)));
     let mut writers = tokio::task::JoinSet::new();
@@ -219,7 +205,7 @@ async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
         ended.expect("no writer panics");
     }
     let (acknowledged, unknown) = *tally.lock().expect("nobody panics with it");
-    let client = serving(&cluster, 0).await;
+    let client = serving_at(&cluster, 0).await;
     let counted = count(&client).await;
     assert!(
         (acknowledged..=acknowledged + unknown).contains(&counted),
@@ -235,7 +221,7 @@ async fn a_write_that_fails_otherwise_stops_the_server_and_says_why() {
     let script = "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\"";
     cluster.runners[0] = ["sh", "-c", script].map(String::from).to_vec();
     cluster.start_all();
-    let client = serving(&cluster, 0).await;
+    let client = serving_at(&cluster, 0).await;
     let mut acknowledged = 0;
     while write(&client).await.is_ok() {
         acknowledged += 1;
@@ -246,7 +232,7 @@ async fn a_write_that_fails_otherwise_stops_the_server_and_says_why() {
     assert_ne!(cluster.server(0).wait(), 0);
     cluster.runners[0].clear();
     cluster.restart(0);
-    let client = serving(&cluster, 0).await;
+    let client = serving_at(&cluster, 0).await;
     let counted = count(&client).await;
     assert!(counted >= acknowledged, "{counted} of {acknowledged}");
 }

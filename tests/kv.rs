@@ -5,30 +5,11 @@ mod common;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use common::said::{Said, run, said};
 use common::{Cluster, Output, Running, geolock};
 use rustix::process::Signal;
-
-/// What a command that has ended said.
-struct Said {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-fn run(command: &mut Command) -> Said {
-    said(command.output().expect("the binary is there"))
-}
-
-fn said(output: std::process::Output) -> Said {
-    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
-    Said {
-        code: output.status.code().expect("no signal kills it"),
-        stdout: text(output.stdout),
-        stderr: text(output.stderr),
-    }
-}
 
 /// Servers that commit: a new datacenter does not before it has heard from every other one.
 fn start(dcs: u8) -> Cluster {

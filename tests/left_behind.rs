@@ -7,18 +7,12 @@ use std::collections::BTreeMap;
 
 use common::history::{patient, serving};
 use common::wan::QUICK;
-use common::{Cluster, HANGS};
-use geolock::client::{AcquireRequest, Client, Key, Snapshot, Update};
-use geolock::names::LockName;
-use tokio::time::timeout;
+use common::{Cluster, key, lock, within};
+use geolock::client::{AcquireRequest, Client, Snapshot, Update};
 
 /// The least that can be set.
 const SMALL_LOG: &str = "[limits]\nlog = \"1 MiB\"\n";
 const VALUE: usize = 100 << 10;
-
-fn key(name: &str) -> Key {
-    Key::new(b"notes", name.as_bytes()).expect("it is a key")
-}
 
 async fn put(client: &Client, name: &str, value: Vec<u8>) -> Snapshot {
     client.update(&key(name), Update::register(value)).await.expect("it can commit")
@@ -32,7 +26,7 @@ async fn counts(client: &Client) -> BTreeMap<String, u64> {
 async fn read(client: &Client, name: &str, at_least: &Snapshot) -> Option<Vec<u8>> {
     let (keys, at_least) = ([key(name)], patient(at_least));
     let read = client.read_many(&keys, &at_least);
-    let mut view = timeout(HANGS, read).await.expect("it hangs").expect("it is there in the end");
+    let mut view = within(read).await.expect("it is there in the end");
     view.values.remove(0).register().expect("it is a register").map(|bytes| bytes.to_vec())
 }
 
@@ -54,16 +48,12 @@ async fn outgrow(cluster: &Cluster) -> Snapshot {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() {
-    let mut cluster = Cluster::prepare(3);
-    let more = format!("{QUICK}{SMALL_LOG}");
-    (0..3).for_each(|dc| cluster.write_config(dc, |member| cluster.quic_address(member), &more));
-    cluster.start_all();
+    let mut cluster = Cluster::start_with(3, &format!("{QUICK}{SMALL_LOG}"));
     let far = serving(&cluster).await.remove(2);
     let own = put(&far, "from far", b"kept".to_vec()).await;
-    let name = || LockName::try_from("moved").expect("it is a name");
-    let guard = timeout(HANGS, far.acquire(AcquireRequest::exclusive(name()))).await.expect("it hangs");
-    let token = guard.as_ref().expect("all are up").token();
-    guard.expect("all are up").release().await.expect("it is up");
+    let guard = within(far.acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("all are up");
+    let token = guard.token();
+    guard.release().await.expect("it is up");
     drop(far);
 
     cluster.kill(2);
@@ -76,13 +66,13 @@ async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() 
     drop(far);
 
     cluster.kill(2);
-    std::fs::remove_dir_all(cluster.dir().join("data2")).expect("it is there");
+    std::fs::remove_dir_all(cluster.data_dir(2)).expect("it is there");
     cluster.restart(2);
     cluster.server(2).line("took its state over");
     let far = serving(&cluster).await.remove(2);
     assert_eq!(read(&far, "from far", &own).await.as_deref(), Some(&b"kept"[..]));
     let last = put(&far, "from far", b"again".to_vec()).await;
-    let guard = timeout(HANGS, far.acquire(AcquireRequest::exclusive(name()))).await.expect("it hangs");
+    let guard = within(far.acquire(AcquireRequest::exclusive(lock("moved")))).await;
     assert!(guard.expect("all are up").token() > token, "it knows what it handed out");
     let near = cluster.client(0).await;
     assert_eq!(read(&near, "from far", &last).await.as_deref(), Some(&b"again"[..]));

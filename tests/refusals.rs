@@ -5,6 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
+use common::said::run;
 use common::{Cluster, geolock};
 use geolock::names::DcId;
 use geolock::pki;
@@ -24,11 +25,10 @@ fn server(cluster: &Cluster, flags: &[(&str, &Path)]) -> Command {
 
 /// What it says when it refuses to do what was asked for.
 fn refused(command: &mut Command, code: i32) -> String {
-    let output = command.output().expect("the binary is there");
-    let text = String::from_utf8(output.stderr).expect("it prints text");
-    assert_eq!(output.status.code(), Some(code), "{text}");
-    assert!(text.contains("geolock: "), "{text}");
-    text
+    let said = run(command);
+    assert_eq!(said.code, code, "{}", said.stderr);
+    assert!(said.stderr.contains("geolock: "), "{}", said.stderr);
+    said.stderr
 }
 
 #[test]

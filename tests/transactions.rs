@@ -6,46 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::Cluster;
+use common::history::{merged, patient, serving};
+use common::{Cluster, key, lock};
 use geolock::client::{
-    AtLeast, Batch, Client, ClientError, Key, Reason, Snapshot, TxnError, TxnRequest, Update, Value, Wait,
+    AtLeast, Batch, Client, ClientError, Reason, Snapshot, TxnError, TxnRequest, Update, Value, Wait,
 };
-use geolock::names::LockName;
-use geolock::proto::Phase;
-
-fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
-
-fn lock(name: &str) -> LockName {
-    LockName::try_from(name).expect("a test name is valid")
-}
-
-/// Waits as long as a test may.
-fn after(snapshot: &Snapshot) -> AtLeast {
-    AtLeast { snapshot: snapshot.clone(), patience: Duration::from_secs(60) }
-}
 
 fn text(value: &Value) -> Option<String> {
     let register = value.register().expect("it is a register");
     register.map(|bytes| String::from_utf8(bytes.to_vec()).expect("a test writes text"))
 }
 
-/// A new datacenter commits nothing before it has heard from every other one.
-async fn serving(cluster: &Cluster, dc: u8) -> Client {
-    let client = cluster.client(dc).await;
-    while client.status().await.expect("it is up").phase() != Phase::Serving {}
-    client
-}
-
-async fn clients(cluster: &Cluster) -> [Client; 3] {
-    [serving(cluster, 0).await, serving(cluster, 1).await, serving(cluster, 2).await]
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_register_handed_from_datacenter_to_datacenter_is_always_read_exactly() {
     let cluster = Cluster::start(3);
-    let clients = clients(&cluster).await;
+    let clients = serving(&cluster).await;
     let key = key("register");
     let mut last: Option<&str> = None;
     for (turn, value) in ["n1", "x2", "x3", "y4", "n5", "n6", "y7", "n8", "x9", "y10"].into_iter().enumerate()
@@ -64,13 +39,13 @@ async fn a_register_handed_from_datacenter_to_datacenter_is_always_read_exactly(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_committed_in_one_datacenter_is_seen_in_another_that_is_told_of_it() {
     let cluster = Cluster::start(3);
-    let clients = clients(&cluster).await;
+    let clients = serving(&cluster).await;
     let mut commit = Snapshot::default();
     for turn in 0..12 {
         let client = &clients[turn % 3];
-        let view = client.read_many(&[key("n")], &after(&commit)).await.expect("it comes");
+        let view = client.read_many(&[key("n")], &patient(&commit)).await.expect("it comes");
         assert_eq!(view.values[0].counter(), Ok(turn as i64), "turn {turn}");
-        let request = TxnRequest::new().at_least(after(&commit));
+        let request = TxnRequest::new().at_least(patient(&commit));
         let batch = Batch::new().update(&key("n"), Update::counter(1)).read(&key("n"));
         let done = client.transact(request, batch).await.expect("it needs no lock");
         assert_eq!(done.values.expect("its answer came")[0].counter(), Ok(turn as i64 + 1));
@@ -96,12 +71,12 @@ async fn a_snapshot_that_does_not_come_is_not_waited_for_for_ever() {
 async fn a_transfer_is_never_seen_half() {
     const TRANSFERS: i64 = 50;
     let cluster = Cluster::start(3);
-    let clients = clients(&cluster).await;
+    let clients = serving(&cluster).await;
     let accounts = [key("alice"), key("bob")];
     let opening = clients[0].update(&accounts[0], Update::counter(100)).await.expect("it needs no lock");
     let over = Arc::new(AtomicBool::new(false));
     let read = async |client: &Client| {
-        client.read_many(&accounts, &after(&opening)).await.expect("it comes");
+        client.read_many(&accounts, &patient(&opening)).await.expect("it comes");
         let (mut reads, mut changes, mut last) = (0, 0, 0);
         while !over.load(Ordering::Relaxed) || reads == 0 {
             let view = client.read_many(&accounts, &AtLeast::default()).await.expect("it is there");
@@ -128,9 +103,7 @@ async fn a_transfer_is_never_seen_half() {
         .map(|client| client.transact(TxnRequest::exclusive(lock("audit")), Batch::new()));
     // Whoever has seen both datacenters' transfers has seen all.
     let (first, second) = tokio::join!(first, second);
-    let (first, second) = (first.expect("granted").commit, second.expect("granted").commit);
-    let view = clients[2].read_many(&accounts, &after(&first)).await.expect("it comes");
-    assert!(view.snapshot.seqs.len() <= 3);
-    let view = clients[2].read_many(&accounts, &after(&second)).await.expect("it comes");
+    let both = merged([&first.expect("granted").commit, &second.expect("granted").commit]);
+    let view = clients[2].read_many(&accounts, &patient(&both)).await.expect("it comes");
     assert_eq!(view.values[1].counter(), Ok(2 * TRANSFERS));
 }

@@ -3,38 +3,22 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
-use std::io::Write as _;
 
-use common::{Cluster, HANGS, Output, Running};
+use common::said::run;
+use common::{Cluster, Output, Running, key, lock, within};
 use geolock::client::{
-    Batch, Client, ClientConfig, ClientTls, Key, LockEvent, LockWatch, LockWatchRequest, TxnRequest, Update,
-    Viewer, Watch, WatchRequest,
+    Batch, Client, LockEvent, LockWatch, LockWatchRequest, TxnRequest, Update, Viewer, Watch, WatchRequest,
 };
 use geolock::names::{DcId, LockName};
 use rustix::process::Signal;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 /// Transactions of each of the two datacenters that are not killed.
 const TRANSACTIONS: u64 = 150;
 const LOCKS: [&str; 3] = ["l/0", "l/1", "l/2"];
 
-fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
-
-fn lock(name: &str) -> LockName {
-    LockName::try_from(name).expect("a test name is valid")
-}
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(HANGS, future).await.expect("nothing takes that long")
-}
-
 async fn viewer(cluster: &Cluster, dc: u8) -> Viewer {
-    let tls = ClientTls::from_dir(cluster.tls()).expect("the certificates were just made");
-    Viewer::connect(ClientConfig::new([cluster.endpoint(dc)], tls)).await.expect("the server listens")
+    Viewer::connect(cluster.client_config(dc)).await.expect("the server listens")
 }
 
 /// Counts under locks that the other datacenter wants too, beside what nobody follows.
@@ -97,20 +81,10 @@ async fn owners(viewer: &Viewer) -> Owners {
     owners
 }
 
-fn has_checkpoint(cluster: &Cluster) -> bool {
-    let mut files = std::fs::read_dir(cluster.dir().join("data0")).expect("it is there");
-    files.any(|file| file.is_ok_and(|file| file.path().extension() == Some("checkpoint".as_ref())))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
-    let mut cluster = Cluster::start(3);
     // With a checkpoint early, so that it restarts from one.
-    let mut config =
-        std::fs::OpenOptions::new().append(true).open(cluster.config_file(0)).expect("it is there");
-    config.write_all(b"[journal]\ncheckpoint_bytes = \"1 MiB\"\n").expect("it is writable");
-    cluster.kill(0);
-    cluster.restart(0);
+    let mut cluster = Cluster::start_with(3, "[journal]\ncheckpoint_bytes = \"1 MiB\"\n");
     let watcher = viewer(&cluster, 0).await;
     let counts = watcher.watch(WatchRequest::of(&key("n"))).await.expect("it begins");
     let moves = watcher.watch_locks(LockWatchRequest::prefix("l/")).await.expect("it begins");
@@ -124,7 +98,7 @@ async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
         within(hearing.wait_for(|so_far| *so_far >= heard)).await.expect("it lives");
         if heard == 200 {
             let until_it_is_there = async {
-                while !has_checkpoint(&cluster) {
+                while !cluster.has_checkpoint(0) {
                     tokio::task::yield_now().await;
                 }
             };
@@ -145,11 +119,11 @@ async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
 #[test]
 fn a_watch_shows_who_has_locks_and_where_they_go() {
     let cluster = Cluster::start(2);
-    let run = |dc, args: &[&str]| {
-        let output = cluster.command(dc, args).output().expect("the binary is there");
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let succeeds = |dc, args: &[&str]| {
+        let said = run(&mut cluster.command(dc, args));
+        assert_eq!(said.code, 0, "{args:?}: {}", said.stderr);
     };
-    run(1, &["lock", "orders", "--", "true"]);
+    succeeds(1, &["lock", "orders", "--", "true"]);
     let mut holder = cluster
         .command(0, ["lock", "--shared", "--label", "me", "jobs/1", "--", "sh", "-c", "echo has it; cat"]);
     holder.stdin(std::process::Stdio::piped());
@@ -161,7 +135,7 @@ fn a_watch_shows_who_has_locks_and_where_they_go() {
     drop(holder.stdin());
     assert!(watch.line("released").starts_with("released jobs/1 shared by me token "));
     assert_eq!(holder.wait(), 0);
-    run(0, &["lock", "--label", "you", "orders", "--", "true"]);
+    succeeds(0, &["lock", "--label", "you", "orders", "--", "true"]);
     assert_eq!(watch.line("moved"), "moved orders to dc0 (city0): 2 parts from dc1 (city1)");
     assert!(watch.line("granted").starts_with("granted orders exclusive by you token "));
     assert!(watch.line("released").starts_with("released orders exclusive by you token "));
@@ -170,7 +144,7 @@ fn a_watch_shows_who_has_locks_and_where_they_go() {
     assert_eq!((rest.len(), watch.wait()), (1, 0), "{rest:?}");
     assert!(watch.seen.is_empty(), "nothing else was shown: {:?}", watch.seen);
 
-    run(1, &["lock", "orders", "--", "true"]);
+    succeeds(1, &["lock", "orders", "--", "true"]);
     let after = ["watch", "--json", "--after", &rest[0]];
     let mut watch = Running::start(&mut cluster.command(1, after), Output::Stdout);
     let moved: serde_json::Value = serde_json::from_str(&watch.line("moved")).expect("it is JSON");
@@ -178,6 +152,5 @@ fn a_watch_shows_who_has_locks_and_where_they_go() {
     watch.line("current");
     watch.signal(Signal::TERM);
     assert_eq!(watch.wait(), 0);
-    let refused = cluster.command(0, ["watch", "--after", "1000000"]).output().expect("the binary is there");
-    assert_eq!(refused.status.code(), Some(64));
+    assert_eq!(run(&mut cluster.command(0, ["watch", "--after", "1000000"])).code, 64);
 }

@@ -6,6 +6,7 @@ The stubs are generated from proto/geolock/v1/geolock.proto into a temporary fol
 """
 
 import argparse
+import contextlib
 import importlib
 import pathlib
 import queue
@@ -94,14 +95,10 @@ def keep_alive(session, lease, stop, lost):
             return
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--connect", default="127.0.0.1:7400")
-    parser.add_argument("--tls", type=pathlib.Path, required=True, help="folder with ca.pem, cert.pem, key.pem")
-    parser.add_argument("--hold", type=float, default=1.0, help="seconds")
-    parser.add_argument("name")
-    options = parser.parse_args()
-
+@contextlib.contextmanager
+def leased(options):
+    """A session, its lease, and an event that is set when the lease is gone, or could soon be. Closes both in the end;
+    after an error the lease is left to its time to live."""
     ca, cert, key = ((options.tls / file).read_bytes() for file in ("ca.pem", "cert.pem", "key.pem"))
     credentials = grpc.ssl_channel_credentials(ca, key, cert)
     with grpc.secure_channel(options.connect, credentials) as channel:
@@ -109,7 +106,26 @@ def main():
         lease = session.call(open_lease=pb.OpenLeaseRequest(ttl_ms=10_000))
         stop, lost = threading.Event(), threading.Event()
         threading.Thread(target=keep_alive, args=(session, lease, stop, lost), daemon=True).start()
+        yield session, lease, lost
+        stop.set()
+        session.call(close_lease=pb.CloseLeaseRequest(lease=lease.lease))
+        session.close()
 
+
+def arguments(description):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--connect", default="127.0.0.1:7400")
+    parser.add_argument("--tls", type=pathlib.Path, required=True, help="folder with ca.pem, cert.pem, key.pem")
+    return parser
+
+
+def main():
+    parser = arguments(__doc__)
+    parser.add_argument("--hold", type=float, default=1.0, help="seconds")
+    parser.add_argument("name")
+    options = parser.parse_args()
+
+    with leased(options) as (session, lease, lost):
         wanted = pb.LockMode(name=options.name.encode(), mode=pb.MODE_EXCLUSIVE)
         acquire = pb.AcquireRequest(lease=lease.lease, locks=[wanted], wait_ms=20_000, key=1, label="python")
         granted = session.call(acquire=acquire)
@@ -118,10 +134,6 @@ def main():
             sys.exit("the lease was lost: stop working")
         session.call(release=pb.ReleaseRequest(lease=lease.lease, key=1))
         print("released")
-
-        stop.set()
-        session.call(close_lease=pb.CloseLeaseRequest(lease=lease.lease))
-        session.close()
 
 
 if __name__ == "__main__":

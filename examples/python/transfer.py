@@ -5,13 +5,7 @@
 Accounts are counters; an account that does not exist has 0, and may go down to -100.
 """
 
-import argparse
-import pathlib
-import threading
-
-import grpc
-
-from lock import Session, keep_alive, pb
+from lock import arguments, leased, pb
 
 
 def account(name):
@@ -54,32 +48,19 @@ def transfer(session, lease, key, source, target, amount):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--connect", default="127.0.0.1:7400")
-    parser.add_argument("--tls", type=pathlib.Path, required=True, help="folder with ca.pem, cert.pem, key.pem")
+    parser = arguments(__doc__)
     parser.add_argument("source", metavar="FROM")
     parser.add_argument("target", metavar="TO")
     parser.add_argument("amount", type=int)
     options = parser.parse_args()
 
-    ca, cert, key = ((options.tls / file).read_bytes() for file in ("ca.pem", "cert.pem", "key.pem"))
-    credentials = grpc.ssl_channel_credentials(ca, key, cert)
-    with grpc.secure_channel(options.connect, credentials) as channel:
-        session = Session(channel, "python example")
-        lease = session.call(open_lease=pb.OpenLeaseRequest(ttl_ms=10_000))
-        stop, lost = threading.Event(), threading.Event()
-        threading.Thread(target=keep_alive, args=(session, lease, stop, lost), daemon=True).start()
-
+    with leased(options) as (session, lease, _):
         moved = transfer(session, lease, 1, options.source, options.target, options.amount)
         if moved is None:
             print(f"{options.source} has too little: nothing was done")
         else:
             (left, has), commit = moved
             print(f"{options.source} has {left}, {options.target} has {has}, in every snapshot from {list(commit.seqs)} on")
-
-        stop.set()
-        session.call(close_lease=pb.CloseLeaseRequest(lease=lease.lease))
-        session.close()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 //! beside them, against the `crdts` crate's own types.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+#[cfg(test)]
+pub(crate) mod histories;
 mod ownership;
 pub mod value;
 mod version_vector;

@@ -124,9 +124,7 @@ impl Rig {
             self.server.handle().call(Call::Status).await.expect("the server runs");
         }
     }
-}
 
-impl Rig {
     /// As [`Rig::settle`], when no call would be taken.
     pub(crate) async fn settle_without_calls(&self, done: impl Fn(&Seen) -> bool) {
         while !done(&self.seen()) {

@@ -1,13 +1,12 @@
 //! What was committed under locks, and whether that can have happened one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use geolock::client::{AtLeast, Client, Key, Snapshot, Value};
 use geolock::names::{FencingToken, LockName};
 use geolock::proto::Phase;
 
-use super::Cluster;
+use super::{Cluster, HANGS, within};
 
 /// An acknowledged commit of a transaction with exclusive locks.
 #[derive(Clone, Debug)]
@@ -71,16 +70,22 @@ pub fn merged<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Snapshot
 
 /// At least that, waited for as long as a test may.
 pub fn patient(snapshot: &Snapshot) -> AtLeast {
-    AtLeast { snapshot: snapshot.clone(), patience: Duration::from_secs(60) }
+    AtLeast { snapshot: snapshot.clone(), patience: HANGS }
 }
 
-/// A client of each datacenter, which serves: a new one commits nothing before it has heard from every other one.
+/// A client of a datacenter, which serves: a new one commits nothing before it has heard from every other one.
+pub async fn serving_at(cluster: &Cluster, dc: u8) -> Client {
+    let client = cluster.client(dc).await;
+    let serves = async { while client.status().await.expect("it is up").phase() != Phase::Serving {} };
+    within(serves).await;
+    client
+}
+
+/// A client of each datacenter, and all serve.
 pub async fn serving(cluster: &Cluster) -> Vec<Client> {
     let mut clients = Vec::new();
     for dc in 0..cluster.servers.len() as u8 {
-        let client = cluster.client(dc).await;
-        while client.status().await.expect("it is up").phase() != Phase::Serving {}
-        clients.push(client);
+        clients.push(serving_at(cluster, dc).await);
     }
     clients
 }

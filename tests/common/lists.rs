@@ -8,11 +8,10 @@ use std::time::Duration;
 use geolock::client::{AtLeast, Client, CommitError, Key, Reading, TxnRequest, Update, Value, Wait};
 use geolock::names::LockName;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use super::HANGS;
 use super::history::{Commit, History, shown_by_all};
 use super::trouble::{Dice, Load, Outcome, outcome};
+use super::within;
 
 const LISTS: usize = 10;
 /// In each datacenter.
@@ -229,19 +228,10 @@ impl Lists {
 
     /// Ends, when everything works again: then every request is answered, no append is lost, none is there twice, and
     /// the order is the same everywhere.
-    pub async fn end(mut self, clients: &[Client]) -> Figures {
+    pub async fn end(self, clients: &[Client]) -> Figures {
         self.desk.load.close();
-        let mut reads = Vec::new();
-        timeout(HANGS, async {
-            while let Some(ended) = self.writers.join_next().await {
-                ended.expect("no writer saw anything wrong");
-            }
-            while let Some(ended) = self.readers.join_next().await {
-                reads.push(ended.expect("no reader saw anything wrong"));
-            }
-        })
-        .await
-        .expect("every request is answered once everything works");
+        let ended = async { (self.writers.join_all().await, self.readers.join_all().await) };
+        let (_, reads) = within(ended).await;
 
         let mut notes = std::mem::take(&mut *self.desk.notes.lock().expect("nobody panics with it"));
         let hand_offs = notes.history.check();

@@ -5,6 +5,7 @@
 pub mod history;
 pub mod lists;
 pub mod relay;
+pub mod said;
 pub mod trouble;
 pub mod wan;
 
@@ -19,14 +20,29 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use geolock::client::{Client, ClientConfig, ClientTls};
-use geolock::names::DcId;
+use geolock::client::{Client, ClientConfig, ClientTls, Key};
+use geolock::names::{DcId, LockName};
 use geolock::pki;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 /// Nothing here takes that long. It ends a test that would hang, and measures nothing.
 pub const HANGS: Duration = Duration::from_secs(60);
+
+/// What the future comes to.
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    timeout(HANGS, future).await.expect("nothing takes that long")
+}
+
+/// The key of that name in the bucket of the tests.
+pub fn key(name: &str) -> Key {
+    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
+}
+
+pub fn lock(name: &str) -> LockName {
+    LockName::try_from(name).expect("a test name is valid")
+}
 
 /// A `geolock` that knows no server, no playground and no configuration of its surroundings.
 pub fn geolock(home: &Path) -> Command {
@@ -177,8 +193,13 @@ pub struct Cluster {
 impl Cluster {
     /// Starts them all, and waits until they listen.
     pub fn start(dcs: u8) -> Cluster {
+        Cluster::start_with(dcs, "")
+    }
+
+    /// The same, with these tables in their configuration.
+    pub fn start_with(dcs: u8, more: &str) -> Cluster {
         let mut cluster = Cluster::prepare(dcs);
-        (0..dcs).for_each(|dc| cluster.write_config(dc, |member| cluster.quic_address(member), ""));
+        cluster.configure(more);
         cluster.start_all();
         cluster
     }
@@ -191,6 +212,12 @@ impl Cluster {
         pki::playground(dir.path(), "test", ids).expect("certificates can be made");
         let runners = vec![Vec::new(); dcs.into()];
         Cluster { dir, base, servers: (0..dcs).map(|_| None).collect(), runners }
+    }
+
+    /// Configures them all, linked to each other. `more` goes to the end: tables.
+    pub fn configure(&self, more: &str) {
+        let dcs = self.servers.len() as u8;
+        (0..dcs).for_each(|dc| self.write_config(dc, |member| self.quic_address(member), more));
     }
 
     /// Starts all that were prepared, and waits until they listen.
@@ -250,6 +277,11 @@ impl Cluster {
 
     pub fn data_dir(&self, dc: u8) -> PathBuf {
         self.dir.path().join(format!("data{dc}"))
+    }
+
+    pub fn has_checkpoint(&self, dc: u8) -> bool {
+        let mut files = std::fs::read_dir(self.data_dir(dc)).expect("it is there");
+        files.any(|file| file.is_ok_and(|file| file.path().extension() == Some("checkpoint".as_ref())))
     }
 
     pub fn tls(&self) -> PathBuf {

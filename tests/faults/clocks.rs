@@ -1,10 +1,10 @@
 //! Wall clocks that jump by hours and drift: order may suffer, nobody's lease does.
 
 use geolock::client::AcquireRequest;
-use geolock::names::LockName;
 
 use crate::common::history::serving;
 use crate::common::lists::{HOLD, Lists};
+use crate::common::lock;
 use crate::common::trouble::{Dice, some_progress};
 use crate::common::wan::{QUICK, Wan};
 
@@ -25,7 +25,7 @@ async fn locks_are_kept_and_lists_go_on_whatever_the_wall_clocks_say() {
     let clients = serving(&wan.cluster).await;
     let mut kept = Vec::new();
     for (dc, client) in (0..).zip(&clients) {
-        let name = LockName::try_from(&*format!("kept/{dc}")).expect("it is a name");
+        let name = lock(&format!("kept/{dc}"));
         kept.push(client.acquire(AcquireRequest::exclusive(name)).await.expect("it is free"));
     }
     let lists = Lists::begin(&clients, &mut dice);

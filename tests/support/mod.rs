@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use geolock::client::{Client, ClientConfig, ClientTls};
+use geolock::client::{Client, ClientConfig, ClientTls, Key};
 use geolock::config::Config;
 use geolock::names::{DcId, LockName};
 use geolock::node::{Node, Sockets};
@@ -31,6 +31,11 @@ pub type AnyError = Box<dyn Error + Send + Sync>;
 /// The name of a lock.
 pub fn name(text: &str) -> LockName {
     LockName::try_from(text).expect("a test name is valid")
+}
+
+/// The key of that name in the bucket of the tests.
+pub fn key(name: &str) -> Key {
+    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
 }
 
 /// A datacenter with nothing in it.

@@ -41,6 +41,14 @@ impl Site {
         Site { dir }
     }
 
+    /// A new one that runs, and a client of it.
+    pub(super) async fn running() -> (Site, Running, LocksClient<Channel>) {
+        let site = Site::new();
+        let running = site.start().await;
+        let client = site.client(&running).await;
+        (site, running, client)
+    }
+
     pub(super) async fn start(&self) -> Running {
         self.start_with(LocalConfig::default(), LockServerOptions::default()).await
     }
@@ -86,6 +94,35 @@ impl Running {
     pub(super) async fn stop(self) {
         self.node.handle().drain();
         self.node.ended().await.expect("nothing went wrong");
+    }
+}
+
+pub(super) async fn open_lease(client: &mut LocksClient<Channel>) -> proto::OpenLeaseResponse {
+    client.open_lease(proto::OpenLeaseRequest::default()).await.expect("opened").into_inner()
+}
+
+/// How many of that the server counts.
+pub(super) async fn counted(client: &mut LocksClient<Channel>, what: &str) -> u64 {
+    client.status(proto::StatusRequest {}).await.expect("it is up").into_inner().counts[what]
+}
+
+/// A client with a lease, without a stream.
+pub(super) struct Caller {
+    pub client: LocksClient<Channel>,
+    pub lease: proto::OpenLeaseResponse,
+    last_key: u64,
+}
+
+impl Caller {
+    pub(super) async fn new(mut client: LocksClient<Channel>) -> Caller {
+        let lease = open_lease(&mut client).await;
+        Caller { client, lease, last_key: 0 }
+    }
+
+    /// Of its next request.
+    pub(super) fn key(&mut self) -> u64 {
+        self.last_key += 1;
+        self.last_key
     }
 }
 

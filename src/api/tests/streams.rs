@@ -78,9 +78,7 @@ async fn a_thousand_pipelined_pairs_are_all_answered_also_after_a_half_close() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_granted_on_release_and_can_be_cancelled() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
+    let (_site, running, mut client) = Site::running().await;
     let (mut one, mut two) = (Talk::open(&mut client).await, Talk::open(&mut client).await);
     let (first, second) = (one.open_lease().await.lease, two.open_lease().await.lease);
     token(one.ask(Call::Acquire(acquire(first, 1, "a"))).await);
@@ -105,9 +103,7 @@ async fn a_waiter_is_granted_on_release_and_can_be_cancelled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_outlives_its_stream_or_not_as_it_was_opened() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
+    let (_site, running, mut client) = Site::running().await;
     let (mut talk, mut other) = (Talk::open(&mut client).await, Talk::open(&mut client).await);
     let kept = talk.open_lease_that(proto::OnDisconnect::Keep).await;
     let released = talk.open_lease_that(proto::OnDisconnect::Release).await;
@@ -132,9 +128,7 @@ async fn a_lease_outlives_its_stream_or_not_as_it_was_opened() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_breaks_the_rules_of_a_stream_ends_it_with_a_reason() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
+    let (_site, running, mut client) = Site::running().await;
     let hello = |revision| Call::Hello(proto::Hello { revision, client: String::new() });
     let keep = Call::KeepAlive(proto::KeepAliveRequest { lease: 1, secret: bytes::Bytes::new() });
     let large = proto::Hello { revision: 1, client: "x".repeat(3 << 20) };

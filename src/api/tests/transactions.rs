@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tonic::Code;
 
-use super::site::{Site, Talk, exclusive};
+use super::site::{Site, Talk, exclusive, open_lease};
 use super::unary::reason;
 use crate::lock_server::LockServerOptions;
 use crate::proto::client_message::Call;
@@ -100,9 +100,7 @@ impl Txns {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_reads_its_own_writes_and_shows_them_when_it_commits() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
+    let (_site, running, mut client) = Site::running().await;
     let mut txns = Txns::open(Talk::open(&mut client).await).await;
     let open = txns.begins(1, step(vec![add("n", 5)], &["n", "other"], Then::GoOn)).await;
     assert_eq!((open.state(), open.token), (TransactionState::Open, 0));
@@ -151,10 +149,8 @@ async fn the_same_call_again_does_nothing_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_shots_are_unary_and_idempotent_also_over_a_restart() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
-    let lease = client.open_lease(proto::OpenLeaseRequest::default()).await.expect("opened").into_inner();
+    let (site, running, mut client) = Site::running().await;
+    let lease = open_lease(&mut client).await;
     let wait = Some(proto::begin_locks::Wait::WaitMs(60_000));
     let transact = proto::BeginRequest {
         lease: lease.lease,
@@ -229,9 +225,7 @@ async fn what_is_refused_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn snapshots_are_checked() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
+    let (_site, running, mut client) = Site::running().await;
     let mut txns = Txns::open(Talk::open(&mut client).await).await;
     let asks = [
         (at_least(&[1_000_000], 60_000), Reason::SnapshotFromTheFuture, Code::OutOfRange),

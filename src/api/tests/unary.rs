@@ -6,7 +6,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::site::{Site, acquire, dial, release};
+use super::site::{Site, acquire, dial, open_lease, release};
 use crate::api::ERROR_METADATA;
 use crate::proto::locks_client::LocksClient;
 use crate::proto::{self, Reason};
@@ -20,10 +20,8 @@ pub(super) fn reason<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (Reason,
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_can_be_held_by_unary_calls_alone() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
-    let lease = client.open_lease(proto::OpenLeaseRequest::default()).await.expect("opened").into_inner();
+    let (_site, running, mut client) = Site::running().await;
+    let lease = open_lease(&mut client).await;
     assert_eq!(lease.ttl_ms, 10_000);
     let secret = lease.secret.clone();
     let ask =
@@ -65,10 +63,8 @@ async fn locks_can_be_held_by_unary_calls_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unary_calls_prove_their_lease_and_carry_reasons() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
-    let lease = client.open_lease(proto::OpenLeaseRequest::default()).await.expect("opened").into_inner();
+    let (_site, running, mut client) = Site::running().await;
+    let lease = open_lease(&mut client).await;
     let with = |secret: &[u8]| proto::AcquireRequest {
         secret: bytes::Bytes::copy_from_slice(secret),
         ..acquire(lease.lease, 1, "a")
@@ -115,7 +111,7 @@ async fn the_health_service_follows_the_server() {
     assert!(serving(watch.message().await.expect("it lives").expect("it says how it is")));
     // Something is held, so the drain goes on while we look.
     let mut client = LocksClient::new(channel);
-    let lease = client.open_lease(proto::OpenLeaseRequest::default()).await.expect("opened").into_inner();
+    let lease = open_lease(&mut client).await;
     let held = proto::AcquireRequest { secret: lease.secret.clone(), ..acquire(lease.lease, 1, "a") };
     client.acquire(held).await.expect("it is free");
     running.node.handle().drain();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tonic::transport::Channel;
 use tonic::{Code, Streaming};
 
-use super::site::Site;
+use super::site::{Caller, Site, counted};
 use super::unary::reason;
 use crate::lock_server::LockServerOptions;
 use crate::proto::locks_client::LocksClient;
@@ -32,26 +32,14 @@ fn change_of(name: &str, action: change::Action) -> proto::Change {
     proto::Change { key: Some(proto::Key { bucket: BUCKET, name }), action: Some(action) }
 }
 
-/// Who changes keys.
-struct Writer {
-    client: LocksClient<Channel>,
-    lease: proto::OpenLeaseResponse,
-    key: u64,
-}
-
-impl Writer {
-    async fn new(mut client: LocksClient<Channel>) -> Writer {
-        let lease = client.open_lease(proto::OpenLeaseRequest::default()).await.expect("opened").into_inner();
-        Writer { client, lease, key: 0 }
-    }
-
+/// Changes keys.
+impl Caller {
     async fn commits(&mut self, changes: Vec<proto::Change>) -> Snapshot {
-        self.key += 1;
         let step = proto::Step { changes, reads: vec![], then: Then::Commit.into() };
         let begin = proto::BeginRequest {
             lease: self.lease.lease,
             secret: self.lease.secret.clone(),
-            key: self.key,
+            key: self.key(),
             step: Some(step),
             ..Default::default()
         };
@@ -113,17 +101,10 @@ impl Watcher {
     }
 }
 
-/// How many the server has.
-async fn watches(client: &mut LocksClient<Channel>) -> u64 {
-    client.status(proto::StatusRequest {}).await.expect("it is up").into_inner().counts["watches"]
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_watch_hears_of_its_keys_once_and_in_order() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
-    let mut writer = Writer::new(client.clone()).await;
+    let (_site, running, mut client) = Site::running().await;
+    let mut writer = Caller::new(client.clone()).await;
     writer.commits(vec![put("a/0", "before anybody watched")]).await;
     let mut one = Watcher::begin(&mut client, &["a/"]).await;
     let mut other = Watcher::begin(&mut client, &["b/", "a/2"]).await;
@@ -141,17 +122,15 @@ async fn each_watch_hears_of_its_keys_once_and_in_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_goes_on_from_what_it_was_told_and_its_session_closes_with_it() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
-    let mut writer = Writer::new(client.clone()).await;
+    let (_site, running, mut client) = Site::running().await;
+    let mut writer = Caller::new(client.clone()).await;
     let mut watcher = Watcher::begin(&mut client, &[""]).await;
     writer.commits(vec![put("k", "1")]).await;
     assert_eq!(watcher.hears().await, [put("k", "1")]);
     let position = watcher.position.clone();
     drop(watcher);
     // The server is told that the stream is over soon after that; it says so itself.
-    while watches(&mut client).await != 0 {
+    while counted(&mut client, "watches").await != 0 {
         tokio::task::yield_now().await;
     }
     writer.commits(vec![put("k", "2")]).await;
@@ -166,10 +145,8 @@ async fn a_watch_goes_on_from_what_it_was_told_and_its_session_closes_with_it() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_goes_on_over_a_restart() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
-    let mut writer = Writer::new(client.clone()).await;
+    let (site, running, mut client) = Site::running().await;
+    let mut writer = Caller::new(client.clone()).await;
     let position = writer.commits(vec![put("k", "1")]).await;
     let mut watcher = Watcher::begin(&mut client, &["k"]).await;
     writer.commits(vec![put("k", "2")]).await;
@@ -186,7 +163,7 @@ async fn a_watch_goes_on_over_a_restart() {
     let mut behind = Watcher::begin_from(&mut client, &["k"], Some(position)).await;
     assert_eq!(behind.hears().await, [put("k", "2")]);
     let mut watcher = Watcher::begin_from(&mut client, &["k"], Some(watcher.position)).await;
-    let mut writer = Writer::new(client.clone()).await;
+    let mut writer = Caller::new(client.clone()).await;
     writer.commits(vec![put("k", "3")]).await;
     assert_eq!(watcher.hears().await, [put("k", "3")]);
     assert_eq!(behind.hears().await, [put("k", "3")]);
@@ -196,10 +173,8 @@ async fn a_watch_goes_on_over_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_watch_hears_how_far_it_is_and_one_that_stayed_behind_is_too_old() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
-    let mut writer = Writer::new(client.clone()).await;
+    let (_site, running, mut client) = Site::running().await;
+    let mut writer = Caller::new(client.clone()).await;
     let mut quiet = Watcher::begin(&mut client, &["quiet"]).await;
     let begun = quiet.position.clone();
     let value = "x".repeat(900_000).leak();
@@ -224,10 +199,8 @@ async fn a_quiet_watch_hears_how_far_it_is_and_one_that_stayed_behind_is_too_old
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_is_followed_alone() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
-    let mut writer = Writer::new(client.clone()).await;
+    let (_site, running, mut client) = Site::running().await;
+    let mut writer = Caller::new(client.clone()).await;
     let keys = vec![proto::Key { bucket: BUCKET, name: Bytes::from_static(b"k") }];
     let request = proto::WatchRequest { keys, ..Default::default() };
     let mut watcher = Watcher::begin_with(&mut client, request).await;
@@ -239,9 +212,7 @@ async fn a_key_is_followed_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_watched_is_refused_before_anything_is_told() {
-    let site = Site::new();
-    let running = site.start().await;
-    let mut client = site.client(&running).await;
+    let (_site, running, mut client) = Site::running().await;
     let bare = |bucket: Vec<u8>, prefix: Vec<u8>| {
         vec![proto::WatchPrefix { bucket: bucket.into(), prefix: prefix.into() }]
     };
@@ -275,12 +246,12 @@ async fn who_does_not_read_is_cut_off_and_others_go_on() {
     let options = LockServerOptions { session_backlog: 1 << 20, ..LockServerOptions::default() };
     let running = site.start_with(LocalConfig::default(), options).await;
     let mut client = site.client(&running).await;
-    let mut writer = Writer::new(client.clone()).await;
+    let mut writer = Caller::new(client.clone()).await;
     // On a connection of its own: what it does not read fills that one's window.
     let mut deaf = Watcher::begin(&mut site.client(&running).await, &["large"]).await;
     let mut reader = Watcher::begin(&mut client, &["small"]).await;
     let value = "x".repeat(500_000).leak();
-    while watches(&mut client).await == 2 {
+    while counted(&mut client, "watches").await == 2 {
         writer.commits(vec![put("large", value), put("small", "1")]).await;
         assert_eq!(reader.hears().await, [put("small", "1")]);
     }

@@ -162,14 +162,14 @@ async fn a_peer_that_is_stopped_and_started_is_met_again() {
 
 #[tokio::test]
 async fn a_peer_that_restarts_without_a_word_replaces_its_half_dead_link() {
-    for stays in [0, 1] {
+    for stayer in [0, 1] {
         let world = World::new();
-        let (wan, goes_to) = (Wan::new(1), world.address(stays));
-        let mut config = world.config(1 - stays);
+        let (wan, goes_to) = (Wan::new(1), world.address(stayer));
+        let mut config = world.config(1 - stayer);
         config.wan = Some(wan.clone());
         // Nobody may notice by itself in the time of this test.
         config.peer_timeout = Duration::from_secs(3_600);
-        let mut stays_config = world.config(stays);
+        let mut stays_config = world.config(stayer);
         stays_config.peer_timeout = Duration::from_secs(3_600);
         let (mut stays, mut goes) = (world.start_with(stays_config), world.start_with(config));
         stays.up().await;
@@ -177,16 +177,11 @@ async fn a_peer_that_restarts_without_a_word_replaces_its_half_dead_link() {
         wan.cut(goes_to);
         goes.interdc.shutdown().await;
 
-        let mut again = world.start(goes_id(&world, goes_to));
+        let mut again = world.start(1 - stayer);
         assert_eq!(stays.down().await, DownReason::Replaced);
         stays.up().await;
         again.up().await;
     }
-}
-
-/// The datacenter that is not at that address.
-fn goes_id(world: &World, stays: std::net::SocketAddr) -> u8 {
-    if world.address(0) == stays { 1 } else { 0 }
 }
 
 #[tokio::test]

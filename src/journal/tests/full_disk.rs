@@ -1,27 +1,19 @@
 //! A disk that fills up: told early, nothing lost, and it goes on when there is room.
 
 use std::io::ErrorKind;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 
 use super::super::checkpoint;
 use super::super::disk::Disk;
 use super::super::error::JournalError;
-use super::super::handle::{Journal, JournalEvent, Place, Recovered};
+use super::super::handle::{Journal, JournalEvent, Recovered};
 use super::crash_disk::{CrashDisk, Forgets};
-use super::{identity, io_kind, record, records};
+use super::{append, io_kind, records};
 use crate::room::Room;
 
 /// With segments of 4 KiB.
 fn start(disk: &CrashDisk, reserve: u64) -> (Journal, Recovered, Receiver<JournalEvent>) {
-    let (sender, events) = channel();
-    let sink = move |event| sender.send(event).expect("the test listens");
-    let place = Place { disk: disk.clone(), identity: identity(), segment_bytes: 1 << 12, reserve };
-    let (journal, recovered) = Journal::open_on(place, None, sink).expect("a good disk");
-    (journal, recovered, events)
-}
-
-fn append(journal: &mut Journal, positions: std::ops::RangeInclusive<u64>) {
-    positions.for_each(|position| journal.append(position, &record(position)));
+    super::start(disk, 1 << 12, reserve)
 }
 
 /// Up to where it is durable when it says so of `position`, with the rooms told on the way.

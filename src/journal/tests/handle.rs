@@ -1,23 +1,15 @@
 //! The threads: group commit, failure, checkpoints beside the log. Every wait is for an event.
 
 use std::io::ErrorKind;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 
 use super::super::disk::Disk;
-use super::super::handle::{Journal, JournalEvent, Place, Recovered};
+use super::super::handle::{Journal, JournalEvent, Recovered};
 use super::crash_disk::{CrashDisk, Forgets};
-use super::{identity, record, records};
+use super::{append, record, records};
 
 fn start(disk: &CrashDisk) -> (Journal, Recovered, Receiver<JournalEvent>) {
-    let (sender, events) = channel();
-    let sink = move |event| sender.send(event).expect("the test listens");
-    let place = Place { disk: disk.clone(), identity: identity(), segment_bytes: 1 << 16, reserve: 1 << 10 };
-    let (journal, recovered) = Journal::open_on(place, None, sink).expect("a good disk");
-    (journal, recovered, events)
-}
-
-fn append(journal: &mut Journal, positions: std::ops::RangeInclusive<u64>) {
-    positions.for_each(|position| journal.append(position, &record(position)));
+    super::start(disk, 1 << 16, 1 << 10)
 }
 
 fn durable(event: JournalEvent) -> u64 {

@@ -12,10 +12,12 @@ mod handle;
 mod real_directory;
 
 use std::io;
+use std::sync::mpsc::{Receiver, channel};
 
 use crate::names::{ClusterId, DcId};
 
 use super::error::{Identity, JournalError};
+use super::handle::{Journal, JournalEvent, Place, Recovered};
 use super::queue::Batch;
 use super::recovery::{Recovery, recover};
 use super::writer::{Tried, Writer};
@@ -33,6 +35,19 @@ fn record(position: u64) -> Vec<u8> {
 
 fn records(positions: std::ops::RangeInclusive<u64>) -> Vec<(u64, Vec<u8>)> {
     positions.map(|position| (position, record(position))).collect()
+}
+
+/// A journal with its threads, and what it tells.
+fn start(disk: &CrashDisk, segment_bytes: u64, reserve: u64) -> (Journal, Recovered, Receiver<JournalEvent>) {
+    let (sender, events) = channel();
+    let sink = move |event| sender.send(event).expect("the test listens");
+    let place = Place { disk: disk.clone(), identity: identity(), segment_bytes, reserve };
+    let (journal, recovered) = Journal::open_on(place, None, sink).expect("a good disk");
+    (journal, recovered, events)
+}
+
+fn append(journal: &mut Journal, positions: std::ops::RangeInclusive<u64>) {
+    positions.for_each(|position| journal.append(position, &record(position)));
 }
 
 fn open(disk: &CrashDisk) -> Result<Recovery<CrashDisk>, JournalError> {

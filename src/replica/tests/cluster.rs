@@ -230,32 +230,50 @@ impl Cluster {
         }
     }
 
+    /// Takes all links of a datacenter away.
+    pub fn isolate(&mut self, id: u8) {
+        (0..self.nodes.len() as u8).filter(|other| *other != id).for_each(|other| self.cut(id, other));
+        self.run();
+    }
+
+    /// Links a datacenter to all others.
+    pub fn link_again(&mut self, id: u8) {
+        (0..self.nodes.len() as u8).filter(|other| *other != id).for_each(|other| self.link(id, other));
+        self.run();
+    }
+
     /// Kills a datacenter, which keeps the first `keep` of its records, and starts it again.
     pub fn crash(&mut self, id: u8, keep: usize) {
+        self.nodes[usize::from(id)].records.truncate(keep);
+        self.start_again(id, None);
+    }
+
+    /// The same, but it keeps all.
+    pub fn restart(&mut self, id: u8) {
+        self.start_again(id, None);
+    }
+
+    /// The same, from a checkpoint and the records after it.
+    pub fn restart_from(&mut self, id: u8, checkpoint: Checkpoint) {
+        self.start_again(id, Some(checkpoint));
+        self.nodes[usize::from(id)].replica.check();
+    }
+
+    fn start_again(&mut self, id: u8, checkpoint: Option<Checkpoint>) {
         for other in 0..self.nodes.len() as u8 {
-            if self.wires.contains_key(&(dc(id), dc(other))) {
-                self.wires.remove(&(dc(id), dc(other)));
+            if self.wires.remove(&(dc(id), dc(other))).is_some() {
                 self.wires.remove(&(dc(other), dc(id)));
                 self.handle(other, Event::LinkDown { peer: dc(id) });
             }
         }
         let members: DcSet = (0..self.nodes.len() as u8).map(dc).collect();
-        let mut records = std::mem::take(&mut self.nodes[usize::from(id)].records);
-        records.truncate(keep);
-        let replica = self.start(dc(id), members, None, records.clone());
+        let from = checkpoint.as_ref().map_or(Position(0), |checkpoint| checkpoint.position);
+        let records = self.nodes[usize::from(id)].records.iter();
+        let after = records.filter(|(position, _)| *position > from).cloned().collect();
+        let replica = self.start(dc(id), members, checkpoint, after);
         let node = &mut self.nodes[usize::from(id)];
-        node.records = records;
         node.replica = replica;
         node.replies.clear();
-    }
-
-    /// Starts a datacenter again, from a checkpoint and the records after it.
-    pub fn restart_from(&mut self, id: u8, checkpoint: Checkpoint) {
-        let members: DcSet = (0..self.nodes.len() as u8).map(dc).collect();
-        let after = self.nodes[usize::from(id)].records.iter();
-        let after = after.filter(|(position, _)| *position > checkpoint.position).cloned().collect();
-        self.nodes[usize::from(id)].replica = self.start(dc(id), members, Some(checkpoint), after);
-        self.nodes[usize::from(id)].replica.check();
     }
 
     pub fn call(&mut self, id: u8, request: Call) -> u64 {

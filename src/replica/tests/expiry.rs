@@ -65,13 +65,16 @@ impl Cluster {
         }
     }
 
-    fn cut_off(&mut self, id: u8) {
-        (0..self.nodes.len() as u8).filter(|other| *other != id).for_each(|other| self.cut(id, other));
-    }
-
-    fn link_again(&mut self, id: u8) {
-        (0..self.nodes.len() as u8).filter(|other| *other != id).for_each(|other| self.link(id, other));
-        self.run();
+    /// Restarts a datacenter from its journal, or from a checkpoint that it makes first.
+    fn restart_by(&mut self, id: u8, from_checkpoint: bool) {
+        if from_checkpoint {
+            self.handle(id, Event::Checkpoint);
+            self.sync(id);
+            let checkpoint = self.nodes[usize::from(id)].checkpoint.take().expect("few keys are one step");
+            self.restart_from(id, checkpoint);
+        } else {
+            self.restart(id);
+        }
     }
 
     /// Commits that end keys in the journal of a datacenter, and how many keys each ends.
@@ -167,7 +170,7 @@ fn another_datacenter_ends_it_when_the_writer_is_away() {
     c.commit(0, vec![put("k", "v"), expire("k", 1_000)]);
     c.commit(2, vec![put("l", "v"), expire("l", 1_000)]);
     let kept = c.nodes[0].records.len();
-    c.cut_off(0);
+    c.isolate(0);
     // It is unreachable after 3 s; a key of whoever is reachable takes no longer for that.
     c.pass(1_000);
     assert_eq!(c.lapsed()[1..], [0, 1]);
@@ -230,15 +233,7 @@ fn the_writer_goes_on_counting_after_a_restart_the_others_begin_anew() {
         c.commit(0, vec![put("own", "v"), expire("own", 8_000)]);
         c.commit(1, vec![put("other", "v"), expire("other", 8_000)]);
         c.pass(2_000);
-        if from_checkpoint {
-            c.handle(0, Event::Checkpoint);
-            c.sync(0);
-            let checkpoint = c.nodes[0].checkpoint.take().expect("few keys are one step");
-            c.cut(0, 1);
-            c.restart_from(0, checkpoint);
-        } else {
-            c.crash(0, c.nodes[0].records.len());
-        }
+        c.restart_by(0, from_checkpoint);
         assert_eq!(c.mortal(), [2, 2]);
         c.link_again(0);
         c.pass(5_999);
@@ -327,14 +322,7 @@ fn a_done_value_is_remembered_over_a_restart() {
         c.pass(20_000);
         c.cut(0, 1);
         c.commit(0, vec![versioned("job", 1, true)]);
-        if from_checkpoint {
-            c.handle(0, Event::Checkpoint);
-            c.sync(0);
-            let checkpoint = c.nodes[0].checkpoint.take().expect("few keys are one step");
-            c.restart_from(0, checkpoint);
-        } else {
-            c.crash(0, c.nodes[0].records.len());
-        }
+        c.restart_by(0, from_checkpoint);
         assert_eq!(c.mortal()[0], 1);
         c.link_again(0);
         c.pass(10_000);
@@ -346,7 +334,7 @@ fn a_done_value_is_remembered_over_a_restart() {
 #[test]
 fn a_member_that_takes_over_the_state_counts_the_whole_time_of_others() {
     let mut c = Cluster::with_log(3, (0, 0), 4_000);
-    c.cut_off(2);
+    c.isolate(2);
     c.commit(2, vec![put("own", "v"), expire("own", 60_000)]);
     c.commit(0, vec![put("k", "v"), expire("k", 30_000), versioned("job", 1, true)]);
     for _ in 0..200 {
@@ -361,7 +349,7 @@ fn a_member_that_takes_over_the_state_counts_the_whole_time_of_others() {
     assert_eq!(c.mortal(), [2, 2, 2], "of both keys; the job has gone");
     assert_eq!(c.lapsed(), [1, 0, 0]);
     // Left alone again, it ends what others asked for when all of that has passed since.
-    c.cut_off(2);
+    c.isolate(2);
     c.pass(30_000);
     assert_eq!(c.reads(2, "k"), written("v"));
     c.pass(3_000);

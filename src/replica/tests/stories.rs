@@ -235,7 +235,7 @@ fn after_a_crash_nobody_gets_the_lock_until_its_holder_had_time_to_reclaim_it() 
     let grant = c.granted(0, tag);
     let waiting = c.lock(1, "a");
     c.run();
-    c.crash(0, c.nodes[0].records.len());
+    c.restart(0);
     c.link(0, 1);
     c.pass(2_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1 });
@@ -287,7 +287,7 @@ fn own_requests_of_before_a_crash_are_withdrawn() {
     let _ = c.lock(0, "a");
     c.run();
     assert_eq!(c.nodes[1].replica.counts().remote_requests, 1);
-    c.crash(0, c.nodes[0].records.len());
+    c.restart(0);
     c.link(0, 1);
     c.pass(600);
     assert_eq!(c.nodes[1].replica.counts().remote_requests, 0);

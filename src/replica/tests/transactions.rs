@@ -84,8 +84,7 @@ fn a_commit_is_made_once_however_often_it_is_asked_for() {
     let again = c.begin(0, 1, None, once());
     c.run();
     assert_eq!(c.committed(0, first), c.committed(0, again));
-    let keep = c.nodes[0].records.len();
-    c.crash(0, keep);
+    c.restart(0);
     c.link(0, 1);
     c.pass(600);
     let (lease, secret) = (c.lease(0), SECRET);

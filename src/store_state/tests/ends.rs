@@ -3,31 +3,22 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crdts::CvRDT;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::{TestCaseResult, TestRunner};
 
 use crate::causal_log::Action;
 use crate::crdt::VersionVector;
+use crate::crdt::histories::{self, DCS, play, reorder, run, stable_before, steps};
 use crate::crdt::value::{At, Dot, Op, Reading, Type, Update};
 use crate::names::DcId;
 use crate::store_state::{Content, Lifetime};
 use crate::time::{TimeToLive, Timestamp};
 use crate::wire;
 
-const DCS: u8 = 3;
+type Commit = histories::Commit<Action>;
 
-/// A commit; what its changes write is like no other.
-#[derive(Clone, Debug)]
-struct Commit {
-    dot: Dot,
-    stamp: Timestamp,
-    seen: VersionVector,
-    actions: Vec<Action>,
-}
-
+/// What a transaction wants to do to the key.
 #[derive(Clone, Debug)]
 enum What {
     Write,
@@ -36,93 +27,28 @@ enum What {
     Lapse,
 }
 
-/// What happens next somewhere.
-#[derive(Clone, Debug)]
-enum Step {
-    /// On a snapshot that is `age` steps old.
-    Commit {
-        dc: u8,
-        age: usize,
-        late_ms: u64,
-        what: Vec<What>,
-    },
-    Sync {
-        to: u8,
-        from: u8,
-        age: usize,
-    },
-}
-
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn wanted() -> impl Strategy<Value = Vec<What>> {
     let what = prop_oneof![
         5 => Just(What::Write),
         3 => (1..50_u64).prop_map(What::Expire),
         1 => Just(What::Remove),
         2 => Just(What::Lapse),
     ];
-    let age = || prop_oneof![4 => Just(0_usize), 1 => 1..4_usize];
-    let commit = (0..DCS, age(), 0..40_u64, vec(what, 1..4));
-    let step = prop_oneof![
-        3 => commit.prop_map(|(dc, age, late_ms, what)| Step::Commit { dc, age, late_ms, what }),
-        2 => (0..DCS, 0..DCS, age()).prop_map(|(to, from, age)| Step::Sync { to, from, age }),
-    ];
-    vec(step, 2..24)
+    vec(what, 1..4)
 }
 
-fn play(steps: Vec<Step>) -> Vec<Commit> {
-    let mut sites: Vec<(Vec<VersionVector>, u64)> =
-        (0..DCS).map(|_| (vec![VersionVector::default()], 0)).collect();
-    let past = |passed: &[VersionVector], age: usize| passed[passed.len().saturating_sub(1 + age)].clone();
-    let mut commits = Vec::new();
-    for step in steps {
-        match step {
-            Step::Commit { dc: id, age, late_ms, what } => {
-                let (passed, clock) = &mut sites[usize::from(id)];
-                let (seen, mut now) = (past(passed, age), past(passed, 0));
-                let dot = Dot { dc: dc(id), seq: now.get(dc(id)) + 1 };
-                now.raise(dot.dc, dot.seq);
-                passed.push(now);
-                *clock += 1 + late_ms;
-                let action = |(index, what): (usize, What)| match what {
-                    What::Write => {
-                        let element = format!("{}:{}:{index}", dot.dc, dot.seq);
-                        Action::Update(Update::of(Op::GrowOnlySet(vec![element.into()])))
-                    }
-                    What::Expire(ms) => Action::Expire(TimeToLive::from_millis(ms).expect("it is short")),
-                    What::Remove => Action::Remove,
-                    What::Lapse => Action::Lapse,
-                };
-                let actions = what.into_iter().enumerate().map(action).collect();
-                commits.push(Commit { dot, stamp: Timestamp::from_millis(*clock), seen, actions });
-            }
-            Step::Sync { to, from, age } => {
-                let (news, clock) = (past(&sites[usize::from(from)].0, age), sites[usize::from(from)].1);
-                let (passed, own) = &mut sites[usize::from(to)];
-                let mut now = past(passed, 0);
-                now.merge(news);
-                passed.push(now);
-                *own = clock.max(*own);
-            }
-        }
+/// What is written is like no other.
+fn action(dot: Dot, index: usize, what: What) -> Action {
+    match what {
+        What::Write => write(&format!("{}:{}:{index}", dot.dc, dot.seq)),
+        What::Expire(ms) => Action::Expire(TimeToLive::from_millis(ms).expect("it is short")),
+        What::Remove => Action::Remove,
+        What::Lapse => Action::Lapse,
     }
-    commits
-}
-
-/// The commits again, each after all it has seen.
-fn reorder(commits: &[Commit], choices: &[Index]) -> Vec<Commit> {
-    let (mut vector, mut order) = (VersionVector::default(), Vec::new());
-    for choice in choices.iter().cycle().take(commits.len()) {
-        let is_ready = |c: &&Commit| vector.get(c.dot.dc) + 1 == c.dot.seq && vector.covers(&c.seen);
-        let ready: Vec<&Commit> = commits.iter().filter(is_ready).collect();
-        let next = (*choice.get(&ready)).clone();
-        vector.raise(next.dot.dc, next.dot.seq);
-        order.push(next);
-    }
-    order
 }
 
 /// One change, as the rules see it.
@@ -133,7 +59,7 @@ struct Change<'a> {
 
 impl Change<'_> {
     fn action(&self) -> &Action {
-        &self.commit.actions[self.index]
+        &self.commit.changes[self.index]
     }
 
     fn has_seen(&self, other: &Change<'_>) -> bool {
@@ -151,8 +77,8 @@ impl Change<'_> {
 /// What is left by the rules alone: what is written, and how long it is to live.
 fn expected(commits: &[Commit]) -> (BTreeSet<String>, BTreeMap<DcId, (u64, Dot)>) {
     let indexed = |commit| {
-        let Commit { actions, .. }: &Commit = commit;
-        (0..actions.len()).map(move |index| Change { commit, index })
+        let Commit { changes, .. }: &Commit = commit;
+        (0..changes.len()).map(move |index| Change { commit, index })
     };
     let changes: Vec<Change<'_>> = commits.iter().flat_map(indexed).collect();
     // In causal order: how many ends, one after the other, each comes after; an end counts itself.
@@ -201,9 +127,8 @@ fn shown(content: &Content) -> (BTreeSet<String>, BTreeMap<DcId, (u64, Dot)>) {
 }
 
 fn apply(content: &mut Content, commit: &Commit) {
-    for (index, action) in commit.actions.iter().enumerate() {
-        let Commit { dot, stamp, seen, .. } = commit;
-        content.apply(action, &At { dot: *dot, index: index as u32, stamp: *stamp, seen });
+    for (index, action) in commit.changes.iter().enumerate() {
+        content.apply(action, &commit.at(index));
     }
 }
 
@@ -217,20 +142,13 @@ struct Found {
     empty: usize,
 }
 
-fn run<T: std::fmt::Debug>(strategy: &impl Strategy<Value = T>, law: impl Fn(T) -> TestCaseResult) {
-    let config = ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() };
-    if let Err(error) = TestRunner::new(config).run(strategy, law) {
-        panic!("{error}");
-    }
-}
-
 #[test]
 fn what_is_left_of_a_key_follows_from_what_was_seen_in_every_order() {
     let found = RefCell::new(Found::default());
     let orders = vec((vec(any::<Index>(), 1..40), vec(0..4_u8, 1..30)), 3);
-    run(&(steps(), orders), |(steps, orders)| {
+    run(500, &(vec(steps(wanted(), 39), 2..24), orders), |(steps, orders)| {
         let mut found = found.borrow_mut();
-        let commits = play(steps);
+        let commits = play(steps, action);
         count(&commits, &mut found);
         for (order, whims) in &orders {
             let order = reorder(&commits, order);
@@ -241,10 +159,8 @@ fn what_is_left_of_a_key_follows_from_what_was_seen_in_every_order() {
                 let rest = &order[done + 1..];
                 match whim {
                     1 => {
-                        let least =
-                            |dc, seq| rest.iter().map(|commit| commit.seen.get(dc)).fold(seq, u64::min);
                         let before = content.clone();
-                        content.settle(&vector.iter().map(|(dc, seq)| (dc, least(dc, seq))).collect());
+                        content.settle(&stable_before(rest, &vector));
                         found.settled += usize::from(before != content);
                     }
                     2 => {
@@ -272,10 +188,10 @@ fn what_is_left_of_a_key_follows_from_what_was_seen_in_every_order() {
 }
 
 fn count(commits: &[Commit], found: &mut Found) {
-    let lapses = |commit: &&Commit| commit.actions.contains(&Action::Lapse);
+    let lapses = |commit: &&Commit| commit.changes.contains(&Action::Lapse);
     let all: Vec<&Commit> = commits.iter().filter(lapses).collect();
     for (place, one) in all.iter().enumerate() {
-        let unseen = |other: &&&Commit| !one.dot.is_in(&other.seen) && !other.dot.is_in(&one.seen);
+        let unseen = |other: &&&Commit| one.is_concurrent_with(other);
         found.concurrent_lapses += all[place + 1..].iter().filter(unseen).count();
     }
     let (written, _) = expected(commits);

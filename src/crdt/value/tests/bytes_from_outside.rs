@@ -4,10 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::sample::Index;
 
-use super::history::{Commit, DCS, histories};
-use super::laws::run;
+use super::history::{Commit, histories};
 use super::{bytes, dc};
 use crate::crdt::VersionVector;
+use crate::crdt::histories::{DCS, run};
 use crate::crdt::value::{
     FlagOp, MAX_DEPTH, MapType, Op, PathStep, Reading, ResettableCounterOp, SetOp, Slots, Update,
 };
@@ -16,7 +16,7 @@ use crate::wire;
 /// Does with it what a store does.
 fn use_it(mut slots: Slots, commits: &[Commit]) {
     for commit in commits {
-        for update in &commit.updates {
+        for update in &commit.changes {
             slots.digest_near(1, update);
             let _ = slots.check(update, commit.dot.dc);
         }
@@ -100,7 +100,7 @@ fn the_deepest_value_is_read_as_it_was_written() {
         dot: crate::crdt::value::Dot { dc: dc(0), seq: 1 },
         stamp: crate::time::Timestamp::from_millis(1),
         seen: VersionVector::default(),
-        updates: (1..=MAX_DEPTH).map(|depth| Update { path: steps(depth), op: Op::Counter(1) }).collect(),
+        changes: (1..=MAX_DEPTH).map(|depth| Update { path: steps(depth), op: Op::Counter(1) }).collect(),
     };
     commit.apply_to(&mut slots);
     let encoded = wire::encode("value", &slots).expect("it is small");
@@ -119,7 +119,7 @@ fn the_bytes_of_values_stay_what_they_are() {
         dot: crate::crdt::value::Dot { dc: dc(1), seq: 3 },
         stamp: crate::time::Timestamp::from_millis(1),
         seen: VersionVector::default(),
-        updates: updates.map(Update::of).to_vec(),
+        changes: updates.map(Update::of).to_vec(),
     };
     let mut slots = Slots::default();
     commit.apply_to(&mut slots);

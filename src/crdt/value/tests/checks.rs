@@ -15,7 +15,7 @@ fn written(updates: &[Update]) -> Slots {
         dot: Dot { dc: dc(0), seq: 1 },
         stamp: Timestamp::from_millis(1),
         seen: VersionVector::default(),
-        updates: updates.to_vec(),
+        changes: updates.to_vec(),
     }
     .apply_to(&mut slots);
     slots

@@ -8,10 +8,11 @@ use crdts::{CmRDT, VClock};
 use proptest::prop_assert_eq;
 use proptest::test_runner::TestCaseResult;
 
-use super::history::{Commit, orderly_histories, reorder};
-use super::laws::{choices, run};
+use super::history::{Commit, orderly_histories};
+use super::laws::choices;
 use super::{bytes, dc};
 use crate::crdt::VersionVector;
+use crate::crdt::histories::{reorder, run};
 use crate::crdt::value::{Op, Reading, RegisterOp, SetOp, Slots, Type};
 
 fn clock(vector: &VersionVector) -> VClock<u8> {
@@ -42,7 +43,7 @@ fn compare<C: CmRDT + Default>(
 fn the_counter_is_the_crates() {
     let theirs = |commits: &[Commit], commit: &Commit| {
         // The crate's operations carry the running total of their maker in one direction.
-        let amount = |commit: &Commit| match commit.updates[0].op {
+        let amount = |commit: &Commit| match commit.changes[0].op {
             Op::Counter(amount) => amount,
             _ => panic!("of this type"),
         };
@@ -66,7 +67,7 @@ fn the_multi_value_register_is_the_crates_but_shows_equal_values_once() {
     let theirs = |_: &[Commit], commit: &Commit| {
         let mut clock = clock(&commit.seen);
         clock.apply(crdts::Dot::new(commit.dot.dc.get(), commit.dot.seq));
-        let val = match &commit.updates[0].op {
+        let val = match &commit.changes[0].op {
             Op::MvRegister(RegisterOp::Assign(value)) => Some(value.clone()),
             Op::MvRegister(RegisterOp::Reset) => None,
             _ => panic!("of this type"),
@@ -83,7 +84,7 @@ fn the_multi_value_register_is_the_crates_but_shows_equal_values_once() {
 fn the_add_wins_set_is_the_crates() {
     let theirs = |_: &[Commit], commit: &Commit| {
         let (dot, clock) = (crdts::Dot::new(commit.dot.dc.get(), commit.dot.seq), clock(&commit.seen));
-        vec![match &commit.updates[0].op {
+        vec![match &commit.changes[0].op {
             Op::AddWinsSet(SetOp::Add(members)) => crdts::orswot::Op::Add { dot, members: members.clone() },
             Op::AddWinsSet(SetOp::Remove(members)) => {
                 crdts::orswot::Op::Rm { clock, members: members.clone() }
@@ -102,7 +103,7 @@ fn the_add_wins_set_is_the_crates() {
 
 #[test]
 fn the_grow_only_set_is_the_crates() {
-    let theirs = |_: &[Commit], commit: &Commit| match &commit.updates[0].op {
+    let theirs = |_: &[Commit], commit: &Commit| match &commit.changes[0].op {
         Op::GrowOnlySet(items) => items.clone(),
         _ => panic!("of this type"),
     };

@@ -33,7 +33,7 @@ impl Story {
             dot: Dot { dc: dc(at), seq: u64::try_from(seq).expect("few") },
             stamp: Timestamp::from_millis(seen.iter().map(|(_, seq)| seq + 1).max().unwrap_or(1)),
             seen: seen.iter().map(|(id, seq)| (dc(*id), *seq)).collect(),
-            updates: vec![Update { path: path.to_vec(), op }],
+            changes: vec![Update { path: path.to_vec(), op }],
         });
         self
     }

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 use proptest::sample::Index;
-use proptest::test_runner::{Config, TestCaseResult, TestRunner};
+use proptest::test_runner::TestCaseResult;
 use proptest::{prop_assert, prop_assert_eq};
 
-use super::history::{Commit, DCS, histories, play, reorder, stable_before, steps};
+use super::history::{Commit, histories, play};
 use super::oracle::expected;
 use super::{bytes, dc};
 use crate::crdt::VersionVector;
+use crate::crdt::histories::{DCS, reorder, run, stable_before, steps};
 use crate::crdt::value::{Dot, MapOp, MapType, Op, PathStep, Reading, SetOp, Shown, Slots, Type, Update};
 use crate::time::Timestamp;
 use crate::wire;
@@ -54,7 +55,7 @@ impl Replica {
     }
 
     fn apply(&mut self, commit: &Commit) {
-        for (index, update) in commit.updates.iter().enumerate() {
+        for (index, update) in commit.changes.iter().enumerate() {
             let before = self.slots.digest_near(SEED, update);
             self.slots.apply(update, &commit.at(index));
             let after = self.slots.digest_near(SEED, update);
@@ -70,17 +71,6 @@ impl Replica {
         prop_assert_eq!(&again, &self.slots);
         self.slots = again;
         Ok(())
-    }
-}
-
-pub fn run<T: std::fmt::Debug>(
-    cases: u32,
-    strategy: &impl Strategy<Value = T>,
-    law: impl Fn(T) -> TestCaseResult,
-) {
-    let config = Config { cases, failure_persistence: None, ..Config::default() };
-    if let Err(error) = TestRunner::new(config).run(strategy, law) {
-        panic!("{error}");
     }
 }
 
@@ -126,7 +116,7 @@ fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
             }
             replica.slots.settle(&replica.vector);
             prop_assert_eq!(replica.slots.digest(SEED), replica.digest);
-            let may_owe = commits.iter().flat_map(|commit| &commit.updates).any(is_bounded);
+            let may_owe = commits.iter().flat_map(|commit| &commit.changes).any(is_bounded);
             prop_assert!(
                 may_owe || replica.slots.is_empty() || replica.slots.is_visible(),
                 "nothing is left out of sight: {:?}",
@@ -157,7 +147,7 @@ fn digests_stay_what_they_are() {
     let op = Op::AddWinsSet(SetOp::Add(vec![bytes("a"), bytes("b")]));
     let dot = Dot { dc: dc(1), seq: 1 };
     let seen = VersionVector::default();
-    replica.apply(&Commit { dot, stamp: Timestamp::ZERO, seen, updates: vec![Update { path, op }] });
+    replica.apply(&Commit { dot, stamp: Timestamp::ZERO, seen, changes: vec![Update { path, op }] });
     assert_eq!(replica.digest.sum, 0x4b04_252c_b34b_69ff_cc06_17a0_e55a_1ee1);
 }
 
@@ -174,7 +164,7 @@ fn count(commits: &[Commit], found: &mut Found) {
         }
         let removes =
             |update: &&Update| matches!(&update.op, Op::ResettableMap(MapOp::Remove(_) | MapOp::Reset));
-        found.removed_fields += one.updates.iter().filter(removes).count();
+        found.removed_fields += one.changes.iter().filter(removes).count();
     }
 }
 
@@ -194,16 +184,16 @@ fn note(slots: &Slots, seen: &Seen, found: &mut Found) {
 fn a_bounded_counter_stays_above_its_bound_in_every_order() {
     let updates = vec(super::history::ops(Type::BoundedCounter).prop_map(Update::of), 1..4);
     let lowered = RefCell::new(0);
-    run(1_000, &(vec(steps(updates), 2..40), choices()), |(steps, order)| {
+    run(1_000, &(vec(steps(updates, 0), 2..40), choices()), |(steps, order)| {
         let commits = obeying(play(steps));
         let mut applied = Vec::new();
         let mut slots = Slots::default();
         for commit in reorder(&commits, &order) {
             commit.apply_to(&mut slots);
-            let sum: i64 = commit.updates.iter().map(|update| amount(&update.op)).sum();
+            let sum: i64 = commit.changes.iter().map(|update| amount(&update.op)).sum();
             *lowered.borrow_mut() += usize::from(sum < 0);
             applied.push(commit);
-            let updates = applied.iter().flat_map(|commit| &commit.updates);
+            let updates = applied.iter().flat_map(|commit| &commit.changes);
             let total = u64::try_from(updates.map(|update| amount(&update.op)).sum::<i64>());
             prop_assert!(total.is_ok(), "below the bound after {:?}", applied);
             let (mut value, mut all_rights) = (0, 0);
@@ -241,11 +231,11 @@ fn obeying(commits: Vec<Commit>) -> Vec<Commit> {
             }
         }
         let me = commit.dot.dc;
-        let updates = std::mem::take(&mut commit.updates);
+        let updates = std::mem::take(&mut commit.changes);
         for update in updates {
             if slots.check(&update, me).is_ok() {
-                commit.updates.push(update.clone());
-                slots.apply(&update, &commit.at(commit.updates.len() - 1));
+                commit.changes.push(update.clone());
+                slots.apply(&update, &commit.at(commit.changes.len() - 1));
             }
         }
         vector.raise(me, commit.dot.seq);

@@ -42,7 +42,7 @@ pub fn expected(commits: &[Commit], me: DcId) -> Option<Reading> {
     let items: Vec<Item<'_>> = commits
         .iter()
         .flat_map(|commit| {
-            commit.updates.iter().enumerate().map(move |(index, update)| Item { commit, index, update })
+            commit.changes.iter().enumerate().map(move |(index, update)| Item { commit, index, update })
         })
         .collect();
     level(&items, 0, &[], me)
