@@ -56,7 +56,7 @@ async fn run(dir: &Path) -> Result<(), AnyError> {
     let config = Config::alone(CLUSTER, DC, dir);
     let sockets = Sockets::bind(&config.listen)?;
     let locks = sockets.grpc()?;
-    let node = Node::start_on(sockets, config, None).await?;
+    let node = Node::start(sockets, config, None).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let echo = listener.local_addr()?;
     let echoing = tokio::spawn(serve_echo(listener, server_tls(dir)?));

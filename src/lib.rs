@@ -11,6 +11,7 @@ pub mod client;
 pub mod config;
 pub mod crdt;
 pub mod deadlines;
+pub mod faults;
 pub mod hybrid_clock;
 pub mod interdc;
 pub mod journal;

@@ -113,14 +113,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a server on the ports that `config` names. Must be called within a runtime.
-    pub async fn start(config: Config) -> Result<Node, NodeError> {
-        let sockets = Sockets::bind(&config.listen)?;
-        Node::start_on(sockets, config, None).await
-    }
-
-    /// As [`Node::start`], on ports already taken, at the distances of `wan`.
-    pub async fn start_on(sockets: Sockets, config: Config, wan: Option<Wan>) -> Result<Node, NodeError> {
+    /// Starts a server on these ports, at the distances of `wan`. Must be called within a runtime.
+    pub async fn start(sockets: Sockets, config: Config, wan: Option<Wan>) -> Result<Node, NodeError> {
         let dc = config.replica.dc;
         let loaded = Loaded::load(&config)?;
         let names = config.members.iter().map(|member| (member.dc, member.name.clone())).collect();

@@ -3,229 +3,28 @@
 
 mod common;
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use common::HANGS;
-use common::history::{Commit, History, serving, shown_by_all};
-use common::trouble::{Dice, Load, Outcome, make_trouble, outcome};
+use common::history::serving;
+use common::lists::{HOLD, Lists};
+use common::trouble::{Dice, make_trouble};
 use common::wan::{QUICK, Wan};
-use geolock::client::{AtLeast, Client, CommitError, Key, Reading, TxnRequest, Update, Value, Wait};
-use geolock::names::LockName;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-const LISTS: usize = 10;
-const WRITERS: u8 = 2;
-/// A list moves on quickly, so that it does so often.
-const HOLD: &str = "[[hold]]\nprefix = \"list/\"\nmin_keep = \"20 ms\"\nmax_keep = \"100 ms\"\n";
 /// What a run must come to, at least.
 const MIN_APPENDS: usize = 60;
 const MIN_HAND_OFFS: u32 = 25;
 const MIN_READS: u64 = 10;
-
-fn key(list: usize) -> Key {
-    Key::new(b"lists", format!("{list}").as_bytes()).expect("it is a key")
-}
-
-fn keys() -> Vec<Key> {
-    (0..LISTS).map(key).collect()
-}
-
-fn lock(list: usize) -> LockName {
-    LockName::try_from(&*format!("list/{list}")).expect("it is a name")
-}
-
-/// How a user may keep a list.
-#[derive(Clone, Copy)]
-enum Kind {
-    /// A register with a line for each element.
-    Register,
-    /// The same, with the length as its version.
-    Versioned,
-    /// A map from positions to elements.
-    Map,
-}
-
-fn kind(list: usize) -> Kind {
-    [Kind::Register, Kind::Versioned, Kind::Map][list % 3]
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("a test writes text")
-}
-
-fn elements(list: usize, value: &Value) -> Vec<String> {
-    let lines = |bytes: &[u8]| text(bytes).lines().map(String::from).collect::<Vec<_>>();
-    match kind(list) {
-        Kind::Register => lines(value.register().expect("it is a register").map_or(b"", |bytes| bytes)),
-        Kind::Versioned => value.versioned().expect("it is a versioned value").map_or(vec![], |read| {
-            let lines = lines(&read.value);
-            assert_eq!(read.version, lines.len() as u64, "its version is its length: {lines:?}");
-            lines
-        }),
-        Kind::Map => {
-            let Some(reading) = value.reading() else { return Vec::new() };
-            let Reading::Map(_, fields) = reading else { panic!("{reading:?} is a map") };
-            let element = |(position, (field, reading)): (usize, &(_, Reading))| {
-                assert_eq!(*field, format!("{position:06}"), "no position is left out");
-                let Reading::LwwRegister(Some(element)) = reading else {
-                    panic!("{reading:?} is a register")
-                };
-                text(element)
-            };
-            fields.iter().enumerate().map(element).collect()
-        }
-    }
-}
-
-/// What makes one more element of a list that has these.
-fn append(list: usize, elements: &[String], element: &str) -> Update {
-    let lines = || elements.iter().map(String::as_str).chain([element]).collect::<Vec<_>>().join("\n");
-    match kind(list) {
-        Kind::Register => Update::register(lines()),
-        Kind::Versioned => Update::versioned(elements.len() as u64 + 1, lines()),
-        Kind::Map => Update::register(element.to_owned()).in_field(format!("{:06}", elements.len())),
-    }
-}
-
-/// What is known of the lists, beside what they show.
-#[derive(Default)]
-struct Notes {
-    history: History,
-    acknowledged: [BTreeSet<String>; LISTS],
-    unknown: [BTreeSet<String>; LISTS],
-    /// Every state that anybody has read.
-    seen: [BTreeSet<Vec<String>>; LISTS],
-}
-
-#[derive(Default)]
-struct Desk {
-    notes: Mutex<Notes>,
-    load: Load,
-}
-
-impl Desk {
-    fn note(&self, note: impl FnOnce(&mut Notes)) {
-        note(&mut self.notes.lock().expect("nobody panics with it"));
-    }
-}
-
-/// Somebody who appends.
-struct Writer {
-    dc: u8,
-    name: String,
-    client: Client,
-    dice: Dice,
-    desk: Arc<Desk>,
-}
-
-impl Writer {
-    async fn work(mut self) {
-        for turn in 0_u64.. {
-            if self.desk.load.is_closed() {
-                break;
-            }
-            let list = self.dice.roll(LISTS);
-            // Names its writer; its position is added when that is known.
-            let mut element = format!("{} {turn}", self.name);
-            let appended = self.append(list, &mut element).await;
-            self.desk.note(|notes| match outcome(appended) {
-                Outcome::Done(commit) => {
-                    notes.history.note([lock(list)], &commit);
-                    notes.acknowledged[list].insert(element);
-                }
-                Outcome::Nothing => {}
-                Outcome::Unknown => notes.unknown[list].extend([element]),
-            });
-            self.desk.load.tried();
-        }
-    }
-
-    async fn append(&self, list: usize, element: &mut String) -> Result<Option<Commit>, CommitError> {
-        let request = TxnRequest::exclusive(lock(list)).wait(Wait::AtMost(Duration::from_secs(1)));
-        let mut txn = self.client.begin(request).await?;
-        let (token, saw) = (txn.token().expect("it has a lock"), txn.snapshot().clone());
-        let before = elements(list, &txn.read(&key(list)).await?);
-        *element = format!("{element} at {}", before.len());
-        txn.update(&key(list), append(list, &before, element)).await?;
-        let after = elements(list, &txn.read(&key(list)).await?);
-        assert_eq!(after.split_last(), Some((&*element, &before[..])), "it reads its own append");
-        self.desk.note(|notes| notes.seen[list].extend([before]));
-        let commit = txn.commit().await?;
-        Ok(Some(Commit { dc: self.dc, token, saw, commit }))
-    }
-}
-
-/// Reads all lists at one snapshot, again and again.
-async fn read(client: Client, desk: Arc<Desk>) -> u64 {
-    let (mut tried, mut reads) = (desk.load.progress(), 0);
-    while !desk.load.is_closed() {
-        // While its server is down it cannot look.
-        if let Ok(view) = client.read_many(&keys(), &AtLeast::default()).await {
-            desk.note(|notes| {
-                for (list, value) in view.values.iter().enumerate() {
-                    notes.seen[list].insert(elements(list, value));
-                }
-            });
-            reads += 1;
-        }
-        tried.changed().await.expect("the load is there");
-    }
-    reads
-}
-
-/// A list in the end, and what was noted of it.
-fn check(list: usize, shown: &[String], notes: &Notes) {
-    let (acknowledged, unknown) = (&notes.acknowledged[list], &notes.unknown[list]);
-    for (position, element) in shown.iter().enumerate() {
-        let known = acknowledged.contains(element) || unknown.contains(element);
-        assert!(known, "list {list} has {element:?}, of which its writer was told that it was not committed");
-        assert!(element.ends_with(&format!(" at {position}")), "{element:?} is at {position} in list {list}");
-    }
-    let distinct: BTreeSet<&String> = shown.iter().collect();
-    assert_eq!(distinct.len(), shown.len(), "list {list} has something twice: {shown:?}");
-    let lost: Vec<&String> = acknowledged.iter().filter(|element| !distinct.contains(element)).collect();
-    assert!(lost.is_empty(), "list {list} has lost {lost:?}: {shown:?}");
-    for seen in &notes.seen[list] {
-        assert!(shown.starts_with(seen), "list {list} was {seen:?} and became {shown:?}");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_append_is_lost_and_the_order_is_the_same_everywhere() {
     let mut dice = Dice::from_environment();
     let mut wan = Wan::start(3, &format!("{QUICK}{HOLD}"));
     let clients = serving(&wan.cluster).await;
-    let desk = Arc::new(Desk::default());
-    let (mut writers, mut readers) = (JoinSet::new(), JoinSet::new());
-    for (dc, client) in (0..).zip(&clients) {
-        for n in 0..WRITERS {
-            let (client, desk) = (client.clone(), Arc::clone(&desk));
-            let dice = Dice::new(dice.roll(usize::MAX) as u64);
-            writers.spawn(Writer { dc, name: format!("dc{dc}.{n}"), client, dice, desk }.work());
-        }
-        readers.spawn(read(client.clone(), Arc::clone(&desk)));
-    }
-    let tally = make_trouble(&mut wan, &mut dice, &desk.load).await;
-    // Everything works again: every request is answered.
-    desk.load.close();
-    let ended = async { (writers.join_all().await, readers.join_all().await) };
-    let (_, reads) = timeout(HANGS, ended).await.expect("every request is answered once everything works");
-
-    let mut notes = std::mem::take(&mut *desk.notes.lock().expect("nobody panics with it"));
-    let hand_offs = notes.history.check();
-    let shown = shown_by_all(&clients, &keys(), &notes.history.all()).await;
-    for (list, value) in shown.iter().enumerate() {
-        check(list, &elements(list, value), &notes);
-    }
-    let count = |of: &[BTreeSet<String>]| of.iter().map(BTreeSet::len).sum::<usize>();
-    let (appends, unknown) = (count(&notes.acknowledged), count(&notes.unknown));
-    println!("{appends} appends, {unknown} unknown, {hand_offs} hand-offs, {tally:?}, reads {reads:?}");
-    assert!(notes.acknowledged.iter().all(|list| !list.is_empty()), "every list was appended to");
-    assert!(appends >= MIN_APPENDS && unknown < 10, "{appends} appends, {unknown} unknown");
-    assert!(hand_offs >= MIN_HAND_OFFS, "{hand_offs} hand-offs");
+    let lists = Lists::begin(&clients, &mut dice);
+    let tally = make_trouble(&mut wan, &mut dice, &lists.load()).await;
+    let figures = lists.end(&clients).await;
+    println!("{figures:?}, {tally:?}");
+    assert!(figures.least > 0, "every list was appended to");
+    assert!(figures.appends >= MIN_APPENDS && figures.unknown < 10, "{figures:?}");
+    assert!(figures.hand_offs >= MIN_HAND_OFFS, "{figures:?}");
     assert!(tally.kills >= 3 && tally.broken >= 2, "{tally:?}");
-    assert!(reads.iter().all(|reads| *reads >= MIN_READS), "every reader has looked: {reads:?}");
+    assert!(figures.reads.iter().all(|reads| *reads >= MIN_READS), "every reader has looked: {figures:?}");
 }

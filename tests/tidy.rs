@@ -14,11 +14,12 @@ struct Source {
 
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
 const GROUND: [&str; 8] = ["names", "time", "wire", "deadlines", "hybrid_clock", "proto", "keys", "room"];
-const EDGES: [&str; 12] = [
+const EDGES: [&str; 13] = [
     "journal",
     "interdc",
     "lock_server",
     "access",
+    "faults",
     "api",
     "client",
     "cli",
@@ -141,7 +142,7 @@ fn importable(room: &'static str) -> Vec<&'static str> {
         "store_state" => &["crdt", "causal_log", "sim"],
         "replica" => &["crdt", "causal_log", "lock_state", "leases", "store_state", "sim"],
         "sim" => &["crdt", "causal_log", "lock_state", "leases", "replica"],
-        "journal" | "interdc" | "pki" => &["pki"],
+        "journal" | "interdc" | "pki" => &["pki", "faults"],
         "access" => &["pki"],
         // Its callers speak of values in the words of the values themselves.
         "client" => &["pki", "crdt"],

@@ -14,6 +14,8 @@ mod lock;
 mod locks;
 mod print;
 mod server;
+#[cfg(feature = "faults")]
+mod server_faults;
 mod sim;
 mod state_dir;
 mod status;

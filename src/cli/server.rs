@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::print::print;
 use super::stopping::StopSignals;
 use crate::config::{Config, ServerArgs};
-use crate::node::Node;
+use crate::node::{Node, Sockets};
 use crate::reload::{Loaded, Reloader};
 
 /// Runs the server until it is told to stop.
@@ -22,7 +22,11 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let mut hang_ups = signal(SignalKind::hangup())?;
     let (cluster, listen) = (config.cluster_name.clone(), config.listen.clone());
     let name = config.this_member().name.clone();
-    let node = Node::start(config).await?;
+    #[cfg(feature = "faults")]
+    let wan = super::server_faults::begin(args.faults, &config).await?;
+    #[cfg(not(feature = "faults"))]
+    let wan = None;
+    let node = Node::start(Sockets::bind(&config.listen)?, config, wan).await?;
     tracing::info!(
         dc = %node.dc(), name, cluster, grpc = %listen.grpc, quic = %listen.quic, http = %listen.http, "listening"
     );

@@ -43,6 +43,10 @@ pub struct ServerArgs {
     /// Check the configuration and the certificate files, say what is wrong, start nothing.
     #[arg(long)]
     pub check_config: bool,
+    /// For tests: do what this script says, see `src/faults`. Read again on SIGUSR2.
+    #[cfg(feature = "faults")]
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
     #[command(flatten)]
     pub options: Options,
 }

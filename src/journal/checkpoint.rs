@@ -2,6 +2,7 @@
 //! durable, renamed into place, and the rename made durable; only then may what it covers be deleted. So a
 //! crash at any moment leaves the older checkpoint with all records after it, or the new one.
 
+use crate::faults::{self, Step};
 use crate::wire::MAX_CHECKPOINT;
 
 use super::disk::{Context, Disk, DiskFile};
@@ -31,6 +32,7 @@ pub(super) struct Checkpoint {
 impl Checkpoint {
     /// Returns when it is durable, or there is no room for it.
     pub fn write<D: Disk>(&self, disk: &D, identity: Identity) -> Result<Tried, JournalError> {
+        faults::before(Step::Checkpoint);
         let header = CheckpointHeader {
             identity,
             position: self.position,
@@ -50,6 +52,7 @@ impl Checkpoint {
         file.sync().doing("sync", disk, TEMP)?;
         disk.rename(TEMP, &name_of(self.position)).doing("rename", disk, TEMP)?;
         disk.sync_dir().doing("sync the directory", disk, "")?;
+        faults::after(Step::Checkpoint);
         Ok(Tried::Done)
     }
 

@@ -9,6 +9,8 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use crate::faults::{self, Step};
+
 use super::checkpoint;
 use super::disk::{Context, Disk, DiskFile, is_no_room};
 use super::error::{Identity, JournalError};
@@ -95,7 +97,10 @@ impl<D: Disk> Writer<D> {
             }
             written => written.doing("write", &self.disk, &name())?,
         }
-        segment.file.sync().doing("sync", &self.disk, &name())?;
+        faults::before(Step::Sync);
+        let synced = faults::attempt(Step::Sync).and_then(|()| segment.file.sync());
+        synced.doing("sync", &self.disk, &name())?;
+        faults::after(Step::Sync);
         segment.len += batch.bytes.len() as u64;
         segment.chain = frame.crc;
         self.next = batch.last + 1;
@@ -118,6 +123,7 @@ impl<D: Disk> Writer<D> {
     /// Deletes the segments of which `position` covers every record, and the checkpoints before it, which
     /// must be durable itself. The bytes of the segments.
     pub fn truncate(&mut self, position: u64) -> Result<u64, JournalError> {
+        faults::before(Step::Truncate);
         let mut freed = 0;
         while let Some(&Sealed { first, len }) = self.sealed.front() {
             let next_first = self.sealed.get(1).map_or(self.current.header.first, |next| next.first);
@@ -134,6 +140,7 @@ impl<D: Disk> Writer<D> {
             }
         }
         self.disk.sync_dir().doing("sync the directory", &self.disk, "")?;
+        faults::after(Step::Truncate);
         Ok(freed)
     }
 

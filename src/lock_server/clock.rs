@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::faults;
 use crate::time::{Instant, Now, Wall};
 
 /// A clock that runs on during suspend: a lease must not outlive its time because its server slept.
@@ -20,7 +21,8 @@ pub(super) fn now() -> Now {
     // A wall clock before 1970 counts as 1970: the hybrid clock follows it slowly, if at all.
     #[expect(clippy::disallowed_methods, reason = "this is where the edge reads it")]
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    Now { mono: Instant::from_nanos(nanos), wall: Wall(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)) }
+    let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+    Now { mono: Instant::from_nanos(nanos), wall: Wall(faults::wall(wall)) }
 }
 
 #[cfg(test)]

@@ -53,6 +53,6 @@ pub fn start_datacenter(
     };
     let interdc = Interdc::start_on(socket, config.links, events)?;
     let links = InterdcLinks::new(interdc);
-    let parts = Parts { machine, last, store, journal: inbox, links, link_events, board };
-    LockServer::start(&format!("lock-server-{dc}"), config.server, parts)
+    let parts = Parts { dc, machine, last, store, journal: inbox, links, link_events, board };
+    LockServer::start(config.server, parts)
 }

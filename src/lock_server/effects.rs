@@ -7,6 +7,7 @@ use super::outbox::Output;
 use super::ports::{Links, Store, Urgency};
 use super::report;
 use super::start::StopError;
+use super::steps::Steps;
 use crate::names::{DcId, DcSet};
 use crate::replica::call::{CallId, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Message, Position, Record};
@@ -14,6 +15,8 @@ use crate::wire;
 
 /// Where effects go.
 pub(super) struct Outlets<S, L> {
+    /// This datacenter.
+    pub me: DcId,
     pub store: S,
     pub links: L,
     pub callers: Callers,
@@ -29,6 +32,8 @@ pub(super) struct Outlets<S, L> {
 
 impl<S: Store, L: Links> Outlets<S, L> {
     pub(super) fn perform(&mut self, effect: Effect) -> Result<(), StopError> {
+        let steps = Steps::of(&effect, self.me);
+        steps.before();
         match effect {
             Effect::Persist { position, record } => self.persist(position, &record)?,
             Effect::Send { peer, message } => self.send(peer, &message),
@@ -38,6 +43,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
             Effect::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint),
             Effect::Report(report) => report::log(&report),
         }
+        steps.after();
         Ok(())
     }
 

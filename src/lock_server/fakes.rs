@@ -68,6 +68,7 @@ impl Rig {
         let journal = Arc::new(JournalInbox::default());
         let (links, link_events) = mpsc::channel(16);
         let parts = Parts {
+            dc: dc(0),
             machine: FakeMachine::new(Arc::clone(&seen)),
             last: Position(0),
             store: FakeStore {
@@ -81,7 +82,7 @@ impl Rig {
             link_events,
             board: Arc::default(),
         };
-        let server = LockServer::start("test", options, parts).expect("there are threads");
+        let server = LockServer::start(options, parts).expect("there are threads");
         Rig { server, journal, links, seen, disk }
     }
 

@@ -25,7 +25,7 @@
 //! | `handle.rs`, `session.rs` | what the API holds: calls in |
 //! | `outbox.rs` | answers out, batched and bounded |
 //! | `inlets.rs`, `actor.rs` | choose an input; step |
-//! | `effects.rs` | perform |
+//! | `effects.rs`, `steps.rs` | perform; which steps that is, for faults on purpose |
 //! | `stopping.rs` | drain, last sync, end |
 //! | `callers.rs` | who waits for an answer |
 //! | `checkpoints.rs` | when to write state to disk |
@@ -48,6 +48,7 @@ mod ports;
 mod report;
 mod session;
 mod start;
+mod steps;
 mod stopping;
 
 #[cfg(test)]

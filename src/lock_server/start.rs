@@ -21,7 +21,7 @@ use super::options::LockServerOptions;
 use super::ports::{Links, Machine, Store};
 use crate::interdc::InterdcError;
 use crate::journal::JournalError;
-use crate::names::DcSet;
+use crate::names::{DcId, DcSet};
 use crate::replica::{Checkpoint, Position, Record, RecoveryError, Replica, ReplicaConfig};
 use crate::telemetry::Board;
 use crate::wire::{self, WireError};
@@ -97,6 +97,7 @@ pub struct LockServer {
 
 /// What a lock server is made of. `last` is the position of the last record that `machine` knows.
 pub struct Parts<M, S, L: Links> {
+    pub dc: DcId,
     pub machine: M,
     pub last: Position,
     pub store: S,
@@ -108,9 +109,8 @@ pub struct Parts<M, S, L: Links> {
 }
 
 impl LockServer {
-    /// Starts the actor on a thread of its own called `name`.
+    /// Starts the actor on a thread of its own.
     pub fn start<M: Machine, S: Store, L: Links>(
-        name: &str,
         options: LockServerOptions,
         parts: Parts<M, S, L>,
     ) -> Result<LockServer, StartError> {
@@ -134,6 +134,7 @@ impl LockServer {
             machine: parts.machine,
             inlets: Inlets::new(inputs, parts.link_events, parts.journal, wanted_by_actor),
             outlets: Outlets {
+                me: parts.dc,
                 store: parts.store,
                 links: parts.links,
                 callers: Callers::default(),
@@ -155,7 +156,7 @@ impl LockServer {
             .build()
             .map_err(StartError::Thread)?;
         let thread = thread::Builder::new()
-            .name(name.into())
+            .name(format!("lock-server-{}", parts.dc))
             .spawn(move || {
                 // Nobody may want to know.
                 end.send(runtime.block_on(actor.run())).ok();

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 pub mod history;
+pub mod lists;
 pub mod relay;
 pub mod said;
 pub mod trouble;
@@ -247,6 +248,24 @@ impl Cluster {
         self.dir.path().join(format!("dc{dc}.toml"))
     }
 
+    /// What shall befall it: read at its start if it is there, in builds with the feature `faults`.
+    pub fn fault_script(&self, dc: u8) -> PathBuf {
+        self.dir.path().join(format!("dc{dc}.faults.toml"))
+    }
+
+    /// For its next start.
+    pub fn write_faults(&self, dc: u8, script: &str) {
+        std::fs::write(self.fault_script(dc), script).expect("the folder is writable");
+    }
+
+    /// From now on this befalls a server that runs and has had a script.
+    pub fn befall(&mut self, dc: u8, script: &str) {
+        self.write_faults(dc, script);
+        let server = self.server(dc);
+        server.signal(Signal::USR2);
+        server.line("faults are armed");
+    }
+
     pub fn endpoint(&self, dc: u8) -> String {
         format!("127.0.0.1:{}", self.base + 10 * u16::from(dc))
     }
@@ -292,6 +311,10 @@ impl Cluster {
     fn launch(&mut self, dc: u8) {
         let mut command = geolock_by(&self.runners[usize::from(dc)], &self.dir.path().join("home"));
         command.arg("server").arg("--config").arg(self.config_file(dc));
+        let faults = self.fault_script(dc);
+        if faults.exists() {
+            command.arg("--faults").arg(faults);
+        }
         self.servers[usize::from(dc)] = Some(Running::start(&mut command, Output::Stderr));
     }
 

@@ -174,7 +174,7 @@ pub async fn make_trouble(wan: &mut Wan, dice: &mut Dice, load: &Load) -> Tally 
 }
 
 /// Waits until the load has got on by a random amount.
-async fn some_progress(dice: &mut Dice, progress: &mut watch::Receiver<u64>) {
+pub async fn some_progress(dice: &mut Dice, progress: &mut watch::Receiver<u64>) {
     let goal = *progress.borrow() + 1 + dice.roll(30) as u64;
     let reached = timeout(HANGS, progress.wait_for(|progress| *progress >= goal)).await;
     reached.expect("the load goes on, whatever happens").expect("the load runs");

@@ -8,7 +8,7 @@ use super::relay::Relay;
 /// Finds out about peers three times as fast as the default, so that tests need not wait so long.
 pub const QUICK: &str = "[agreed]\nheartbeat = \"200 ms\"\npeer_timeout = \"1 s\"\n";
 
-/// A cluster and the network between its members.
+/// A cluster and the network between its members, if the test has it in hand.
 pub struct Wan {
     pub cluster: Cluster,
     /// By who dials whom.
@@ -26,11 +26,8 @@ impl Wan {
     /// The same, but these links are cut before anybody is there.
     pub fn start_cut(dcs: u8, more: &str, cuts: &[(u8, u8)]) -> Wan {
         let cluster = Cluster::prepare(dcs);
-        let pairs = (0..dcs).flat_map(|from| (0..dcs).map(move |to| (from, to)));
-        let relays: BTreeMap<(u8, u8), Relay> = pairs
-            .filter(|(from, to)| from != to)
-            .map(|(from, to)| ((from, to), Relay::start(cluster.quic_address(to))))
-            .collect();
+        let relay = |(from, to)| ((from, to), Relay::start(cluster.quic_address(to)));
+        let relays: BTreeMap<(u8, u8), Relay> = pairs(dcs).map(relay).collect();
         for dc in 0..dcs {
             let address = |to| match relays.get(&(dc, to)) {
                 Some(relay) => relay.address,
@@ -42,6 +39,18 @@ impl Wan {
         cuts.iter().for_each(|(a, b)| wan.cut(*a, *b));
         wan.cluster.start_all();
         wan
+    }
+
+    /// Servers that [`Cluster::befall`] can be said of, in builds with the feature `faults`. They know each other's real
+    /// addresses: what shall happen between them, their scripts say.
+    pub fn start_faulty(dcs: u8, more: &str) -> Wan {
+        let mut cluster = Cluster::prepare(dcs);
+        for dc in 0..dcs {
+            cluster.write_config(dc, |to| cluster.quic_address(to), more);
+            cluster.write_faults(dc, "");
+        }
+        cluster.start_all();
+        Wan { cluster, relays: BTreeMap::new(), up: BTreeSet::new() }
     }
 
     /// From now on nothing passes between the two, whoever dials.
@@ -72,6 +81,13 @@ impl Wan {
         self.up.retain(|(from, _)| *from != dc);
     }
 
+    /// Waits until a server has ended by itself: so.
+    pub fn reap(&mut self, dc: u8, code: i32) {
+        let mut server = self.cluster.servers[usize::from(dc)].take().expect("it was started");
+        assert_eq!(server.wait(), code, "how dc{dc} ended");
+        self.up.retain(|(from, _)| *from != dc);
+    }
+
     pub fn restart(&mut self, dc: u8) {
         self.cluster.restart(dc);
     }
@@ -94,8 +110,7 @@ impl Wan {
 
     /// Waits until every server is linked to every other one.
     pub fn await_whole(&mut self) {
-        let pairs: Vec<(u8, u8)> = self.relays.keys().copied().collect();
-        pairs.into_iter().for_each(|(dc, peer)| self.await_link(dc, peer, true));
+        pairs(self.cluster.servers.len() as u8).for_each(|(dc, peer)| self.await_link(dc, peer, true));
     }
 
     /// Cuts a link that is whole or about to be, and waits until both ends have noticed.
@@ -118,4 +133,9 @@ impl Wan {
             self.up.remove(&(dc, peer));
         }
     }
+}
+
+/// Who dials whom.
+fn pairs(dcs: u8) -> impl Iterator<Item = (u8, u8)> {
+    (0..dcs).flat_map(move |from| (0..dcs).filter(move |to| *to != from).map(move |to| (from, to)))
 }

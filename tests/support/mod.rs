@@ -70,7 +70,7 @@ impl Datacenter {
         config.server.drain_timeout = Duration::from_millis(100);
         let sockets = Sockets::bind(&config.listen)?;
         let address = sockets.grpc()?;
-        let node = Node::start_on(sockets, config, None).await?;
+        let node = Node::start(sockets, config, None).await?;
         Ok(Datacenter { dir, address, node })
     }
 

@@ -71,7 +71,7 @@ impl Site {
         let sockets = Sockets::bind(&config.listen).expect("there are ports");
         let address = sockets.grpc().expect("it is bound");
         let http = sockets.http().expect("it is bound");
-        let node = Node::start_on(sockets, config, None).await.expect("the site is in order");
+        let node = Node::start(sockets, config, None).await.expect("the site is in order");
         Running { node, address, http }
     }
 

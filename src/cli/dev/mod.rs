@@ -102,7 +102,7 @@ type Ends = JoinSet<Result<(), NodeError>>;
 async fn start(servers: Vec<Server>) -> Result<(Vec<LockServerHandle>, Ends), NodeError> {
     let (mut handles, mut ends) = (Vec::new(), JoinSet::new());
     for server in servers {
-        match Node::start_on(server.sockets, server.config, Some(server.wan)).await {
+        match Node::start(server.sockets, server.config, Some(server.wan)).await {
             Ok(node) => {
                 handles.push(node.handle());
                 ends.spawn(node.ended());

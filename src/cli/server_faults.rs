@@ -1,0 +1,61 @@
+//! `geolock server --faults FILE`, in builds with the feature `faults`: what the script says, and what it says when it
+//! is read again.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tokio::net::lookup_host;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::spawn;
+
+use super::failure::{Code, Failure, OrFail as _};
+use crate::config::Config;
+use crate::faults::{self, Path, Script, ScriptError};
+use crate::interdc::{Wan, WanPath};
+use crate::names::DcId;
+
+struct Faults {
+    file: PathBuf,
+    wan: Wan,
+    /// Where the others are.
+    peers: Vec<(DcId, SocketAddr)>,
+}
+
+/// From now on the script in `file` counts, and again whenever SIGUSR2 comes. Answers the network that it speaks of.
+pub(super) async fn begin(file: Option<PathBuf>, config: &Config) -> Result<Option<Wan>, Failure> {
+    let Some(file) = file else { return Ok(None) };
+    let me = config.replica.dc;
+    let mut peers = Vec::new();
+    for member in config.members.iter().filter(|member| member.dc != me) {
+        let found = lookup_host(&member.address).await?;
+        peers.extend(found.map(|address| (member.dc, address)));
+    }
+    let faults = Faults { file, wan: Wan::new(me.get().into()), peers };
+    let wan = faults.wan.clone();
+    let mut again = signal(SignalKind::user_defined2())?;
+    faults.read().or_fail(Code::Usage)?;
+    spawn(async move {
+        while again.recv().await.is_some() {
+            if let Err(error) = faults.read() {
+                tracing::error!(%error, "the fault script stays as it was");
+            }
+        }
+    });
+    Ok(Some(wan))
+}
+
+impl Faults {
+    fn read(&self) -> Result<(), ScriptError> {
+        let script = Script::load(&self.file)?;
+        for (dc, address) in &self.peers {
+            self.wan.set(*address, wan_path(&script.path(*dc)));
+        }
+        faults::arm(&script);
+        Ok(())
+    }
+}
+
+fn wan_path(path: &Path) -> WanPath {
+    let Path { cut, loss, duplicate, bytes_per_second, .. } = *path;
+    WanPath { one_way: path.delay(), jitter: path.jitter(), loss, duplicate, bytes_per_second, cut }
+}

@@ -1,0 +1,80 @@
+//! What is to happen in this process: one script for all its threads.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::script::{Clock, Kill, Nth, When};
+use super::{Script, Step};
+
+static ARMED: Mutex<Armed> = Mutex::new(Armed { kill: None, fail: None, clock: None });
+
+struct Armed {
+    kill: Option<Kill>,
+    fail: Option<Nth>,
+    clock: Option<Wrong>,
+}
+
+/// A wall clock that is wrong.
+struct Wrong {
+    how: Clock,
+    /// What it really was when it began to drift, in milliseconds.
+    since: Option<u64>,
+}
+
+/// From now on this happens, and nothing of what was said before.
+pub fn arm(script: &Script) {
+    let clock = (script.clock != Clock::default()).then_some(Wrong { how: script.clock, since: None });
+    *armed() = Armed { kill: script.kill, fail: script.fail, clock };
+    tracing::warn!(?script, "faults are armed: this is no server to rely on");
+}
+
+fn armed() -> MutexGuard<'static, Armed> {
+    ARMED.lock().expect("nothing panics while it holds the script")
+}
+
+pub(super) fn reach(when: When, step: Step) {
+    let mut armed = armed();
+    if armed
+        .kill
+        .as_mut()
+        .is_some_and(|kill| (kill.when, kill.step) == (when, step) && is_time(&mut kill.time))
+    {
+        die(when, step);
+    }
+}
+
+pub(super) fn attempt(step: Step) -> io::Result<()> {
+    let mut armed = armed();
+    match armed.fail.as_mut().is_some_and(|fail| fail.step == step && is_time(&mut fail.time)) {
+        true => Err(io::Error::other(format!("{step:?} fails, as the fault script says"))),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn wall(millis: u64) -> u64 {
+    let mut armed = armed();
+    let Some(Wrong { how, since }) = &mut armed.clock else { return millis };
+    let passed = millis.saturating_sub(*since.get_or_insert(millis));
+    let drift = i128::from(passed) * i128::from(how.drift_ppm) / 1_000_000;
+    let shown = i128::from(millis) + i128::from(how.ahead_ms) + drift;
+    u64::try_from(shown.max(0)).unwrap_or(u64::MAX)
+}
+
+/// Whether this is the one of those that are left.
+fn is_time(left: &mut u64) -> bool {
+    *left = left.wrapping_sub(1);
+    *left == 0
+}
+
+/// With the script in hand, so that no other thread gets past a step meanwhile.
+fn die(when: When, step: Step) -> ! {
+    tracing::error!(?when, ?step, "the fault script ends this process");
+    // Cannot fail for oneself; and if it did, nothing goes on here all the same.
+    let _ = kill_process(getpid(), Signal::KILL);
+    loop {
+        thread::park();
+    }
+}

@@ -1,0 +1,164 @@
+//! What shall happen: a TOML file, read at the start of a server and again on SIGUSR2.
+
+use std::collections::BTreeMap;
+use std::path::{Path as File, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::Step;
+use crate::names::DcId;
+
+/// See the module. Empty, nothing happens.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Script {
+    pub kill: Option<Kill>,
+    /// Fails instead of being taken.
+    pub fail: Option<Nth>,
+    pub clock: Clock,
+    /// By the other datacenter, as `dc1`: the way there. Whoever is not named has a good one.
+    net: BTreeMap<String, Path>,
+}
+
+/// The process ends there, as by `kill -9`.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kill {
+    pub when: When,
+    pub step: Step,
+    /// The first time, the second, ... since the script was read.
+    #[serde(default = "first")]
+    pub time: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum When {
+    Before,
+    After,
+}
+
+/// One step, at one of the times that it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nth {
+    pub step: Step,
+    #[serde(default = "first")]
+    pub time: u64,
+}
+
+/// How wrong the wall clock is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Clock {
+    /// In milliseconds; negative if it is behind.
+    pub ahead_ms: i64,
+    /// How much faster it runs from now on, in millionths.
+    pub drift_ppm: i64,
+}
+
+/// A way to another datacenter. The way back is that one's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Path {
+    pub cut: bool,
+    delay_ms: u64,
+    jitter_ms: u64,
+    /// Of datagrams, 0 to 1.
+    pub loss: f64,
+    /// Of datagrams, 0 to 1.
+    pub duplicate: f64,
+    /// 0: no limit.
+    pub bytes_per_second: u64,
+}
+
+/// Why there is no script.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    #[error("cannot read the fault script {}: {source}", file.display())]
+    Read { file: PathBuf, source: std::io::Error },
+    #[error("the fault script {}: {source}", file.display())]
+    Parse { file: PathBuf, source: Box<toml::de::Error> },
+    #[error("the fault script {}: {name:?} is no datacenter: say dc0, dc1, ...", file.display())]
+    Datacenter { file: PathBuf, name: String },
+}
+
+fn first() -> u64 {
+    1
+}
+
+impl Script {
+    pub fn load(file: &File) -> Result<Script, ScriptError> {
+        let read = |source| ScriptError::Read { file: file.into(), source };
+        let text = std::fs::read_to_string(file).map_err(read)?;
+        let script: Script = toml::from_str(&text)
+            .map_err(|source| ScriptError::Parse { file: file.into(), source: Box::new(source) })?;
+        match script.net.keys().find(|name| datacenter(name).is_none()) {
+            Some(name) => Err(ScriptError::Datacenter { file: file.into(), name: name.clone() }),
+            None => Ok(script),
+        }
+    }
+
+    /// The way to that datacenter.
+    pub fn path(&self, to: DcId) -> Path {
+        let named = self.net.iter().find(|(name, _)| datacenter(name) == Some(to));
+        named.map(|(_, path)| *path).unwrap_or_default()
+    }
+}
+
+fn datacenter(name: &str) -> Option<DcId> {
+    DcId::new(name.strip_prefix("dc")?.parse().ok()?)
+}
+
+impl Path {
+    pub fn delay(&self) -> Duration {
+        Duration::from_millis(self.delay_ms)
+    }
+
+    /// Added to the delay of each datagram: up to so much, so that they overtake each other.
+    pub fn jitter(&self) -> Duration {
+        Duration::from_millis(self.jitter_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Script, ScriptError> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), text).expect("it is writable");
+        Script::load(file.path())
+    }
+
+    #[test]
+    fn a_script_says_what_happens_and_everything_else_is_well() {
+        let script = load(
+            "kill = { when = \"after\", step = \"sync\", time = 3 }\nfail = { step = \"append\" }\n\
+             [clock]\nahead_ms = -5\n[net.dc1]\ncut = true\n[net.dc2]\ndelay_ms = 7\nloss = 0.5\n",
+        )
+        .expect("it is a script");
+        assert_eq!(script.kill, Some(Kill { when: When::After, step: Step::Sync, time: 3 }));
+        assert_eq!(script.fail, Some(Nth { step: Step::Append, time: 1 }));
+        assert_eq!(script.clock, Clock { ahead_ms: -5, drift_ppm: 0 });
+        let path = |id| script.path(DcId::new(id).expect("a small id"));
+        assert_eq!((path(0), path(1).cut, path(2).cut), (Path::default(), true, false));
+        assert_eq!((path(2).delay(), path(2).loss), (Duration::from_millis(7), 0.5));
+        assert_eq!(load("").expect("nothing is a script"), Script::default());
+    }
+
+    #[test]
+    fn what_is_no_script_is_refused_with_its_place() {
+        for (text, said) in [
+            ("[net.oslo]\ncut = true\n", "\"oslo\" is no datacenter"),
+            ("kill = { when = \"after\", step = \"snyc\" }", "unknown variant `snyc`"),
+            ("[clock]\nahead = 1\n", "unknown field `ahead`"),
+        ] {
+            let error = load(text).expect_err(text).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        let error = Script::load(File::new("/nowhere/script")).expect_err("it is not there").to_string();
+        assert!(error.starts_with("cannot read the fault script /nowhere/script"), "{error}");
+    }
+}

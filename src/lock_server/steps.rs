@@ -1,0 +1,60 @@
+//! Which steps of [`crate::faults`] an effect is. Without the feature `faults`: none.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::causal_log::{Entry, Op};
+use crate::faults::{self, Step};
+use crate::names::DcId;
+use crate::replica::call::Reply;
+use crate::replica::store_call::TxnState;
+use crate::replica::{Effect, Record};
+
+/// The steps that an effect is.
+pub(super) struct Steps(SmallVec<[Step; 3]>);
+
+impl Steps {
+    /// Of an effect in the datacenter `me`.
+    #[inline]
+    pub fn of(effect: &Effect, me: DcId) -> Steps {
+        Steps(if cfg!(feature = "faults") { of(effect, me) } else { SmallVec::new() })
+    }
+
+    #[inline]
+    pub fn before(&self) {
+        self.0.iter().for_each(|step| faults::before(*step));
+    }
+
+    #[inline]
+    pub fn after(&self) {
+        self.0.iter().for_each(|step| faults::after(*step));
+    }
+}
+
+fn of(effect: &Effect, me: DcId) -> SmallVec<[Step; 3]> {
+    match effect {
+        Effect::Persist { record: Record::Entry(entry), .. } => of_entry(entry, me),
+        Effect::Persist { record: Record::LeaseOpened(_), .. } => smallvec![Step::Append, Step::Lease],
+        Effect::Persist { .. } => smallvec![Step::Append],
+        Effect::Send { .. } => smallvec![Step::Send],
+        Effect::Reply { reply: Reply::Granted(_), .. } => smallvec![Step::Grant],
+        Effect::Reply { reply: Reply::Released, .. } => smallvec![Step::Release],
+        Effect::Reply { reply: Reply::Stepped(stepped), .. } => match stepped.state {
+            TxnState::Committed(_) => smallvec![Step::Committed],
+            // It begins with its locks.
+            TxnState::Open if stepped.token.is_some() => smallvec![Step::Grant],
+            TxnState::Open | TxnState::Aborted => smallvec![],
+        },
+        _ => smallvec![],
+    }
+}
+
+fn of_entry(entry: &Entry, me: DcId) -> SmallVec<[Step; 3]> {
+    if entry.dc != me {
+        return smallvec![Step::Append, Step::Apply];
+    }
+    let mut steps = smallvec![Step::Append];
+    let has = |is: fn(&Op) -> bool| entry.ops.iter().any(is);
+    steps.extend(has(|op| matches!(op, Op::Transfer { .. })).then_some(Step::Transfer));
+    steps.extend(has(|op| matches!(op, Op::Commit(_))).then_some(Step::Commit));
+    steps
+}

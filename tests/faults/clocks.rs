@@ -1,0 +1,46 @@
+//! Wall clocks that jump by hours and drift: order may suffer, nobody's lease does.
+
+use geolock::client::AcquireRequest;
+
+use crate::common::history::serving;
+use crate::common::lists::{HOLD, Lists};
+use crate::common::lock;
+use crate::common::trouble::{Dice, some_progress};
+use crate::common::wan::{QUICK, Wan};
+
+/// Each datacenter's clock in turn: hours ahead, hours behind, and both ends of a drift.
+const CLOCKS: [(u8, &str); 6] = [
+    (0, "ahead_ms = 7200000"),
+    (1, "ahead_ms = -10800000"),
+    (2, "drift_ppm = 10000"),
+    (1, "drift_ppm = -10000"),
+    (0, "ahead_ms = 0"),
+    (1, "ahead_ms = 0"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_are_kept_and_lists_go_on_whatever_the_wall_clocks_say() {
+    let mut dice = Dice::from_environment();
+    let mut wan = Wan::start_faulty(3, &format!("{QUICK}{HOLD}"));
+    let clients = serving(&wan.cluster).await;
+    let mut kept = Vec::new();
+    for (dc, client) in (0..).zip(&clients) {
+        let name = lock(&format!("kept/{dc}"));
+        kept.push(client.acquire(AcquireRequest::exclusive(name)).await.expect("it is free"));
+    }
+    let lists = Lists::begin(&clients, &mut dice);
+    let mut progress = lists.load().progress();
+    for (dc, clock) in CLOCKS {
+        println!("dc{dc}: {clock}, at {}", *progress.borrow());
+        wan.cluster.befall(dc, &format!("[clock]\n{clock}\n"));
+        some_progress(&mut dice, &mut progress).await;
+        let lost = kept.iter().find_map(|guard| guard.is_lost());
+        assert!(lost.is_none(), "a lock was lost: {lost:?}");
+    }
+    for guard in kept {
+        guard.release().await.expect("it was held all the time");
+    }
+    let figures = lists.end(&clients).await;
+    println!("{figures:?}");
+    assert!(figures.least > 0 && figures.appends > 60 && figures.hand_offs > 15, "{figures:?}");
+}

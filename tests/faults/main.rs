@@ -1,0 +1,8 @@
+//! Servers that were built to fail on purpose: `cargo test --features faults --test faults`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod clocks;
+mod network;
+mod steps;

@@ -1,0 +1,262 @@
+//! Servers and clients that stop for longer than every timeout, and go on as if nothing had happened: the kernel's way of
+//! saying garbage collection, a suspended machine, a host that moves.
+//!
+//! Clients are processes. Each adds to a set, again and again: in the store, in a transaction under a lock; and outside, in
+//! a resource that knows nothing of locks but refuses tokens smaller than it has seen. No addition is lost, and none is
+//! counted twice.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::history::{patient, serving};
+use common::trouble::Dice;
+use common::wan::{QUICK, Wan};
+use common::{Output, Running, key, lock};
+use geolock::client::{
+    AcquireRequest, AtLeast, Client, ClientConfig, ClientTls, CommitError, Reading, TxnRequest, Update, Wait,
+};
+use rustix::process::Signal;
+
+const DCS: u8 = 3;
+const CLIENTS_PER_DC: u8 = 2;
+/// The set moves on quickly, so that everybody gets at it.
+const HOLD: &str = "[[hold]]\nprefix = \"set/\"\nmin_keep = \"20 ms\"\nmax_keep = \"100 ms\"\n";
+/// What it takes to work on the set, once one has it.
+const WORK: Duration = Duration::from_millis(20);
+const PAUSES: usize = 12;
+const MIN_ADDED: usize = 20;
+
+/// A resource outside: one text, and the highest token that came with a request.
+#[derive(Default)]
+struct Resource {
+    token: u64,
+    text: String,
+    refused: u64,
+}
+
+impl Resource {
+    /// `read TOKEN` and `write TOKEN TEXT`; the answer is `ok TEXT`, or `stale`.
+    fn answer(&mut self, line: &str) -> String {
+        let mut words = line.splitn(3, ' ');
+        let (verb, token) = (words.next(), words.next().and_then(|token| token.parse().ok()));
+        let token: u64 = token.expect("a client sends its token");
+        if token < self.token {
+            self.refused += 1;
+            return "stale".into();
+        }
+        self.token = token;
+        if verb == Some("write") {
+            self.text = words.next().unwrap_or_default().into();
+        }
+        format!("ok {}", self.text)
+    }
+
+    fn serve(listener: TcpListener, shared: Arc<Mutex<Resource>>) {
+        for stream in listener.incoming() {
+            let (mut stream, shared) = (stream.expect("loopback works"), Arc::clone(&shared));
+            thread::spawn(move || {
+                let requests = BufReader::new(stream.try_clone().expect("a socket can be shared")).lines();
+                for request in requests.map_while(Result::ok) {
+                    let answer = shared.lock().expect("nobody panics with it").answer(&request);
+                    if writeln!(stream, "{answer}").is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// The way of a client to the resource.
+struct Outside {
+    stream: TcpStream,
+    answers: std::io::Lines<BufReader<TcpStream>>,
+}
+
+impl Outside {
+    fn connect(address: SocketAddr) -> Outside {
+        let stream = TcpStream::connect(address).expect("the resource listens");
+        let answers = BufReader::new(stream.try_clone().expect("a socket can be shared")).lines();
+        Outside { stream, answers }
+    }
+
+    /// `None` if the token is stale.
+    fn ask(&mut self, request: &str) -> Option<String> {
+        writeln!(self.stream, "{request}").expect("the resource lives");
+        let answer = self.answers.next().expect("it answers").expect("it answers");
+        answer.strip_prefix("ok ").map(String::from)
+    }
+}
+
+/// What the process of a client does: it is this test, started again.
+#[tokio::test]
+#[ignore = "it is the process of a client, which the other test starts"]
+async fn client_process() {
+    let var = |name| std::env::var(name).expect("the other test sets it");
+    let tls = ClientTls::from_dir(var("CLIENT_TLS")).expect("the certificates are there");
+    let config =
+        ClientConfig { ttl: Duration::from_secs(1), ..ClientConfig::new([var("CLIENT_SERVER")], tls) };
+    let client = Client::connect(config).await.expect("the server listens");
+    let mut outside = Outside::connect(var("CLIENT_RESOURCE").parse().expect("an address"));
+    let name = var("CLIENT_NAME");
+    for turn in 0_u64.. {
+        add_inside(&client, &format!("{name}.{turn}")).await;
+        add_outside(&client, &mut outside, &format!("{name}.{turn}")).await;
+    }
+}
+
+async fn add_inside(client: &Client, element: &str) {
+    let add = async {
+        let request = TxnRequest::exclusive(lock("set/inside")).wait(Wait::AtMost(Duration::from_secs(5)));
+        let mut txn = client.begin(request).await?;
+        let size = txn.read(&key("size")).await?.counter().expect("it is a counter");
+        let members = txn.read(&key("set")).await?;
+        let members = members.set().expect("it is a set").len();
+        assert_eq!(usize::try_from(size), Ok(members), "both were always changed together");
+        println!("at it inside");
+        tokio::time::sleep(WORK).await;
+        txn.update(&key("set"), Update::set_add([element.to_owned()])).await?;
+        txn.update(&key("size"), Update::counter(1)).await?;
+        txn.commit().await
+    };
+    match add.await {
+        Ok(_) => println!("inside {element}"),
+        Err(CommitError::NotCommitted(_)) => {}
+        Err(_) => println!("inside? {element}"),
+    }
+}
+
+async fn add_outside(client: &Client, outside: &mut Outside, element: &str) {
+    let request = AcquireRequest::exclusive(lock("set/outside")).wait(Wait::AtMost(Duration::from_secs(5)));
+    let Ok(guard) = client.acquire(request).await else { return };
+    let token = guard.token().0;
+    let Some(before) = outside.ask(&format!("read {token}")) else { return };
+    println!("at it outside");
+    tokio::time::sleep(WORK).await;
+    // Whether the lock was lost meanwhile is not asked: the resource is to find out.
+    match outside.ask(&format!("write {token} {before} {element}")) {
+        Some(_) => println!("outside {element}"),
+        None => println!("stale {element}"),
+    }
+    // It may have been lost.
+    let _ = guard.release().await;
+}
+
+fn start_client(wan: &Wan, dc: u8, n: u8, resource: SocketAddr) -> Running {
+    let mut command = Command::new(std::env::current_exe().expect("this is a program"));
+    command
+        .args(["client_process", "--exact", "--ignored", "--nocapture"])
+        .env("CLIENT_SERVER", wan.cluster.endpoint(dc))
+        .env("CLIENT_TLS", wan.cluster.tls())
+        .env("CLIENT_RESOURCE", resource.to_string())
+        .env("CLIENT_NAME", format!("dc{dc}.{n}"))
+        .stdin(Stdio::null());
+    Running::start(&mut command, Output::Stdout)
+}
+
+/// What all clients said of one kind, so far.
+fn said(clients: &mut [Running], all: &mut BTreeSet<String>) {
+    all.extend(clients.iter_mut().flat_map(Running::drain));
+}
+
+fn elements<'a>(said: &'a BTreeSet<String>, kind: &str) -> BTreeSet<&'a str> {
+    said.iter().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(' ')).collect()
+}
+
+/// Stops a client while it works on one of the sets, until its lease is over and somebody else has gone on.
+fn pause_client(wan: &mut Wan, clients: &mut [Running], n: usize, at: &str) {
+    // Leases that ended before are told by now.
+    wan.await_whole();
+    clients[n].line(at);
+    clients[n].signal(Signal::STOP);
+    let dc = (n / usize::from(CLIENTS_PER_DC)) as u8;
+    wan.cluster.server(dc).line("lease expired");
+    clients[(n + 1) % clients.len()].line("side");
+    clients[n].signal(Signal::CONT);
+    clients[n].line("at it");
+}
+
+/// Stops a server until the others have given its links up.
+fn pause_server(wan: &mut Wan, dc: u8) {
+    wan.await_whole();
+    wan.cluster.server(dc).signal(Signal::STOP);
+    for other in (0..DCS).filter(|other| *other != dc) {
+        wan.await_link(other, dc, false);
+    }
+    wan.cluster.server(dc).signal(Signal::CONT);
+    wan.await_whole();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_addition_is_lost_or_doubled_whoever_is_paused() {
+    let mut dice = Dice::from_environment();
+    let mut wan = Wan::start(DCS, &format!("{QUICK}{HOLD}"));
+    let viewers = serving(&wan.cluster).await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    let (address, resource) =
+        (listener.local_addr().expect("it is bound"), Arc::<Mutex<Resource>>::default());
+    let shared = Arc::clone(&resource);
+    thread::spawn(move || Resource::serve(listener, shared));
+    let places = (0..DCS).flat_map(|dc| (0..CLIENTS_PER_DC).map(move |n| (dc, n)));
+    let mut clients: Vec<Running> = places.map(|(dc, n)| start_client(&wan, dc, n, address)).collect();
+    let mut lines = BTreeSet::new();
+    for turn in 0..PAUSES {
+        let (dc, n) = (dice.roll(DCS.into()) as u8, dice.roll(clients.len()));
+        match turn % 3 {
+            0 => pause_client(&mut wan, &mut clients, n, "at it inside"),
+            1 => pause_client(&mut wan, &mut clients, n, "at it outside"),
+            _ => pause_server(&mut wan, dc),
+        }
+        said(&mut clients, &mut lines);
+    }
+    // A client may have got through before the signal arrived, but not for ever.
+    while resource.lock().expect("nobody panics with it").refused == 0 {
+        let n = dice.roll(clients.len());
+        pause_client(&mut wan, &mut clients, n, "at it outside");
+    }
+    for client in &mut clients {
+        client.line("at it");
+        client.signal(Signal::KILL);
+        client.wait();
+        lines.extend(client.drain());
+        lines.extend(client.rest());
+    }
+
+    let (inside, unknown) = (elements(&lines, "inside"), elements(&lines, "inside?"));
+    let stale = elements(&lines, "stale");
+    let shown = shown_inside(&viewers).await;
+    for lost in inside.iter().filter(|element| !shown.contains(**element)) {
+        panic!("{lost} was committed and is not there: {shown:?}");
+    }
+    // Who was killed could not say what became of its last one.
+    let more = shown.len() - inside.len();
+    assert!(more <= unknown.len() + clients.len(), "{more} more than were committed, {unknown:?} unknown");
+    let resource = resource.lock().expect("nobody panics with it");
+    let kept: Vec<&str> = resource.text.split_whitespace().collect();
+    let distinct: BTreeSet<&str> = kept.iter().copied().collect();
+    assert_eq!(distinct.len(), kept.len(), "something is there twice: {kept:?}");
+    let outside = elements(&lines, "outside");
+    for lost in outside.iter().filter(|element| !distinct.contains(**element)) {
+        panic!("{lost} was written and is not there: {kept:?}");
+    }
+    assert!(stale.is_disjoint(&distinct), "what was refused is not there");
+    println!("{} inside, {} outside, {} refused", inside.len(), outside.len(), resource.refused);
+    assert!(inside.len() >= MIN_ADDED && outside.len() >= MIN_ADDED, "{inside:?} {outside:?}");
+}
+
+/// The set in the store, when all datacenters show the same.
+async fn shown_inside(viewers: &[Client]) -> BTreeSet<String> {
+    let keys = [key("set"), key("size")];
+    let latest = viewers[0].read_many(&keys, &AtLeast::default()).await.expect("it serves");
+    let values = common::history::shown_by_all(viewers, &keys, &patient(&latest.snapshot).snapshot).await;
+    let Some(Reading::Set(_, members)) = values[0].reading() else { panic!("{:?} is a set", values[0]) };
+    assert_eq!(values[1].counter().map(|size| size as usize), Ok(members.len()), "each is counted once");
+    members.iter().map(|member| String::from_utf8(member.to_vec()).expect("it is text")).collect()
+}
