@@ -5,8 +5,10 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::process::geteuid;
 
 use crate::names::{ClusterId, DcId};
 
@@ -26,6 +28,7 @@ const MAX_IDENTITY: u64 = 4096;
 /// file is never removed: two servers could then lock two files of that name.
 pub(super) fn own(dir: &Path) -> Result<File, JournalError> {
     create(dir)?;
+    check_owner(dir)?;
     let path = dir.join(LOCK);
     let lock = OpenOptions::new()
         .write(true)
@@ -38,6 +41,16 @@ pub(super) fn own(dir: &Path) -> Result<File, JournalError> {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(JournalError::AlreadyInUse { dir: dir.to_owned() }),
         Err(TryLockError::Error(source)) => Err(JournalError::Io { doing: "lock", path, source }),
+    }
+}
+
+/// Files that two users make in one directory end with neither being able to use it.
+fn check_owner(dir: &Path) -> Result<(), JournalError> {
+    let failed = |source| JournalError::Io { doing: "look at", path: dir.to_owned(), source };
+    let (owner, user) = (dir.metadata().map_err(failed)?.uid(), geteuid().as_raw());
+    match owner == user {
+        true => Ok(()),
+        false => Err(JournalError::WrongOwner { dir: dir.to_owned(), owner, user }),
     }
 }
 

@@ -31,6 +31,12 @@ pub enum JournalError {
     )]
     NoRoom { path: PathBuf },
     #[error(
+        "data directory {} belongs to user {owner}, this server runs as user {user}: run it as that user, or give it a \
+         directory of its own",
+        dir.display()
+    )]
+    WrongOwner { dir: PathBuf, owner: u32, user: u32 },
+    #[error(
         "data directory {} is in use by another geolock server: stop that one, or give this one a \
          directory of its own",
         dir.display()

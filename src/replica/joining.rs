@@ -1,7 +1,8 @@
 //! What others know of this datacenter's log, asked by whatever way there is, before anything is written.
 //!
-//! A datacenter that is new, or has lost its disk, must hear from every member. One that it has a link to says so with its
-//! heartbeats. The others are asked through those: a question travels along all links, once along each in every round,
+//! A datacenter that is new, or has lost its disk, must hear from every member. One that restarts does not know whether its
+//! disk is an old copy of itself, so it waits for every member, but not longer than it takes to call one unreachable: a
+//! restart must not wait for one that is down. One that it has a link to says so with its heartbeats. The others are asked through those: a question travels along all links, once along each in every round,
 //! and an answer goes back the way that its question came.
 //!
 //! An answer counts if it was given to this run of the asker, and by a member that had no link to it: over one that an
@@ -42,7 +43,7 @@ impl Replica {
     pub(super) fn ask_unlinked(&mut self) {
         let linked = self.log.linked();
         let unheard = self.peers().difference(self.life.heard).difference(linked);
-        if self.life.joined || unheard.is_empty() {
+        if !self.asks_for_own_log() || unheard.is_empty() {
             return;
         }
         let run = match self.joining.run {

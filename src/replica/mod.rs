@@ -148,6 +148,7 @@ impl Replica {
             self.descriptions.next_deadline(),
             self.links.retry_at(),
             self.life.quiet_until,
+            self.life.asks_until,
             self.transactions.next_deadline(),
             self.next_expiry(),
             self.has_work().then_some(self.now.mono),

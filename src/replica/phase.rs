@@ -16,6 +16,9 @@ pub(super) struct Life {
     pub quiet_until: Option<Instant>,
     /// Every member was heard once, now or before a restart: none knows more of our log than we do.
     pub joined: bool,
+    /// After a restart: until when members that were not heard yet are waited for. The disk may be an old copy, and then
+    /// any of them may know more of our log.
+    pub asks_until: Option<Instant>,
     /// Members heard since the start.
     pub heard: DcSet,
     /// The last of our own entries that anybody is known to have.
@@ -30,7 +33,7 @@ impl Replica {
     pub(super) fn current_phase(&self) -> Phase {
         if self.life.quiet_until.is_some() {
             Phase::Starting
-        } else if !self.life.joined || self.log.applied().get(self.config.dc) < self.life.own_known {
+        } else if !self.knows_own_log() {
             Phase::ReadOnly
         } else if self.leases.in_grace() > 0 {
             Phase::Grace { leases: self.leases.in_grace() }
@@ -39,8 +42,19 @@ impl Replica {
         }
     }
 
+    /// Whether it has all of its own log, as far as it can know.
+    pub(super) fn knows_own_log(&self) -> bool {
+        !self.asks_for_own_log() && self.log.applied().get(self.config.dc) >= self.life.own_known
+    }
+
+    /// Whether some member is still to say how much it has of this datacenter's log.
+    pub(super) fn asks_for_own_log(&self) -> bool {
+        !self.life.joined || self.life.asks_until.is_some()
+    }
+
     /// Draws the conclusions of whatever changed.
     pub(super) fn update_phase(&mut self) {
+        self.life.asks_until.take_if(|until| *until <= self.now.mono);
         if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) {
             self.life.quiet_until = None;
             self.on_heartbeat_due();
@@ -89,7 +103,11 @@ impl Replica {
     }
 
     pub(super) fn join_when_all_heard(&mut self) {
-        if !self.life.joined && self.life.heard.is_superset(self.peers()) {
+        if !self.life.heard.is_superset(self.peers()) {
+            return;
+        }
+        self.life.asks_until = None;
+        if !self.life.joined {
             self.life.joined = true;
             self.persist(Record::Joined);
         }

@@ -92,6 +92,7 @@ impl Replica {
             life: Life {
                 quiet_until: None,
                 joined: false,
+                asks_until: None,
                 heard: DcSet::EMPTY,
                 own_known: 0,
                 clock_skew: false,
@@ -206,6 +207,8 @@ impl Replica {
         self.restart_expiry();
         if restarted {
             self.life.quiet_until = Some(self.now.mono + CLOCK_BOUND);
+            let patience = self.config.agreed.peer_timeout;
+            self.life.asks_until = (!self.peers().is_empty()).then(|| self.now.mono + patience);
         }
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
+use crate::names::FencingToken;
 use crate::replica::call::Phase;
 use crate::replica::{Event, Message};
 
@@ -68,6 +69,53 @@ fn a_lost_log_comes_back_from_somebody_without_a_link() {
     c.open_lease(0, Duration::from_secs(10));
     c.use_lock(0, "a");
     assert_eq!(c.nodes[2].replica.owner_of(&name("a"), dc(2)), dc(0));
+}
+
+#[test]
+fn an_old_copy_of_a_disk_asks_before_it_writes() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    let copy = c.nodes[0].records.len();
+    c.use_lock(0, "b");
+    c.use_lock(1, "b");
+    c.use_lock(0, "b");
+    let token = use_lock(&mut c, "b");
+    let made = c.nodes[0].replica.status().applied.get(dc(0));
+    c.crash(0, copy);
+    assert!(c.nodes[0].replica.status().applied.get(dc(0)) < made);
+    c.pass(2_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "nobody was heard yet");
+    c.link(0, 1);
+    c.pass(500);
+    assert_eq!(c.nodes[0].replica.status().applied.get(dc(0)), made, "it has its own log back");
+    c.link(0, 2);
+    c.pass(500);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1 }, "it knows all of it");
+    c.pass(20_000);
+    c.open_lease(0, Duration::from_secs(10));
+    assert!(use_lock(&mut c, "b") > token);
+}
+
+/// Has dc0 use a lock: its token.
+fn use_lock(c: &mut Cluster, lock: &str) -> FencingToken {
+    let tag = c.lock(0, lock);
+    c.run();
+    let grant = c.granted(0, tag);
+    c.release(0, grant.request);
+    grant.token
+}
+
+#[test]
+fn a_restart_waits_for_who_is_away_only_as_long_as_it_takes_to_call_it_so() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.isolate(2);
+    c.restart(0);
+    c.link(0, 1);
+    c.pass(1_500);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the third was not asked");
+    c.pass(2_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1 }, "it serves as always after a restart");
 }
 
 #[test]

@@ -135,7 +135,9 @@ impl Replica {
         }
         let me = self.config.dc;
         let (seq, made) = (vector.get(me), self.log.applied().get(me));
-        if seq > made { Err(TxnRefusal::FromTheFuture { seq, made }) } else { Ok(()) }
+        // Who may lack some of its own log has it back soon, or the wait for it ends.
+        let is_wrong = seq > made && self.life.quiet_until.is_none() && self.knows_own_log();
+        if is_wrong { Err(TxnRefusal::FromTheFuture { seq, made }) } else { Ok(()) }
     }
 
     fn start_begin(&mut self, call: CallId, begin: Begin, lease: LeaseIndex) {
