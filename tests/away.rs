@@ -1,0 +1,78 @@
+//! A datacenter that is down: who does not need its parts does not notice, who does is told, and is served when it is back.
+
+mod common;
+
+use std::time::Duration;
+
+use common::history::{patient, serving};
+use common::wan::QUICK;
+use common::{Cluster, key, lock, within};
+use geolock::client::{AcquireError, AcquireRequest, Client, LockGuard, TxnRequest, Update, Wait};
+use tokio::task::JoinHandle;
+
+async fn acquire(client: &Client, name: &str) -> LockGuard {
+    within(client.acquire(AcquireRequest::exclusive(lock(name)))).await.expect("it is granted")
+}
+
+/// So that its parts are there.
+async fn bring(client: &Client, name: &str) {
+    acquire(client, name).await.release().await.expect("it was held");
+}
+
+/// Asks for it, and lets go of it as soon as it comes.
+fn ask(client: &Client, name: &str) -> JoinHandle<()> {
+    let (client, name) = (client.clone(), name.to_owned());
+    tokio::spawn(async move { bring(&client, &name).await })
+}
+
+/// Waits until the only request for a lock is known to need a datacenter that is away.
+async fn until_parked(client: &Client, name: &str) {
+    let parked = async {
+        loop {
+            let described = client.describe_lock(&lock(name)).await.expect("the server answers");
+            if described.waiters.iter().any(|waiter| waiter.parked) && described.unreachable_dcs == [2] {
+                return;
+            }
+        }
+    };
+    within(parked).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_need_a_datacenter_that_is_down_does_not_notice() {
+    let mut cluster = Cluster::start_with(3, QUICK);
+    let clients = serving(&cluster).await;
+    for (name, dc) in [("here", 0), ("busy", 0), ("open", 1), ("there", 2)] {
+        bring(&clients[dc], name).await;
+    }
+    let held = acquire(&clients[0], "here").await;
+    let mut open = clients[1].begin(TxnRequest::exclusive(lock("open"))).await.expect("it is free");
+    open.update(&key("open"), Update::counter(1)).await.expect("it goes on");
+
+    cluster.kill(2);
+    open.update(&key("open"), Update::counter(1)).await.expect("it goes on");
+    let committed = within(open.commit()).await.expect("it does not need the other");
+    let waiting = [ask(&clients[0], "there"), ask(&clients[1], "there")];
+    for _ in 0..20 {
+        bring(&clients[0], "busy").await;
+        within(clients[1].update(&key("free"), Update::counter(1))).await.expect("it is committed here");
+    }
+    let seen = within(clients[0].read_many(&[key("open")], &patient(&committed))).await.expect("it comes");
+    assert_eq!(seen.values[0].counter().expect("it is a counter"), 2);
+    until_parked(&clients[0], "there").await;
+    assert_eq!(held.is_lost(), None);
+    held.release().await.expect("it was held all the time");
+
+    // Its own clients are told, and come back by themselves.
+    let request = AcquireRequest::exclusive(lock("there")).wait(Wait::AtMost(Duration::from_millis(200)));
+    let alone = within(clients[2].acquire(request)).await.expect_err("nobody is there");
+    assert!(matches!(alone, AcquireError::Unreachable | AcquireError::TimedOut { .. }), "{alone}");
+
+    cluster.restart(2);
+    let own = ask(&clients[2], "there");
+    for waiting in waiting.into_iter().chain([own]) {
+        within(waiting).await.expect("it is granted");
+    }
+    let seen = within(clients[2].read_many(&[key("open")], &patient(&committed))).await.expect("it comes");
+    assert_eq!(seen.values[0].counter().expect("it is a counter"), 2);
+}
