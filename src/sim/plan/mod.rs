@@ -135,6 +135,8 @@ pub(super) struct Plan {
 }
 
 const MS: Duration = Duration::from_millis(1);
+/// Processes are not stopped more often than about every third pause.
+const PAUSE_EVERY: Duration = Duration::from_secs(12);
 /// More than a run makes.
 const LARGE: usize = 256 << 20;
 
@@ -161,12 +163,14 @@ impl Plan {
             Profile::Transactions => general.calm().transactions(),
             Profile::Removals => general.calm().removals(),
             Profile::LeftBehind => general.calm().left_behind(),
+            Profile::Clocks => general.calm().clocks(),
+            Profile::Busy => general.calm().busy(),
             Profile::Quiet => general.calm().quiet(),
         }
     }
 
     fn general(rng: &mut Rng, seconds: u64) -> Plan {
-        let dcs = *rng.pick(&[3, 3, 3, 3, 2, 4]);
+        let dcs = *rng.pick(&[3, 3, 3, 5, 2, 4]);
         let trouble = Duration::from_secs(seconds);
         let fast = rng.percent(40);
         let (down, cut) = (*rng.pick(&[100, 1_000, 4_000]) * MS, *rng.pick(&[300, 2_000, 6_000]) * MS);
@@ -314,6 +318,52 @@ impl Plan {
         self
     }
 
+    fn clocks(mut self) -> Plan {
+        self.faults = vec![
+            (FaultKind::WallJump, 700 * MS),
+            (FaultKind::ClientDisconnects, 2_000 * MS),
+            (FaultKind::LinkReset, 2_000 * MS),
+        ];
+        self.clock.drift_ppm = 10_000;
+        self.clock.jump = Duration::from_secs(2 * 3_600);
+        self.load.hot_locks = 4;
+        self.load.hold = 500 * MS;
+        self
+    }
+
+    /// All kinds of faults, each now and then, and as much to do as leaves room for them.
+    fn busy(mut self) -> Plan {
+        let every = |kind| match kind {
+            FaultKind::Crash | FaultKind::Isolate | FaultKind::Split | FaultKind::DiskFull => {
+                self.trouble / 3
+            }
+            FaultKind::CrashAll | FaultKind::Pause => self.trouble / 2,
+            _ => self.trouble / 8,
+        };
+        self.faults = FaultKind::ALL.into_iter().map(|kind| (kind, every(kind))).collect();
+        self.net.delays.iter_mut().for_each(|(_, delay)| *delay /= 8);
+        self.net.reconnect = 100 * MS;
+        (self.down, self.cut) = (500 * MS, 500 * MS);
+        self.heartbeat = 200 * MS;
+        self.peer_timeout = 1_000 * MS;
+        self.clock.drift_ppm = 10_000;
+        self.clock.jump = 1_000 * MS;
+        self.load = LoadPlan {
+            clients: vec![5; 3],
+            hot_locks: 3,
+            cold_locks: 60,
+            hot_percent: 10,
+            think: 20 * MS,
+            hold: 5 * MS,
+            at_most_percent: 10,
+            at_most: 500 * MS,
+            cancel_percent: 2,
+            concurrent: 3,
+            ..self.load
+        };
+        self
+    }
+
     fn tangle(mut self) -> Plan {
         self.faults = vec![(FaultKind::Crash, self.trouble / 3)];
         self.down = self.trouble / 2;
@@ -421,7 +471,9 @@ fn general_faults(
                 FaultKind::Crash => down,
                 FaultKind::CrashAll => 3 * down,
                 FaultKind::CutPair | FaultKind::CutOneWay => cut,
-                FaultKind::Isolate | FaultKind::DiskFull => 2 * cut,
+                FaultKind::Isolate | FaultKind::Split | FaultKind::DiskFull => 2 * cut,
+                FaultKind::Lossy | FaultKind::Jitter | FaultKind::Slow | FaultKind::Mute => cut,
+                FaultKind::Pause | FaultKind::ClientPause => PAUSE_EVERY,
                 _ => Duration::ZERO,
             };
             faults.push((kind, least.max(trouble / often)));
