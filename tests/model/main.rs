@@ -78,14 +78,13 @@ fn everybody_something_else() -> Scenario {
 
 /// Walks all states up to a depth, or all of them; what must be possible is `seen`.
 fn check(name: &str, model: Protocol, depth: Option<usize>, seen: &[&str]) {
-    let begun = std::time::Instant::now();
     let builder = model.checker().finish_when(HasDiscoveries::AnyFailures);
     let builder = depth.into_iter().fold(builder, |builder, depth| builder.target_max_depth(depth + 1));
     let checker = builder.spawn_bfs().join();
     // The checker counts the state before the first step.
     let (states, steps) = (checker.unique_state_count(), checker.max_depth() - 1);
     let extent = if depth.is_some() { "all within" } else { "all there are, within" };
-    println!("{name}: {states} states, {extent} {steps} steps, {:.1?}", begun.elapsed());
+    println!("{name}: {states} states, {extent} {steps} steps");
     for property in checker.model().properties() {
         let found = checker.discovery(property.name).map(|path| path.into_actions());
         match property.expectation {

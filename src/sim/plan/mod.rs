@@ -5,6 +5,7 @@
 //! A [`Profile`] other than `General` directs the picks at one kind of trouble, so that a test can show a bug
 //! within a few seeds.
 
+mod busy;
 mod profile;
 mod transactions;
 
@@ -84,6 +85,8 @@ pub(super) struct LoadPlan {
     pub hot_locks: usize,
     pub cold_locks: usize,
     pub hot_percent: u64,
+    /// Percent of the cold ones that are wanted in one datacenter mostly.
+    pub home_percent: u64,
     pub max_locks: usize,
     /// By datacenter.
     pub shared_percent: Vec<u64>,
@@ -221,6 +224,7 @@ impl Plan {
                 hot_locks: 2,
                 cold_locks: 0,
                 hot_percent: 100,
+                home_percent: 0,
                 max_locks: 1,
                 shared_percent: vec![0; 3],
                 think: 20 * MS,
@@ -318,52 +322,6 @@ impl Plan {
         self
     }
 
-    fn clocks(mut self) -> Plan {
-        self.faults = vec![
-            (FaultKind::WallJump, 700 * MS),
-            (FaultKind::ClientDisconnects, 2_000 * MS),
-            (FaultKind::LinkReset, 2_000 * MS),
-        ];
-        self.clock.drift_ppm = 10_000;
-        self.clock.jump = Duration::from_secs(2 * 3_600);
-        self.load.hot_locks = 4;
-        self.load.hold = 500 * MS;
-        self
-    }
-
-    /// All kinds of faults, each now and then, and as much to do as leaves room for them.
-    fn busy(mut self) -> Plan {
-        let every = |kind| match kind {
-            FaultKind::Crash | FaultKind::Isolate | FaultKind::Split | FaultKind::DiskFull => {
-                self.trouble / 3
-            }
-            FaultKind::CrashAll | FaultKind::Pause => self.trouble / 2,
-            _ => self.trouble / 8,
-        };
-        self.faults = FaultKind::ALL.into_iter().map(|kind| (kind, every(kind))).collect();
-        self.net.delays.iter_mut().for_each(|(_, delay)| *delay /= 8);
-        self.net.reconnect = 100 * MS;
-        (self.down, self.cut) = (500 * MS, 500 * MS);
-        self.heartbeat = 200 * MS;
-        self.peer_timeout = 1_000 * MS;
-        self.clock.drift_ppm = 10_000;
-        self.clock.jump = 1_000 * MS;
-        self.load = LoadPlan {
-            clients: vec![5; 3],
-            hot_locks: 3,
-            cold_locks: 60,
-            hot_percent: 10,
-            think: 20 * MS,
-            hold: 5 * MS,
-            at_most_percent: 10,
-            at_most: 500 * MS,
-            cancel_percent: 2,
-            concurrent: 3,
-            ..self.load
-        };
-        self
-    }
-
     fn tangle(mut self) -> Plan {
         self.faults = vec![(FaultKind::Crash, self.trouble / 3)];
         self.down = self.trouble / 2;
@@ -440,6 +398,7 @@ fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
         hot_locks: rng.between(1, 5) as usize,
         cold_locks: *rng.pick(&[0, 20]),
         hot_percent: *rng.pick(&[100, 90, 60]),
+        home_percent: 0,
         max_locks: *rng.pick(&[1, 2, 4]),
         shared_percent: (0..dcs).map(|_| *rng.pick(&[0, 30, 50, 90])).collect(),
         think: *rng.pick(&[5 * MS, 50 * MS, 400 * MS]),

@@ -196,7 +196,7 @@ impl Plan {
         self.load.cold_locks = 20;
         self.load.hot_percent = 70;
         // Who is away still has room to commit when it comes back, so its own entries are newer than what it takes over.
-        self.max_log = 12_000;
+        self.max_log = 6_000;
         self.txns = TxnPlan { locked_percent: 30, ..TxnPlan::some() };
         self
     }

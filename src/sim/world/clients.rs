@@ -324,7 +324,13 @@ impl World {
         let locks: Vec<(LockName, Mode)> = (0..count)
             .map(|_| {
                 let hot = self.locks.cold.is_empty() || rng.percent(plan.hot_percent);
-                let name = rng.pick(if hot { &self.locks.hot } else { &self.locks.cold }).clone();
+                let home = !hot && plan.home_percent > 0 && rng.percent(plan.home_percent);
+                let locks = match (hot, home) {
+                    (true, _) => &self.locks.hot,
+                    (false, true) => &self.locks.home[dc.index()],
+                    (false, false) => &self.locks.cold,
+                };
+                let name = rng.pick(locks).clone();
                 let shared = plan.shared_percent.get(dc.index()).copied().unwrap_or(0);
                 (name, if rng.percent(shared) { Mode::Shared } else { Mode::Exclusive })
             })

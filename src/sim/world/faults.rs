@@ -83,22 +83,8 @@ impl World {
                 }
                 true
             }
-            FaultKind::Flap => {
-                let (a, b) = self.random_pair();
-                let mut at = self.now;
-                for _ in 0..self.chance.fault.between(3, 8) {
-                    self.queue.push(at, Action::Break { a, b });
-                    at = at + self.chance.fault.around(Duration::from_millis(120));
-                }
-                true
-            }
-            FaultKind::WallJump => {
-                let dc = self.random_dc();
-                let most = self.plan.clock.jump.as_millis() as i64;
-                let by = self.chance.fault.signed(most);
-                self.nodes[dc.index()].clock.jump(by);
-                true
-            }
+            FaultKind::Flap => self.flap_some_link(),
+            FaultKind::WallJump => self.jump_some_clock(),
             FaultKind::ClientDies => self.kill_some_client(),
             FaultKind::ClientDisconnects => self.disconnect_some_client(),
             FaultKind::DiskFull => {
@@ -119,6 +105,24 @@ impl World {
             FaultKind::Pause => self.pause_some_node(),
             FaultKind::ClientPause => self.pause_some_client(),
         }
+    }
+
+    fn jump_some_clock(&mut self) -> bool {
+        let dc = self.random_dc();
+        let most = self.plan.clock.jump.as_millis() as i64;
+        let by = self.chance.fault.signed(most);
+        self.nodes[dc.index()].clock.jump(by);
+        true
+    }
+
+    fn flap_some_link(&mut self) -> bool {
+        let (a, b) = self.random_pair();
+        let mut at = self.now;
+        for _ in 0..self.chance.fault.between(3, 8) {
+            self.queue.push(at, Action::Break { a, b });
+            at = at + self.chance.fault.around(Duration::from_millis(120));
+        }
+        true
     }
 
     /// Cuts some datacenters off from the rest.

@@ -38,6 +38,9 @@ use crate::sim::trace::{Trace, TraceMode};
 /// Most things that can happen at one moment: more is a loop.
 const MAX_AT_ONCE: u32 = 100_000;
 
+/// A node's invariants are walked after so many of its steps: after each would take most of the time.
+const CHECK_EVERY: u64 = 16;
+
 /// Something that happens.
 #[derive(Debug)]
 pub(super) enum Action {
@@ -229,6 +232,8 @@ pub(super) struct World {
 struct Locks {
     hot: Vec<LockName>,
     cold: Vec<LockName>,
+    /// By datacenter: the cold ones that are at home there.
+    home: Vec<Vec<LockName>>,
 }
 
 impl World {
@@ -236,9 +241,12 @@ impl World {
         let name = |kind: &str, i: usize| {
             LockName::try_from(format!("{kind}{i}").as_str()).expect("a short name is a lock name")
         };
+        let cold: Vec<LockName> = (0..plan.load.cold_locks).map(|i| name("cold", i)).collect();
+        let dcs = usize::from(plan.dcs);
         let locks = Locks {
             hot: (0..plan.load.hot_locks).map(|i| name("hot", i)).collect(),
-            cold: (0..plan.load.cold_locks).map(|i| name("cold", i)).collect(),
+            home: (0..dcs).map(|dc| cold.iter().skip(dc).step_by(dcs).cloned().collect()).collect(),
+            cold,
         };
         let mut world = World {
             now: Moment::START,
@@ -404,7 +412,10 @@ impl World {
         let now = self.now;
         let node = &mut self.nodes[dc.index()];
         let Some(replica) = &node.replica else { return };
-        replica.check();
+        node.steps += 1;
+        if node.steps.is_multiple_of(CHECK_EVERY) {
+            replica.check();
+        }
         node.tick = replica.next_deadline().map(|deadline| node.clock.when(deadline).max(now));
         self.begin_sync(dc);
     }

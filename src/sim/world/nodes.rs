@@ -29,6 +29,8 @@ pub(crate) struct Node {
     pub promises: Promises,
     /// Counts starts.
     pub life: u64,
+    /// Counts its inputs.
+    pub steps: u64,
     /// While its process is stopped: what waits for it.
     pub stalled: Option<Vec<Action>>,
     /// Whom it could not reach before its last step.
@@ -70,6 +72,7 @@ impl Node {
             disk: Disk::new(),
             promises: Promises::new(dc),
             life: 0,
+            steps: 0,
             stalled: None,
             unreachable_before: DcSet::EMPTY,
             tick: None,
