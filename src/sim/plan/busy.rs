@@ -37,11 +37,11 @@ impl Plan {
         self.clock.drift_ppm = 10_000;
         self.clock.jump = 1_000 * MS;
         self.load = LoadPlan {
-            clients: vec![8; 3],
+            clients: vec![4; 3],
             hot_locks: 3,
             cold_locks: 60,
             hot_percent: 3,
-            home_percent: 94,
+            home_percent: 91,
             think: 80 * MS,
             hold: 5 * MS,
             at_most_percent: 10,
