@@ -6,6 +6,7 @@
 //! | a client falls silent | it is stopped | its time to live |
 //! | a server | it is killed; it is started again as soon as that is done | - |
 //! | the links of a datacenter | they are whole again | - |
+#![allow(clippy::disallowed_methods, reason = "benches are edges")]
 
 mod rounds;
 

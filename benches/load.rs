@@ -3,6 +3,7 @@
 //!
 //! Leases, locks and waiters by the hundred thousand; a client that never reads; and requests from many more tasks than
 //! keep it busy. After each, the memory that is left.
+#![allow(clippy::disallowed_methods, reason = "benches are edges")]
 
 mod rounds;
 

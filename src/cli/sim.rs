@@ -75,8 +75,11 @@ pub fn run(args: &SimArgs) -> anyhow::Result<()> {
         }
     }
     let (took, done) = (started.elapsed(), args.seeds.end - args.seeds.start);
-    let rate = total.cluster_ms as f64 / 1_000.0 / took.as_secs_f64();
-    println!("{done} seeds in {took:.1?}, {rate:.0} cluster-seconds a second");
+    let simulated = total.cluster_ms as f64 / 1_000.0;
+    let per_minute = simulated * 60.0 / took.as_secs_f64();
+    let (grants, hand_offs) = (total.grants as f64 / simulated, total.hand_offs as f64 / simulated);
+    println!("{done} seeds in {took:.1?}: {per_minute:.0} cluster-seconds a minute");
+    println!("{grants:.1} acquisitions and {hand_offs:.1} hand-offs a simulated second");
     println!("{total}");
     if !failed.is_empty() {
         bail!("{} of {} seeds failed, such as {:?}", failed.len(), done, &failed[..failed.len().min(10)]);

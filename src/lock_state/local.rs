@@ -82,6 +82,8 @@ impl Locks {
         let here = row.wants.iter().all(|w| self.lock(w.lock).has_parts(w.mode, self.me, self.members));
         let rivals = self.rivals(&row);
         let stands = rivals.iter().all(|rival| self.token(*rival).is_none_or(|token| token < held.token));
+        #[cfg(test)]
+        let stands = stands || self.mutated(crate::sim::Mutation::StaleReclaim);
         (here && stands).then(|| rivals.iter().map(|rival| self.get(*rival).id).collect())
     }
 

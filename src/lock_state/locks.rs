@@ -214,7 +214,12 @@ impl Locks {
             Mode::Shared => DcSet::only(request.dc()),
             Mode::Exclusive => self.members,
         };
-        self.unreachable.contains(request.dc())
+        let is_away = self.unreachable.contains(request.dc());
+        #[cfg(test)]
+        if is_away && self.mutated(crate::sim::Mutation::PartsToUnreachable) {
+            return false;
+        }
+        is_away
             || request.wants.iter().any(|want| {
                 let name = &self.lock(want.lock).name;
                 needs(want).iter().any(|part| self.unreachable.contains(self.ownership.owner(name, part)))

@@ -115,6 +115,10 @@ impl Locks {
         if self.is_local(index) {
             return;
         }
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::WithdrawnServed) {
+            return;
+        }
         self.dequeue(index);
         for i in 0..self.get(index).wants.len() {
             let lock = self.get(index).wants[i].lock;

@@ -38,7 +38,7 @@ impl Replica {
         while let Some(entry) = entries.as_slice().first().filter(|_| !self.inbox.holds_of(peer)) {
             match self.admit(entry) {
                 Admission::Apply => self.apply(entry),
-                Admission::Duplicate => self.counts.duplicates += 1,
+                Admission::Duplicate => self.note_duplicate(entry),
                 Admission::Missing | Admission::TooFarAhead { .. } | Admission::Violation(_) => break,
             }
             entries.next();
@@ -78,7 +78,7 @@ impl Replica {
         while let Some(entry) = self.inbox.next(peer, looked_at).cloned() {
             match self.admit(&entry) {
                 Admission::Apply => self.apply(&entry),
-                Admission::Duplicate => self.counts.duplicates += 1,
+                Admission::Duplicate => self.note_duplicate(&entry),
                 Admission::Missing => {
                     missing = missing.or(Some((entry.dc, entry.seq)));
                     looked_at = Some(entry.dc);
@@ -109,6 +109,16 @@ impl Replica {
             self.counts.skew_pauses += 1;
             let ahead_ms = entry.at.millis().saturating_sub(self.clock.physical_millis());
             self.report(Report::EntryTooFarAhead { peer, dc: entry.dc, seq: entry.seq, ahead_ms });
+        }
+    }
+
+    /// An entry came again.
+    #[cfg_attr(not(test), expect(unused_variables, reason = "what it says was done when it came first"))]
+    fn note_duplicate(&mut self, entry: &Arc<Entry>) {
+        self.counts.duplicates += 1;
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::AppliedTwice) {
+            self.take_in_ops(entry, self.position);
         }
     }
 
@@ -184,6 +194,11 @@ impl Replica {
 
     /// What an entry does to the state: from a link, or from the journal.
     pub(super) fn take_in(&mut self, entry: &Arc<Entry>, position: Position) {
+        self.take_in_ops(entry, position);
+        self.log.apply(entry.clone(), position, self.now.mono);
+    }
+
+    fn take_in_ops(&mut self, entry: &Arc<Entry>, position: Position) {
         self.clock.observe(entry.at);
         for (index, op) in entry.ops.iter().enumerate() {
             match op {
@@ -200,7 +215,6 @@ impl Replica {
                 }
             }
         }
-        self.log.apply(entry.clone(), position, self.now.mono);
     }
 
     /// A peer broke the protocol: nothing more is taken from its link.

@@ -282,7 +282,10 @@ impl Replica {
         }
         self.counts.keys_lapsed += keys.len() as u64;
         let seen = self.log.applied().clone();
-        let changes = keys.into_iter().map(|key| Change { key, action: Action::Lapse }).collect();
+        let action = Action::Lapse;
+        #[cfg(test)]
+        let action = if self.mutated(crate::sim::Mutation::LapseByRemoval) { Action::Remove } else { action };
+        let changes = keys.into_iter().map(|key| Change { key, action: action.clone() }).collect();
         self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
     }
 }

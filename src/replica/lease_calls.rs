@@ -12,7 +12,7 @@ use super::tickets::Ticket;
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, NewRequest};
 use crate::names::{LeaseId, Position, RequestId, Secret};
-use crate::time::Timestamp;
+use crate::time::{Instant, Timestamp};
 
 impl From<LeaseError> for Refusal {
     fn from(error: LeaseError) -> Refusal {
@@ -57,7 +57,7 @@ impl Replica {
             return self.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
         }
         let lease = LeaseId::new(self.config.dc, self.number());
-        let index = self.leases.open(lease, secret, ttl, on_disconnect, self.now.mono);
+        let index = self.leases.open(lease, secret, ttl, on_disconnect, self.lease_time());
         self.leases.attach(index, call.session);
         let position = self.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
         let reply = Reply::LeaseOpened { lease, ttl };
@@ -68,7 +68,7 @@ impl Replica {
         match self.authorise(lease, Proof::Secret(secret), call) {
             Ok(index) => {
                 self.leases.attach(index, call.session);
-                self.leases.renew(index, self.now.mono);
+                self.leases.renew(index, self.lease_time());
                 let reclaim = self.leases.is_in_grace(index);
                 self.reply(call, Reply::LeaseAttached { ttl: self.leases.get(index).ttl, reclaim });
             }
@@ -79,7 +79,7 @@ impl Replica {
     pub(super) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
         match self.authorise(lease, proof, call) {
             Ok(index) => {
-                self.leases.renew(index, self.now.mono);
+                self.leases.renew(index, self.lease_time());
                 self.reply(call, Reply::Renewed { ttl: self.leases.get(index).ttl });
             }
             Err(refusal) => self.refuse(call, refusal),
@@ -134,9 +134,19 @@ impl Replica {
         position
     }
 
+    /// What leases are measured by: a clock that nobody sets.
+    pub(super) fn lease_time(&self) -> Instant {
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::LeaseByWallClock) {
+            return Instant::from_nanos(self.now.wall.0 * 1_000_000);
+        }
+        self.now.mono
+    }
+
     pub(super) fn expire_leases(&mut self) {
-        self.leases.expire_graces(self.now.mono);
-        while let Some(index) = self.leases.next_expired(self.now.mono) {
+        let now = self.lease_time();
+        self.leases.expire_graces(now);
+        while let Some(index) = self.leases.next_expired(now) {
             let row = self.leases.get(index);
             let (lease, session, waiting) = (row.id, row.session, row.waiting);
             let held = row.requests.len() - waiting;
@@ -154,7 +164,10 @@ impl Replica {
             Ok(index) => index,
             Err(refusal) => return self.refuse(call, refusal),
         };
-        if !self.leases.end_grace(index) {
+        let expected = self.leases.end_grace(index);
+        #[cfg(test)]
+        let expected = expected || self.mutated(crate::sim::Mutation::StaleReclaim);
+        if !expected {
             return self.refuse(call, Refusal::NoReclaimExpected(lease));
         }
         let (mut kept, mut lost) = (Vec::new(), Vec::new());

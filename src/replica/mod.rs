@@ -174,6 +174,11 @@ impl Replica {
         self.locks.ownership().owner(lock, part)
     }
 
+    /// The members that cannot be reached, as seen from here.
+    pub fn unreachable(&self) -> DcSet {
+        self.reach.unreachable()
+    }
+
     /// What it does at this moment.
     pub fn phase(&self) -> Phase {
         self.current_phase()

@@ -137,7 +137,7 @@ impl Replica {
             self.locks.apply_request(&Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq });
         }
         for lease in checkpoint.leases {
-            self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.now.mono);
+            self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.lease_time());
         }
         for row in checkpoint.outcomes {
             self.transactions.outcomes.restore(row, self.now.mono);
@@ -169,7 +169,13 @@ impl Replica {
                 if self.leases.find(lease.lease).is_some() {
                     return Err(refused(format!("lease {} is open already", lease.lease)));
                 }
-                self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.now.mono);
+                self.leases.open(
+                    lease.lease,
+                    lease.secret,
+                    lease.ttl,
+                    lease.on_disconnect,
+                    self.lease_time(),
+                );
             }
             Record::LeaseEnded { lease } => match self.leases.find(lease) {
                 Some(index) => {
@@ -214,7 +220,7 @@ impl Replica {
         if self.mutated(crate::sim::Mutation::NoGrace) {
             return self.locks.set_unreachable(self.reach.unreachable());
         }
-        self.leases.start_grace(self.now.mono);
+        self.leases.start_grace(self.lease_time());
         self.locks.set_unreachable(self.reach.unreachable());
         if self.peers().is_empty() {
             self.join_when_all_heard();

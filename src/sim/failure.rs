@@ -33,6 +33,10 @@ pub enum FailureKind {
     HoldLost,
     /// Parts were given to a request although an earlier one of somebody else wants them.
     Overtaken,
+    /// Parts were given to a datacenter that wants none, as far as the giver knew.
+    GivenUnasked,
+    /// Parts were given to a datacenter that the giver could not reach.
+    GivenToUnreachable,
     /// A request waited longer than the bound of its scenario.
     Starved,
     /// After all faults were healed a request was not answered within the bound.
@@ -112,10 +116,24 @@ pub enum FaultKind {
     ClientDisconnects,
     /// A disk has little room for a while, or none.
     DiskFull,
+    /// Some datacenters and the rest carry nothing to each other for a while: a majority and a minority, or halves.
+    Split,
+    /// A link loses 5 % of what it carries for a while and has to send it again.
+    Lossy,
+    /// Messages of a link take up to 300 ms longer for a while.
+    Jitter,
+    /// A link carries few messages a second for a while.
+    Slow,
+    /// A link is up and carries nothing one way for a while: its end accepts and never answers.
+    Mute,
+    /// The process of a server stops for longer than every timeout, and goes on.
+    Pause,
+    /// The process of a client does.
+    ClientPause,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 11] = [
+    pub const ALL: [FaultKind; 18] = [
         FaultKind::Crash,
         FaultKind::CrashAll,
         FaultKind::LinkReset,
@@ -127,6 +145,13 @@ impl FaultKind {
         FaultKind::ClientDies,
         FaultKind::ClientDisconnects,
         FaultKind::DiskFull,
+        FaultKind::Split,
+        FaultKind::Lossy,
+        FaultKind::Jitter,
+        FaultKind::Slow,
+        FaultKind::Mute,
+        FaultKind::Pause,
+        FaultKind::ClientPause,
     ];
 }
 
@@ -157,6 +182,12 @@ pub struct Outcome {
     pub keys_lapsed: u64,
     /// Messages between datacenters.
     pub messages: u64,
+    /// Of these, such that overtook another one.
+    pub overtaking: u64,
+    /// Entries that came to a datacenter which had them durably already.
+    pub duplicates: u64,
+    /// Reclaims of what their client had released before.
+    pub stale_reclaims: u64,
     /// Requests that ended without a grant: timed out, cancelled, not free.
     pub ungranted: u64,
     /// Locks that clients got back after a restart of their server.
@@ -187,6 +218,9 @@ impl Outcome {
         self.removals += other.removals;
         self.keys_lapsed += other.keys_lapsed;
         self.messages += other.messages;
+        self.overtaking += other.overtaking;
+        self.duplicates += other.duplicates;
+        self.stale_reclaims += other.stale_reclaims;
         self.ungranted += other.ungranted;
         self.reclaimed += other.reclaimed;
         self.lapsed += other.lapsed;
@@ -207,19 +241,22 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}.{:03} cluster-seconds, {} steps, {} messages between datacenters",
+            "{}.{:03} cluster-seconds, {} steps, {} messages between datacenters, {} of them overtook others, {} entries came again",
             self.cluster_ms / 1_000,
             self.cluster_ms % 1_000,
             self.steps,
-            self.messages
+            self.messages,
+            self.overtaking,
+            self.duplicates
         )?;
         writeln!(
             f,
-            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} lapsed, {} records lost, {} states taken over",
+            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} records lost, {} states taken over",
             self.grants,
             self.hand_offs,
             self.ungranted,
             self.reclaimed,
+            self.stale_reclaims,
             self.lapsed,
             self.records_lost,
             self.states_taken

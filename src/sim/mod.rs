@@ -71,4 +71,20 @@ pub enum Mutation {
     GrantBeforeData,
     /// (n) The tombstone of a removal is dropped before every datacenter has seen it.
     TombstoneDroppedTooEarly,
+    /// (o) Leases are measured by the wall clock.
+    LeaseByWallClock,
+    /// (p) An entry that comes again, as after a resume, is applied again.
+    AppliedTwice,
+    /// (q) A request is served although it is withdrawn.
+    WithdrawnServed,
+    /// (r) Parts are sent to a datacenter that cannot be reached.
+    PartsToUnreachable,
+    /// (s) A reclaim is accepted whatever happened meanwhile.
+    StaleReclaim,
+    /// (t) A state is taken over without the own entries that it lacks.
+    StateWithoutOwn,
+    /// (u) A state that is taken over is told before it is durable.
+    StateToldBeforeDurable,
+    /// (v) A key whose time is over is removed, as by a client.
+    LapseByRemoval,
 }

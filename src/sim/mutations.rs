@@ -65,8 +65,16 @@ hunts! {
     h_only_the_first_waiter_is_published: PublishFirstOnly, Tangle, 15 s, seeds 0..5, as NotAnswered | Panic;
     i_shared_past_exclusive: SharedPastExclusive, ReadersEverywhere, 10 s, seeds 0..3, as Overtaken;
     j_vectors_from_memory: VectorFromMemory, Crashes, 5 s, seeds 0..2, as LeftBeforeDurable;
-    k_a_dead_due_request_blocks: DeadDueBlocks, DeadWriter, 40 s, seeds 0..4, as Starved;
+    k_a_dead_due_request_blocks: DeadDueBlocks, DeadWriter, 40 s, seeds 0..4, as Starved | GivenToUnreachable;
     l_relayed_on_connect_only: RelayOnConnectOnly, LongCut, 25 s, seeds 0..3, as Starved;
     m_a_grant_before_the_data: GrantBeforeData, Transactions, 10 s, seeds 0..3, as NotSerialised | LeftBeforeDurable;
     n_a_tombstone_dropped_too_early: TombstoneDroppedTooEarly, Removals, 10 s, seeds 0..2, as Resurrected | WrongReading;
+    o_a_lease_by_the_wall_clock: LeaseByWallClock, Clocks, 10 s, seeds 0..3, as LeaseEndedEarly | Contract;
+    p_an_entry_applied_twice: AppliedTwice, Transactions, 10 s, seeds 0..3, as WrongReading | Diverged | Panic;
+    q_a_withdrawn_request_is_served: WithdrawnServed, Resets, 5 s, seeds 0..2, as GivenUnasked | Diverged;
+    r_parts_for_who_cannot_be_reached: PartsToUnreachable, DeadWriter, 40 s, seeds 0..2, as GivenToUnreachable;
+    s_a_stale_reclaim_is_accepted: StaleReclaim, Crashes, 15 s, seeds 0..6, as HoldLost | ConflictingHolders | TokenOrder;
+    t_a_state_without_the_own_entries: StateWithoutOwn, LeftBehind, 10 s, seeds 400..406, as WrongReading | Resurrected | Diverged;
+    u_a_state_told_before_it_is_durable: StateToldBeforeDurable, LeftBehind, 10 s, seeds 400..410, as LeftBeforeDurable;
+    v_a_lapse_that_removes: LapseByRemoval, LeftBehind, 10 s, seeds 400..404, as GhostCommit | LapsedEarly;
 }

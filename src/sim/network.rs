@@ -27,13 +27,30 @@ pub(super) struct Path {
     pub jitter: Duration,
 }
 
+/// What makes a direction worse for a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Weather {
+    /// Added at random, up to this.
+    pub jitter: Duration,
+    /// Messages that have to be sent again, in percent; others wait behind them.
+    pub loss_percent: u64,
+    /// Between two messages of a lane, at least.
+    pub gap: Duration,
+}
+
+/// How long it takes to see that something was lost, beyond a round trip.
+const LOSS_NOTICED: Duration = Duration::from_millis(25);
+
 #[derive(Debug)]
 struct Direction {
     path: Path,
+    weather: Weather,
     /// Last arrival by lane: entries, urgent.
     last: [Moment; 2],
     /// How many cuts block it.
     cuts: u32,
+    /// How often it carries nothing although it is up.
+    mutes: u32,
     stalled: Vec<Message>,
     /// Messages taken by the queue of the sender's link and not reported as flushed.
     unflushed: usize,
@@ -76,6 +93,8 @@ pub(super) enum Sent {
 pub(super) struct Network {
     dcs: usize,
     links: Vec<Link>,
+    /// Messages that overtook another one.
+    pub overtaking: u64,
 }
 
 impl Network {
@@ -83,8 +102,10 @@ impl Network {
         let ids: Vec<DcId> = (0..dcs).filter_map(DcId::new).collect();
         let direction = |from, to| Direction {
             path: path(from, to),
+            weather: Weather::default(),
             last: [Moment::START; 2],
             cuts: 0,
+            mutes: 0,
             stalled: Vec::new(),
             unflushed: 0,
             flush_scheduled: false,
@@ -98,7 +119,7 @@ impl Network {
                 directions: [direction(a, b), direction(b, a)],
             }));
         }
-        Network { dcs: usize::from(dcs), links }
+        Network { dcs: usize::from(dcs), links, overtaking: 0 }
     }
 
     fn index(&self, a: DcId, b: DcId) -> usize {
@@ -211,18 +232,20 @@ impl Network {
         if !alive {
             return Sent::Lost;
         }
-        if direction.cuts > 0 {
+        if direction.is_blocked() {
             direction.stalled.push(message);
             return Sent::Stalled;
         }
         let at = direction.arrival(now, message.is_urgent(), rng).max(receiver_up);
+        let overtakes = message.is_urgent() && direction.last[0] > at;
+        self.overtaking += u64::from(overtakes);
         Sent::Arrives { at, conn, message }
     }
 
     /// Whether the world has to schedule a flush of the link's queue; asked once per message.
     pub fn wants_flush(&mut self, from: DcId, to: DcId) -> bool {
         let direction = &mut self.link(from, to).directions[side(from, to)];
-        let wanted = direction.cuts == 0 && direction.unflushed > 0 && !direction.flush_scheduled;
+        let wanted = !direction.is_blocked() && direction.unflushed > 0 && !direction.flush_scheduled;
         direction.flush_scheduled |= wanted;
         wanted
     }
@@ -236,7 +259,7 @@ impl Network {
             return 0;
         }
         direction.flush_scheduled = false;
-        if direction.cuts > 0 { 0 } else { std::mem::take(&mut direction.unflushed) }
+        if direction.is_blocked() { 0 } else { std::mem::take(&mut direction.unflushed) }
     }
 
     /// Whether a message of connection `conn` that has come to `to` now is received there.
@@ -254,19 +277,52 @@ impl Network {
     pub fn uncut(&mut self, now: Moment, from: DcId, to: DcId, rng: &mut Rng) -> Vec<(Moment, Message)> {
         let direction = &mut self.link(from, to).directions[side(from, to)];
         direction.cuts = direction.cuts.saturating_sub(1);
-        if direction.cuts > 0 {
-            return Vec::new();
-        }
-        let stalled = std::mem::take(&mut direction.stalled);
-        stalled.into_iter().map(|m| (direction.arrival(now, m.is_urgent(), rng), m)).collect()
+        direction.let_go(now, rng)
+    }
+
+    /// A direction carries nothing, though the link is up. Adds up, as cuts do.
+    pub fn mute(&mut self, from: DcId, to: DcId) {
+        self.link(from, to).directions[side(from, to)].mutes += 1;
+    }
+
+    pub fn is_mute(&self, from: DcId, to: DcId) -> bool {
+        self.links[self.index(from, to)].directions[side(from, to)].mutes > 0
+    }
+
+    /// As [`Network::uncut`].
+    pub fn unmute(&mut self, now: Moment, from: DcId, to: DcId, rng: &mut Rng) -> Vec<(Moment, Message)> {
+        let direction = &mut self.link(from, to).directions[side(from, to)];
+        direction.mutes = direction.mutes.saturating_sub(1);
+        direction.let_go(now, rng)
+    }
+
+    /// From now on it is like that between these two.
+    pub fn set_weather(&mut self, a: DcId, b: DcId, weather: Weather) {
+        self.link(a, b).directions.iter_mut().for_each(|direction| direction.weather = weather);
     }
 }
 
 impl Direction {
+    fn is_blocked(&self) -> bool {
+        self.cuts > 0 || self.mutes > 0
+    }
+
+    /// What had stalled, if nothing blocks it any more, with the times of arrival.
+    fn let_go(&mut self, now: Moment, rng: &mut Rng) -> Vec<(Moment, Message)> {
+        if self.is_blocked() {
+            return Vec::new();
+        }
+        let stalled = std::mem::take(&mut self.stalled);
+        stalled.into_iter().map(|m| (self.arrival(now, m.is_urgent(), rng), m)).collect()
+    }
+
     fn arrival(&mut self, now: Moment, urgent: bool, rng: &mut Rng) -> Moment {
-        let jitter = rng.duration(Duration::ZERO, self.path.jitter);
+        let Weather { jitter, loss_percent, gap } = self.weather;
+        let jitter = rng.duration(Duration::ZERO, self.path.jitter.max(jitter));
+        let is_lost = loss_percent > 0 && rng.percent(loss_percent);
+        let again = if is_lost { 2 * self.path.delay + LOSS_NOTICED } else { Duration::ZERO };
         let lane = &mut self.last[usize::from(urgent)];
-        *lane = (now + self.path.delay + jitter).max(*lane);
+        *lane = (now + self.path.delay + jitter + again).max(*lane + gap);
         *lane
     }
 }

@@ -22,7 +22,8 @@ fn seeds_of_every_kind_of_trouble_pass() {
     for kind in FaultKind::ALL {
         assert!(total.faults_of(kind) > 10, "{kind:?}: {total}");
     }
-    assert!(total.records_lost > 0, "{total}");
+    assert!(total.records_lost > 0 && total.overtaking > 100 && total.duplicates > 10, "{total}");
+    assert!(total.stale_reclaims > 0, "{total}");
     assert!(total.locked_commits > 500 && total.commit_hand_offs > 100, "{total}");
     assert!(total.uncommitted > 100 && total.retried > 100 && total.removals > 100, "{total}");
     assert!(total.keys_lapsed > 100, "{total}");
@@ -52,6 +53,19 @@ fn datacenters_that_were_away_for_long_take_over_a_state() {
     let total = all_pass(Profile::LeftBehind, 10, 400..406);
     assert!(total.states_taken >= 10, "{total}");
     assert!(total.commits > 300 && total.hand_offs > 50, "{total}");
+}
+
+#[test]
+fn clocks_that_jump_for_hours_end_no_lease() {
+    let total = all_pass(Profile::Clocks, 10, 500..504);
+    assert!(total.faults_of(FaultKind::WallJump) > 30 && total.grants > 200, "{total}");
+}
+
+#[test]
+fn a_busy_cluster_goes_on_through_all_faults() {
+    let total = all_pass(Profile::Busy, 20, 600..602);
+    assert!(FaultKind::ALL.into_iter().all(|kind| total.faults_of(kind) > 0), "{total}");
+    assert!(total.grants * 1_000 > 50 * total.cluster_ms, "{total}");
 }
 
 #[test]

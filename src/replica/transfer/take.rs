@@ -134,10 +134,26 @@ impl Replica {
         let before = self.log.applied().clone();
         self.locks.take_over(&foreign(head, &incoming), &before, position, self.now.mono);
         let Head { vector, stamps } = head;
+        #[cfg(test)]
+        let position = if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
+            Position::default()
+        } else {
+            position
+        };
         self.log.take_over(vector, stamps, position);
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
+            self.log.note_durable(self.gate.durable(), self.now.mono);
+        }
         let (mut store, mut mortal) = (incoming.store, incoming.mortal);
         store.end_restore(vector);
         store.note_durable(self.gate.durable());
+        #[cfg(test)]
+        let vector = &if self.mutated(crate::sim::Mutation::StateWithoutOwn) {
+            VersionVector::from_iter(vector.iter().map(|(dc, _)| (dc, u64::MAX)))
+        } else {
+            vector.clone()
+        };
         for entry in self.log.kept().filter(|entry| entry.seq > vector.get(entry.dc)) {
             apply_commits(&mut store, entry, position, &mut mortal);
         }

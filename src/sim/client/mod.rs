@@ -25,7 +25,9 @@ use transactions::TxnCall;
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
-use crate::replica::call::{Acquire, Call, ClientKey, Grant, OnDisconnect, Proof, SessionId, Target, Wait};
+use crate::replica::call::{
+    Acquire, Call, ClientKey, Grant, OnDisconnect, Proof, Reclaim, SessionId, Target, Wait,
+};
 use crate::replica::store_call::Look;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::TxnKey;
@@ -59,6 +61,8 @@ pub(super) enum Out {
     Reclaimed {
         count: usize,
     },
+    /// It says to hold what it has released.
+    ReclaimsStale,
     /// A transaction is open and holds its locks from now on.
     HoldsInTxn {
         key: ClientKey,
@@ -120,6 +124,8 @@ pub(super) struct Manner {
     /// When its lease has run out by its own count it still tries to attach it, and goes on with its queue
     /// places if the server was more patient.
     pub stubborn: bool,
+    /// It breaks a rule: it reclaims also the last lock that it released, and lets that go when it gets it back.
+    pub forgetful: bool,
 }
 
 /// The part of a lease's time that a client counts on: clocks may differ in speed by 1 % each.
@@ -171,12 +177,21 @@ pub(super) enum State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
-    Open { sent: Moment, secret: Secret },
-    Attach { sent: Moment },
-    KeepAlive { sent: Moment },
+    Open {
+        sent: Moment,
+        secret: Secret,
+    },
+    Attach {
+        sent: Moment,
+    },
+    KeepAlive {
+        sent: Moment,
+    },
     Acquire(ClientKey),
     End(ClientKey),
     Reclaim,
+    /// A lock that it had released and got back.
+    Drop,
     Close(LeaseId),
     Txn(ClientKey, TxnCall),
     Look,
@@ -198,6 +213,8 @@ pub(super) struct Client {
     requests: BTreeMap<ClientKey, Request>,
     txns: BTreeMap<ClientKey, Txn>,
     looks: BTreeMap<u64, Look>,
+    /// What it released last, if it is forgetful.
+    released: Option<Reclaim>,
     /// The commit vector of its last transaction.
     pub last_commit: VersionVector,
     pending: BTreeMap<u64, Pending>,
@@ -221,6 +238,7 @@ impl Client {
             requests: BTreeMap::new(),
             txns: BTreeMap::new(),
             looks: BTreeMap::new(),
+            released: None,
             last_commit: VersionVector::default(),
             pending: BTreeMap::new(),
             next_tag: 1,
@@ -317,6 +335,7 @@ impl Client {
 
     /// The lease is over, with all that it had.
     fn forget_lease(&mut self, why: HoldEnd, out: &mut Vec<Out>) {
+        self.released = None;
         if let Some(lease) = self.lease.take() {
             self.forget_txns_of(lease.id, out);
         }
@@ -418,8 +437,12 @@ impl Client {
         let Some(request) = self.requests.get_mut(&key) else { return };
         match request.state {
             State::Waiting => request.state = State::Ending { id: None },
-            State::Held { id, .. } => {
+            State::Held { id, token } => {
                 request.state = State::Ending { id: Some(id) };
+                if self.manner.forgetful {
+                    let (wants, label) = (request.order.wants.clone(), self.label.clone());
+                    self.released = Some(Reclaim { request: id, key: None, wants, token, label });
+                }
                 out.push(Out::Ends { key, why: HoldEnd::Released });
             }
             State::Ending { .. } => return,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::names::{LeaseId, RequestId};
-use crate::replica::call::{Call, ClientKey, Grant, Proof, Reclaim, Refusal, Reply, Wait};
+use crate::replica::call::{Call, ClientKey, Grant, Proof, Reclaim, Refusal, Reply, Target, Wait};
 use crate::sim::client::{Client, HoldEnd, Lease, Out, Pending, Request, State, Timer, usable};
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
@@ -47,8 +47,15 @@ impl Client {
             (Pending::KeepAlive { sent }, Reply::Renewed { ttl }) => self.renewed(sent, ttl, out),
             (Pending::Acquire(key), Reply::Granted(grant)) => self.on_granted(now, key, grant, out),
             (Pending::End(key), Reply::Released) => self.over(key, out),
+            (Pending::Drop, Reply::Released) => {}
             (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => {
-                out.push(Out::Reclaimed { count: kept.len() });
+                let stale = self.released.take().map(|reclaim| reclaim.request);
+                let given_back = kept.iter().filter(|id| Some(**id) == stale).count();
+                out.push(Out::Reclaimed { count: kept.len() - given_back });
+                if let (Some(id), 1, Some(lease)) = (stale, given_back, self.lease()) {
+                    let call = Call::Release { lease, proof: Proof::Attached, target: Target::Id(id) };
+                    self.call(Pending::Drop, call, out);
+                }
                 self.on_lost(now, &lost, out);
             }
             (Pending::Close(_), Reply::LeaseClosed) => {}
@@ -81,7 +88,12 @@ impl Client {
                 let wants = request.order.wants.clone();
                 Some(Reclaim { request: id, key: Some(key), wants, token, label: self.label.clone() })
             });
-            let call = Call::Reclaim { lease: id, proof: Proof::Attached, held: held.collect() };
+            let mut held: Vec<Reclaim> = held.collect();
+            if let Some(stale) = &self.released {
+                out.push(Out::ReclaimsStale);
+                held.push(stale.clone());
+            }
+            let call = Call::Reclaim { lease: id, proof: Proof::Attached, held };
             self.call(Pending::Reclaim, call, out);
         }
         self.resend(now, out);
@@ -152,9 +164,12 @@ impl Client {
             }
             (Pending::Acquire(key), refusal) => self.on_acquire_refused(now, key, refusal, out),
             (Pending::End(key), Refusal::NotHeld) => self.on_not_held(key, out),
+            (Pending::Drop, Refusal::NotHeld) => {}
             (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => {}
-            (Pending::KeepAlive { .. } | Pending::End(_) | Pending::Reclaim, Refusal::NotAttached(lease))
-                if self.lease() != Some(*lease) => {}
+            (
+                Pending::KeepAlive { .. } | Pending::End(_) | Pending::Drop | Pending::Reclaim,
+                Refusal::NotAttached(lease),
+            ) if self.lease() != Some(*lease) => {}
             (pending, refusal) => {
                 let what = format!("client {} was refused {pending:?}: {refusal}", self.number);
                 out.push(Out::Fails { kind: FailureKind::Contract, what });

@@ -4,6 +4,7 @@
 //! - [`history`]: the same, once more and independently, over the finished intervals of a run.
 //! - [`transactions`]: commits and what readers see of them; with [`commits`], a model of what they should see.
 //! - [`promises`]: what a node told others is durable before, and survives its crashes.
+//! - [`requests`]: parts go to nobody who does not want them.
 //!
 //! When exactly does a client *hold*? From the moment it receives a grant that it still wants, under a lease
 //! that is valid by its own count, until it decides to release, is told that it lost the lock, or its lease
@@ -15,11 +16,13 @@ mod history;
 mod holders;
 mod promises;
 mod readings;
+mod requests;
 mod transactions;
 
 pub(super) use history::{Interval, verify};
 pub(super) use holders::{Holder, HolderId, Holders};
 pub(super) use promises::{Asked, Promises};
+pub(super) use requests::Requests;
 pub(super) use transactions::{AskedStep, Intent, MadeAt, READER, Transactions, TxnKey};
 
 use crate::sim::failure::FailureKind;

@@ -196,6 +196,11 @@ impl Promises {
         }
     }
 
+    /// Not all that clients say to hold was given back to them.
+    pub fn on_reclaims_lost(&mut self, lost: &[RequestId]) {
+        lost.iter().for_each(|request| drop(self.held.remove(request)));
+    }
+
     /// The end of a lease is appended to the journal.
     pub fn on_lease_ended(&mut self, lease: LeaseId, position: Position) {
         let mut wants = Vec::new();

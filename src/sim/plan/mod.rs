@@ -5,6 +5,7 @@
 //! A [`Profile`] other than `General` directs the picks at one kind of trouble, so that a test can show a bug
 //! within a few seeds.
 
+mod busy;
 mod profile;
 mod transactions;
 
@@ -84,6 +85,8 @@ pub(super) struct LoadPlan {
     pub hot_locks: usize,
     pub cold_locks: usize,
     pub hot_percent: u64,
+    /// Percent of the cold ones that are wanted in one datacenter mostly.
+    pub home_percent: u64,
     pub max_locks: usize,
     /// By datacenter.
     pub shared_percent: Vec<u64>,
@@ -135,6 +138,8 @@ pub(super) struct Plan {
 }
 
 const MS: Duration = Duration::from_millis(1);
+/// Processes are not stopped more often than about every third pause.
+const PAUSE_EVERY: Duration = Duration::from_secs(12);
 /// More than a run makes.
 const LARGE: usize = 256 << 20;
 
@@ -161,12 +166,14 @@ impl Plan {
             Profile::Transactions => general.calm().transactions(),
             Profile::Removals => general.calm().removals(),
             Profile::LeftBehind => general.calm().left_behind(),
+            Profile::Clocks => general.calm().clocks(),
+            Profile::Busy => general.calm().busy(),
             Profile::Quiet => general.calm().quiet(),
         }
     }
 
     fn general(rng: &mut Rng, seconds: u64) -> Plan {
-        let dcs = *rng.pick(&[3, 3, 3, 3, 2, 4]);
+        let dcs = *rng.pick(&[3, 3, 3, 5, 2, 4]);
         let trouble = Duration::from_secs(seconds);
         let fast = rng.percent(40);
         let (down, cut) = (*rng.pick(&[100, 1_000, 4_000]) * MS, *rng.pick(&[300, 2_000, 6_000]) * MS);
@@ -217,6 +224,7 @@ impl Plan {
                 hot_locks: 2,
                 cold_locks: 0,
                 hot_percent: 100,
+                home_percent: 0,
                 max_locks: 1,
                 shared_percent: vec![0; 3],
                 think: 20 * MS,
@@ -390,6 +398,7 @@ fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
         hot_locks: rng.between(1, 5) as usize,
         cold_locks: *rng.pick(&[0, 20]),
         hot_percent: *rng.pick(&[100, 90, 60]),
+        home_percent: 0,
         max_locks: *rng.pick(&[1, 2, 4]),
         shared_percent: (0..dcs).map(|_| *rng.pick(&[0, 30, 50, 90])).collect(),
         think: *rng.pick(&[5 * MS, 50 * MS, 400 * MS]),
@@ -421,7 +430,9 @@ fn general_faults(
                 FaultKind::Crash => down,
                 FaultKind::CrashAll => 3 * down,
                 FaultKind::CutPair | FaultKind::CutOneWay => cut,
-                FaultKind::Isolate | FaultKind::DiskFull => 2 * cut,
+                FaultKind::Isolate | FaultKind::Split | FaultKind::DiskFull => 2 * cut,
+                FaultKind::Lossy | FaultKind::Jitter | FaultKind::Slow | FaultKind::Mute => cut,
+                FaultKind::Pause | FaultKind::ClientPause => PAUSE_EVERY,
                 _ => Duration::ZERO,
             };
             faults.push((kind, least.max(trouble / often)));

@@ -29,13 +29,17 @@ pub enum Profile {
     Removals,
     /// Datacenters are away for longer than the others keep entries for them.
     LeftBehind,
+    /// Wall clocks jump by up to two hours either way all the time, monotonic ones drift by up to 1 %.
+    Clocks,
+    /// Every kind of fault now and then, and more than 100 acquisitions a second: how fast is the simulator?
+    Busy,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// Those that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 11] = [
+    pub const NAMED: [(&str, Profile); 13] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -47,6 +51,8 @@ impl Profile {
         ("transactions", Profile::Transactions),
         ("removals", Profile::Removals),
         ("left-behind", Profile::LeftBehind),
+        ("clocks", Profile::Clocks),
+        ("busy", Profile::Busy),
     ];
 }
 

@@ -188,13 +188,15 @@ impl Plan {
         self.heartbeat = 100 * MS;
         self.peer_timeout = 600 * MS;
         self.disk.sync = 2 * MS;
-        self.disk.slow_percent = 5;
-        self.disk.slow = 50 * MS;
+        self.disk.slow_percent = 30;
+        self.disk.slow = 150 * MS;
         self.disk.checkpoint_every = Some(1_500 * MS);
+        self.load.concurrent = 3;
         self.load.hot_locks = 6;
         self.load.cold_locks = 20;
         self.load.hot_percent = 70;
-        self.max_log = 3_000;
+        // Who is away still has room to commit when it comes back, so its own entries are newer than what it takes over.
+        self.max_log = 6_000;
         self.txns = TxnPlan { locked_percent: 30, ..TxnPlan::some() };
         self
     }

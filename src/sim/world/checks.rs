@@ -107,6 +107,9 @@ impl World {
     /// Asks for descriptions and that the last ones were answered.
     fn check_descriptions(&mut self) {
         for dc in self.members().iter() {
+            if self.node(dc).is_paused() {
+                continue;
+            }
             if let Some(asked) = self.node(dc).described_at {
                 if self.now.since(asked) > DESCRIBED_WITHIN {
                     let what = format!("{dc} did not describe a lock that it was asked for at {asked}");

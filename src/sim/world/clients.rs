@@ -32,6 +32,7 @@ impl World {
             ttl: rng.duration(plan.ttl.0, plan.ttl.1),
             on_disconnect: if rng.percent(release) { OnDisconnect::Release } else { OnDisconnect::Keep },
             stubborn: rng.percent(50),
+            forgetful: self.clients.len() % 3 == 2,
         };
         let number = self.clients.len();
         let mut client = Client::new(number, dc, manner);
@@ -89,7 +90,11 @@ impl World {
                 let Client { dc, .. } = self.clients[client];
                 if let Some(session) = self.clients[client].session() {
                     let at = self.now + self.plan.load.distance;
-                    self.queue.push(at, Action::ToServer { dc, session, tag, call });
+                    let action = Action::ToServer { dc, session, tag, call };
+                    match self.stopped_clients.get_mut(&client) {
+                        Some(stalled) => stalled.push(action),
+                        None => self.queue.push(at, action),
+                    }
                 }
             }
             Out::Timer { at, timer } => self.queue.push(at, Action::Client { client, timer }),
@@ -128,6 +133,7 @@ impl World {
             }
             Out::Retries => self.tally.retried += 1,
             Out::Reclaimed { count } => self.tally.reclaimed += count as u64,
+            Out::ReclaimsStale => self.tally.stale_reclaims += 1,
             Out::Fails { kind, what } => self.fail(kind, what),
         }
     }
@@ -318,7 +324,13 @@ impl World {
         let locks: Vec<(LockName, Mode)> = (0..count)
             .map(|_| {
                 let hot = self.locks.cold.is_empty() || rng.percent(plan.hot_percent);
-                let name = rng.pick(if hot { &self.locks.hot } else { &self.locks.cold }).clone();
+                let home = !hot && plan.home_percent > 0 && rng.percent(plan.home_percent);
+                let locks = match (hot, home) {
+                    (true, _) => &self.locks.hot,
+                    (false, true) => &self.locks.home[dc.index()],
+                    (false, false) => &self.locks.cold,
+                };
+                let name = rng.pick(locks).clone();
                 let shared = plan.shared_percent.get(dc.index()).copied().unwrap_or(0);
                 (name, if rng.percent(shared) { Mode::Shared } else { Mode::Exclusive })
             })

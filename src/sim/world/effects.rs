@@ -46,6 +46,7 @@ impl World {
         match &record {
             Record::Entry(entry) => {
                 self.check_moved_parts(entry);
+                self.check_wanted(dc, entry);
                 if self.plan.in_order && entry.dc == dc {
                     self.check_order(entry);
                 }
@@ -78,6 +79,26 @@ impl World {
     fn check_moved_parts(&mut self, entry: &Entry) {
         for (_, moved) in entry.ops.iter().flat_map(transfers) {
             moved.parts.iter().for_each(|&(part, _)| self.check_part(&moved.lock, part));
+        }
+    }
+
+    /// Who is given parts wants them, and can be reached.
+    fn check_wanted(&mut self, dc: DcId, entry: &Entry) {
+        let step = self.tally.steps;
+        self.requests.on_applied(dc, entry, step);
+        let node = &self.nodes[dc.index()];
+        let is_new = entry.dc == dc && !self.txns.is_made(entry);
+        let Some(replica) = node.replica.as_ref().filter(|_| is_new) else { return };
+        // Who was heard of in this very step, or not heard of for too long, is not judged.
+        let away = replica.unreachable().intersection(node.unreachable_before);
+        for (to, moved) in entry.ops.iter().flat_map(transfers) {
+            if away.contains(to) {
+                let what = format!("{dc} gives parts of {} to {to}, which it cannot reach", moved.lock);
+                return self.fail(FailureKind::GivenToUnreachable, what);
+            }
+            if let Err(broken) = self.requests.on_transfer(dc, to, moved, step) {
+                return self.blame(Err(broken));
+            }
         }
     }
 
@@ -162,6 +183,10 @@ impl World {
                 node.promises.on_granted(&node.disk, asked, grant, members)
             }
             Reply::LeaseOpened { lease, .. } => node.promises.on_lease_opened(&node.disk, *lease),
+            Reply::Reclaimed { lost, .. } => {
+                node.promises.on_reclaims_lost(lost);
+                Ok(())
+            }
             Reply::LeaseClosed => match client.closing_of(call.tag) {
                 Some(lease) => node.promises.on_lease_closed(&node.disk, lease),
                 None => Ok(()),

@@ -6,7 +6,13 @@ use crate::names::DcId;
 use crate::replica::Event;
 use crate::room::Room;
 use crate::sim::failure::FaultKind;
+use crate::sim::network::Weather;
 use crate::sim::world::{Action, Phase, World};
+
+/// What a bad link adds to the way of a message, at most.
+const MOST_JITTER: Duration = Duration::from_millis(300);
+/// Between two messages of a very slow link.
+const SLOW_GAP: Duration = Duration::from_millis(100);
 
 impl World {
     pub(super) fn plan_faults(&mut self) {
@@ -77,29 +83,70 @@ impl World {
                 }
                 true
             }
-            FaultKind::Flap => {
-                let (a, b) = self.random_pair();
-                let mut at = self.now;
-                for _ in 0..self.chance.fault.between(3, 8) {
-                    self.queue.push(at, Action::Break { a, b });
-                    at = at + self.chance.fault.around(Duration::from_millis(120));
-                }
-                true
-            }
-            FaultKind::WallJump => {
-                let dc = self.random_dc();
-                let most = self.plan.clock.jump.as_millis() as i64;
-                let by = self.chance.fault.signed(most);
-                self.nodes[dc.index()].clock.jump(by);
-                true
-            }
+            FaultKind::Flap => self.flap_some_link(),
+            FaultKind::WallJump => self.jump_some_clock(),
             FaultKind::ClientDies => self.kill_some_client(),
             FaultKind::ClientDisconnects => self.disconnect_some_client(),
             FaultKind::DiskFull => {
                 let dc = self.random_dc();
                 self.fill_disk_for_a_while(dc)
             }
+            FaultKind::Split => self.split_for_a_while(),
+            FaultKind::Lossy => self.worsen(Weather { loss_percent: 5, ..Weather::default() }),
+            FaultKind::Jitter => self.worsen(Weather { jitter: MOST_JITTER, ..Weather::default() }),
+            FaultKind::Slow => self.worsen(Weather { gap: SLOW_GAP, ..Weather::default() }),
+            FaultKind::Mute => {
+                let (from, to) = self.random_pair();
+                let lasts = self.cut_length();
+                self.mute(from, to);
+                self.queue.push(self.now + lasts, Action::Unmute { from, to });
+                true
+            }
+            FaultKind::Pause => self.pause_some_node(),
+            FaultKind::ClientPause => self.pause_some_client(),
         }
+    }
+
+    fn jump_some_clock(&mut self) -> bool {
+        let dc = self.random_dc();
+        let most = self.plan.clock.jump.as_millis() as i64;
+        let by = self.chance.fault.signed(most);
+        self.nodes[dc.index()].clock.jump(by);
+        true
+    }
+
+    fn flap_some_link(&mut self) -> bool {
+        let (a, b) = self.random_pair();
+        let mut at = self.now;
+        for _ in 0..self.chance.fault.between(3, 8) {
+            self.queue.push(at, Action::Break { a, b });
+            at = at + self.chance.fault.around(Duration::from_millis(120));
+        }
+        true
+    }
+
+    /// Cuts some datacenters off from the rest.
+    fn split_for_a_while(&mut self) -> bool {
+        let members = self.members();
+        // At least one on each side.
+        let some = self.chance.fault.between(1, (1 << members.len()) - 2);
+        let is_in = |dc: DcId| some & 1 << dc.index() != 0;
+        let lasts = self.cut_length();
+        for from in members.iter() {
+            for to in members.iter().filter(|to| is_in(from) != is_in(*to)) {
+                self.cut_for(from, to, lasts);
+            }
+        }
+        true
+    }
+
+    /// Makes a link worse for a while.
+    fn worsen(&mut self, weather: Weather) -> bool {
+        let (a, b) = self.random_pair();
+        let lasts = self.cut_length();
+        self.network.set_weather(a, b, weather);
+        self.queue.push(self.now + lasts, Action::Clear { a, b });
+        true
     }
 
     /// Who crashes next: anybody, except where the plan has only one writer, which then is what dies.
@@ -110,7 +157,7 @@ impl World {
         }
     }
 
-    fn random_dc(&mut self) -> DcId {
+    pub(super) fn random_dc(&mut self) -> DcId {
         let index = self.chance.fault.index(self.nodes.len());
         self.nodes[index].dc
     }
@@ -153,7 +200,7 @@ impl World {
     }
 
     fn fill_disk_for_a_while(&mut self, dc: DcId) -> bool {
-        let had_room = self.node(dc).disk.room == Room::Enough;
+        let had_room = self.node(dc).disk.room == Room::Enough && !self.node(dc).is_paused();
         if had_room {
             let room = if self.chance.fault.percent(60) { Room::Full } else { Room::Low };
             self.set_room(dc, room);
@@ -172,8 +219,10 @@ impl World {
         self.step(dc, Event::Disk { room });
     }
 
-    fn some_client(&mut self) -> Option<usize> {
-        let living: Vec<usize> = self.clients.iter().filter(|c| !c.dead).map(|c| c.number).collect();
+    pub(super) fn some_client(&mut self) -> Option<usize> {
+        let clients =
+            self.clients.iter().filter(|c| !c.dead && !self.stopped_clients.contains_key(&c.number));
+        let living: Vec<usize> = clients.map(|client| client.number).collect();
         (!living.is_empty()).then(|| *self.chance.fault.pick(&living))
     }
 
@@ -200,11 +249,16 @@ impl World {
     pub fn heal(&mut self, phase: Phase) {
         self.trace.line(self.now, "**", || "all faults are healed".to_owned());
         self.phase = phase;
+        self.resume_all();
         for from in self.members().iter() {
             for to in self.members().iter().filter(|to| *to != from) {
                 while self.network.is_cut_from(from, to) {
                     self.uncut(from, to);
                 }
+                while self.network.is_mute(from, to) {
+                    self.unmute(from, to);
+                }
+                self.network.set_weather(from, to, Weather::default());
             }
             self.set_room(from, Room::Enough);
             if self.nodes[from.index()].clock.set_right() {

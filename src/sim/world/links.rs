@@ -25,6 +25,7 @@ impl World {
             }
             Sent::Stalled | Sent::Lost => {}
         }
+        self.tally.overtaking = self.network.overtaking;
         self.flush_soon(from, to);
     }
 
@@ -59,6 +60,11 @@ impl World {
 
     pub(super) fn on_arrive(&mut self, from: DcId, to: DcId, conn: ConnId, message: Message) {
         if self.is_running(to) && self.network.arrives(from, to, conn) {
+            if let Message::Entries(entries) = &message {
+                let durable = &self.node(to).disk.facts.applied;
+                let again = entries.iter().filter(|entry| entry.seq <= durable.get(entry.dc)).count();
+                self.tally.duplicates += again as u64;
+            }
             self.step(to, Event::Received { peer: from, message });
         }
     }
@@ -80,7 +86,7 @@ impl World {
         if self.network.is_alive(a, b) || !self.is_running(a) || !self.is_running(b) {
             return;
         }
-        if self.network.is_cut(a, b) {
+        if self.network.is_cut(a, b) || self.node(a).is_paused() || self.node(b).is_paused() {
             return self.connect_soon(a, b);
         }
         // Whoever has not heard of the end of the last connection hears of it now.
@@ -145,6 +151,20 @@ impl World {
         self.trace.line(self.now, "net", || format!("a cut from {from} to {to} heals"));
         let conn = self.network.conn(from, to);
         for (at, message) in self.network.uncut(self.now, from, to, &mut self.chance.net) {
+            self.queue.push(at, Action::Arrive { from, to, conn, message });
+        }
+        self.flush_soon(from, to);
+    }
+
+    /// A link is up and carries nothing that way.
+    pub(super) fn mute(&mut self, from: DcId, to: DcId) {
+        self.trace.line(self.now, "net", || format!("{from} does not answer {to} any more"));
+        self.network.mute(from, to);
+    }
+
+    pub(super) fn unmute(&mut self, from: DcId, to: DcId) {
+        let conn = self.network.conn(from, to);
+        for (at, message) in self.network.unmute(self.now, from, to, &mut self.chance.net) {
             self.queue.push(at, Action::Arrive { from, to, conn, message });
         }
         self.flush_soon(from, to);

@@ -11,6 +11,7 @@ mod effects;
 mod faults;
 mod links;
 mod nodes;
+mod pauses;
 mod show;
 mod transactions;
 
@@ -27,8 +28,8 @@ use crate::replica::{Event, Message, Notice};
 use crate::room::Room;
 use crate::sim::client::{Client, Out, Timer};
 use crate::sim::failure::{FailureKind, FaultKind, Outcome};
-use crate::sim::network::{ConnId, Network};
-use crate::sim::oracle::{Broken, HolderId, Holders, Transactions};
+use crate::sim::network::{ConnId, Network, Weather};
+use crate::sim::oracle::{Broken, HolderId, Holders, Requests, Transactions};
 use crate::sim::plan::Plan;
 use crate::sim::queue::{Moment, Queue};
 use crate::sim::rng::Rng;
@@ -36,6 +37,9 @@ use crate::sim::trace::{Trace, TraceMode};
 
 /// Most things that can happen at one moment: more is a loop.
 const MAX_AT_ONCE: u32 = 100_000;
+
+/// A node's invariants are walked after so many of its steps: after each would take most of the time.
+const CHECK_EVERY: u64 = 16;
 
 /// Something that happens.
 #[derive(Debug)]
@@ -78,6 +82,28 @@ pub(super) enum Action {
     Break {
         a: DcId,
         b: DcId,
+    },
+    /// A link that was silent one way answers again.
+    Unmute {
+        from: DcId,
+        to: DcId,
+    },
+    /// A link is again as it was.
+    Clear {
+        a: DcId,
+        b: DcId,
+    },
+    /// The links of a stopped process are given up.
+    PeersGiveUp {
+        node: DcId,
+        life: u64,
+    },
+    Resume {
+        node: DcId,
+        life: u64,
+    },
+    ResumeClient {
+        client: usize,
     },
     Synced {
         node: DcId,
@@ -177,10 +203,13 @@ pub(super) struct World {
     clients: Vec<Client>,
     drivers: Vec<Driver>,
     sessions: BTreeMap<SessionId, Session>,
+    /// What waits for clients whose process is stopped.
+    stopped_clients: BTreeMap<usize, Vec<Action>>,
     next_session: u64,
     locks: Locks,
     pub holders: Holders,
     pub txns: Transactions,
+    requests: Requests,
     /// By datacenter: the last commit that a client there knows of, for others to ask for.
     passed_on: Vec<VersionVector>,
     /// How many values were made up.
@@ -203,6 +232,8 @@ pub(super) struct World {
 struct Locks {
     hot: Vec<LockName>,
     cold: Vec<LockName>,
+    /// By datacenter: the cold ones that are at home there.
+    home: Vec<Vec<LockName>>,
 }
 
 impl World {
@@ -210,9 +241,12 @@ impl World {
         let name = |kind: &str, i: usize| {
             LockName::try_from(format!("{kind}{i}").as_str()).expect("a short name is a lock name")
         };
+        let cold: Vec<LockName> = (0..plan.load.cold_locks).map(|i| name("cold", i)).collect();
+        let dcs = usize::from(plan.dcs);
         let locks = Locks {
             hot: (0..plan.load.hot_locks).map(|i| name("hot", i)).collect(),
-            cold: (0..plan.load.cold_locks).map(|i| name("cold", i)).collect(),
+            home: (0..dcs).map(|dc| cold.iter().skip(dc).step_by(dcs).cloned().collect()).collect(),
+            cold,
         };
         let mut world = World {
             now: Moment::START,
@@ -228,6 +262,8 @@ impl World {
             locks,
             holders: Holders::default(),
             txns: Transactions::default(),
+            requests: Requests::default(),
+            stopped_clients: BTreeMap::new(),
             passed_on: vec![VersionVector::default(); usize::from(plan.dcs)],
             values: 0,
             at_home_since: BTreeMap::new(),
@@ -292,7 +328,8 @@ impl World {
     pub fn run_until(&mut self, until: Moment) {
         let mut at_once = 0;
         while self.broken.is_none() {
-            let tick = self.nodes.iter().filter_map(|n| n.tick.map(|at| (at, n.dc))).min();
+            let ticking = self.nodes.iter().filter(|node| !node.is_paused());
+            let tick = ticking.filter_map(|n| n.tick.map(|at| (at, n.dc))).min();
             let queued = self.queue.next_at();
             let at = match (tick, queued) {
                 (Some((tick, _)), Some(queued)) => tick.min(queued),
@@ -322,6 +359,7 @@ impl World {
     }
 
     fn act(&mut self, action: Action) {
+        let Some(action) = self.stall(action) else { return };
         match action {
             Action::Arrive { from, to, conn, message } => self.on_arrive(from, to, conn, message),
             Action::Flush { node, peer, conn } => self.on_flush(node, peer, conn),
@@ -331,6 +369,11 @@ impl World {
             Action::Connect { a, b } => self.on_connect(a, b),
             Action::Uncut { from, to } => self.uncut(from, to),
             Action::Break { a, b } => self.break_link(a, b),
+            Action::Unmute { from, to } => self.unmute(from, to),
+            Action::Clear { a, b } => self.network.set_weather(a, b, Weather::default()),
+            Action::PeersGiveUp { node, life } => self.on_peers_give_up(node, life),
+            Action::Resume { node, life } => self.on_resume(node, life),
+            Action::ResumeClient { client } => self.resume_client(client),
             Action::Synced { node, life } => self.on_synced(node, life),
             Action::TakeCheckpoint { node } => self.on_take_checkpoint(node),
             Action::CheckpointWritten { node, life } => self.on_checkpoint_written(node, life),
@@ -356,6 +399,7 @@ impl World {
         let node = &mut self.nodes[dc.index()];
         let Some(replica) = &mut node.replica else { return };
         self.tally.steps += 1;
+        node.unreachable_before = replica.unreachable();
         self.trace.mix(self.now.0 ^ u64::from(dc.get()) << 56);
         self.trace.line(self.now, dc, || format!("<- {}", show::event(&event)));
         replica.handle(node.clock.now(self.now), event);
@@ -368,7 +412,10 @@ impl World {
         let now = self.now;
         let node = &mut self.nodes[dc.index()];
         let Some(replica) = &node.replica else { return };
-        replica.check();
+        node.steps += 1;
+        if node.steps.is_multiple_of(CHECK_EVERY) {
+            replica.check();
+        }
         node.tick = replica.next_deadline().map(|deadline| node.clock.when(deadline).max(now));
         self.begin_sync(dc);
     }

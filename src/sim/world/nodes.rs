@@ -29,6 +29,12 @@ pub(crate) struct Node {
     pub promises: Promises,
     /// Counts starts.
     pub life: u64,
+    /// Counts its inputs.
+    pub steps: u64,
+    /// While its process is stopped: what waits for it.
+    pub stalled: Option<Vec<Action>>,
+    /// Whom it could not reach before its last step.
+    pub unreachable_before: DcSet,
     /// When its next deadline comes.
     pub tick: Option<Moment>,
     /// The last answers to the operator.
@@ -66,11 +72,21 @@ impl Node {
             disk: Disk::new(),
             promises: Promises::new(dc),
             life: 0,
+            steps: 0,
+            stalled: None,
+            unreachable_before: DcSet::EMPTY,
             tick: None,
             status: None,
             description: None,
             described_at: None,
         }
+    }
+}
+
+impl Node {
+    /// Its process is stopped.
+    pub fn is_paused(&self) -> bool {
+        self.stalled.is_some()
     }
 }
 
@@ -199,9 +215,12 @@ impl World {
         }
         node.tick = None;
         node.described_at = None;
+        node.stalled = None;
         let lost = node.disk.crash(&mut self.chance.disk);
         node.promises.on_crash();
-        let durable = node.disk.facts.applied.get(dc);
+        let left = &node.disk.facts.applied;
+        self.requests.on_crash(dc, left);
+        let durable = left.get(dc);
         self.tally.records_lost += lost;
         self.trace.line(self.now, dc, || format!("crashed, {lost} records lost"));
         let judged = self.txns.on_crash(dc, durable);

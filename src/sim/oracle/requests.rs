@@ -1,0 +1,121 @@
+//! Whose requests are in whose table, as the log says it: parts go to nobody who does not want them.
+
+use std::collections::BTreeMap;
+
+use crate::causal_log::{Entry, LockParts, Op};
+use crate::crdt::VersionVector;
+use crate::names::{DcId, LockName, Mode, RequestId};
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::Broken;
+
+/// A published request, for one of its locks.
+#[derive(Debug)]
+struct Row {
+    id: RequestId,
+    mode: Mode,
+    /// The entry that published it.
+    seq: u64,
+}
+
+/// Where and when a withdrawal was applied.
+#[derive(Clone, Copy, Debug)]
+struct Gone {
+    seq: u64,
+    step: u64,
+}
+
+/// All requests there ever were.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    by_lock: BTreeMap<(DcId, LockName), Vec<Row>>,
+    gone: BTreeMap<(DcId, RequestId), Gone>,
+}
+
+impl Requests {
+    /// `at` has applied an entry, in its `step`.
+    pub fn on_applied(&mut self, at: DcId, entry: &Entry, step: u64) {
+        for op in &entry.ops {
+            match op {
+                Op::Request { id, wants, .. } if at == entry.dc => {
+                    for (lock, mode) in wants.locks() {
+                        let rows = self.by_lock.entry((at, lock.clone())).or_default();
+                        rows.push(Row { id: *id, mode: *mode, seq: entry.seq });
+                    }
+                }
+                Op::Withdraw { id } => {
+                    self.gone.insert((at, *id), Gone { seq: entry.seq, step });
+                }
+                Op::Request { .. } | Op::Transfer { .. } | Op::Commit(_) => {}
+            }
+        }
+    }
+
+    /// A crash of `dc` left it with that.
+    pub fn on_crash(&mut self, dc: DcId, left: &VersionVector) {
+        self.gone.retain(|(at, id), gone| *at != dc || gone.seq <= left.get(id.dc));
+        let own = self.by_lock.iter_mut().filter(|((maker, _), _)| *maker == dc);
+        own.for_each(|(_, rows)| rows.retain(|row| row.seq <= left.get(dc)));
+    }
+
+    /// `from` hands parts to `to` in its `step`. What it learnt in that very step may come too late for it.
+    pub fn on_transfer(&self, from: DcId, to: DcId, moved: &LockParts, step: u64) -> Result<(), Broken> {
+        let only_own = moved.parts.iter().all(|(part, _)| *part == to);
+        let wanted = |row: &Row| {
+            let known_gone = self.gone.get(&(from, row.id)).is_some_and(|gone| gone.step < step);
+            !known_gone && (only_own || row.mode == Mode::Exclusive)
+        };
+        let rows = self.by_lock.get(&(to, moved.lock.clone()));
+        if rows.is_some_and(|rows| rows.iter().rev().any(wanted)) {
+            return Ok(());
+        }
+        let what =
+            format!("{from} gives parts of {} to {to}, which as far as it knows wants none", moved.lock);
+        Err(Broken::new(FailureKind::GivenUnasked, what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::causal_log::Wants;
+    use crate::names::ClusterId;
+    use crate::time::Timestamp;
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    fn lock() -> LockName {
+        LockName::try_from("a").expect("valid")
+    }
+
+    fn entry(seq: u64, op: Op) -> Entry {
+        let (cluster, at, deps) = (ClusterId::of("simulated"), Timestamp::ZERO, VersionVector::default());
+        Entry { cluster, epoch: 0, dc: dc(1), seq, at, deps, ops: vec![op] }
+    }
+
+    fn given(requests: &Requests, parts: &[u8], step: u64) -> Option<FailureKind> {
+        let moved = LockParts { lock: lock(), parts: parts.iter().map(|part| (dc(*part), 1)).collect() };
+        requests.on_transfer(dc(0), dc(1), &moved, step).err().map(|broken| broken.kind)
+    }
+
+    #[test]
+    fn parts_for_nobody_are_caught() {
+        let id = RequestId { dc: dc(1), n: 7 };
+        let wants = Wants::all(vec![(lock(), Mode::Shared)]).expect("one lock");
+        let mut requests = Requests::default();
+        assert_eq!(given(&requests, &[1], 1), Some(FailureKind::GivenUnasked));
+        requests.on_applied(dc(1), &entry(1, Op::Request { id, at: Timestamp::ZERO, wants }), 1);
+        assert_eq!(given(&requests, &[1], 2), None);
+        assert_eq!(
+            given(&requests, &[0, 1], 2),
+            Some(FailureKind::GivenUnasked),
+            "a reader wants its own part"
+        );
+        requests.on_applied(dc(0), &entry(2, Op::Withdraw { id }), 3);
+        assert_eq!(given(&requests, &[1], 3), None, "decided before");
+        assert_eq!(given(&requests, &[1], 4), Some(FailureKind::GivenUnasked));
+        requests.on_crash(dc(0), &[(dc(1), 1)].into_iter().collect());
+        assert_eq!(given(&requests, &[1], 5), None, "it has lost the withdrawal");
+    }
+}

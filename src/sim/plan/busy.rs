@@ -1,0 +1,55 @@
+//! Plans that ask much: of clocks, and of everything at once.
+
+use std::time::Duration;
+
+use crate::sim::failure::FaultKind;
+use crate::sim::plan::{LoadPlan, MS, Plan};
+
+impl Plan {
+    pub(super) fn clocks(mut self) -> Plan {
+        self.faults = vec![
+            (FaultKind::WallJump, 700 * MS),
+            (FaultKind::ClientDisconnects, 2_000 * MS),
+            (FaultKind::LinkReset, 2_000 * MS),
+        ];
+        self.clock.drift_ppm = 10_000;
+        self.clock.jump = Duration::from_secs(2 * 3_600);
+        self.load.hot_locks = 4;
+        self.load.hold = 500 * MS;
+        self
+    }
+
+    /// All kinds of faults, each now and then, and as much to do as leaves room for them.
+    pub(super) fn busy(mut self) -> Plan {
+        let every = |kind| match kind {
+            FaultKind::Crash | FaultKind::Isolate | FaultKind::Split | FaultKind::DiskFull => {
+                self.trouble / 3
+            }
+            FaultKind::CrashAll | FaultKind::Pause => self.trouble / 2,
+            _ => self.trouble / 8,
+        };
+        self.faults = FaultKind::ALL.into_iter().map(|kind| (kind, every(kind))).collect();
+        self.net.delays.iter_mut().for_each(|(_, delay)| *delay /= 8);
+        self.net.reconnect = 100 * MS;
+        (self.down, self.cut) = (500 * MS, 500 * MS);
+        self.heartbeat = 200 * MS;
+        self.peer_timeout = 1_000 * MS;
+        self.clock.drift_ppm = 10_000;
+        self.clock.jump = 1_000 * MS;
+        self.load = LoadPlan {
+            clients: vec![4; 3],
+            hot_locks: 3,
+            cold_locks: 60,
+            hot_percent: 3,
+            home_percent: 91,
+            think: 80 * MS,
+            hold: 5 * MS,
+            at_most_percent: 10,
+            at_most: 500 * MS,
+            cancel_percent: 2,
+            concurrent: 3,
+            ..self.load
+        };
+        self
+    }
+}

@@ -1,0 +1,426 @@
+//! What can happen, and what then is.
+
+use stateright::{Model, Property};
+
+use crate::properties;
+use crate::state::{
+    Broken, Client, DCS, Dc, Entry, LOCKS, Mode, Op, Parts, Row, Site, State, Vector, View, Wants, covers,
+};
+
+/// A deliberate bug, to prove that the properties catch it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutation {
+    /// Entries and vectors are told before they are durable.
+    SendBeforeSync,
+    /// After a resume the last entry of a log is applied once more.
+    ApplyTwice,
+    /// A lock is granted without its parts.
+    GrantWhileNotOwner,
+    /// Parts leave while the lock is held.
+    TransferWhileHeld,
+    /// After a restart the server does not wait for the clients that held locks.
+    NoGrace,
+    /// After a restart the clock begins at what is in the log.
+    ClockForgets,
+    /// The clock is not moved past the stamps of others.
+    ClockIgnoresOthers,
+    /// A grant is told before the arrival of its parts is durable.
+    AnswerBeforeSync,
+    /// A request is left in the log when it is granted.
+    NotWithdrawn,
+}
+
+pub struct Protocol {
+    /// By scenario, by datacenter: what its client wants, one after the other.
+    pub scenarios: Vec<[Vec<Wants>; DCS]>,
+    /// How often each may crash, by datacenter: each of these with each scenario.
+    pub crashes: Vec<[u8; DCS]>,
+    pub mutation: Option<Mutation>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    Ask(Dc),
+    Grant(Dc),
+    Release(Dc),
+    /// The owner hands over what the `row`-th request of its table wants of a lock.
+    Serve {
+        dc: Dc,
+        row: usize,
+        lock: usize,
+    },
+    /// Everything appended is durable, and may be told.
+    Sync(Dc),
+    /// An entry comes, perhaps not for the first time.
+    Receive {
+        dc: Dc,
+        maker: Dc,
+        seq: u8,
+    },
+    /// The datacenter stops and starts again with what was durable and the first `kept` of what was not.
+    Crash {
+        dc: Dc,
+        kept: usize,
+    },
+    /// A client tells the restarted server what it holds.
+    Reclaim(Dc),
+    /// Its lease ran out before it could.
+    Lapse(Dc),
+}
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let mut states = Vec::new();
+        for scenario in 0..self.scenarios.len() as u8 {
+            states.extend(self.crashes.iter().map(|crashes| self.initial(scenario, *crashes)));
+        }
+        states
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.broken.is_some() {
+            return;
+        }
+        for dc in 0..DCS {
+            self.client_actions(state, dc, actions);
+            for row in 0..state.sites[dc].view.table.len() {
+                let locks = (0..LOCKS).filter(|lock| self.can_serve(state, dc, row, *lock).is_some());
+                actions.extend(locks.map(|lock| Action::Serve { dc, row, lock }));
+            }
+            for maker in (0..DCS).filter(|maker| *maker != dc) {
+                let sent = (1..=state.logs[maker].len() as u8).filter(|seq| state.is_sent(maker, *seq));
+                actions.extend(sent.map(|seq| Action::Receive { dc, maker, seq }));
+            }
+            let tail = state.sites[dc].tail.len();
+            if tail > 0 {
+                actions.push(Action::Sync(dc));
+            }
+            if state.crashes_left[dc] > 0 {
+                actions.extend((0..=tail).map(|kept| Action::Crash { dc, kept }));
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        if let Action::Receive { dc, maker, seq } = action
+            && !self.takes(last, dc, maker, seq)
+        {
+            return None;
+        }
+        let mut state = last.clone();
+        match action {
+            Action::Ask(dc) => self.ask(&mut state, dc),
+            Action::Grant(dc) => self.grant(&mut state, dc),
+            Action::Release(dc) | Action::Lapse(dc) => {
+                state.sites[dc].client = Client::Idle;
+                state.sites[dc].done += 1;
+            }
+            Action::Serve { dc, row, lock } => self.serve(&mut state, dc, row, lock),
+            Action::Sync(dc) => self.sync(&mut state, dc),
+            Action::Receive { dc, maker, seq } => self.receive(&mut state, dc, maker, seq),
+            Action::Crash { dc, kept } => self.crash(&mut state, dc, kept),
+            Action::Reclaim(dc) => self.reclaim(&mut state, dc),
+        }
+        // Where nothing can be lost any more: how long it takes to become durable makes no difference but to when it is
+        // received, and to when it is granted.
+        (0..DCS).filter(|dc| last.crashes_left[*dc] == 0).for_each(|dc| self.sync(&mut state, dc));
+        if self.is(Mutation::SendBeforeSync) {
+            state.sites.iter_mut().for_each(|site| site.told = raised(site.told, site.applied));
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Protocol>> {
+        properties::all()
+    }
+}
+
+impl Protocol {
+    fn is(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    fn initial(&self, scenario: u8, crashes_left: [u8; DCS]) -> State {
+        let site = Site {
+            applied: [0; DCS],
+            durable: [0; DCS],
+            tail: Default::default(),
+            view: View::initial(),
+            clock: 0,
+            told: [0; DCS],
+            client: Client::Idle,
+            done: 0,
+        };
+        State {
+            scenario,
+            logs: Default::default(),
+            sites: std::array::from_fn(|_| site.clone()),
+            tokens: Default::default(),
+            crashes_left,
+            lost_a_tail: false,
+            broken: None,
+        }
+    }
+
+    pub fn orders(&self, state: &State, dc: Dc) -> &[Wants] {
+        &self.scenarios[usize::from(state.scenario)][dc]
+    }
+
+    /// What the client of a datacenter wants now, waits for or holds.
+    pub fn wants(&self, state: &State, dc: Dc) -> Option<Wants> {
+        self.orders(state, dc).get(usize::from(state.sites[dc].done)).copied()
+    }
+
+    fn client_actions(&self, state: &State, dc: Dc, actions: &mut Vec<Action>) {
+        let Some(wants) = self.wants(state, dc) else { return };
+        match state.sites[dc].client {
+            Client::Idle => actions.push(Action::Ask(dc)),
+            Client::Waiting { .. } if self.has_parts(&state.sites[dc], dc, wants) => {
+                actions.push(Action::Grant(dc));
+            }
+            Client::Waiting { .. } | Client::Granted { .. } => {}
+            Client::Holds { known: true, .. } => actions.push(Action::Release(dc)),
+            Client::Holds { known: false, .. } => actions.extend([Action::Reclaim(dc), Action::Lapse(dc)]),
+        }
+    }
+
+    fn has_parts(&self, site: &Site, dc: Dc, wants: Wants) -> bool {
+        self.is(Mutation::GrantWhileNotOwner)
+            || locks_of(wants)
+                .all(|(lock, mode)| site.view.parts_of(lock, dc).covers(Parts::needed(dc, mode)))
+    }
+
+    fn ask(&self, state: &mut State, dc: Dc) {
+        let at = tick(&mut state.sites[dc]);
+        state.sites[dc].client = Client::Waiting { at, published: false };
+        self.publish(state, dc);
+    }
+
+    /// The invariant of section 6, with one local waiter: whoever waits and lacks a part is in the log.
+    fn publish(&self, state: &mut State, dc: Dc) {
+        let Client::Waiting { at, published: false } = state.sites[dc].client else { return };
+        let Some(wants) = self.wants(state, dc) else { return };
+        if !self.has_parts(&state.sites[dc], dc, wants) {
+            append(state, dc, Op::Request { at, wants });
+            state.sites[dc].client = Client::Waiting { at, published: true };
+        }
+    }
+
+    fn grant(&self, state: &mut State, dc: Dc) {
+        let Client::Waiting { at, published } = state.sites[dc].client else { return };
+        let Some(wants) = self.wants(state, dc) else { return };
+        let token = tick(&mut state.sites[dc]);
+        state.sites[dc].client = Client::Granted { token };
+        let must_wait = has_fresh_parts(state, dc, wants) && !self.is(Mutation::AnswerBeforeSync);
+        if published && !self.is(Mutation::NotWithdrawn) {
+            append(state, dc, Op::Withdraw { at });
+        }
+        if !must_wait {
+            self.tell(state, dc);
+        }
+    }
+
+    /// The client hears that it holds its locks.
+    fn tell(&self, state: &mut State, dc: Dc) {
+        let Client::Granted { token } = state.sites[dc].client else { return };
+        state.sites[dc].client = Client::Holds { token, known: true };
+        for (lock, mode) in self.wants(state, dc).into_iter().flat_map(locks_of) {
+            let last = &mut state.tokens[lock];
+            let (above, of_mode) = match mode {
+                Mode::Shared => (last.exclusive, &mut last.shared),
+                Mode::Exclusive => (last.exclusive.max(last.shared), &mut last.exclusive),
+            };
+            if token <= above {
+                state.broken = Some(Broken::TokenDidNotGrow);
+            }
+            *of_mode = token.max(*of_mode);
+        }
+    }
+
+    /// Which parts of the lock can leave for a request, if it is its turn.
+    fn can_serve(&self, state: &State, dc: Dc, row: usize, lock: usize) -> Option<Parts> {
+        let site = &state.sites[dc];
+        let row = site.view.table[row];
+        let mode = row.wants[lock].filter(|_| usize::from(row.dc) != dc)?;
+        let here = site.view.parts_of(lock, dc);
+        let leave = here.and(Parts::needed(row.dc.into(), mode));
+        let in_grace =
+            matches!(site.client, Client::Holds { known: false, .. }) && !self.is(Mutation::NoGrace);
+        let can = leave != Parts::NONE
+            && !in_grace
+            && !self.is_held_against(state, dc, lock, mode)
+            && !self.is_earlier_wanted(state, dc, &row, lock, mode);
+        can.then_some(leave)
+    }
+
+    /// Whether the server knows of a holder in conflict.
+    fn is_held_against(&self, state: &State, dc: Dc, lock: usize, mode: Mode) -> bool {
+        let held = match state.sites[dc].client {
+            Client::Granted { .. } | Client::Holds { known: true, .. } => self.wants(state, dc),
+            Client::Idle | Client::Waiting { .. } | Client::Holds { known: false, .. } => None,
+        };
+        let as_mode = held.and_then(|wants| wants[lock]);
+        as_mode.is_some_and(|held| held.conflicts_with(mode)) && !self.is(Mutation::TransferWhileHeld)
+    }
+
+    /// Whether a request that comes before `row` conflicts with it. Shared ones of others that want nothing from here
+    /// do not count.
+    fn is_earlier_wanted(&self, state: &State, dc: Dc, row: &Row, lock: usize, mode: Mode) -> bool {
+        let site = &state.sites[dc];
+        let here = site.view.parts_of(lock, dc);
+        let stops = |earlier: &Row| {
+            let wanted = earlier.wants[lock].filter(|wanted| wanted.conflicts_with(mode));
+            wanted.is_some_and(|wanted| {
+                let by = usize::from(earlier.dc);
+                (earlier.at, earlier.dc) < (row.at, row.dc)
+                    && (by == dc || here.and(Parts::needed(by, wanted)) != Parts::NONE)
+            })
+        };
+        let waiting = match (site.client, self.wants(state, dc)) {
+            (Client::Waiting { at, .. }, Some(wants)) => Some(Row { at, dc: dc as u8, wants }),
+            _ => None,
+        };
+        site.view.table.iter().any(stops) || waiting.as_ref().is_some_and(stops)
+    }
+
+    fn serve(&self, state: &mut State, dc: Dc, row: usize, lock: usize) {
+        let Some(parts) = self.can_serve(state, dc, row, lock) else { return };
+        let view = &state.sites[dc].view;
+        let to = view.table[row].dc;
+        let versions =
+            std::array::from_fn(
+                |part| if parts.has(part) { view.registers[lock][part].version + 1 } else { 0 },
+            );
+        append(state, dc, Op::Transfer { to, lock: lock as u8, parts, versions });
+        self.publish(state, dc);
+    }
+
+    fn sync(&self, state: &mut State, dc: Dc) {
+        let site = &mut state.sites[dc];
+        site.durable = site.applied;
+        site.tail.clear();
+        site.told = raised(site.told, site.durable);
+        self.tell(state, dc);
+    }
+
+    /// Whether an entry that came is applied: it is the next of its log, and what it depends on is here.
+    fn takes(&self, state: &State, dc: Dc, maker: Dc, seq: u8) -> bool {
+        let applied = &state.sites[dc].applied;
+        if seq <= applied[maker] {
+            return self.is(Mutation::ApplyTwice) && seq == applied[maker];
+        }
+        seq == applied[maker] + 1 && covers(applied, &state.entry(maker, seq).deps)
+    }
+
+    fn receive(&self, state: &mut State, dc: Dc, maker: Dc, seq: u8) {
+        let entry = *state.entry(maker, seq);
+        let site = &mut state.sites[dc];
+        if seq > site.applied[maker] {
+            if !site.view.allows(maker, &entry) {
+                state.broken = Some(Broken::CorrectPeerAccused);
+                return;
+            }
+            site.applied[maker] = seq;
+            site.tail.push(maker as u8);
+        }
+        site.view.apply(maker, &entry);
+        if !self.is(Mutation::ClockIgnoresOthers) {
+            site.clock = site.clock.max(entry.stamp);
+        }
+        if replay(state, &state.sites[dc].applied).0 != state.sites[dc].view {
+            state.broken = Some(Broken::StateDiffers);
+        }
+        self.publish(state, dc);
+    }
+
+    fn crash(&self, state: &mut State, dc: Dc, kept: usize) {
+        state.crashes_left[dc] -= 1;
+        let site = &mut state.sites[dc];
+        state.lost_a_tail |= kept < site.tail.len();
+        let mut recovered = site.durable;
+        site.tail.iter().take(kept).for_each(|maker| recovered[usize::from(*maker)] += 1);
+        site.tail.clear();
+        (site.applied, site.durable) = (recovered, recovered);
+        site.client = match site.client {
+            Client::Holds { token, .. } => Client::Holds { token, known: false },
+            Client::Idle | Client::Waiting { .. } | Client::Granted { .. } => Client::Idle,
+        };
+        // Who was told of a lost entry has it: it stays in the world, and `told` says what was promised.
+        if !state.is_sent(dc, recovered[dc] + 1) {
+            state.logs[dc].truncate(recovered[dc].into());
+        }
+        let (view, newest) = replay(state, &recovered);
+        let site = &mut state.sites[dc];
+        site.view = view;
+        site.told = raised(site.told, recovered);
+        if self.is(Mutation::ClockForgets) {
+            site.clock = newest;
+        }
+        // Own requests that nobody waits for any more.
+        let orphans = site.view.table.clone().into_iter().filter(|row| usize::from(row.dc) == dc);
+        orphans.for_each(|row| append(state, dc, Op::Withdraw { at: row.at }));
+    }
+
+    fn reclaim(&self, state: &mut State, dc: Dc) {
+        let Some(wants) = self.wants(state, dc) else { return };
+        let here = self.has_parts(&state.sites[dc], dc, wants);
+        match &mut state.sites[dc].client {
+            Client::Holds { known, .. } if here => *known = true,
+            _ => state.broken = Some(Broken::ReclaimRefused),
+        }
+    }
+}
+
+pub fn locks_of(wants: Wants) -> impl Iterator<Item = (usize, Mode)> {
+    wants.into_iter().enumerate().filter_map(|(lock, mode)| Some((lock, mode?)))
+}
+
+/// The next reading of a datacenter's clock.
+fn tick(site: &mut Site) -> u8 {
+    site.clock += 1;
+    site.clock
+}
+
+fn append(state: &mut State, dc: Dc, op: Op) {
+    let site = &mut state.sites[dc];
+    let entry = Entry { stamp: tick(site), deps: site.applied, op };
+    site.view.apply(dc, &entry);
+    site.applied[dc] += 1;
+    site.tail.push(dc as u8);
+    state.logs[dc].push(entry);
+}
+
+/// Whether parts of these locks came with an entry that is not durable yet.
+fn has_fresh_parts(state: &State, dc: Dc, wants: Wants) -> bool {
+    let site = &state.sites[dc];
+    let mut vector = site.durable;
+    site.tail.iter().any(|maker| {
+        let maker = usize::from(*maker);
+        vector[maker] += 1;
+        let op = state.entry(maker, vector[maker]).op;
+        matches!(op, Op::Transfer { to, lock, .. } if usize::from(to) == dc && wants[usize::from(lock)].is_some())
+    })
+}
+
+fn raised(one: Vector, other: Vector) -> Vector {
+    std::array::from_fn(|dc| one[dc].max(other[dc]))
+}
+
+/// What the entries of a vector amount to, applied in a causal order; and the highest stamp among them.
+pub fn replay(state: &State, vector: &Vector) -> (View, u8) {
+    let (mut view, mut at, mut newest) = (View::initial(), [0; DCS], 0);
+    while at != *vector {
+        let ready = |maker: &Dc| {
+            at[*maker] < vector[*maker] && covers(&at, &state.entry(*maker, at[*maker] + 1).deps)
+        };
+        let maker = (0..DCS).find(ready).expect("what was applied is causally closed");
+        at[maker] += 1;
+        let entry = state.entry(maker, at[maker]);
+        view.apply(maker, entry);
+        newest = newest.max(entry.stamp);
+    }
+    (view, newest)
+}
