@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use common::said::run as said;
 use common::{Cluster, Output, Running, geolock};
 use geolock::names::DcId;
 use geolock::pki;
@@ -107,22 +108,6 @@ impl Place {
 
     fn certificates(&self) -> PathBuf {
         self.cluster.dir().join("tls/dc0")
-    }
-}
-
-struct Said {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-fn said(command: &mut Command) -> Said {
-    let output = command.output().expect("the binary is there");
-    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
-    Said {
-        code: output.status.code().expect("no signal kills it"),
-        stdout: text(output.stdout),
-        stderr: text(output.stderr),
     }
 }
 
@@ -289,4 +274,20 @@ fn a_token_is_shown_once_and_written_over_nothing() {
 
 fn read(file: &Path) -> String {
     fs::read_to_string(file).expect("it is there")
+}
+
+#[test]
+fn who_waits_and_is_not_known_any_more_is_told() {
+    let mut place = Place::start();
+    let mut command = place.ci(&["lock", "ci/turn", "--", "sh", "-c", "echo held; exec sleep 60"]);
+    let mut holder = Running::start(&mut command, Output::Stdout);
+    holder.line("held");
+    let mut waiter = Running::start(&mut place.ci(&["lock", "ci/turn", "--", "true"]), Output::Stderr);
+    while !works(&mut place.cluster.command(0, ["describe", "ci/turn"])).contains("waiting") {}
+    place.cluster.kill(0);
+    place.write("tokens", "# nobody\n");
+    place.cluster.restart(0);
+    let told = waiter.line("geolock: ");
+    assert!(told.contains("ci") && told.contains("UNAUTHENTICATED"), "{told}");
+    assert_eq!(waiter.wait(), NOT_ALLOWED);
 }

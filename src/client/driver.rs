@@ -69,7 +69,13 @@ impl Driver {
                 Left::Drained => {}
                 Left::For(error) => {
                     tracing::debug!(endpoint = dialled.name, %error, "no connection to the lock server");
-                    if self.fails_to_open(&dialled, error, turn) {
+                    let error = as_client_error(&dialled, error);
+                    if let ClientError::Refused(reason, message) = &error
+                        && failures as usize + 1 >= self.endpoints.len()
+                    {
+                        self.hub.turned_away(*reason, message);
+                    }
+                    if self.fails_to_open(error, turn) {
                         return self.end(Ending::Confirmed);
                     }
                 }
@@ -146,15 +152,11 @@ impl Driver {
     }
 
     /// Whether this was the last endpoint to try before the first lease is open.
-    fn fails_to_open(&mut self, dialled: &Dialled, error: LinkError, turn: usize) -> bool {
+    fn fails_to_open(&mut self, error: ClientError, turn: usize) -> bool {
         if self.opened.is_none() || turn + 1 < self.endpoints.len() {
             return false;
         }
-        let error = match error {
-            LinkError::Stream(status) => of_status(&dialled.name, *status),
-            source => ClientError::Unreachable { endpoint: dialled.name.clone(), source },
-        };
-        self.tell_opened(Err(dialled.explain(error)));
+        self.tell_opened(Err(error));
         true
     }
 
@@ -185,6 +187,13 @@ impl Drop for Driver {
 enum Served {
     Well,
     Badly,
+}
+
+fn as_client_error(dialled: &Dialled, error: LinkError) -> ClientError {
+    dialled.explain(match error {
+        LinkError::Stream(status) => of_status(&dialled.name, *status),
+        source => ClientError::Unreachable { endpoint: dialled.name.clone(), source },
+    })
 }
 
 async fn dial(dialled: &Dialled, hub: &Arc<Hub>, current: &Current) -> Result<Answers, LinkError> {

@@ -19,7 +19,7 @@ use super::request::AcquireRequest;
 use super::session::{Ending, Grant, Output, Releasing, Session, Why};
 use super::txn_error::{CommitError, TxnError};
 use super::txn_request::NewTxn;
-use crate::proto::{ClientMessage, ServerMessage, Step, StepResponse};
+use crate::proto::{ClientMessage, Reason, ServerMessage, Step, StepResponse};
 use crate::time::Instant;
 
 /// See the top of this file.
@@ -217,6 +217,11 @@ impl Hub {
         if let Some(writer) = writer {
             writer.wake();
         }
+    }
+
+    /// No endpoint wants this client.
+    pub(super) fn turned_away(&self, reason: Reason, message: &str) {
+        self.step(|state| state.session.turned_away(reason, message));
     }
 
     /// Time has passed, and messages came.

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::transactions::TxnStage;
 use super::{Ending, Lease, Life, Link, Output, Request, Session, Stage, Standing};
 use crate::client::error::{AcquireError, ClientError, LostReason};
 use crate::client::request::{AcquireRequest, Wait};
 use crate::client::tag::Tag;
 use crate::proto::client_message::Call;
-use crate::proto::{self, cancel_request, release_request};
+use crate::proto::{self, Reason, cancel_request, release_request};
 use crate::time::Instant;
 
 /// What became of a wish to release.
@@ -182,18 +183,31 @@ impl Session {
             && instant <= now
         {
             self.overdue.remove(&(instant, number));
-            match self.requests.get_mut(&number) {
-                Some(request) if request.stage == Stage::Queued => {
-                    self.refuse(number, AcquireError::Unreachable);
-                }
-                Some(request) if request.stage == Stage::Asked => {
-                    request.stage = Stage::Cancelling;
-                    let outcome = Err(AcquireError::Unreachable);
-                    self.outputs.push(Output::Acquired { number, outcome });
-                }
-                Some(_) => {}
-                None => self.give_up_overdue_begin(number),
+            self.end_wait(number, &|| AcquireError::Unreachable);
+        }
+    }
+
+    /// No server wants this client any more: who waits for one is told so, and what is held is lost with its lease.
+    pub(in crate::client) fn turned_away(&mut self, reason: Reason, message: &str) {
+        let acquires =
+            self.requests.iter().filter(|(_, it)| matches!(it.stage, Stage::Queued | Stage::Asked));
+        let mut waiting: Vec<u64> = acquires.map(|(number, _)| *number).collect();
+        waiting.extend(self.txns_that(|stage| matches!(stage, TxnStage::Queued | TxnStage::Beginning)));
+        for number in waiting {
+            self.end_wait(number, &|| AcquireError::Refused(reason, message.to_owned()));
+        }
+    }
+
+    /// Nothing comes of an acquire, or of a begin: no server is there for it.
+    fn end_wait(&mut self, number: u64, error: &dyn Fn() -> AcquireError) {
+        match self.requests.get_mut(&number) {
+            Some(request) if request.stage == Stage::Queued => self.refuse(number, error()),
+            Some(request) if request.stage == Stage::Asked => {
+                request.stage = Stage::Cancelling;
+                self.outputs.push(Output::Acquired { number, outcome: Err(error()) });
             }
+            Some(_) => {}
+            None => self.end_wait_of_begin(number, error),
         }
     }
 

@@ -245,21 +245,18 @@ impl Session {
         }
     }
 
-    /// Its wait is over and no server is there.
-    pub(super) fn give_up_overdue_begin(&mut self, number: u64) {
+    /// No server is there for it.
+    pub(super) fn end_wait_of_begin(&mut self, number: u64, error: &dyn Fn() -> AcquireError) {
         let Some(txn) = self.txns.get_mut(&number) else { return };
         match txn.stage {
-            TxnStage::Queued => {
-                self.end_txn(number, || TxnError::NotBegun(AcquireError::Unreachable).into());
-            }
+            TxnStage::Queued => self.end_txn(number, || TxnError::NotBegun(error()).into()),
             TxnStage::Beginning => {
-                let why = "no endpoint answered in time";
                 let unknown = txn.may_have_committed();
                 txn.stage = TxnStage::GivenUp;
                 let error = if unknown {
-                    CommitError::OutcomeUnknown(why.to_owned())
+                    CommitError::OutcomeUnknown(error().to_string())
                 } else {
-                    TxnError::NotBegun(AcquireError::Unreachable).into()
+                    TxnError::NotBegun(error()).into()
                 };
                 self.outputs.push(Output::Stepped { number, outcome: Err(error) });
             }
