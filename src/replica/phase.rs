@@ -16,6 +16,8 @@ pub(super) struct Life {
     pub quiet_until: Option<Instant>,
     /// Every member was heard once, now or before a restart: none knows more of our log than we do.
     pub joined: bool,
+    /// The data directory is a restored copy: leases that it does not know may live until then.
+    pub joins_after: Option<Instant>,
     /// Members heard since the start.
     pub heard: DcSet,
     /// The last of our own entries that anybody is known to have.
@@ -45,6 +47,9 @@ impl Replica {
             self.life.quiet_until = None;
             self.on_heartbeat_due();
             self.start_early();
+        }
+        if self.life.joins_after.take_if(|after| *after <= self.now.mono).is_some() {
+            self.join_when_all_heard();
         }
         let phase = self.current_phase();
         if phase != self.life.phase {
@@ -89,7 +94,8 @@ impl Replica {
     }
 
     pub(super) fn join_when_all_heard(&mut self) {
-        if !self.life.joined && self.life.heard.is_superset(self.peers()) {
+        let waits = self.life.joined || self.life.joins_after.is_some();
+        if !waits && self.life.heard.is_superset(self.peers()) {
             self.life.joined = true;
             self.persist(Record::Joined);
         }
