@@ -12,6 +12,8 @@ pub mod config;
 pub mod crdt;
 pub mod deadlines;
 pub mod faults;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod hybrid_clock;
 pub mod interdc;
 pub mod journal;

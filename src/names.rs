@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize, Serializer};
 pub const MAX_LOCK_NAME: usize = 1024;
 /// Most members of a cluster: a set of datacenters fits one machine word.
 pub const MAX_DCS: usize = 64;
+/// Highest number of an entry, a request or a move of a part that is believed when it comes from outside. None is ever
+/// reached by counting; and whatever counts on from one of them stays far below what its own type can hold.
+pub const MAX_NUMBER: u64 = 1 << 54;
 /// Longest client label, in bytes.
 pub const MAX_LABEL: usize = 256;
 

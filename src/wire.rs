@@ -241,6 +241,7 @@ mod tests {
         golden(&Record::Joined, "04");
         golden(&Record::StatePiece(piece()), "050302616201");
         golden(&Record::StateTaken { vector: VersionVector::from_iter([(dc(0), 2)]) }, "060102");
+        golden(&Record::Restored, "07");
     }
 
     #[test]

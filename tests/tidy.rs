@@ -14,12 +14,13 @@ struct Source {
 
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
 const GROUND: [&str; 8] = ["names", "time", "wire", "deadlines", "hybrid_clock", "proto", "keys", "room"];
-const EDGES: [&str; 13] = [
+const EDGES: [&str; 14] = [
     "journal",
     "interdc",
     "lock_server",
     "access",
     "faults",
+    "fuzz",
     "api",
     "client",
     "cli",

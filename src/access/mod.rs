@@ -20,6 +20,8 @@
 
 mod action;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod live;
 mod refused;
 mod rights;

@@ -25,6 +25,8 @@ mod answer;
 mod connection;
 mod conversation;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod locks;
 mod options;
 mod parse;

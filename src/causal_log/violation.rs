@@ -59,4 +59,10 @@ pub enum EntryFault {
     Commit(#[from] CommitFault),
     #[error("transfers part {part} of lock {lock}: there is no such part")]
     UnknownPart { lock: LockName, part: DcId },
+    #[error("publishes request {id}: no datacenter ever made so many")]
+    RequestNumber { id: RequestId },
+    #[error(
+        "transfers part {part} of lock {lock}, which is held in the datacenter that is said to have made this"
+    )]
+    HeldHere { lock: LockName, part: DcId },
 }

@@ -3,6 +3,7 @@
 //! Subcommands that talk to a server do it through [`client`](crate::client), like anybody's program.
 
 mod ca;
+mod completions;
 mod connect;
 mod dc_names;
 mod describe;
@@ -31,13 +32,16 @@ use crate::config::ServerArgs;
 use failure::Code;
 pub use failure::Failure;
 
+/// The version, and the commit that it was built from if that is known.
+const VERSION: &str = env!("GEOLOCK_VERSION");
+
 /// Locks that several datacenters share and that live where they are used.
 ///
 /// One server runs in each datacenter. A lock that was last used in a datacenter is granted there again without any
 /// message to the others; wanted elsewhere, it moves. To try it: `geolock dev` in one terminal, and in another
 /// `geolock lock demo -- echo hello`.
 #[derive(Parser, Debug)]
-#[command(name = "geolock", version, arg_required_else_help = true)]
+#[command(name = "geolock", version = VERSION, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -60,6 +64,7 @@ enum Command {
     Ca(ca::CaArgs),
     Token(token::TokenArgs),
     Sim(sim::SimArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 /// Reads the command line. Help and version are printed here, and count as failures that have been reported.
@@ -87,6 +92,10 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Ca(args) => Ok(ca::run(args)?),
             Command::Token(args) => token::run(args),
             Command::Sim(args) => Ok(sim::run(&args)?),
+            Command::Completions(args) => {
+                completions::run(&args);
+                Ok(())
+            }
         }
         .map(|()| ExitCode::SUCCESS)
     })

@@ -8,6 +8,8 @@
 
 mod assemble;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod options;
 mod sources;
 mod units;

@@ -14,7 +14,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
 
-use crate::names::{DcId, DcSet, LockName};
+use crate::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 
 /// The register of one part: version in the upper 56 bits, owner in the lowest 8; so the higher version is the
 /// greater number. Version 0 means never moved.
@@ -230,10 +230,18 @@ impl<'de> Deserialize<'de> for Ownership {
         let mut map = Ownership::default();
         for (lock, registers) in Vec::<(LockName, Vec<u64>)>::deserialize(deserializer)? {
             let registers: Registers = registers.into_iter().map(Register).collect();
-            if registers.iter().any(|r| r.version() > 0 && r.owner().is_none()) {
-                return Err(D::Error::custom(format_args!(
-                    "lock {lock}: the owner of a part is no datacenter"
-                )));
+            let fault = |what: &str| Err(D::Error::custom(format_args!("lock {lock}: {what}")));
+            if registers.len() > MAX_DCS {
+                return fault("more parts than there are datacenters");
+            }
+            if registers.iter().any(|r| *r != Register::default() && r.owner().is_none()) {
+                return fault("the owner of a part is no datacenter");
+            }
+            if registers.iter().any(|r| r.version() > MAX_NUMBER) {
+                return fault("no part ever moved so often");
+            }
+            if map.0.contains_key(&lock) {
+                return fault("it is there twice");
             }
             map.0.insert(lock, registers);
         }
@@ -317,5 +325,29 @@ mod tests {
         let alarm = DoubleOwner { lock: lock.clone(), part: dc(0), version: 1, ours: dc(1), theirs: dc(2) };
         assert_eq!(map.validate_op(&to(2)), Err(alarm.clone()));
         assert_eq!(map.validate_merge(&applied(&[to(2)])), Err(alarm));
+    }
+
+    #[test]
+    fn bytes_that_are_no_map_are_refused() {
+        let decoded = |locks: &[(&str, Vec<u64>)]| {
+            let named = |(lock, registers): &(&str, Vec<u64>)| {
+                (LockName::try_from(*lock).expect("a short name"), registers.clone())
+            };
+            let locks: Vec<_> = locks.iter().map(named).collect();
+            let bytes = crate::wire::encode("ownership", &locks).expect("it is small");
+            crate::wire::decode::<Ownership>("ownership", &bytes).map_err(|error| error.to_string())
+        };
+        let moved = |version: u64, owner: u64| version << 8 | owner;
+        assert_eq!(decoded(&[("a", vec![0, moved(MAX_NUMBER, 2)])]).map(|map| map.len()), Ok(1));
+        for (wrong, why) in [
+            (vec![("a", vec![0; MAX_DCS + 1])], "more parts"),
+            (vec![("a", vec![moved(1, 64)])], "is no datacenter"),
+            (vec![("a", vec![moved(0, 1)])], "is no datacenter"),
+            (vec![("a", vec![moved(MAX_NUMBER + 1, 1)])], "moved so often"),
+            (vec![("a", vec![]), ("a", vec![])], "there twice"),
+        ] {
+            let refused = decoded(&wrong).expect_err(why);
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }

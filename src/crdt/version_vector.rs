@@ -7,7 +7,7 @@ use crdts::CvRDT;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
-use crate::names::{DcId, MAX_DCS};
+use crate::names::{DcId, MAX_DCS, MAX_NUMBER};
 
 /// `DcId -> seq`: the entries `1..=seq` of that datacenter. Absent means 0. Trailing zeros are never stored,
 /// so equal vectors are equal bytes.
@@ -88,6 +88,11 @@ impl<'de> Deserialize<'de> for VersionVector {
         if seqs.last() == Some(&0) {
             return Err(D::Error::custom("version vector with a trailing zero"));
         }
+        if let Some(seq) = seqs.iter().find(|seq| **seq > MAX_NUMBER) {
+            return Err(D::Error::custom(format_args!(
+                "entry {seq} in a version vector: no log is that long"
+            )));
+        }
         Ok(VersionVector(seqs))
     }
 }
@@ -144,5 +149,16 @@ mod tests {
             merged_clock.merge(as_vclock(&b));
             prop_assert_eq!(as_vclock(&merged(&a, &b)), merged_clock);
         }
+    }
+
+    #[test]
+    fn an_entry_that_no_log_reaches_is_no_entry() {
+        let decoded = |seq: u64| {
+            let bytes = crate::wire::encode("vector", &vec![1, seq]).expect("it is small");
+            crate::wire::decode::<VersionVector>("vector", &bytes)
+        };
+        assert!(decoded(MAX_NUMBER).is_ok());
+        let refused = [MAX_NUMBER + 1, u64::MAX].map(|seq| decoded(seq).expect_err("too high").to_string());
+        assert!(refused.iter().all(|error| error.contains("no log is that long")), "{refused:?}");
     }
 }

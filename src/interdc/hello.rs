@@ -57,6 +57,18 @@ impl Hello {
         }
     }
 
+    /// All that is asked of one that was read: for fuzz targets.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn probe(&self, context: &Context) -> bool {
+        self.named().is_ok() & self.check(context, self.dc).is_ok()
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_test(versions: (u16, u16), cluster: ClusterId) -> Hello {
+        let dc = DcId::new(1).expect("a small id");
+        Hello { magic: MAGIC, versions, cluster, dc, epoch: 0, incarnation: 5, link: 3, last_link: 0 }
+    }
+
     /// What the sender, which is the arbiter, calls the connection.
     pub(super) fn named(&self) -> Result<u64, Refusal> {
         if self.link == 0 {

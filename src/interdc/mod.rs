@@ -18,6 +18,8 @@ mod endpoint;
 mod error;
 mod event;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod handle;
 mod hello;
 mod link;

@@ -18,6 +18,8 @@ use super::writer::{Tried, create_file, put};
 
 pub(super) const IDENTITY: &str = "identity";
 pub(super) const IDENTITY_TEMP: &str = "identity.tmp";
+/// An empty file that people put into a copy of a directory: whoever starts from it is told, until that is on disk.
+pub(super) const RESTORED: &str = "restored";
 const LOCK: &str = "lock";
 const FIRST_LINE: &str = "geolock data directory, format ";
 const VERSION: u8 = 1;
@@ -70,6 +72,17 @@ fn create(dir: &Path) -> Result<(), JournalError> {
     File::open(parent)
         .and_then(|parent| parent.sync_all())
         .map_err(|source| failed("sync the directory", parent, source))
+}
+
+/// Whether somebody marked the directory as a copy.
+pub(super) fn is_restored<D: Disk>(disk: &D) -> Result<bool, JournalError> {
+    Ok(disk.names().doing("list", disk, "")?.iter().any(|name| name == RESTORED))
+}
+
+/// It is known now.
+pub(super) fn forget_restored<D: Disk>(disk: &D) -> Result<(), JournalError> {
+    disk.remove(RESTORED).doing("remove", disk, RESTORED)?;
+    disk.sync_dir().doing("sync the directory", disk, "")
 }
 
 /// Whether a directory says whose it is.

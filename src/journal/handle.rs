@@ -70,6 +70,9 @@ pub struct Recovered {
     /// The records after it, in order and without gaps: all that were ever reported durable, perhaps some
     /// more. They are durable now.
     pub records: Vec<(u64, Vec<u8>)>,
+    /// It is marked as a copy of a directory that may have gone on elsewhere. The mark goes when the first batch is durable:
+    /// what is appended first has to say so.
+    pub restored: bool,
 }
 
 /// An open journal: the only owner of its data directory. Dropping it closes it.
@@ -118,6 +121,7 @@ impl Journal {
     ) -> Result<(Journal, Recovered), JournalError> {
         let Place { disk, identity, segment_bytes, reserve } = place;
         let recovery = recover(&disk, identity, segment_bytes)?;
+        let restored = data_dir::is_restored(&disk)?;
         let writer = recovery.writer;
         let figures = Figures {
             log: writer.size(),
@@ -139,7 +143,7 @@ impl Journal {
         let writer = {
             let queue = Arc::clone(&queue);
             let room = Room::default();
-            let run = move || WriterThread { writer, queue: &queue, sink, reserve, room }.run();
+            let run = move || WriterThread { writer, queue: &queue, sink, reserve, room, restored }.run();
             thread::Builder::new().name("journal".into()).spawn(run)
         };
         let writer = match writer {
@@ -152,7 +156,7 @@ impl Journal {
         };
         let checkpoint = recovery.checkpoint.map(|checkpoint| (checkpoint.position, checkpoint.body));
         let threads = Some(Threads { writer, checkpoints, lock });
-        Ok((Journal { queue, threads }, Recovered { checkpoint, records: recovery.records }))
+        Ok((Journal { queue, threads }, Recovered { checkpoint, records: recovery.records, restored }))
     }
 
     /// Queues a record; never waits for the disk. Told durable later, perhaps together with others. After a

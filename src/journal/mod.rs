@@ -26,6 +26,8 @@ mod data_dir;
 mod disk;
 mod error;
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod handle;
 mod queue;
 mod recovery;

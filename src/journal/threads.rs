@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::room::Room;
 
+use super::data_dir::forget_restored;
 use super::disk::Disk;
 use super::error::{Identity, JournalError};
 use super::handle::JournalEvent;
@@ -29,6 +30,8 @@ pub(super) struct WriterThread<'a, D: Disk, S> {
     pub reserve: u64,
     /// As the sink was told last.
     pub room: Room,
+    /// The directory is marked as a copy.
+    pub restored: bool,
 }
 
 impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
@@ -78,6 +81,9 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
         while self.writer.write(&mut batch)? == Tried::NoRoom {
             self.wait_for_room(batch.bytes.len() as u64)?;
             start = Instant::now();
+        }
+        if std::mem::take(&mut self.restored) {
+            forget_restored(&self.writer.disk)?;
         }
         let position = batch.last;
         self.queue.written(batch, start.elapsed(), self.writer.size());

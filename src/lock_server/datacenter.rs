@@ -41,8 +41,12 @@ pub fn start_datacenter(
     let (store, recovered) = Journal::open(config.journal, move |event| sink.put(event))?;
     let checkpoint = recovered.checkpoint.as_ref().map(|(_, state)| &state[..]);
     let records = recovered.records.into_iter().map(|(position, record)| (Position(position), record));
-    let (machine, last) = recover(config.replica, checkpoint, records)?;
+    let (mut machine, last) = recover(config.replica, checkpoint, records)?;
     tracing::info!(%dc, position = last.0, "recovered");
+    if recovered.restored {
+        tracing::warn!(%dc, "the data directory is a restored copy: nothing is granted before every member was heard");
+        machine.begin_restored();
+    }
     let (events, link_events) = mpsc::channel(LINK_EVENTS);
     let socket = match socket {
         Some(socket) => socket,

@@ -158,6 +158,11 @@ impl Locks {
         self.get(request).wants.iter().map(|want| (&self.lock(want.lock).name, want.mode))
     }
 
+    /// Whether somebody here holds it.
+    pub(super) fn is_held(&self, name: &LockName) -> bool {
+        self.names.get(name).is_some_and(|index| self.lock(*index).holders.mode.is_some())
+    }
+
     pub(super) fn lock(&self, index: LockIndex) -> &Lock {
         &self.locks[index.0 as usize]
     }

@@ -10,7 +10,7 @@ use super::orphans::Orphan;
 use super::request::{IN_THIS_STEP, Origin, Request, RequestIndex, Want};
 use crate::causal_log::{EntryFault, LockParts, Op, Wants};
 use crate::crdt::{Ownership, PartMove};
-use crate::names::{DcId, LockName, Mode, Position, RequestId};
+use crate::names::{DcId, LockName, MAX_NUMBER, Mode, Position, RequestId};
 use crate::time::{Instant, Timestamp};
 
 /// A published request.
@@ -55,6 +55,9 @@ impl Locks {
         if id.dc != dc {
             return Err(EntryFault::ForeignRequest { id });
         }
+        if id.n > MAX_NUMBER {
+            return Err(EntryFault::RequestNumber { id });
+        }
         if self.by_id.contains_key(&id) {
             return Err(EntryFault::DuplicateRequest { id });
         }
@@ -73,6 +76,10 @@ impl Locks {
             let owner = self.ownership.owner(&lock, part);
             if owner != dc {
                 return Err(EntryFault::NotTheOwner { lock, part, owner });
+            }
+            // An entry of our own that comes back; but we granted the lock, so we have not made it.
+            if dc == self.me && self.is_held(&lock) {
+                return Err(EntryFault::HeldHere { lock, part });
             }
             let current = self.ownership.register(&lock, part).version();
             if *version != current + 1 {

@@ -12,7 +12,7 @@ use super::remote::Published;
 use super::request::Origin;
 use crate::causal_log::LockParts;
 use crate::crdt::{Ownership, VersionVector};
-use crate::names::{DcId, LockName, Position, RequestId};
+use crate::names::{DcId, LockName, MAX_NUMBER, Position, RequestId};
 use crate::time::Instant;
 
 /// What another datacenter knew of locks when it had applied `vector`.
@@ -43,7 +43,7 @@ impl Locks {
         applied: &VersionVector,
     ) -> Result<(), ForeignFault> {
         self.ownership.validate_merge(foreign.ownership)?;
-        // Who lost its own log may have given parts away that it believes to have.
+        // Who lost its own log may have given parts away that it believes to have; but it has granted none of them.
         let knows_own_log = foreign.vector.get(self.me) <= applied.get(self.me);
         for (lock, part, theirs) in foreign.ownership.iter() {
             let owner = theirs.owner().expect("only parts that moved are iterated");
@@ -53,11 +53,15 @@ impl Locks {
             }
             let ours = self.ownership.register(&lock, part);
             let is_here = self.ownership.owner(&lock, part) == self.me;
-            if knows_own_log && is_here && theirs.version() > ours.version() {
+            let stays = knows_own_log || self.is_held(&lock);
+            if stays && is_here && theirs.version() > ours.version() {
                 return Err(ForeignFault::Stolen { lock, part, owner });
             }
         }
-        let is_fine = |row: &&Published<'_>| self.members.contains(row.id.dc) && row.wants.validate().is_ok();
+        let is_fine = |row: &&Published<'_>| {
+            let is_known = self.members.contains(row.id.dc) && row.id.n <= MAX_NUMBER;
+            is_known && row.wants.validate().is_ok()
+        };
         match foreign.requests.iter().find(|row| !is_fine(row)) {
             Some(row) => Err(ForeignFault::Request(row.id)),
             None => Ok(()),

@@ -187,9 +187,25 @@ impl Replica {
     }
 
     fn apply(&mut self, entry: &Arc<Entry>) {
+        if entry.dc == self.config.dc {
+            self.pass_own_numbers(entry);
+        }
         let position = self.persist(Record::Entry(entry.clone()));
         self.take_in(entry, position);
         self.counts.entries_applied += 1;
+    }
+
+    /// An own entry comes back that was lost here: the numbers in it were handed out. What is recorded of numbers is
+    /// above them again before the entry is in the journal.
+    fn pass_own_numbers(&mut self, entry: &Entry) {
+        let numbers = entry.ops.iter().filter_map(|op| match op {
+            Op::Request { id, .. } => Some(id.n),
+            _ => None,
+        });
+        self.next_n = numbers.fold(self.next_n, |next, n| next.max(n + 1));
+        if self.next_n > self.bounds.recorded().n {
+            self.record_bound();
+        }
     }
 
     /// What an entry does to the state: from a link, or from the journal.

@@ -11,6 +11,7 @@
 
 use super::Replica;
 use super::message::Message;
+use super::record::Record;
 use crate::causal_log::Violation;
 use crate::names::{DcId, DcSet, MAX_DCS};
 
@@ -39,6 +40,24 @@ impl Joining {
 }
 
 impl Replica {
+    /// To be called before the first step when the data directory is an older copy: what was handed out since is not in it.
+    ///
+    /// Others tell what became of the log. Nobody else knows which leases were opened, so nothing is granted before the
+    /// longest of them must be over; nor which numbers were given, so they go on far above.
+    pub fn begin_restored(&mut self) {
+        self.persist(Record::Restored);
+        self.doubt();
+        // Fewer than this since the epoch.
+        self.next_n = self.next_n.max(self.clock.physical_millis() << 10);
+        self.record_bound();
+    }
+
+    /// What is known here may not be all: as if nobody had been heard yet.
+    pub(super) fn doubt(&mut self) {
+        self.life.joined = false;
+        self.life.joins_after = Some(self.now.mono + self.config.local.max_lease_ttl);
+    }
+
     /// Asks those that there is no link to, if there is somebody to ask through.
     pub(super) fn ask_unlinked(&mut self) {
         let linked = self.log.linked();

@@ -50,6 +50,8 @@ pub use recover::RecoveryError;
 pub use stability::Floor;
 pub use transactions::OutcomeRow;
 pub use transfer::StatePiece;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use transfer::fuzz;
 pub use watches::Past;
 pub(crate) use watches::SAY_TAKEN_AT;
 
@@ -149,6 +151,7 @@ impl Replica {
             self.links.retry_at(),
             self.life.quiet_until,
             self.life.asks_until,
+            self.life.joins_after,
             self.transactions.next_deadline(),
             self.next_expiry(),
             self.has_work().then_some(self.now.mono),

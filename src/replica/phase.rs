@@ -19,6 +19,8 @@ pub(super) struct Life {
     /// After a restart: until when members that were not heard yet are waited for. The disk may be an old copy, and then
     /// any of them may know more of our log.
     pub asks_until: Option<Instant>,
+    /// The data directory is a restored copy: leases that it does not know may live until then.
+    pub joins_after: Option<Instant>,
     /// Members heard since the start.
     pub heard: DcSet,
     /// The last of our own entries that anybody is known to have.
@@ -59,6 +61,9 @@ impl Replica {
             self.life.quiet_until = None;
             self.on_heartbeat_due();
             self.start_early();
+        }
+        if self.life.joins_after.take_if(|after| *after <= self.now.mono).is_some() {
+            self.join_when_all_heard();
         }
         let phase = self.current_phase();
         if phase != self.life.phase {
@@ -107,7 +112,7 @@ impl Replica {
             return;
         }
         self.life.asks_until = None;
-        if !self.life.joined {
+        if !self.life.joined && self.life.joins_after.is_none() {
             self.life.joined = true;
             self.persist(Record::Joined);
         }

@@ -38,6 +38,8 @@ pub enum Record {
     StateTaken {
         vector: VersionVector,
     },
+    /// All before this is a copy of a data directory that went on elsewhere: more was handed out than is known here.
+    Restored,
 }
 
 /// A lease as it is kept on disk.

@@ -93,6 +93,7 @@ impl Replica {
                 quiet_until: None,
                 joined: false,
                 asks_until: None,
+                joins_after: None,
                 heard: DcSet::EMPTY,
                 own_known: 0,
                 clock_skew: false,
@@ -184,7 +185,8 @@ impl Replica {
                 }
                 None => return Err(refused(format!("lease {lease} was never opened"))),
             },
-            Record::Joined => self.life.joined = true,
+            Record::Joined => (self.life.joined, self.life.joins_after) = (true, None),
+            Record::Restored => self.doubt(),
             Record::StatePiece(piece) => {
                 self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
             }

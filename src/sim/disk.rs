@@ -41,7 +41,7 @@ impl Facts {
                 self.leases.remove(lease);
             }
             Record::StateTaken { vector } => self.applied.merge(vector.clone()),
-            Record::Bound { .. } | Record::Joined | Record::StatePiece(_) => {}
+            Record::Bound { .. } | Record::Joined | Record::Restored | Record::StatePiece(_) => {}
         }
     }
 }

@@ -196,6 +196,32 @@ async fn metrics_have_names_help_units_and_labels() {
     }
     assert!(names.len() > 40, "{} metrics", names.len());
     server.stop().await;
+
+    // Each is explained to operators, and every alarm is about one of them.
+    let of_repository = |path| {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let samples: BTreeSet<&str> = page
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split(['{', ' ']).next())
+        .collect();
+    let manual = of_repository("docs/operations.md");
+    let unexplained: Vec<&&str> =
+        samples.iter().filter(|name| !manual.contains(&format!("`{}`", &name["geolock_".len()..]))).collect();
+    assert_eq!(unexplained, Vec::<&&str>::new(), "docs/operations.md does not say what they are");
+    let alerts = of_repository("deploy/alerts.yml");
+    let expressions: Vec<&str> =
+        alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    let mut used = 0;
+    for word in expressions.iter().flat_map(|text| text.split(|c: char| !c.is_alphanumeric() && c != '_')) {
+        if word.starts_with("geolock_") {
+            used += 1;
+            assert!(samples.contains(word), "deploy/alerts.yml uses {word}, which no server shows");
+        }
+    }
+    assert!(used >= expressions.len() && used > 5, "every alarm is about something: {expressions:?}");
 }
 
 #[tokio::test]

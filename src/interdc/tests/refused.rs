@@ -47,6 +47,24 @@ async fn the_highest_common_version_is_spoken() {
 }
 
 #[tokio::test]
+async fn a_release_and_the_one_before_it_work_together() {
+    let world = World::new();
+    // An upgrade: one after the other speaks the next version, too, and both say what they have to say.
+    for (old, new) in [(1..=1, 1..=2), (1..=2, 1..=2), (1..=2, 2..=3)] {
+        let common = *old.end();
+        let mut first = world.start_with(InterdcConfig { versions: old, ..world.config(0) });
+        let mut second = world.start_with(InterdcConfig { versions: new, ..world.config(1) });
+        for node in [&mut first, &mut second] {
+            let up = node.event().await;
+            assert!(
+                matches!(up, crate::interdc::LinkEvent::Up { version, .. } if version == common),
+                "{up:?} where {common} is common"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_datacenter_that_is_no_peer_is_refused() {
     let world = World::new();
     let right = world.start(0);

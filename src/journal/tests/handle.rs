@@ -122,5 +122,5 @@ fn a_checkpoint_that_cannot_be_written_stops_the_journal() {
     assert!(matches!(events.recv(), Ok(JournalEvent::Failed(_))));
     assert!(journal.close().is_err());
     disk.fail_writes(None);
-    assert_eq!(start(&disk).1, Recovered { checkpoint: None, records: records(1..=1) });
+    assert_eq!(start(&disk).1, Recovered { records: records(1..=1), ..Recovered::default() });
 }

@@ -94,3 +94,23 @@ fn a_directory_of_a_later_release_is_named_so() {
     let error = Journal::open(options(temp.path()), |_| {}).map(|_| ()).expect_err("too new");
     assert!(matches!(error, JournalError::UnknownVersion { found: 2, known: 1, .. }), "{error}");
 }
+
+#[test]
+fn a_copy_is_known_as_one_until_that_is_on_disk() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    assert!(!reopen(temp.path()).restored);
+    let mark = temp.path().join("restored");
+    fs::write(&mark, b"").expect("it can be written");
+    assert!(reopen(temp.path()).restored);
+    assert!(reopen(temp.path()).restored, "nothing was written");
+    let (sender, events) = channel();
+    let (mut journal, recovered) =
+        Journal::open(options(temp.path()), move |event| sender.send(event).expect("the test listens"))
+            .expect("a good directory");
+    assert!(recovered.restored);
+    journal.append(1, &record(1));
+    assert!(events.iter().any(|event| matches!(event, JournalEvent::Durable(1))));
+    journal.close().expect("nothing failed");
+    assert!(!mark.exists());
+    assert!(!reopen(temp.path()).restored);
+}

@@ -188,3 +188,50 @@ fn a_peer_with_a_slow_disk_does_not_hide_what_it_has_taken() {
     assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
     assert!(c.nodes[0].replica.status().applied.get(dc(0)) >= taken);
 }
+
+#[test]
+fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_over() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(1, "b");
+    c.sync(0);
+    let backup = c.nodes[0].records.len();
+    // What the copy does not know: a lock that left, a lease, and requests.
+    c.use_lock(1, "a");
+    c.open_lease(0, Duration::from_secs(10));
+    let unknown = c.lease(0);
+    c.use_lock(0, "c");
+    c.run();
+    let known = c.nodes[1].replica.status().applied.get(dc(0));
+
+    c.crash(0, backup);
+    c.nodes[0].replica.begin_restored();
+    c.pass(1_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "nobody was heard");
+    c.link(0, 1);
+    c.pass(5_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "dc2 may know more");
+    c.link(0, 2);
+    c.pass(5_000);
+    assert!(c.nodes[0].replica.status().applied.get(dc(0)) >= known, "its own entries came back");
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the lease may be alive");
+    assert_eq!(c.nodes[0].replica.owner_of(&name("a"), dc(0)), dc(1));
+
+    // The wait begins anew with a restart in the middle of it.
+    c.restart(0);
+    c.link_again(0);
+    c.pass(59_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
+    c.pass(12_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    c.open_lease(0, Duration::from_secs(10));
+    assert!(c.lease(0).n() > unknown.n(), "no number is given twice");
+    c.open_lease(1, Duration::from_secs(10));
+    c.use_lock(0, "a");
+    c.use_lock(1, "a");
+
+    // From now on it is a server like any other.
+    c.restart(0);
+    c.pass(11_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "it was heard once by all");
+}

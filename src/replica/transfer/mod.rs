@@ -19,6 +19,8 @@
 //! Entries that arrive meanwhile wait, or are applied, as always. Transactions that are open when the state is taken over
 //! end, as the snapshots that they read at are no more.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod give;
 mod stream;
 mod take;

@@ -1,0 +1,173 @@
+//! Calls that a client might make: what the API lets through, and no more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::choices::Choices;
+use super::forge::{change, is_valid, key, lock, mode};
+use crate::causal_log::Wants;
+use crate::crdt::VersionVector;
+use crate::leases::{OnDisconnect, Proof};
+use crate::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
+use crate::replica::call::{Acquire, Call, ListCursor, Reclaim, Target, Wait};
+use crate::replica::store_call::{AtLeast, Begin, BeginLocks, GoOn, Look, Step, Then};
+use crate::replica::watch_call::{Pattern, Subject, Watch};
+
+/// All leases here have this one.
+pub(super) const SECRET: Secret = Secret::new([7; 16]);
+
+/// What a client of a datacenter knows.
+#[derive(Default)]
+pub(super) struct Client {
+    pub leases: Vec<LeaseId>,
+    pub granted: Vec<(RequestId, FencingToken)>,
+    pub applied: VersionVector,
+}
+
+impl Client {
+    /// `tag` is above all before: a good key, too.
+    pub fn call(&self, members: u8, tag: u64, choices: &mut Choices<'_>) -> Call {
+        let (lease, proof) = (self.lease(choices), proof(choices));
+        match choices.below(20) {
+            0 => {
+                let on_disconnect = choices.pick(&[OnDisconnect::Keep, OnDisconnect::Release]);
+                Call::OpenLease { secret: SECRET, ttl: millis(choices, 5_000), on_disconnect }
+            }
+            1 => Call::AttachLease { lease, secret: SECRET },
+            2 => Call::KeepAlive { lease, proof },
+            3 => Call::CloseLease { lease, proof },
+            4..=7 => Call::Acquire(Acquire {
+                lease,
+                proof,
+                key: choices.one_in(2).then(|| choices.number(tag)),
+                wants: wants(choices),
+                wait: wait(choices),
+                label: Arc::from("fuzz"),
+            }),
+            8 | 9 => Call::Release { lease, proof, target: self.target(choices) },
+            10 => Call::Cancel { lease, proof, target: self.target(choices) },
+            11 => Call::Reclaim { lease, proof, held: choices.many(3, |choices| self.reclaim(choices)) },
+            12 => Call::Describe { lock: lock(choices) },
+            13 => {
+                let cursor = ListCursor(choices.number(0));
+                Call::List {
+                    prefix: choices.pick(&[&b""[..], b"a"]).to_vec(),
+                    cursor,
+                    limit: choices.below(4),
+                }
+            }
+            14 | 15 => Call::Begin(Begin {
+                lease,
+                proof,
+                key: choices.number(tag),
+                locks: choices.one_in(4).then(|| BeginLocks {
+                    wants: wants(choices),
+                    wait: wait(choices),
+                    label: Arc::from("fuzz"),
+                }),
+                at_least: self.at_least(choices),
+                settled: choices.number(1),
+                step: step(members, choices),
+            }),
+            16 => {
+                let (key, after) = (choices.number(tag - 1), choices.number(1) as usize);
+                Call::GoOn(GoOn { lease, proof, key, after, step: step(members, choices) })
+            }
+            17 => Call::Look(Look { reads: choices.many(3, key), at_least: self.at_least(choices) }),
+            18 => Call::Watch(self.watch(choices)),
+            _ if choices.one_in(2) => Call::Unwatch { watch: choices.number(1) },
+            _ => Call::WatchTaken { watch: choices.number(1), weight: choices.number(100) as usize },
+        }
+    }
+
+    fn lease(&self, choices: &mut Choices<'_>) -> LeaseId {
+        match choices.below(8) {
+            0 => LeaseId::from_raw(choices.number(1 << 8)),
+            _ if self.leases.is_empty() => LeaseId::from_raw(1 << 8),
+            _ => choices.pick(&self.leases),
+        }
+    }
+
+    fn request(&self, choices: &mut Choices<'_>) -> (RequestId, FencingToken) {
+        match choices.below(8) {
+            0 => {
+                let id = RequestId { dc: choices.dc(3), n: choices.number(2) };
+                (id, FencingToken(choices.number(1)))
+            }
+            _ if self.granted.is_empty() => {
+                let dc = DcId::new(0).expect("a small id");
+                (RequestId { dc, n: 1 }, FencingToken(1))
+            }
+            _ => choices.pick(&self.granted),
+        }
+    }
+
+    fn target(&self, choices: &mut Choices<'_>) -> Target {
+        if choices.one_in(3) { Target::Key(choices.number(3)) } else { Target::Id(self.request(choices).0) }
+    }
+
+    fn reclaim(&self, choices: &mut Choices<'_>) -> Reclaim {
+        let (request, token) = self.request(choices);
+        let key = choices.one_in(2).then(|| choices.number(3));
+        Reclaim { request, key, wants: wants(choices), token, label: Arc::from("fuzz") }
+    }
+
+    fn at_least(&self, choices: &mut Choices<'_>) -> AtLeast {
+        if !choices.one_in(4) {
+            return AtLeast::default();
+        }
+        AtLeast { snapshot: self.vector(choices), patience: millis(choices, 100) }
+    }
+
+    fn vector(&self, choices: &mut Choices<'_>) -> VersionVector {
+        let known = (0..3).filter_map(DcId::new);
+        known.map(|dc| (dc, choices.number(self.applied.get(dc)))).collect()
+    }
+
+    fn watch(&self, choices: &mut Choices<'_>) -> Watch {
+        let subject = choices.pick(&[Subject::Keys, Subject::Locks]);
+        let pattern = |choices: &mut Choices<'_>| match subject {
+            Subject::Keys if choices.one_in(2) => Pattern::key(&key(choices)),
+            Subject::Keys => Pattern::keys(b"b", b"").expect("a short bucket"),
+            Subject::Locks if choices.one_in(2) => Pattern::lock(&lock(choices)),
+            Subject::Locks => Pattern::locks(b"").expect("an empty prefix"),
+        };
+        let patterns = choices.many(3, pattern);
+        Watch { subject, patterns, from: choices.one_in(2).then(|| self.vector(choices)) }
+    }
+}
+
+fn proof(choices: &mut Choices<'_>) -> Proof {
+    match choices.below(8) {
+        0 => Proof::Attached,
+        1 => Proof::Secret(Secret::new([8; 16])),
+        _ => Proof::Secret(SECRET),
+    }
+}
+
+fn millis(choices: &mut Choices<'_>, usual: u64) -> Duration {
+    Duration::from_millis(choices.number(usual))
+}
+
+fn wait(choices: &mut Choices<'_>) -> Wait {
+    match choices.below(3) {
+        0 => Wait::Try,
+        1 => Wait::AtMost(millis(choices, 200)),
+        _ => Wait::Forever,
+    }
+}
+
+fn wants(choices: &mut Choices<'_>) -> Wants {
+    let mut locks = choices.many(2, |choices| (lock(choices), mode(choices)));
+    locks.push((lock(choices), mode(choices)));
+    Wants::all(locks).expect("one to three short names")
+}
+
+fn step(members: u8, choices: &mut Choices<'_>) -> Step {
+    Step {
+        // The API lets no others through.
+        changes: choices.many(1, |choices| change(members, choices)).into_iter().filter(is_valid).collect(),
+        reads: choices.many(3, key),
+        then: choices.pick(&[Then::Commit, Then::Commit, Then::GoOn, Then::Abort]),
+    }
+}

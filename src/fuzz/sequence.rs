@@ -1,0 +1,499 @@
+//! Arbitrary events, in arbitrary order, into a cluster of three, one of which two others lie to.
+//!
+//! All three are real; their disks, links, clients and clocks are here. Messages are delivered, lost with their link, come
+//! again, come damaged, or were never sent: those go to datacenter 0 only, and what it makes of them goes to the others. Disks
+//! lose what was not synced, but never what was. So nothing is asserted about whose lock it is: with members that lie there
+//! is no telling. What must hold is that every step comes back, with a bounded number of effects, that the invariants of
+//! each datacenter by itself hold, that whatever was written can be read again, and that all calm down.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::choices::Choices;
+use super::forge::Known;
+use super::forge_calls::{Client, SECRET};
+use crate::leases::{OnDisconnect, SessionId};
+use crate::names::{ClusterId, DcId, DcSet, Position};
+use crate::replica::call::{Call, CallId, Reply, Status};
+use crate::replica::{
+    AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Record, Replica, ReplicaConfig,
+};
+use crate::room::Room;
+use crate::time::{Instant, Now, Wall};
+use crate::wire;
+
+const MEMBERS: u8 = 3;
+/// Steps of one run, at most.
+const MAX_STEPS: u64 = 2_000;
+/// Effects of one step, at most: far above what this few locks, keys and clients can cause.
+const MAX_EFFECTS: usize = 5_000;
+/// Messages under way on a link, at most; what is more is as good as lost with its link.
+const MAX_UNDER_WAY: usize = 2_000;
+/// Ticks at one point in time until nothing is left to do, at most.
+const MAX_TICKS: usize = 1_000;
+
+/// What happened in a run: a run in which nothing does tests nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Happened {
+    pub steps: u64,
+    pub delivered: u64,
+    pub forged: u64,
+    pub damaged: u64,
+    pub refused: u64,
+    pub applied: u64,
+    pub grants: u64,
+    pub commits: u64,
+    pub states_taken: u64,
+    pub restarts: u64,
+    pub checkpoints: u64,
+}
+
+impl Happened {
+    /// What happened in both.
+    #[cfg(test)]
+    pub(super) fn add(&mut self, other: &Happened) {
+        self.steps += other.steps;
+        self.delivered += other.delivered;
+        self.forged += other.forged;
+        self.damaged += other.damaged;
+        self.refused += other.refused;
+        self.applied += other.applied;
+        self.grants += other.grants;
+        self.commits += other.commits;
+        self.states_taken += other.states_taken;
+        self.restarts += other.restarts;
+        self.checkpoints += other.checkpoints;
+    }
+}
+
+/// What is written and said in runs in which nobody lies.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Harvest {
+    pub messages: Vec<Message>,
+    pub records: Vec<Record>,
+    pub checkpoints: Vec<Checkpoint>,
+}
+
+#[cfg(test)]
+pub(super) fn harvest() -> Harvest {
+    let mut harvest = Harvest::default();
+    for round in 0..200_u64 {
+        let bytes: Vec<u8> = (0..400)
+            .map(|at| (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 57)) as u8 ^ at as u8)
+            .collect();
+        let mut world = World::new(Choices::new(&bytes));
+        while !world.choices.is_over() {
+            world.call();
+            world.call();
+            world.run_until_quiet();
+            world.millis += 100;
+            (0..MEMBERS).for_each(|id| world.tick(id));
+        }
+        (0..MEMBERS).for_each(|id| world.handle(id, Event::Checkpoint));
+        harvest.messages.append(&mut world.seen);
+        for node in world.nodes {
+            harvest.records.extend(node.records.into_iter().map(|(_, record)| record));
+            harvest.checkpoints.extend(node.checkpoint);
+        }
+    }
+    harvest
+}
+
+struct Node {
+    replica: Replica,
+    records: Vec<(Position, Record)>,
+    durable: usize,
+    checkpoint: Option<Checkpoint>,
+    client: Client,
+    status: Option<Box<Status>>,
+}
+
+struct World<'a> {
+    choices: Choices<'a>,
+    nodes: Vec<Node>,
+    links: BTreeMap<(u8, u8), VecDeque<Message>>,
+    /// Some that were sent: to come again, or damaged.
+    seen: Vec<Message>,
+    millis: u64,
+    wall_ahead: u64,
+    tag: u64,
+    happened: Happened,
+}
+
+/// Runs what these bytes say.
+///
+/// # Panics
+/// When something does not hold.
+pub fn sequence(data: &[u8]) -> Happened {
+    let mut world = World::new(Choices::new(data));
+    while !world.choices.is_over() && world.happened.steps < MAX_STEPS {
+        world.happen();
+    }
+    world.calm_down();
+    for node in 0..MEMBERS {
+        let status = world.status(node);
+        world.happened.applied += status.counts.entries_applied;
+        world.happened.states_taken += status.counts.states_taken;
+        world.happened.commits += status.counts.commits;
+    }
+    world.happened
+}
+
+fn dc(id: u8) -> DcId {
+    DcId::new(id).expect("a small id")
+}
+
+fn start(id: u8, now: Now, checkpoint: Option<Checkpoint>, records: Vec<(Position, Record)>) -> Replica {
+    let members: DcSet = (0..MEMBERS).map(dc).collect();
+    let agreed = AgreedConfig::new(ClusterId::of("fuzz"), members);
+    // So little that members which are away are given up.
+    let local = LocalConfig {
+        max_log: 4_000,
+        link_window: 8,
+        max_leases: 16,
+        max_held: 64,
+        ..LocalConfig::default()
+    };
+    let config = ReplicaConfig::new(dc(id), agreed, local);
+    Replica::recover(config, now, checkpoint, records).expect("what was written can be read again")
+}
+
+impl<'a> World<'a> {
+    fn new(choices: Choices<'a>) -> World<'a> {
+        let mut world = World {
+            choices,
+            nodes: Vec::new(),
+            links: BTreeMap::new(),
+            seen: Vec::new(),
+            millis: 1_000,
+            wall_ahead: 0,
+            tag: 0,
+            happened: Happened::default(),
+        };
+        for id in 0..MEMBERS {
+            world.nodes.push(Node {
+                replica: start(id, world.now(), None, Vec::new()),
+                records: Vec::new(),
+                durable: 0,
+                checkpoint: None,
+                client: Client::default(),
+                status: None,
+            });
+        }
+        for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+            world.link(a, b);
+        }
+        world.run_until_quiet();
+        for id in 0..MEMBERS {
+            for session in 0..2 {
+                world.open_lease(id, SessionId(session));
+            }
+        }
+        world.run_until_quiet();
+        world
+    }
+
+    fn open_lease(&mut self, id: u8, session: SessionId) {
+        let (ttl, on_disconnect) = (Duration::from_secs(30), OnDisconnect::Keep);
+        self.tag += 1;
+        let call = CallId { session, tag: self.tag };
+        self.handle(
+            id,
+            Event::Client { call, request: Call::OpenLease { secret: SECRET, ttl, on_disconnect } },
+        );
+    }
+
+    fn now(&self) -> Now {
+        let mono = Instant::ZERO + Duration::from_millis(self.millis);
+        Now { mono, wall: Wall(1_700_000_000_000 + self.millis + self.wall_ahead) }
+    }
+
+    fn node(&mut self) -> u8 {
+        // Most of it where the lies go.
+        if self.choices.one_in(2) { 0 } else { self.choices.below(MEMBERS.into()) as u8 }
+    }
+
+    fn pair(&mut self) -> (u8, u8) {
+        self.choices.pick(&[(1, 0), (2, 0), (0, 1), (0, 2), (1, 2), (2, 1)])
+    }
+
+    /// One event, or some.
+    fn happen(&mut self) {
+        self.happened.steps += 1;
+        match self.choices.below(32) {
+            0..=6 => {
+                let (from, to) = self.pair();
+                self.deliver(from, to);
+            }
+            7 => self.run_until_quiet(),
+            8 | 9 => {
+                let node = self.node();
+                self.sync(node);
+            }
+            10 => self.pass(),
+            11..=17 => self.call(),
+            18..=22 => self.forge(),
+            23 | 24 => self.send_again(),
+            25 if self.choices.one_in(2) => {
+                let (a, b) = self.pair();
+                if self.links.contains_key(&(a, b)) { self.cut(a, b) } else { self.link(a, b) }
+            }
+            26 if self.choices.one_in(3) => self.restart(),
+            27 => {
+                let node = self.node();
+                self.handle(node, Event::Checkpoint);
+            }
+            28 => {
+                let room =
+                    self.choices.pick(&[Room::Enough, Room::Enough, Room::Enough, Room::Low, Room::Full]);
+                let node = self.node();
+                self.handle(node, Event::Disk { room });
+            }
+            29 => {
+                let (node, session) = (self.node(), SessionId(self.choices.below(2) as u64));
+                self.handle(node, Event::SessionClosed { session });
+            }
+            30 if self.choices.one_in(16) => {
+                let node = self.node();
+                self.handle(node, Event::Drain);
+            }
+            _ => {
+                let (from, to) = self.pair();
+                if self.links.contains_key(&(from, to)) {
+                    let messages = self.choices.number(1) as usize;
+                    self.handle(from, Event::Flushed { peer: dc(to), messages });
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, id: u8, event: Event) {
+        let now = self.now();
+        self.nodes[usize::from(id)].replica.handle(now, event);
+        let (mut effects, mut closed) = (0, Vec::new());
+        while let Some(effect) = self.nodes[usize::from(id)].replica.poll_effect() {
+            effects += 1;
+            assert!(effects <= MAX_EFFECTS, "one event has more than {MAX_EFFECTS} effects");
+            if let Effect::CloseLink { peer, .. } = &effect {
+                closed.push(peer.get());
+            }
+            self.perform(id, effect);
+        }
+        self.nodes[usize::from(id)].replica.check();
+        closed.into_iter().for_each(|peer| self.cut(id, peer));
+    }
+
+    fn perform(&mut self, id: u8, effect: Effect) {
+        let node = &mut self.nodes[usize::from(id)];
+        match effect {
+            Effect::Persist { position, record } => {
+                let bytes = wire::encode("record", &record).expect("every record fits a frame");
+                let again: Record = wire::decode("record", &bytes).expect("its own bytes");
+                assert_eq!(again, record, "a record is read as it was written");
+                node.records.push((position, record));
+            }
+            Effect::Send { peer, message } => {
+                // A link that is gone may be sent to until that is known.
+                let Some(link) = self.links.get_mut(&(id, peer.get())) else { return };
+                if self.seen.len() < 64 {
+                    self.seen.push(message.clone());
+                }
+                if link.len() < MAX_UNDER_WAY {
+                    link.push_back(message);
+                }
+            }
+            Effect::Reply { call, reply } => self.note_reply(id, call, reply),
+            Effect::Notify { .. } | Effect::Report(_) => {}
+            Effect::CloseLink { .. } => self.happened.refused += 1,
+            Effect::Checkpoint(checkpoint) => {
+                let bytes = wire::encode_checkpoint(&*checkpoint).expect("it is small");
+                let again = wire::decode_checkpoint::<Checkpoint>(&bytes).expect("its own bytes");
+                assert_eq!(again, *checkpoint, "a checkpoint is read as it was written");
+                self.happened.checkpoints += 1;
+                node.checkpoint = Some(*checkpoint);
+            }
+        }
+    }
+
+    fn note_reply(&mut self, id: u8, _: CallId, reply: Reply) {
+        let node = &mut self.nodes[usize::from(id)];
+        match reply {
+            Reply::LeaseOpened { lease, .. } => node.client.leases.push(lease),
+            Reply::Granted(grant) => {
+                self.happened.grants += 1;
+                node.client.granted.push((grant.request, grant.token));
+            }
+            Reply::Status(status) => node.status = Some(status),
+            _ => {}
+        }
+    }
+
+    fn call(&mut self) {
+        let id = self.node();
+        let session = SessionId(self.choices.below(2) as u64);
+        self.tag += 1;
+        let client = &self.nodes[usize::from(id)].client;
+        let request = client.call(MEMBERS, self.tag, &mut self.choices);
+        self.handle(id, Event::Client { call: CallId { session, tag: self.tag }, request });
+    }
+
+    fn status(&mut self, id: u8) -> Box<Status> {
+        let call = CallId { session: SessionId(99), tag: 0 };
+        self.handle(id, Event::Client { call, request: Call::Status });
+        let node = &mut self.nodes[usize::from(id)];
+        let status = node.status.take().expect("a status is answered at once");
+        node.client.applied = status.applied.clone();
+        status
+    }
+
+    /// Says something to datacenter 0 in the name of another one.
+    fn forge(&mut self) {
+        let from = 1 + self.choices.below(2) as u8;
+        if !self.links.contains_key(&(from, 0)) {
+            return self.link(from, 0);
+        }
+        let status = self.status(0);
+        let known = Known {
+            cluster: ClusterId::of("fuzz"),
+            members: MEMBERS,
+            applied: status.applied,
+            millis: self.now().wall.0,
+            n: self.tag,
+        };
+        let message = known.message(dc(from), &mut self.choices);
+        let bytes = wire::encode("message", &message).expect("it is small");
+        // What does not decode never gets as far as a datacenter.
+        if let Ok(message) = wire::decode("message", &bytes) {
+            self.happened.forged += 1;
+            self.handle(0, Event::Received { peer: dc(from), message });
+        }
+    }
+
+    /// Something that was sent once comes again, perhaps damaged, by any link.
+    fn send_again(&mut self) {
+        let (from, to) = self.pair();
+        if self.seen.is_empty() || !self.links.contains_key(&(from, to)) {
+            return;
+        }
+        let index = self.choices.below(self.seen.len());
+        let mut bytes = wire::encode("message", &self.seen[index]).expect("it was sent");
+        for _ in 0..self.choices.below(4) {
+            let place = self.choices.below(bytes.len().min(1 << 16));
+            bytes[place] = self.choices.byte();
+        }
+        if let Ok(message) = wire::decode("message", &bytes) {
+            self.happened.damaged += 1;
+            self.handle(to, Event::Received { peer: dc(from), message });
+        }
+    }
+
+    fn deliver(&mut self, from: u8, to: u8) -> bool {
+        let message = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+        let Some(message) = message else { return false };
+        self.happened.delivered += 1;
+        self.handle(from, Event::Flushed { peer: dc(to), messages: 1 });
+        self.handle(to, Event::Received { peer: dc(from), message });
+        true
+    }
+
+    fn sync(&mut self, id: u8) {
+        let node = &mut self.nodes[usize::from(id)];
+        node.durable = node.records.len();
+        if let Some(position) = node.records.last().map(|(position, _)| *position) {
+            self.handle(id, Event::Durable { position });
+        }
+    }
+
+    fn link(&mut self, a: u8, b: u8) {
+        self.links.insert((a, b), VecDeque::new());
+        self.links.insert((b, a), VecDeque::new());
+        self.handle(a, Event::LinkUp { peer: dc(b) });
+        // The first side may have found a reason against it already.
+        if self.links.contains_key(&(b, a)) {
+            self.handle(b, Event::LinkUp { peer: dc(a) });
+        }
+    }
+
+    fn cut(&mut self, a: u8, b: u8) {
+        for (from, to) in [(a, b), (b, a)] {
+            if self.links.remove(&(from, to)).is_some() {
+                self.handle(from, Event::LinkDown { peer: dc(to) });
+            }
+        }
+    }
+
+    /// Syncs and delivers, also what follows from it, but not for ever: two that were lied to may have much to say.
+    fn run_until_quiet(&mut self) {
+        for _ in 0..8 {
+            (0..MEMBERS).for_each(|id| self.sync(id));
+            let links: Vec<(u8, u8)> = self.links.keys().copied().collect();
+            let mut delivered = false;
+            for (from, to) in links {
+                let under_way = self.links.get(&(from, to)).map_or(0, VecDeque::len);
+                delivered |= (0..under_way).any(|_| self.deliver(from, to));
+            }
+            if !delivered {
+                return;
+            }
+        }
+    }
+
+    fn pass(&mut self) {
+        let (millis, jump) = (self.choices.pick(&[1, 50, 300, 1_100, 4_000, 40_000]), self.choices.byte());
+        self.millis += millis;
+        if jump > 250 {
+            self.wall_ahead += 1_000 * u64::from(jump);
+        }
+        (0..MEMBERS).for_each(|id| self.tick(id));
+    }
+
+    /// Ticks until nothing is left to do at this time.
+    fn tick(&mut self, id: u8) {
+        for _ in 0..MAX_TICKS {
+            self.handle(id, Event::Tick);
+            let now = self.now().mono;
+            if self.nodes[usize::from(id)].replica.next_deadline().is_none_or(|at| at > now) {
+                return;
+            }
+        }
+        panic!("dc{id} has something to do at the same time for ever");
+    }
+
+    /// Kills one, which keeps what was synced and perhaps more.
+    fn restart(&mut self) {
+        let id = self.node();
+        for other in (0..MEMBERS).filter(|other| *other != id) {
+            self.links.remove(&(id, other));
+            if self.links.remove(&(other, id)).is_some() {
+                self.handle(other, Event::LinkDown { peer: dc(id) });
+            }
+        }
+        let keep_all = self.choices.one_in(2);
+        let now = self.now();
+        let node = &mut self.nodes[usize::from(id)];
+        if !keep_all {
+            node.records.truncate(node.durable);
+        }
+        let last = node.records.last().map_or(Position(0), |(position, _)| *position);
+        let checkpoint = node.checkpoint.take_if(|checkpoint| checkpoint.position > last);
+        // One that covers what was lost was never durable.
+        drop(checkpoint);
+        node.durable = node.records.len();
+        let checkpoint = node.checkpoint.clone();
+        let from = checkpoint.as_ref().map_or(Position(0), |checkpoint| checkpoint.position);
+        let after = node.records.iter().filter(|(position, _)| *position > from).cloned().collect();
+        node.replica = start(id, now, checkpoint, after);
+        self.happened.restarts += 1;
+        self.tick(id);
+    }
+
+    /// Nothing comes from outside any more: each has less and less to do.
+    fn calm_down(&mut self) {
+        for _ in 0..20 {
+            self.millis += 400;
+            (0..MEMBERS).for_each(|id| self.tick(id));
+            self.run_until_quiet();
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Bodies of fuzz targets, see `crate::fuzz`.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+
+use super::QueueBound;
+use super::frame::{Deframer, FORMAT};
+use super::hello::Hello;
+use super::shared::Context;
+use crate::names::{ClusterId, DcId};
+use crate::wire;
+
+/// A stream, cut by its first byte; whole frames come out the same however it is cut.
+pub(crate) fn frames(data: &[u8]) -> bool {
+    let Some((cut, stream)) = data.split_first() else { return false };
+    let whole = deframe(stream, stream.len().max(1));
+    assert_eq!(deframe(stream, usize::from(*cut) + 1), whole, "cut after every {cut} + 1 bytes");
+    whole.1 && !whole.0.is_empty()
+}
+
+/// The frames, and whether the stream ends after the last of them.
+fn deframe(stream: &[u8], cut: usize) -> (Vec<Bytes>, bool) {
+    let (mut deframer, mut frames) = (Deframer::default(), Vec::new());
+    for piece in stream.chunks(cut) {
+        let mut piece = Bytes::copy_from_slice(piece);
+        while !piece.is_empty() {
+            match deframer.next(&mut piece) {
+                Ok(frame) => frames.extend(frame),
+                Err(_) => return (frames, false),
+            }
+        }
+    }
+    let is_over = deframer.finish().is_ok();
+    (frames, is_over)
+}
+
+/// What a stream begins with: format, length, hello. Whether it is one of another member of the cluster `fuzz`.
+pub(crate) fn hello(data: &[u8]) -> bool {
+    let Some((&[format, a, b], body)) = data.split_first_chunk() else { return false };
+    if format != FORMAT || usize::from(u16::from_be_bytes([a, b])) != body.len() {
+        return false;
+    }
+    let Ok(hello) = wire::decode::<Hello>("hello", body) else { return false };
+    hello.probe(&Context {
+        me: DcId::new(0).expect("a small id"),
+        cluster: ClusterId::of("fuzz"),
+        epoch: 0,
+        versions: 1..=2,
+        incarnation: 1,
+        timeout: std::time::Duration::ZERO,
+        queue: QueueBound::default(),
+        peers: Vec::new(),
+        refusals: Mutex::default(),
+    })
+}
+
+/// What [`frames`] takes: cut after every `cut` + 1 bytes.
+#[cfg(test)]
+pub(crate) fn stream_bytes(cut: u8, messages: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = vec![cut];
+    for message in messages {
+        bytes.extend_from_slice(&super::frame::header(message.len()));
+        bytes.extend_from_slice(message);
+    }
+    bytes
+}
+
+/// What [`hello`] takes: of a member that speaks these versions.
+#[cfg(test)]
+pub(crate) fn hello_bytes(versions: (u16, u16)) -> Vec<u8> {
+    let hello = Hello::of_test(versions, ClusterId::of("fuzz"));
+    let body = wire::encode("hello", &hello).expect("it is small");
+    [&[FORMAT, 0, body.len() as u8][..], &body].concat()
+}

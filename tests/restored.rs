@@ -1,0 +1,73 @@
+//! A datacenter whose data directory is an old copy gets back what it had made since, before it does anything.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::history::{patient, serving};
+use common::wan::QUICK;
+use common::{Cluster, key, lock, within};
+use geolock::client::{AcquireRequest, Client, Snapshot, Update};
+
+/// Unknown leases are over soon.
+const SHORT_LEASES: &str = "[limits]\nmax_lease_ttl = \"10 s\"\n";
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder can be made");
+    for entry in fs::read_dir(from).expect("it is there") {
+        let entry = entry.expect("it is listed");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a file is copied");
+    }
+}
+
+async fn put(client: &Client, name: &str, value: &str) -> Snapshot {
+    client.update(&key(name), Update::register(value.as_bytes().to_vec())).await.expect("it can commit")
+}
+
+async fn read(client: &Client, name: &str, at_least: &Snapshot) -> Option<Vec<u8>> {
+    let (keys, at_least) = ([key(name)], patient(at_least));
+    let mut view = within(client.read_many(&keys, &at_least)).await.expect("it is there in the end");
+    view.values.remove(0).register().expect("it is a register").map(|bytes| bytes.to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_copy_catches_up_and_reuses_no_number() {
+    let mut cluster = Cluster::start_with(3, &format!("{QUICK}{SHORT_LEASES}"));
+    let clients = serving(&cluster).await;
+    put(&clients[0], "before", "copied").await;
+    drop(clients);
+    cluster.kill(0);
+    let backup = cluster.dir().join("backup");
+    copy(&cluster.data_dir(0), &backup);
+    fs::write(backup.join("restored"), b"").expect("the copy is marked");
+
+    // All go on: what dc0 makes now is not in the copy.
+    cluster.restart(0);
+    let clients = serving(&cluster).await;
+    let made = put(&clients[0], "since", "acknowledged").await;
+    let guard =
+        within(clients[0].acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("all are up");
+    let token = guard.token();
+    guard.release().await.expect("it is up");
+    let guard =
+        within(clients[1].acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("all are up");
+    assert_eq!(read(&clients[1], "since", &made).await.as_deref(), Some(&b"acknowledged"[..]));
+    drop(clients);
+
+    cluster.kill(0);
+    fs::remove_dir_all(cluster.data_dir(0)).expect("it is there");
+    copy(&backup, &cluster.data_dir(0));
+    cluster.restart(0);
+    let clients = serving(&cluster).await;
+    assert_eq!(read(&clients[0], "since", &made).await.as_deref(), Some(&b"acknowledged"[..]));
+    assert!(!cluster.data_dir(0).join("restored").exists(), "it is known");
+    let again = put(&clients[0], "again", "another number").await;
+    assert_eq!(read(&clients[1], "again", &again).await.as_deref(), Some(&b"another number"[..]));
+    assert_eq!(read(&clients[2], "since", &again).await.as_deref(), Some(&b"acknowledged"[..]));
+    // It had given the lock away after the copy was made.
+    guard.release().await.expect("it is up");
+    let back =
+        within(clients[0].acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("all are up");
+    assert!(back.token() > token);
+}
