@@ -328,3 +328,18 @@ fn a_port_that_is_taken_is_named() {
     assert!(said.stderr.contains(&(base + 10).to_string()), "{}", said.stderr);
     assert!(said.stderr.contains("--base-port"), "{}", said.stderr);
 }
+
+#[test]
+fn shells_get_completions_and_people_the_version() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let said = |args: &[&str]| {
+        let output = geolock(home.path()).args(args).output().expect("it starts");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("it is text")
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        let text = said(&["completions", shell]);
+        assert!(text.contains("describe") && text.contains("check-config"), "{shell}: {text}");
+    }
+    assert!(said(&["--version"]).starts_with(concat!("geolock ", env!("CARGO_PKG_VERSION"))));
+}

@@ -196,8 +196,11 @@ async fn metrics_have_names_help_units_and_labels() {
     }
     assert!(names.len() > 40, "{} metrics", names.len());
     server.stop().await;
+    explained(&page);
+}
 
-    // Each is explained to operators, and every alarm is about one of them.
+/// Each metric is explained to operators, and every alarm is about one of them.
+fn explained(page: &str) {
     let of_repository = |path| {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
