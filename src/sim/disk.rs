@@ -41,7 +41,7 @@ impl Facts {
                 self.leases.remove(lease);
             }
             Record::StateTaken { vector } => self.applied.merge(vector.clone()),
-            Record::Bound { .. } | Record::Joined | Record::StatePiece(_) => {}
+            Record::Bound { .. } | Record::Joined | Record::StatePiece(_) | Record::Forced(_) => {}
         }
     }
 }
@@ -238,6 +238,7 @@ mod tests {
             outcomes: Vec::new(),
             log: Vec::new(),
             past: Past::default(),
+            forced: Vec::new(),
         }
     }
 

@@ -66,7 +66,11 @@ impl World {
                 let ownership = self.txns.ownership_at(vector);
                 self.nodes[dc.index()].disk.note_taken(position, ownership);
             }
-            Record::LeaseOpened(_) | Record::Bound { .. } | Record::Joined | Record::StatePiece(_) => {}
+            Record::LeaseOpened(_)
+            | Record::Bound { .. }
+            | Record::Joined
+            | Record::StatePiece(_)
+            | Record::Forced(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {
             let what = format!("{dc} persists position {}, due is {}", position.0, due.0);
