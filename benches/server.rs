@@ -259,4 +259,6 @@ only_echo! {
     status: StatusRequest -> StatusResponse,
     list_locks: ListLocksRequest -> ListLocksResponse,
     describe_lock: DescribeLockRequest -> DescribeLockResponse,
+    force_release: ForceReleaseRequest -> ForceReleaseResponse,
+    audit: AuditRequest -> AuditResponse,
 }

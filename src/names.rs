@@ -15,6 +15,8 @@ pub const MAX_DCS: usize = 64;
 pub const MAX_NUMBER: u64 = 1 << 54;
 /// Longest client label, in bytes.
 pub const MAX_LABEL: usize = 256;
+/// Longest reason for taking a lock away, in bytes.
+pub const MAX_FORCE_REASON: usize = 256;
 
 /// A datacenter (DC): a member of the cluster. A small integer, below [`MAX_DCS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -303,6 +305,51 @@ impl fmt::Display for LeaseId {
 impl fmt::Debug for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lease {self}")
+    }
+}
+
+/// Why some text is no reason to take a lock away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForceReasonError {
+    #[error("say why: a reason has at least one character that is no blank")]
+    Empty,
+    #[error("a reason has at most {MAX_FORCE_REASON} bytes; this one has {0}")]
+    TooLong(usize),
+    #[error("a reason is one line of text, without control characters")]
+    Control,
+}
+
+/// Why a lock is taken from its holder, for people: a line of 1 to [`MAX_FORCE_REASON`] bytes. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ForceReason(Arc<str>);
+
+impl ForceReason {
+    pub fn new(text: &str) -> Result<ForceReason, ForceReasonError> {
+        match text.len() {
+            _ if text.trim().is_empty() => Err(ForceReasonError::Empty),
+            len if len > MAX_FORCE_REASON => Err(ForceReasonError::TooLong(len)),
+            _ if text.chars().any(char::is_control) => Err(ForceReasonError::Control),
+            _ => Ok(ForceReason(text.into())),
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for ForceReason {
+    type Error = ForceReasonError;
+
+    fn try_from(text: String) -> Result<ForceReason, ForceReasonError> {
+        ForceReason::new(&text)
+    }
+}
+
+impl fmt::Display for ForceReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -112,9 +112,11 @@ mod tests {
     use crate::keys::Key;
     use crate::leases::OnDisconnect;
     use crate::names::{
-        ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, Position, RequestId, Secret,
+        ClusterId, DcId, DcSet, FencingToken, ForceReason, LeaseId, LockName, Mode, Position, RequestId,
+        Secret,
     };
     use crate::replica::call::HolderInfo;
+    use crate::replica::forced::Forced;
     use crate::replica::{
         Checkpoint, Floor, Heartbeat, LeaseRecord, Message, OutcomeRow, Past, Record, RequestRow, StatePiece,
     };
@@ -146,6 +148,22 @@ mod tests {
 
     fn piece() -> StatePiece {
         StatePiece { number: 3, bytes: bytes::Bytes::from_static(b"ab"), last: true }
+    }
+
+    fn forced() -> Forced {
+        Forced {
+            number: 3,
+            at_ms: 300,
+            by: Arc::from("client ann"),
+            reason: ForceReason::new("it hangs").expect("a reason"),
+            lock: LockName::new(b"a").expect("valid"),
+            mode: Mode::Exclusive,
+            lease: LeaseId::new(dc(1), 5),
+            request: RequestId { dc: dc(1), n: 7 },
+            token: FencingToken(9),
+            label: Arc::from("me"),
+            locks: 2,
+        }
     }
 
     fn holder() -> HolderInfo {
@@ -242,6 +260,7 @@ mod tests {
         golden(&Record::StatePiece(piece()), "050302616201");
         golden(&Record::StateTaken { vector: VersionVector::from_iter([(dc(0), 2)]) }, "060102");
         golden(&Record::Restored, "07");
+        golden(&Record::Forced(Arc::new(forced())), GOLDEN_FORCED);
     }
 
     #[test]
@@ -312,6 +331,7 @@ mod tests {
                 forgotten: VersionVector::from_iter([(dc(0), 1)]),
                 entries: vec![Arc::new(entry())],
             },
+            forced: vec![Arc::new(forced())],
         };
         let bytes = encode_checkpoint(&checkpoint).expect("it is small");
         assert_eq!(decode_checkpoint::<Checkpoint>(&bytes).expect("its own bytes"), checkpoint);
@@ -337,5 +357,7 @@ mod tests {
     const GOLDEN_HOLDERS: &str = "040102010202010009026d6501fc0065cd1d00";
     const GOLDEN_ENTRY_RECORD: &str =
         "0007000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff01";
+    const GOLDEN_FORCED: &str =
+        "0803fb2c010a636c69656e7420616e6e0869742068616e6773016101fb0105010709026d6502";
     const GOLDEN_LEASE: &str = "02fb0105090909090909090909090909090909090a0001";
 }

@@ -9,13 +9,13 @@ pub enum Action {
     AcquireExclusive,
     /// See who holds a lock and who waits: describe, list, watch.
     Describe,
-    /// Take a lock from its holder. Kept for a call that does it; no call needs it yet.
+    /// Take a lock from whoever holds it.
     ForceRelease,
     /// Read and watch keys.
     Read,
     /// Change keys, whatever the change.
     Write,
-    /// What concerns the server as a whole. No call needs it yet.
+    /// What concerns the server as a whole: read its audit.
     Admin,
 }
 

@@ -7,7 +7,7 @@ use tonic::Status;
 use super::error;
 use super::options::REVISION;
 use super::server_info::{ServerInfo, VERSION};
-use super::show::{millis, request, snapshot};
+use super::show::{self, millis, request, snapshot};
 use super::show_store;
 use crate::names::{LeaseId, RequestId, Secret};
 use crate::proto::server_message::Answer;
@@ -103,8 +103,14 @@ pub(super) fn notice(notice: Notice) -> ServerMessage {
     let answer = match notice {
         Notice::LeaseEnded { lease } => Answer::LeaseEnded(proto::LeaseEnded { lease: lease.get() }),
         Notice::LockLost { lease, request: lost } => {
-            Answer::LockLost(proto::LockLost { lease: lease.get(), request: Some(request(lost)) })
+            let (lease, request) = (lease.get(), Some(request(lost)));
+            Answer::LockLost(proto::LockLost { lease, request, forced: None })
         }
+        Notice::ForcedOut(forced) => Answer::LockLost(proto::LockLost {
+            lease: forced.lease.get(),
+            request: Some(request(forced.request)),
+            forced: Some(show::forced_out(&forced)),
+        }),
         Notice::Changed(_) | Notice::Lock(_) | Notice::Reached { .. } | Notice::WatchEnded { .. } => {
             unreachable!("no call on this stream begins a watch: each watch has a session of its own")
         }

@@ -16,7 +16,7 @@ use crate::causal_log::{MAX_LOCKS_PER_REQUEST, WantsError};
 use crate::crdt::value::OpError;
 use crate::keys::{Key, KeyError};
 use crate::lock_server::{End, OpenError, Stopped};
-use crate::names::{LockNameError, MAX_LABEL};
+use crate::names::{ForceReasonError, LockNameError, MAX_LABEL};
 use crate::proto::{Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
@@ -37,6 +37,8 @@ pub(super) enum BorderError {
     Malformed(&'static str),
     #[error("{0}")]
     LockName(#[from] LockNameError),
+    #[error("`reason`: {0}")]
+    ForceReason(#[from] ForceReasonError),
     #[error("{0}")]
     Key(#[from] KeyError),
     #[error("{key}: {error}")]
@@ -102,7 +104,9 @@ impl From<Stopped> for BorderError {
 impl BorderError {
     fn reason(&self) -> Reason {
         match self {
-            BorderError::Malformed(_) | BorderError::Transport(_) => Reason::Malformed,
+            BorderError::Malformed(_) | BorderError::ForceReason(_) | BorderError::Transport(_) => {
+                Reason::Malformed
+            }
             BorderError::LockName(LockNameError::Empty) => Reason::LockNameEmpty,
             BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,
             BorderError::Key(_) => Reason::BadKey,
@@ -204,6 +208,8 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::ResourceExhausted { .. } => Reason::ResourceExhausted,
         Refusal::DiskFull => Reason::DiskFull,
         Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
+        Refusal::ForcedOut(_) => Reason::ForcedOut,
+        Refusal::HoldersUnknown(_) => Reason::HoldersUnknown,
         Refusal::Transaction(refusal) => transaction_reason(refusal),
         Refusal::Watch(refusal) => watch_reason(refusal),
     }
@@ -230,6 +236,7 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::StepMissing { .. } => Reason::StepMissing,
         TxnRefusal::TooOld(..) | TxnRefusal::StateReplaced(_) => Reason::TransactionTooOld,
         TxnRefusal::LocksLost(_) => Reason::TransactionLostLocks,
+        TxnRefusal::ForcedOut { .. } => Reason::ForcedOut,
         TxnRefusal::OutcomeUnknown(_) => Reason::OutcomeUnknown,
         TxnRefusal::Over(_) => Reason::TransactionOver,
         TxnRefusal::FromTheFuture { .. } => Reason::SnapshotFromTheFuture,
@@ -266,16 +273,22 @@ fn code(reason: Reason) -> Code {
         | Reason::TransactionNotOpenYet
         | Reason::TransactionOver
         | Reason::StepMissing => Code::FailedPrecondition,
-        Reason::NotFree | Reason::LeaseEnded | Reason::TransactionTooOld | Reason::TransactionLostLocks => {
-            Code::Aborted
-        }
+        Reason::NotFree
+        | Reason::LeaseEnded
+        | Reason::TransactionTooOld
+        | Reason::TransactionLostLocks
+        | Reason::ForcedOut => Code::Aborted,
         Reason::CounterOverflow
         | Reason::ReadsTooLarge
         | Reason::SnapshotFromTheFuture
         | Reason::WatchTooOld => Code::OutOfRange,
         Reason::TimedOut | Reason::SnapshotNotReached => Code::DeadlineExceeded,
         Reason::Cancelled => Code::Cancelled,
-        Reason::Draining | Reason::Unavailable | Reason::CannotCommit | Reason::DiskFull => Code::Unavailable,
+        Reason::Draining
+        | Reason::Unavailable
+        | Reason::CannotCommit
+        | Reason::DiskFull
+        | Reason::HoldersUnknown => Code::Unavailable,
         Reason::ResourceExhausted | Reason::SlowReader | Reason::TooManyWatches => Code::ResourceExhausted,
         Reason::UnsupportedRevision => Code::Unimplemented,
         Reason::TtlOutOfRange

@@ -210,4 +210,25 @@ impl Locks for LocksService {
             lock: Some(show::description(&lock)),
         })
     }
+
+    async fn force_release(
+        &self,
+        request: Request<proto::ForceReleaseRequest>,
+    ) -> Result<Response<proto::ForceReleaseResponse>, Status> {
+        let (judge, message) = self.enter(request)?;
+        let call = parse::force_release(&message, judge.who())?;
+        answer!(self.call(judge, call).await?, Reply::Forced(outcome) => {
+            show::force_outcome(&self.info, &outcome)
+        })
+    }
+
+    async fn audit(
+        &self,
+        request: Request<proto::AuditRequest>,
+    ) -> Result<Response<proto::AuditResponse>, Status> {
+        let (judge, proto::AuditRequest {}) = self.enter(request)?;
+        answer!(self.call(judge, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
+            forced: rows.iter().map(|row| show::forced(row)).collect(),
+        })
+    }
 }

@@ -8,12 +8,14 @@ use bytes::Bytes;
 use super::error::BorderError;
 use super::options::{DEFAULT_TTL, MAX_PAGE, PAGE};
 use super::server_info;
+use crate::access::Who;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, Wants};
-use crate::names::{DcId, FencingToken, LeaseId, LockName, MAX_LABEL, Mode, RequestId, Secret};
+use crate::names::{DcId, FencingToken, ForceReason, LeaseId, LockName, MAX_LABEL, Mode, RequestId, Secret};
 use crate::proto::{self, acquire_request, cancel_request, release_request};
 use crate::replica::call::{
     Acquire, Call, ClientKey, ListCursor, OnDisconnect, Proof, Reclaim, Target, Wait,
 };
+use crate::replica::forced::Force;
 
 use BorderError::Malformed;
 
@@ -131,6 +133,12 @@ fn held(message: &proto::HeldLocks) -> Result<Reclaim, BorderError> {
 
 pub(super) fn describe(message: &proto::DescribeLockRequest) -> Result<Call, BorderError> {
     Ok(Call::Describe { lock: LockName::new(&message.name)? })
+}
+
+/// `who`: the caller.
+pub(super) fn force_release(message: &proto::ForceReleaseRequest, who: &Who) -> Result<Call, BorderError> {
+    let (lock, by) = (LockName::new(&message.name)?, who.to_string().into());
+    Ok(Call::ForceRelease(Force { lock, by, reason: ForceReason::new(&message.reason)? }))
 }
 
 pub(super) fn list(message: proto::ListLocksRequest) -> Result<Call, BorderError> {

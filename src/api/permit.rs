@@ -8,6 +8,7 @@ use crate::access::{Action, Judge, Refused, What};
 use crate::causal_log::Wants;
 use crate::names::{Mode, RequestId};
 use crate::replica::call::{Call, Reclaim};
+use crate::replica::forced::Force;
 use crate::replica::store_call::{Begin, GoOn, Look, Step};
 use crate::replica::watch_call::{Subject, Watch};
 
@@ -37,6 +38,8 @@ pub(super) fn permit(judge: &mut Judge, call: &Call) -> Result<(), Refused> {
         Call::Reclaim { held, .. } => held.iter().try_for_each(|held| wants(judge, &held.wants)),
         Call::Describe { lock } => judge.check(Action::Describe, What::Lock(lock)),
         Call::List { prefix, .. } => judge.check(Action::Describe, What::Locks(prefix)),
+        Call::ForceRelease(Force { lock, .. }) => judge.check(Action::ForceRelease, What::Lock(lock)),
+        Call::Audit => judge.check(Action::Admin, What::Server),
         // It names no lock, no key and no client.
         Call::Status => Ok(()),
         Call::Begin(Begin { locks, step: first, .. }) => {

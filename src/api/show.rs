@@ -13,6 +13,7 @@ use crate::proto;
 use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
+use crate::replica::forced::{ForceOutcome, Forced};
 use crate::room::Room;
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot, resident_bytes};
 
@@ -80,6 +81,33 @@ fn waiter(waiter: &WaiterInfo) -> proto::Waiter {
         at_ms: waiter.at.millis(),
         parked: waiter.parked,
     }
+}
+
+pub(super) fn force_outcome(info: &ServerInfo, outcome: &ForceOutcome) -> proto::ForceReleaseResponse {
+    proto::ForceReleaseResponse {
+        taken: outcome.taken.iter().map(|taken| forced(taken)).collect(),
+        lock: Some(description(&outcome.lock)),
+        dc: info.dc.get().into(),
+    }
+}
+
+pub(super) fn forced(forced: &Forced) -> proto::ForcedRelease {
+    proto::ForcedRelease {
+        number: forced.number,
+        at_ms: forced.at_ms,
+        forced: Some(forced_out(forced)),
+        name: name(&forced.lock),
+        mode: mode(forced.mode).into(),
+        request: Some(request(forced.request)),
+        token: forced.token.0,
+        label: forced.label.to_string(),
+        lease: forced.lease.get(),
+        locks: forced.locks,
+    }
+}
+
+pub(super) fn forced_out(forced: &Forced) -> proto::ForcedOut {
+    proto::ForcedOut { by: forced.by.to_string(), reason: forced.reason.as_str().to_owned() }
 }
 
 pub(super) fn summary(lock: &LockSummary) -> proto::LockSummary {
@@ -202,7 +230,7 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
             transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits removals aborts transactions_killed anti_entropy_rounds digests_compared digest_mismatches
-            rights_moved states_given states_taken keys_lapsed watch_news_lost
+            rights_moved states_given states_taken keys_lapsed watch_news_lost forced_releases
         }
     )
 }

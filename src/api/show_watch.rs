@@ -31,6 +31,7 @@ impl Told for proto::WatchResponse {
             Notice::Lock(_)
             | Notice::LeaseEnded { .. }
             | Notice::LockLost { .. }
+            | Notice::ForcedOut(_)
             | Notice::WatchEnded { .. } => return None,
         };
         Some(proto::WatchResponse { event: Some(event) })
@@ -49,6 +50,7 @@ impl Told for proto::WatchLocksResponse {
             Notice::Changed(_)
             | Notice::LeaseEnded { .. }
             | Notice::LockLost { .. }
+            | Notice::ForcedOut(_)
             | Notice::WatchEnded { .. } => return None,
         };
         Some(proto::WatchLocksResponse { event: Some(event) })

@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::failure::{Code, Failure, OrFail as _};
 use super::state_dir;
-use crate::client::{Client, ClientConfig, ClientError, ClientTls, ClientToken, Reason, Viewer};
+use crate::client::{Client, ClientConfig, ClientError, ClientTls, ClientToken, Operator, Reason, Viewer};
 
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
 #[derive(clap::Args, Clone, Debug)]
@@ -40,6 +40,11 @@ impl ConnectArgs {
     /// Connects to look.
     pub async fn view(&self) -> Result<Viewer, Failure> {
         Viewer::connect(self.config()?).await.map_err(|error| self.explain(error))
+    }
+
+    /// Connects to take locks away, and to see who did.
+    pub async fn operate(&self) -> Result<Operator, Failure> {
+        Operator::connect(self.config()?).await.map_err(|error| self.explain(error))
     }
 
     fn config(&self) -> Result<ClientConfig, Failure> {
@@ -111,7 +116,11 @@ fn code(error: &ClientError) -> Code {
 /// The exit code of what the server refused.
 pub fn refused(reason: Reason) -> Code {
     match reason {
-        Reason::Draining | Reason::Unavailable | Reason::CannotCommit | Reason::DiskFull => Code::Unreachable,
+        Reason::Draining
+        | Reason::Unavailable
+        | Reason::CannotCommit
+        | Reason::DiskFull
+        | Reason::HoldersUnknown => Code::Unreachable,
         Reason::ResourceExhausted | Reason::TimedOut | Reason::NotFree | Reason::SnapshotNotReached => {
             Code::NotAcquired
         }

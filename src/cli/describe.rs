@@ -85,7 +85,7 @@ fn parts(lock: &LockDescription, names: &DcNames) -> String {
     lock.owners.iter().map(part).collect::<Vec<_>>().join(", ")
 }
 
-fn held(holder: &Holder, names: &DcNames) -> Vec<String> {
+pub(super) fn held(holder: &Holder, names: &DcNames) -> Vec<String> {
     vec![
         label(&holder.label),
         mode(holder.mode).into(),
@@ -117,7 +117,7 @@ pub(super) fn label(text: &str) -> String {
     if text.is_empty() { "(no label)".into() } else { text.escape_debug().to_string().replace("\\'", "'") }
 }
 
-fn mode(mode: i32) -> &'static str {
+pub(super) fn mode(mode: i32) -> &'static str {
     match proto::Mode::try_from(mode) {
         Ok(proto::Mode::Shared) => "shared",
         Ok(proto::Mode::Exclusive) => "exclusive",
@@ -128,16 +128,6 @@ fn mode(mode: i32) -> &'static str {
 fn json(lock: &LockDescription) -> Value {
     let mut object = Map::new();
     insert_lock_name(&mut object, &lock.name);
-    let holder = |holder: &Holder| {
-        json!({
-            "dc": holder.dc,
-            "request": request(holder.request.as_ref()),
-            "mode": mode(holder.mode),
-            "token": holder.token,
-            "label": holder.label,
-            "held_for_ms": holder.held_for_ms,
-        })
-    };
     let waiter = |waiter: &Waiter| {
         json!({
             "request": request(waiter.request.as_ref()),
@@ -149,7 +139,7 @@ fn json(lock: &LockDescription) -> Value {
     };
     let rest = json!({
         "parts": lock.owners.iter().map(|part| json!({ "part": part.part, "owner": part.owner })).collect::<Vec<_>>(),
-        "holders": lock.holders.iter().map(holder).collect::<Vec<_>>(),
+        "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "unknown_dcs": lock.unknown_dcs,
         "waiters": lock.waiters.iter().map(waiter).collect::<Vec<_>>(),
         "waiting": lock.waiting,
@@ -161,7 +151,18 @@ fn json(lock: &LockDescription) -> Value {
     Value::Object(object)
 }
 
-fn request(request: Option<&proto::RequestId>) -> Value {
+pub(super) fn holder_json(holder: &Holder) -> Value {
+    json!({
+        "dc": holder.dc,
+        "request": request(holder.request.as_ref()),
+        "mode": mode(holder.mode),
+        "token": holder.token,
+        "label": holder.label,
+        "held_for_ms": holder.held_for_ms,
+    })
+}
+
+pub(super) fn request(request: Option<&proto::RequestId>) -> Value {
     request.map_or(Value::Null, |id| format!("dc{}#{}", id.dc, id.n).into())
 }
 

@@ -116,7 +116,10 @@ async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<Ended, Fa
     loop {
         let event = tokio::select! {
             biased;
-            reason = &mut lost => return Err(end_lost(job, reason, grace(reason, ttl)).await),
+            reason = &mut lost => {
+                let grace = grace(&reason, ttl);
+                return Err(end_lost(job, reason, grace).await);
+            }
             event = job.next() => event,
         };
         match event {
@@ -154,7 +157,7 @@ async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<Ended, Fa
 const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
 /// What the command has between `SIGTERM` and `SIGKILL`.
-fn grace(reason: LostReason, ttl: Duration) -> Duration {
+fn grace(reason: &LostReason, ttl: Duration) -> Duration {
     match reason {
         LostReason::Expired => lease_margin(ttl) / 2,
         // Others may have them now.

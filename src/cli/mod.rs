@@ -2,6 +2,7 @@
 //!
 //! Subcommands that talk to a server do it through [`client`](crate::client), like anybody's program.
 
+mod audit;
 mod ca;
 mod completions;
 mod connect;
@@ -14,6 +15,7 @@ mod kv;
 mod lock;
 mod locks;
 mod print;
+mod release;
 mod server;
 #[cfg(feature = "faults")]
 mod server_faults;
@@ -55,6 +57,8 @@ enum Command {
     Locks(locks::LocksArgs),
     Describe(describe::DescribeArgs),
     Watch(watch::WatchArgs),
+    Release(release::ReleaseArgs),
+    Audit(audit::AuditArgs),
     Dev(dev::DevArgs),
     /// Run the server of one datacenter.
     ///
@@ -87,6 +91,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Locks(args) => locks::run(args).await,
             Command::Describe(args) => describe::run(args).await,
             Command::Watch(args) => watch::run(args).await,
+            Command::Release(args) => release::run(args).await,
+            Command::Audit(args) => audit::run(args).await,
             Command::Dev(args) => dev::run(args).await,
             Command::Server(args) => server::run(*args).await,
             Command::Ca(args) => Ok(ca::run(args)?),

@@ -62,6 +62,21 @@ pub fn ago(duration: Duration) -> String {
     }
 }
 
+/// A moment, that many milliseconds after the epoch: `2026-01-02 03:04:05 UTC`.
+pub fn utc(millis: u64) -> String {
+    let (days, second) = (millis / 86_400_000, millis / 1_000 % 86_400);
+    // Years that begin in March, in cycles of 400 of them: leap days come last.
+    let days = days + 719_468;
+    let (cycle, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = (400 * cycle + year + month / 10, (month + 2) % 12 + 1);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
 /// A number of bytes: `120 B`, `1.5 KiB`, `64.0 MiB`, `2.3 GiB`.
 pub fn size(bytes: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -101,6 +116,21 @@ mod tests {
     fn durations_are_short() {
         let shown = [0, 350, 12_500, 200_000, 7_500_000, 273_600_000].map(Duration::from_millis).map(ago);
         assert_eq!(shown, ["0 ms", "350 ms", "12.5 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"]);
+    }
+
+    #[test]
+    fn moments_are_days_and_times() {
+        let shown =
+            [0, 951_782_399_999, 951_782_400_000, 951_868_800_000, 4_107_542_399_000, 4_133_980_799_000];
+        let expected = [
+            "1970-01-01 00:00:00 UTC",
+            "2000-02-28 23:59:59 UTC",
+            "2000-02-29 00:00:00 UTC",
+            "2000-03-01 00:00:00 UTC",
+            "2100-02-28 23:59:59 UTC",
+            "2100-12-31 23:59:59 UTC",
+        ];
+        assert_eq!(shown.map(utc), expected);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
@@ -75,7 +76,7 @@ pub enum AcquireError {
 }
 
 /// Why locks are no longer held although nobody released them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The lease was not renewed in time. Told [`lease_margin`](super::lease_margin) before it can end elsewhere.
@@ -90,6 +91,10 @@ pub enum LostReason {
     /// After a restart of the server the locks turned out to be somebody else's.
     #[error("after its restart the server could not give the locks back")]
     NotReclaimed,
+    /// An operator took them away ([`Operator::force_release`](super::Operator::force_release)), and said why. The server
+    /// knows `by` as `client NAME`, `token NAME` or `anonymous`.
+    #[error("taken away by {by}: {reason}")]
+    ForcedOut { by: Arc<str>, reason: Arc<str> },
     #[error("the client was closed")]
     Closed,
     /// Not lost at all: the guard was released or dropped, and nothing more will be told.

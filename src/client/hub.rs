@@ -291,7 +291,7 @@ impl State {
                 }
                 Output::Lost { number, reason } => {
                     let all = self.watching.remove(&number).unwrap_or_default();
-                    tellings.extend(all.into_iter().map(|to| Telling::Lost(to, reason)));
+                    tellings.extend(all.into_iter().map(|to| Telling::Lost(to, reason.clone())));
                 }
                 Output::Stepped { number, outcome } => {
                     let to = self.stepping.remove(&number);

@@ -52,7 +52,7 @@
 //!   restarted is gone with its locks, without a trace; its next step says so.
 //!
 //! Who only wants to look uses a [`Viewer`], which needs no lease, and a [`Watch`] or [`LockWatch`] to be told of
-//! changes. What a viewer returns are the messages of the API themselves, described in `proto/geolock/v1/geolock.proto`.
+//! changes; who may take locks away from others uses an [`Operator`]. What a viewer returns are the messages of the API themselves, described in `proto/geolock/v1/geolock.proto`.
 //!
 //! ```text
 //!  Client, LockGuard --acquire, release--> Hub( Session ) --Outgoing--> stream --> server
@@ -63,7 +63,7 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs` | what callers have |
+//! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs`, `operator.rs` | what callers have |
 //! | `watch/` | following keys and locks |
 //! | `config.rs`, `token.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | what goes in |
 //! | `values.rs`, `error.rs`, `txn_error.rs` | what comes out, what can go wrong |
@@ -83,6 +83,7 @@ mod handle;
 mod hub;
 mod lease_clock;
 mod operations;
+mod operator;
 mod queries;
 mod request;
 mod session;
@@ -99,6 +100,7 @@ pub use error::{AcquireError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
 pub use handle::Client;
 pub use lease_clock::lease_margin;
+pub use operator::Operator;
 pub use queries::{LockPage, Page, View, Viewer};
 pub use request::{AcquireRequest, Wait};
 pub use token::ClientToken;
@@ -117,4 +119,7 @@ pub use crate::crdt::value::{
 };
 pub use crate::keys::{Key, KeyError};
 pub use crate::names::Mode;
-pub use crate::proto::{LockDescription, LockSummary, Reason, Snapshot, StatusResponse as Status};
+pub use crate::proto::{
+    ForceReleaseResponse, ForcedRelease, LockDescription, LockSummary, Reason, Snapshot,
+    StatusResponse as Status,
+};

@@ -117,7 +117,7 @@ impl Viewer {
         })
     }
 
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         call: impl AsyncFnOnce(Api) -> Result<Response<T>, GrpcStatus>,
     ) -> Result<T, ClientError> {

@@ -15,8 +15,8 @@ pub enum TxnError {
     /// The server said no, because of what was asked. A transaction that was open is as before.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
-    /// The transaction is over, and nothing of it happened: it was open for too long, it lost its locks, or the server
-    /// restarted. Begin another.
+    /// The transaction is over, and nothing of it happened: it was open for too long, it lost its locks (perhaps to an
+    /// operator, [`Reason::ForcedOut`]), or the server restarted. Begin another.
     #[error("the transaction is over without a trace: {message} ({name})", message = .1, name = .0.as_str_name())]
     Over(Reason, String),
     /// The transaction ended with its lease; nothing of it happened.
@@ -53,14 +53,14 @@ impl From<CommitError> for TxnError {
 /// What a refused step means.
 pub(super) fn of_step(error: proto::Error) -> CommitError {
     use Reason::{
-        Cancelled, Draining, NotFree, OutcomeUnknown, ResourceExhausted, TimedOut, TransactionLostLocks,
-        TransactionOver, TransactionTooOld, TransactionUnknown,
+        Cancelled, Draining, ForcedOut, NotFree, OutcomeUnknown, ResourceExhausted, TimedOut,
+        TransactionLostLocks, TransactionOver, TransactionTooOld, TransactionUnknown,
     };
     let refused = match error.reason() {
         OutcomeUnknown => return CommitError::OutcomeUnknown(error.message),
         TimedOut | NotFree | Draining | ResourceExhausted => TxnError::NotBegun(of_refusal(error)),
         reason @ (TransactionUnknown | TransactionTooOld | TransactionLostLocks | TransactionOver
-        | Cancelled) => TxnError::Over(reason, error.message),
+        | ForcedOut | Cancelled) => TxnError::Over(reason, error.message),
         reason => TxnError::Refused(reason, error.message),
     };
     CommitError::NotCommitted(refused)

@@ -175,6 +175,7 @@ impl FakeMachine {
             outcomes: vec![],
             log: vec![],
             past: Past::default(),
+            forced: vec![],
         };
         self.effects.push_back(Effect::Checkpoint(Box::new(checkpoint)));
     }
@@ -222,6 +223,8 @@ impl FakeMachine {
             | Call::Look(_)
             | Call::Watch(_)
             | Call::Unwatch { .. }
+            | Call::ForceRelease(_)
+            | Call::Audit
             | Call::WatchTaken { .. } => {
                 self.reply(call, Reply::Refused(Refusal::Draining));
             }

@@ -2,6 +2,7 @@
 
 use crate::replica::Report;
 use crate::replica::call::Phase;
+use crate::replica::forced::Forced;
 use crate::room::Room;
 
 pub(super) fn log(report: &Report) {
@@ -33,6 +34,11 @@ pub(super) fn log(report: &Report) {
             "the journal's disk is full: only what is durable is read, nothing is written, until there is room"
         ),
         Report::DiskRoom { room: Room::Enough } => tracing::info!("the journal's disk has room again"),
+        Report::Forced(forced) => {
+            let Forced { number, by, reason, lock, request, token, label, .. } = &**forced;
+            let (label, by) = (label.escape_debug(), by.escape_debug());
+            tracing::warn!(number, %by, %reason, %lock, %request, %token, %label, "lock taken from its holder");
+        }
         Report::LeaseExpired { lease, held, waiting } => {
             tracing::info!(%lease, held, waiting, "lease expired");
         }

@@ -10,6 +10,7 @@ use crate::crdt::VersionVector;
 pub use crate::leases::{OnDisconnect, Proof, SessionId};
 pub use crate::names::ClientKey;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
+use crate::replica::forced::{Force, ForceOutcome, Forced};
 use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
 use crate::replica::watch_call::{Watch, WatchRefusal};
 use crate::room::Room;
@@ -66,6 +67,10 @@ pub enum Call {
     List { prefix: Vec<u8>, cursor: ListCursor, limit: usize },
     /// Answer: [`Reply::Status`].
     Status,
+    /// Takes a lock from whoever holds it in this datacenter. Answer: [`Reply::Forced`], within a second.
+    ForceRelease(Force),
+    /// What was taken from whom, lately. Answer: [`Reply::Audited`].
+    Audit,
     /// Answer: [`Reply::Stepped`], when it is open.
     Begin(Begin),
     /// Answer: [`Reply::Stepped`].
@@ -138,6 +143,9 @@ pub enum Reply {
         next: Option<ListCursor>,
     },
     Status(Box<Status>),
+    Forced(Box<ForceOutcome>),
+    /// The last ones, the latest last.
+    Audited(Vec<Arc<Forced>>),
     Stepped(Box<Stepped>),
     Watching {
         from: VersionVector,
@@ -197,6 +205,12 @@ pub enum Refusal {
     DiskFull,
     #[error("lease {0} waits for no reclaim: the server did not restart since it was attached")]
     NoReclaimExpected(LeaseId),
+    #[error("the locks were granted and taken away before this could be told: {0}")]
+    ForcedOut(Arc<Forced>),
+    #[error(
+        "this server has restarted and does not know yet who holds what: {0} leases have not come back; try again when its phase is serving"
+    )]
+    HoldersUnknown(usize),
     #[error(transparent)]
     Transaction(#[from] TxnRefusal),
     #[error(transparent)]
@@ -397,4 +411,5 @@ pub struct Counts {
     pub states_taken: u64,
     pub keys_lapsed: u64,
     pub watch_news_lost: u64,
+    pub forced_releases: u64,
 }

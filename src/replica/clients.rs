@@ -50,6 +50,8 @@ impl Replica {
             Call::Watch(watch) => self.on_watch(call, watch),
             Call::Unwatch { watch } => self.on_unwatch(call, watch),
             Call::WatchTaken { watch, weight } => self.on_watch_taken(call, watch, weight),
+            Call::ForceRelease(force) => self.on_force_release(call, &force),
+            Call::Audit => self.on_audit(call),
             Call::Status => {
                 let status = Box::new(self.status());
                 self.reply(call, Reply::Status(status));

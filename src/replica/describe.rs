@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Replica;
 use super::call::{CallId, HolderInfo, LockDescription, MAX_DESCRIBED, Refusal, Reply, WaiterInfo};
+use super::forced::Taken;
 use super::message::Message;
 use crate::causal_log::Violation;
 use crate::deadlines::Deadlines;
@@ -17,11 +18,12 @@ pub(super) const MAX_EXPLAINED: usize = 8;
 const MAX_PENDING: usize = 1024;
 
 /// What a description is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
+pub(super) enum Purpose {
     Describe,
     /// The acquire has timed out.
     Timeout,
+    /// A lock was taken away.
+    Force(Taken),
 }
 
 struct Pending {
@@ -70,7 +72,7 @@ impl Replica {
     }
 
     /// A lock as it is known here.
-    fn describe(&self, lock: &LockName) -> LockDescription {
+    pub(super) fn describe(&self, lock: &LockName) -> LockDescription {
         let owners: Vec<(DcId, DcId)> = self.locks.owners(lock).collect();
         let unreachable = self.reach.unreachable();
         let (rows, waiting) = self.locks.waiters(lock, MAX_DESCRIBED);
@@ -113,7 +115,7 @@ impl Replica {
     }
 
     /// Asks the other owners for their holders, then answers.
-    fn explain(&mut self, call: CallId, purpose: Purpose, mut locks: Vec<LockDescription>) {
+    pub(super) fn explain(&mut self, call: CallId, purpose: Purpose, mut locks: Vec<LockDescription>) {
         let owners = |lock: &LockDescription| lock.owners.iter().map(|(_, owner)| *owner).collect::<DcSet>();
         for lock in &mut locks {
             lock.unknown = owners(lock).intersection(self.peers());
@@ -187,12 +189,14 @@ impl Replica {
         for lock in &mut locks {
             lock.holders.sort_by_key(|holder| (holder.dc, holder.request));
         }
+        let one = "a description is of one lock";
         match purpose {
             Purpose::Timeout => self.refuse(call, Refusal::TimedOut(locks)),
             Purpose::Describe => {
-                let description = locks.pop().expect("a description is of one lock");
+                let description = locks.pop().expect(one);
                 self.reply(call, Reply::Described(description));
             }
+            Purpose::Force(taken) => self.answer_force(call, taken, locks.pop().expect(one)),
         }
     }
 }

@@ -1,9 +1,12 @@
 //! All that a datacenter can want done.
 
+use std::sync::Arc;
+
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::call::{CallId, Reply, SessionId};
+use crate::replica::forced::Forced;
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
 use crate::replica::watch_call::{Changed, LockNews, WatchRefusal};
@@ -37,6 +40,8 @@ pub enum Notice {
     LeaseEnded { lease: LeaseId },
     /// A reclaimed lock turned out to be somebody else's: this request holds nothing any more.
     LockLost { lease: LeaseId, request: RequestId },
+    /// This request holds nothing any more: its locks were taken away. May be told twice.
+    ForcedOut(Arc<Forced>),
     /// A watch of this session, by the tag of the call that began it, saw a commit.
     Changed(Box<Changed>),
     /// A watch of this session saw something happen to locks.
@@ -79,6 +84,8 @@ pub enum Report {
     DiskRoom {
         room: Room,
     },
+    /// A request lost its locks to an operator.
+    Forced(Arc<Forced>),
     LeaseExpired {
         lease: LeaseId,
         held: usize,

@@ -71,6 +71,7 @@ impl Replica {
                 self.leases.renew(index, self.lease_time());
                 let reclaim = self.leases.is_in_grace(index);
                 self.reply(call, Reply::LeaseAttached { ttl: self.leases.get(index).ttl, reclaim });
+                self.tell_forced_out(lease, call.session);
             }
             Err(refusal) => self.refuse(call, refusal),
         }
@@ -105,7 +106,7 @@ impl Replica {
     }
 
     /// Ends a lease with all that it has. Its end is durable before a lock that it held is granted in conflict.
-    fn end_lease(&mut self, index: LeaseIndex) -> Position {
+    pub(super) fn end_lease(&mut self, index: LeaseIndex) -> Position {
         let lease = self.leases.get(index).id;
         let position = self.persist(Record::LeaseEnded { lease });
         #[cfg(test)]
@@ -131,6 +132,7 @@ impl Replica {
             }
         }
         self.leases.end(index);
+        self.audit.end_lease(lease);
         position
     }
 
@@ -183,9 +185,10 @@ impl Replica {
         let id = reclaim.request;
         // Nothing above the clock's recorded bound, and no number not given yet, was ever handed out.
         let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.next_n;
+        let over = self.locks.find(id).is_some() || self.audit.was_forced_out(lease.id, id);
         let token = Timestamp::from_raw(reclaim.token.0);
         let key_taken = reclaim.key.is_some_and(|key| lease.keys.contains_key(&key));
-        if !known || key_taken || self.locks.find(id).is_some() || token > self.bounds.recorded().clock {
+        if !known || key_taken || over || token > self.bounds.recorded().clock {
             return false;
         }
         let request = NewRequest {

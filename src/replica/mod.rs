@@ -17,6 +17,7 @@ mod entries;
 mod event;
 mod expiry;
 mod export;
+pub mod forced;
 mod gate;
 mod grants;
 mod joining;
@@ -98,6 +99,7 @@ pub struct Replica {
     watches: watches::Watches,
     transfers: transfer::Transfers,
     expiry: expiry::Expiry,
+    audit: forced::Audit,
     heartbeat_at: Instant,
     renew_bound_at: Instant,
     /// Entries may have become sendable.

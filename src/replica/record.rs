@@ -12,6 +12,7 @@ use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
 use crate::names::{DcId, DcSet, LeaseId, Position, RequestId, Secret};
 use crate::replica::call::OnDisconnect;
+use crate::replica::forced::Forced;
 use crate::replica::{OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use crate::time::Timestamp;
@@ -40,6 +41,8 @@ pub enum Record {
     },
     /// All before this is a copy of a data directory that went on elsewhere: more was handed out than is known here.
     Restored,
+    /// A request that was held lost its locks to an operator: it can never be reclaimed.
+    Forced(Arc<Forced>),
 }
 
 /// A lease as it is kept on disk.
@@ -75,6 +78,8 @@ pub struct Checkpoint {
     pub log: Vec<Arc<Entry>>,
     /// What else watches can go on from.
     pub past: Past,
+    /// What was taken from whom: the last ones, and all of leases that live. By number.
+    pub forced: Vec<Arc<Forced>>,
 }
 
 /// A published request.

@@ -8,6 +8,7 @@ use super::call::{Counts, Phase};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::describe::Descriptions;
 use super::expiry::Expiry;
+use super::forced::Audit;
 use super::gate::Gate;
 use super::joining::Joining;
 use super::links::Links;
@@ -112,6 +113,7 @@ impl Replica {
             watches: Watches::default(),
             transfers: Transfers::default(),
             expiry: Expiry::new(local.hash_seed),
+            audit: Audit::default(),
             heartbeat_at: now.mono,
             renew_bound_at: now.mono,
             pump: false,
@@ -139,6 +141,9 @@ impl Replica {
         }
         for lease in checkpoint.leases {
             self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.lease_time());
+        }
+        for forced in checkpoint.forced {
+            self.note_forced(forced, Position::default());
         }
         for row in checkpoint.outcomes {
             self.transactions.outcomes.restore(row, self.now.mono);
@@ -182,6 +187,7 @@ impl Replica {
                 Some(index) => {
                     self.leases.end(index);
                     self.transactions.outcomes.end_lease(lease, self.now.mono);
+                    self.audit.end_lease(lease);
                 }
                 None => return Err(refused(format!("lease {lease} was never opened"))),
             },
@@ -191,6 +197,13 @@ impl Replica {
                 self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
             }
             Record::StateTaken { vector } => self.replay_taken(&vector).map_err(refused)?,
+            Record::Forced(forced) => {
+                let next = self.audit.next_number();
+                if forced.number != next {
+                    return Err(refused(format!("it is forced release {}, due is {next}", forced.number)));
+                }
+                self.note_forced(forced, Position::default());
+            }
         }
         Ok(())
     }
@@ -255,6 +268,7 @@ impl Replica {
             outcomes: self.transactions.outcomes.rows(),
             log: self.log.kept().cloned().collect(),
             past: self.watches.history.past(self.log.truncated()),
+            forced: self.audit.to_keep(),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::keys::Key;
 use crate::leases::Proof;
 use crate::names::{ClientKey, DcId, FencingToken, LeaseId};
 use crate::replica::call::Wait;
+use crate::replica::forced::Forced;
 use crate::store_state::ChangeError;
 
 /// Most bytes of one change: what it writes, about.
@@ -136,6 +137,8 @@ pub enum TxnRefusal {
     TooOld(ClientKey, Duration),
     #[error("transaction {0} lost its locks: it is aborted")]
     LocksLost(ClientKey),
+    #[error("transaction {key} lost its locks, it is aborted: {forced}")]
+    ForcedOut { key: ClientKey, forced: Arc<Forced> },
     #[error(
         "transaction {0} read at a snapshot that is gone: its datacenter had been away for long and took over the state of another one; it is aborted, its locks are released"
     )]

@@ -41,7 +41,11 @@ impl Facts {
                 self.leases.remove(lease);
             }
             Record::StateTaken { vector } => self.applied.merge(vector.clone()),
-            Record::Bound { .. } | Record::Joined | Record::Restored | Record::StatePiece(_) => {}
+            Record::Bound { .. }
+            | Record::Joined
+            | Record::Restored
+            | Record::StatePiece(_)
+            | Record::Forced(_) => {}
         }
     }
 }
@@ -238,6 +242,7 @@ mod tests {
             outcomes: Vec::new(),
             log: Vec::new(),
             past: Past::default(),
+            forced: Vec::new(),
         }
     }
 

@@ -118,7 +118,7 @@ impl Page<'_> {
             held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, removals, aborts, transactions_killed,
-            anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost,
+            anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost, forced_releases,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -171,6 +171,7 @@ impl Page<'_> {
             ("states_taken", "Copies of another datacenter's state taken over", states_taken),
             ("keys_lapsed", "Keys that this datacenter ended because their time was over or they were done", keys_lapsed),
             ("watch_news_lost", "Grants and releases not told to watches whose clients do not keep up", watch_news_lost),
+            ("forced_releases", "Requests whose locks an operator took away", forced_releases),
         ] {
             self.counter(name, help, value)?;
         }

@@ -24,14 +24,14 @@ use crate::proto::locks_client::LocksClient;
 use crate::proto::server_message::Answer;
 use crate::proto::{self, Mode, Reason, Then, change, update};
 
-const DENIED: (Reason, Code) = (Reason::PermissionDenied, Code::PermissionDenied);
+pub(super) const DENIED: (Reason, Code) = (Reason::PermissionDenied, Code::PermissionDenied);
 const UNKNOWN: (Reason, Code) = (Reason::Unauthenticated, Code::Unauthenticated);
 
 /// Files of rules and tokens in the folder of a site.
-struct Files<'a>(&'a Site);
+pub(super) struct Files<'a>(pub &'a Site);
 
 impl Files<'_> {
-    fn acl(&self, rules: &str) -> PathBuf {
+    pub(super) fn acl(&self, rules: &str) -> PathBuf {
         self.write("acl.toml", rules)
     }
 
@@ -54,7 +54,7 @@ fn issue(site: &Site, folder: &str, role: Role) -> PathBuf {
     site.folder(folder)
 }
 
-fn issue_client(site: &Site, name: &str) -> PathBuf {
+pub(super) fn issue_client(site: &Site, name: &str) -> PathBuf {
     issue(site, name, Role::Client(name.into()))
 }
 
@@ -78,7 +78,7 @@ impl Interceptor for Bearer {
 
 type WithToken = LocksClient<InterceptedService<Channel, Bearer>>;
 
-async fn client(running: &Running, folder: &Path) -> LocksClient<Channel> {
+pub(super) async fn client(running: &Running, folder: &Path) -> LocksClient<Channel> {
     LocksClient::new(dial(running.address, folder).await.expect("it is let in"))
 }
 
@@ -88,7 +88,7 @@ async fn with_token(running: &Running, folder: &Path, token: &str) -> WithToken 
 }
 
 /// Whether the figures have that line.
-async fn metric(running: &Running, line: &str) -> bool {
+pub(super) async fn metric(running: &Running, line: &str) -> bool {
     let mut stream = TcpStream::connect(running.http).await.expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n").await.expect("it reads");
     let mut page = String::new();
@@ -129,7 +129,7 @@ fn list(prefix: &'static str) -> proto::ListLocksRequest {
 }
 
 /// A rule.
-fn rule(who: &str, allow: &[&str], on: &str) -> String {
+pub(super) fn rule(who: &str, allow: &[&str], on: &str) -> String {
     format!("[[rule]]\nwho = [\"{who}\"]\nallow = {allow:?}\n{on}\n")
 }
 

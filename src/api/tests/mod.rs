@@ -1,6 +1,7 @@
 //! The border: what gets in, what is refused and how, what comes out; then the whole server on loopback.
 
 mod access;
+mod forced;
 mod limits;
 mod lock_watches;
 mod refusals;

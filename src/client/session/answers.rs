@@ -39,16 +39,20 @@ impl Session {
     fn on_notice(&mut self, now: Instant, notice: Answer) {
         match notice {
             Answer::LeaseEnded(ended) if ended.lease == self.lease_id() => {
-                self.lose_lease(now, LostReason::LeaseEnded);
+                self.lose_lease(now, &LostReason::LeaseEnded);
             }
             Answer::LockLost(lost) if lost.lease == self.lease_id() => {
+                let reason = lost.forced.map_or(LostReason::NotReclaimed, |forced| LostReason::ForcedOut {
+                    by: forced.by.into(),
+                    reason: forced.reason.into(),
+                });
                 let lost = lost.request.and_then(request_id);
                 let is_it = |stage: &Stage| match stage {
                     Stage::Held(held) | Stage::InDoubt(held) => Some(held.request) == lost,
                     _ => false,
                 };
                 for number in self.by_key(is_it) {
-                    self.lose(number);
+                    self.lose(number, reason.clone());
                 }
             }
             Answer::Draining(_) => {
@@ -93,7 +97,7 @@ impl Session {
                     deadline: None,
                     stage: Stage::Cancelling,
                 };
-                self.lose(number);
+                self.lose(number, LostReason::NotReclaimed);
                 let number = self.number();
                 self.requests.insert(number, unwanted);
                 self.send_cancel(number);

@@ -56,7 +56,7 @@ impl Session {
     /// The holder does not want it any more.
     pub(in crate::client) fn release(&mut self, number: u64) -> Releasing {
         let Some(request) = self.requests.get_mut(&number) else { return Releasing::Over(Ok(())) };
-        match request.stage {
+        match &request.stage {
             Stage::Held(_) | Stage::InDoubt(_) => {
                 request.stage = Stage::Releasing;
                 if self.is_ready() {
@@ -65,6 +65,7 @@ impl Session {
                 Releasing::OnItsWay
             }
             Stage::Lost(reason) => {
+                let reason = reason.clone();
                 self.requests.remove(&number);
                 Releasing::Over(Err(ClientError::LeaseLost(reason)))
             }
@@ -98,7 +99,7 @@ impl Session {
                 Lease::Open(lease) if now < lease.clock.expires() => None,
                 _ => Some(LostReason::Expired),
             },
-            Some(Stage::Lost(reason)) => Some(*reason),
+            Some(Stage::Lost(reason)) => Some(reason.clone()),
             _ => Some(LostReason::Released),
         }
     }
@@ -117,8 +118,8 @@ impl Session {
             }
             Lease::Opening { .. } | Lease::Open(_) => Life::Closed(Ending::NotConfirmed),
         };
-        self.end_all(LostReason::Closed);
-        self.end_transactions(now, LostReason::Closed);
+        self.end_all(&LostReason::Closed);
+        self.end_transactions(now, &LostReason::Closed);
         for number in self.by_key(|stage| *stage == Stage::Queued) {
             self.refuse(number, AcquireError::Closed);
         }

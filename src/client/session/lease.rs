@@ -53,7 +53,7 @@ impl Session {
         for number in self.by_key(|stage| *stage == Stage::Queued) {
             self.refuse(number, of_refusal(error.clone()));
         }
-        for number in self.txns_that(|stage| stage == TxnStage::Queued) {
+        for number in self.txns_that(|stage| *stage == TxnStage::Queued) {
             self.end_txn(number, || TxnError::NotBegun(of_refusal(error.clone())).into());
         }
         self.outputs.push(Output::LeaseRefused(error.reason(), error.message));
@@ -69,7 +69,7 @@ impl Session {
 
     /// Everything that was held or asked for under the lease is gone. What the server never heard of goes to the
     /// next lease.
-    pub(super) fn lose_lease(&mut self, now: Instant, reason: LostReason) {
+    pub(super) fn lose_lease(&mut self, now: Instant, reason: &LostReason) {
         self.lease = Lease::None;
         self.end_all(reason);
         self.end_transactions(now, reason);
@@ -79,20 +79,22 @@ impl Session {
     }
 
     /// Ends all that the server may know of.
-    pub(super) fn end_all(&mut self, reason: LostReason) {
+    pub(super) fn end_all(&mut self, reason: &LostReason) {
         let numbers: Vec<u64> = self.requests.keys().copied().collect();
         for number in numbers {
             let Some(request) = self.requests.get_mut(&number) else { continue };
             match request.stage {
                 Stage::Queued | Stage::Lost(_) => {}
                 Stage::Asked => {
-                    let closed = reason == LostReason::Closed;
-                    let error = if closed { AcquireError::Closed } else { AcquireError::LeaseLost(reason) };
+                    let error = match reason {
+                        LostReason::Closed => AcquireError::Closed,
+                        reason => AcquireError::LeaseLost(reason.clone()),
+                    };
                     self.refuse(number, error);
                 }
                 Stage::Held(_) | Stage::InDoubt(_) => {
-                    request.stage = Stage::Lost(reason);
-                    self.outputs.push(Output::Lost { number, reason });
+                    request.stage = Stage::Lost(reason.clone());
+                    self.outputs.push(Output::Lost { number, reason: reason.clone() });
                 }
                 // Its end is what was wanted.
                 Stage::Releasing => self.finish(number, Ok(())),

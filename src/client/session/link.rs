@@ -23,7 +23,7 @@ impl Session {
             let attach = proto::AttachLeaseRequest { lease: lease.id, secret: lease.secret.clone() };
             self.send(Tag::AttachLease, Call::AttachLease(attach));
         }
-        for number in self.txns_that(|stage| stage == TxnStage::Orphan) {
+        for number in self.txns_that(|stage| *stage == TxnStage::Orphan) {
             self.ask_orphan(number);
         }
         self.open_if_wanted(now);
@@ -46,7 +46,7 @@ impl Session {
                 lease.clock.unsent();
                 let before = std::mem::replace(&mut lease.standing, Standing::Detached);
                 if self.settings.on_disconnect == OnDisconnect::Release {
-                    self.lose_lease(now, LostReason::Disconnected);
+                    self.lose_lease(now, &LostReason::Disconnected);
                 } else if let Standing::Reclaiming(_) = before {
                     self.doubt_held();
                 }
@@ -85,7 +85,7 @@ impl Session {
                 Some(Stage::Releasing) => self.send_release(number),
                 Some(Stage::Cancelling) => self.send_cancel(number),
                 Some(Stage::Held(_) | Stage::Lost(_)) => {}
-                None => match self.txns.get(&number).map(|txn| txn.stage) {
+                None => match self.txns.get(&number).map(|txn| &txn.stage) {
                     Some(TxnStage::Queued | TxnStage::Beginning) => self.ask_begin(now, number),
                     Some(TxnStage::Open) => self.ask_step(number),
                     Some(TxnStage::GivenUp) => self.send_abort(number),

@@ -195,7 +195,7 @@ struct Request {
 }
 
 /// What is known of a request. See the top of this file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     /// The server does not know it.
     Queued,
@@ -300,7 +300,7 @@ impl Session {
         match &mut self.lease {
             Lease::Open(lease) if now >= lease.clock.expires() => {
                 self.leave(Why::Expired);
-                self.lose_lease(now, LostReason::Expired);
+                self.lose_lease(now, &LostReason::Expired);
             }
             Lease::Open(lease) if lease.standing != Standing::Detached => {
                 if lease.clock.renewal_due().is_some_and(|due| due <= now) {

@@ -28,7 +28,7 @@ impl Session {
             }
         }
         // What the server may have committed keeps its key, by which it is known.
-        for number in self.txns_that(|stage| stage == TxnStage::Queued) {
+        for number in self.txns_that(|stage| *stage == TxnStage::Queued) {
             let key = self.number();
             if let Some(txn) = self.txns.get_mut(&number) {
                 txn.key = key;
@@ -87,7 +87,7 @@ impl Session {
             if let Some(Stage::Held(held)) = self.requests.get(&number).map(|request| &request.stage)
                 && !kept.contains(&(held.request.dc.get().into(), held.request.n))
             {
-                self.lose(number);
+                self.lose(number, LostReason::NotReclaimed);
             }
         }
         self.go_on(now);
@@ -120,10 +120,9 @@ impl Session {
     }
 
     /// One request is lost; the lease lives on.
-    pub(super) fn lose(&mut self, number: u64) {
+    pub(super) fn lose(&mut self, number: u64, reason: LostReason) {
         if let Some(request) = self.requests.get_mut(&number) {
-            let reason = LostReason::NotReclaimed;
-            request.stage = Stage::Lost(reason);
+            request.stage = Stage::Lost(reason.clone());
             self.outputs.push(Output::Lost { number, reason });
         }
     }

@@ -22,7 +22,7 @@ impl Session {
             // Under a lease that is lost, and is known to be.
             Tag::Outcome(_) => self.on_txn_refused(now, tag, error),
             Tag::Begin(number) | Tag::Step(number) | Tag::Abort(number) => {
-                match (error.reason(), self.txns.get(&number).map(|txn| txn.stage)) {
+                match (error.reason(), self.txns.get(&number).map(|txn| &txn.stage)) {
                     (_, None | Some(TxnStage::Queued | TxnStage::Orphan | TxnStage::Lost(_))) => {}
                     (reason, _) if ends_lease(reason) => self.on_no_lease(now),
                     (Reason::NotAttached, _) => self.leave(Why::NotAttached),
@@ -59,14 +59,14 @@ impl Session {
         if let Lease::Open(lease) = &self.lease
             && lease.standing != Standing::Detached
         {
-            self.lose_lease(now, LostReason::LeaseEnded);
+            self.lose_lease(now, &LostReason::LeaseEnded);
         }
     }
 
     fn on_acquire_refused(&mut self, now: Instant, number: u64, error: proto::Error) {
-        let Some(stage) = self.requests.get(&number).map(|request| request.stage) else { return };
+        let Some(stage) = self.requests.get(&number).map(|request| request.stage.clone()) else { return };
         match (stage, error.reason()) {
-            (Stage::InDoubt(_), _) => self.lose(number),
+            (Stage::InDoubt(_), _) => self.lose(number, LostReason::NotReclaimed),
             (Stage::Asked, Reason::KeyFinished) => self.on_key_finished(now, number),
             // It is asked for again at the next endpoint.
             (Stage::Asked, Reason::Draining) if self.move_on() => {}

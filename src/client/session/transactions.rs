@@ -55,7 +55,7 @@ pub(super) struct Txn {
 }
 
 /// What is known of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TxnStage {
     /// The server does not know it.
     Queued,
@@ -132,7 +132,7 @@ impl Session {
                 }
                 Ok(number)
             }
-            Some(Txn { stage: TxnStage::Lost(reason), .. }) => Err(TxnError::LeaseLost(*reason)),
+            Some(Txn { stage: TxnStage::Lost(reason), .. }) => Err(TxnError::LeaseLost(reason.clone())),
             _ if closed => Err(TxnError::Closed),
             _ => {
                 let message = "the server has told so before".to_owned();
@@ -213,15 +213,15 @@ impl Session {
     }
 
     /// The lease of all transactions that the server may know is gone.
-    pub(super) fn end_transactions(&mut self, now: Instant, reason: LostReason) {
+    pub(super) fn end_transactions(&mut self, now: Instant, reason: &LostReason) {
         let numbers: Vec<u64> = self.txns.keys().copied().collect();
         for number in numbers {
             let Some(txn) = self.txns.get_mut(&number) else { continue };
             match txn.stage {
-                TxnStage::Queued if reason != LostReason::Closed => {}
-                TxnStage::Orphan if reason != LostReason::Closed => {}
+                TxnStage::Queued if *reason != LostReason::Closed => {}
+                TxnStage::Orphan if *reason != LostReason::Closed => {}
                 TxnStage::Lost(_) => {}
-                _ if txn.may_have_committed() && reason != LostReason::Closed => {
+                _ if txn.may_have_committed() && *reason != LostReason::Closed => {
                     txn.stage = TxnStage::Orphan;
                     let until = now + self.settings.ttl + self.settings.connect_timeout;
                     self.orphans.insert((until, number));
@@ -232,9 +232,9 @@ impl Session {
                     self.end_txn(number, || CommitError::OutcomeUnknown(why.to_owned()));
                 }
                 TxnStage::Open => {
-                    txn.stage = TxnStage::Lost(reason);
+                    txn.stage = TxnStage::Lost(reason.clone());
                     for (step, _) in std::mem::take(&mut txn.steps) {
-                        let outcome = Err(TxnError::LeaseLost(reason).into());
+                        let outcome = Err(TxnError::LeaseLost(reason.clone()).into());
                         self.outputs.push(Output::Stepped { number: step, outcome });
                     }
                 }
@@ -265,8 +265,8 @@ impl Session {
     }
 
     /// The numbers of transactions in some stages.
-    pub(super) fn txns_that(&self, of: impl Fn(TxnStage) -> bool) -> Vec<u64> {
-        self.txns.iter().filter(|(_, txn)| of(txn.stage)).map(|(number, _)| *number).collect()
+    pub(super) fn txns_that(&self, of: impl Fn(&TxnStage) -> bool) -> Vec<u64> {
+        self.txns.iter().filter(|(_, txn)| of(&txn.stage)).map(|(number, _)| *number).collect()
     }
 
     pub(super) fn give_up_orphans(&mut self, now: Instant) {
@@ -308,8 +308,11 @@ fn closed(number: u64) -> Output {
     Output::Stepped { number, outcome: Err(TxnError::Closed.into()) }
 }
 
-fn lease_lost(reason: LostReason) -> TxnError {
-    if reason == LostReason::Closed { TxnError::Closed } else { TxnError::LeaseLost(reason) }
+fn lease_lost(reason: &LostReason) -> TxnError {
+    match reason {
+        LostReason::Closed => TxnError::Closed,
+        reason => TxnError::LeaseLost(reason.clone()),
+    }
 }
 
 fn begin_request(

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod expiry;
+mod forced;
 mod full_disk;
 mod joining;
 mod state_transfer;

@@ -107,7 +107,7 @@ impl Replica {
                 Ok(true)
             }
             Some(Txn::Dead(death)) => {
-                let death = *death;
+                let death = death.clone();
                 Err(self.death(id, death))
             }
         }
@@ -116,11 +116,18 @@ impl Replica {
     /// Why a dead transaction is dead; it is forgotten now that its client knows.
     pub(super) fn death(&mut self, id: TxnId, death: Death) -> Refusal {
         self.transactions.rows.remove(&id);
-        match death {
-            Death::TooOld => TxnRefusal::TooOld(id.key, self.config.local.max_transaction).into(),
-            Death::LocksLost => TxnRefusal::LocksLost(id.key).into(),
-            Death::StateReplaced => TxnRefusal::StateReplaced(id.key).into(),
-        }
+        self.epitaph(id, death)
+    }
+
+    /// How its client is told.
+    pub(super) fn epitaph(&self, id: TxnId, death: Death) -> Refusal {
+        let refusal = match death {
+            Death::TooOld => TxnRefusal::TooOld(id.key, self.config.local.max_transaction),
+            Death::LocksLost => TxnRefusal::LocksLost(id.key),
+            Death::StateReplaced => TxnRefusal::StateReplaced(id.key),
+            Death::ForcedOut(forced) => TxnRefusal::ForcedOut { key: id.key, forced },
+        };
+        refusal.into()
     }
 
     fn validate_at_least(&self, at_least: &AtLeast) -> Result<(), TxnRefusal> {
@@ -238,7 +245,7 @@ impl Replica {
             }
             Some(Txn::Waiting(_)) => self.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
             Some(Txn::Dead(death)) => {
-                let death = *death;
+                let death = death.clone();
                 let refusal = self.death(id, death);
                 self.refuse(call, refusal);
             }

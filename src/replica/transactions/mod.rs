@@ -27,7 +27,8 @@ use snapshot_waits::SnapshotWaits;
 
 use super::Replica;
 use super::call::{CallId, Refusal};
-use super::store_call::{Begin, TxnRefusal};
+use super::forced::Forced;
+use super::store_call::Begin;
 use crate::causal_log::Change;
 use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
@@ -91,10 +92,12 @@ struct Open {
     expires: Instant,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Death {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Death {
     TooOld,
     LocksLost,
+    /// An operator took its locks away.
+    ForcedOut(Arc<Forced>),
     /// The datacenter took over the state of another one: the snapshot is no more.
     StateReplaced,
 }
@@ -160,20 +163,26 @@ impl Replica {
 
     /// The request of a transaction is over, and not because the transaction ended.
     pub(super) fn on_txn_request_over(&mut self, id: TxnId) {
+        self.txn_lost_locks(id, Death::LocksLost);
+    }
+
+    /// The same, when it is known why.
+    pub(super) fn txn_lost_locks(&mut self, id: TxnId, death: Death) {
         match self.transactions.rows.get(&id) {
             // Its call is answered by whoever ended the request, unless it had been granted.
             Some(Txn::Waiting(waiting)) => {
                 let (call, granted) = (waiting.call, waiting.token.is_some());
                 self.transactions.rows.remove(&id);
                 if granted {
-                    self.refuse(call, TxnRefusal::LocksLost(id.key).into());
+                    let refusal = self.epitaph(id, death);
+                    self.refuse(call, refusal);
                 }
             }
             Some(Txn::Open(open)) => {
                 let (expires, at) = (open.expires, open.at);
                 self.transactions.deadlines.remove(expires, id);
                 self.store.close_snapshot(at);
-                self.transactions.rows.insert(id, Txn::Dead(Death::LocksLost));
+                self.transactions.rows.insert(id, Txn::Dead(death));
                 self.counts.transactions_killed += 1;
             }
             Some(Txn::Dead(_)) | None => {}

@@ -177,6 +177,7 @@ impl World {
             Said::Reply { tag, reply } => client.on_reply(now, tag, reply, out),
             Said::Notice(Notice::LeaseEnded { lease }) => client.on_lease_ended(now, lease, out),
             Said::Notice(Notice::LockLost { request, .. }) => client.on_lost(now, &[request], out),
+            Said::Notice(Notice::ForcedOut(forced)) => client.on_lost(now, &[forced.request], out),
             Said::Notice(
                 Notice::Changed(_) | Notice::Lock(_) | Notice::Reached { .. } | Notice::WatchEnded { .. },
             ) => {

@@ -71,7 +71,8 @@ impl World {
             | Record::Bound { .. }
             | Record::Joined
             | Record::Restored
-            | Record::StatePiece(_) => {}
+            | Record::StatePiece(_)
+            | Record::Forced(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {
             let what = format!("{dc} persists position {}, due is {}", position.0, due.0);

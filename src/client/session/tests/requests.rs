@@ -230,9 +230,31 @@ fn one_lost_lock_leaves_the_others_alone() {
     let mut talk = Talk::ready();
     let (kept, lost) = (talk.hold("a", 40), talk.hold("b", 41));
     let request = Some(proto::RequestId { dc: 0, n: 41 });
-    talk.hear_unasked(Answer::LockLost(proto::LockLost { lease: 7, request }));
+    talk.hear_unasked(Answer::LockLost(proto::LockLost { lease: 7, request, forced: None }));
     assert_eq!(talk.session.lost(talk.now, kept), None);
     assert_eq!(talk.session.lost(talk.now, lost), Some(LostReason::NotReclaimed));
+}
+
+#[test]
+fn who_loses_a_lock_to_an_operator_knows_to_whom_and_why() {
+    let mut talk = Talk::ready();
+    let lost = talk.hold("a", 40);
+    let taken = |n| {
+        let forced = Some(proto::ForcedOut { by: "client ann".into(), reason: "it hangs".into() });
+        Answer::LockLost(proto::LockLost { lease: 7, request: Some(proto::RequestId { dc: 0, n }), forced })
+    };
+    let reason = LostReason::ForcedOut { by: "client ann".into(), reason: "it hangs".into() };
+    talk.hear_unasked(taken(40));
+    assert!(matches!(&talk.outputs()[..], [Output::Lost { number, reason: told }]
+        if *number == lost && *told == reason));
+    // The server says so again whenever the client comes back, also of what the client has forgotten.
+    talk.hear_unasked(taken(40));
+    talk.hear_unasked(taken(39));
+    assert!(talk.outputs().is_empty());
+    assert!(matches!(talk.session.release(lost),
+        Releasing::Over(Err(ClientError::LeaseLost(told))) if told == reason));
+    let again = talk.hold("a", 41);
+    assert_eq!(talk.session.lost(talk.now, again), None, "the lease lives on");
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! Locks that an operator takes away: over TLS, with a real datacenter behind it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tonic::Code;
+
+use super::access::{DENIED, Files, client, issue_client, metric, rule};
+use super::site::{Site, Talk, acquire, counted, exclusive, release};
+use super::unary::reason;
+use crate::proto::client_message::Call;
+use crate::proto::server_message::Answer;
+use crate::proto::{self, Mode, Reason, Then};
+
+fn force(name: &'static str, reason: &str) -> proto::ForceReleaseRequest {
+    proto::ForceReleaseRequest { name: name.into(), reason: reason.into() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_victim_and_the_audit_know_who_took_it_and_why() {
+    let (site, running, mut operator) = Site::running().await;
+    let mut victim = site.client(&running).await;
+    let mut talk = Talk::open(&mut victim).await;
+    let lease = talk.open_lease().await.lease;
+    let ask = proto::AcquireRequest { locks: vec![exclusive("a"), exclusive("b")], ..acquire(lease, 1, "a") };
+    let Answer::Acquired(grant) = talk.ask(Call::Acquire(ask)).await else { panic!("it is free") };
+
+    let done = operator.force_release(force("a", "it hangs")).await.expect("allowed").into_inner();
+    let [taken] = &done.taken[..] else { panic!("one held it: {done:?}") };
+    let forced = Some(proto::ForcedOut { by: "client playground".into(), reason: "it hangs".into() });
+    assert!(taken.at_ms > 1_700_000_000_000);
+    let expected = proto::ForcedRelease {
+        number: 1,
+        at_ms: taken.at_ms,
+        forced: forced.clone(),
+        name: Bytes::from_static(b"a"),
+        mode: Mode::Exclusive.into(),
+        request: grant.request,
+        token: grant.token,
+        label: "test".into(),
+        lease,
+        locks: 2,
+    };
+    assert_eq!(*taken, expected);
+    assert!(done.lock.is_some_and(|lock| lock.holders.is_empty()));
+    let told = talk.hear().await.expect("it is up").expect("it goes on");
+    let lost = proto::LockLost { lease, request: grant.request, forced };
+    assert_eq!(told, (0, Answer::LockLost(lost)));
+    // The lease lives on, and giving back what is gone is fine.
+    assert!(matches!(talk.ask(Call::Release(release(lease, 1))).await, Answer::Released(_)));
+    let Answer::Acquired(next) = talk.ask(Call::Acquire(acquire(lease, 2, "b"))).await else {
+        panic!("it is free again")
+    };
+    assert!(next.token > grant.token);
+
+    let none = operator.force_release(force("a", "again")).await.expect("allowed").into_inner();
+    assert!(none.taken.is_empty(), "nobody holds it");
+    let audit = operator.audit(proto::AuditRequest {}).await.expect("allowed").into_inner();
+    assert_eq!(audit.forced, [expected]);
+    assert_eq!(counted(&mut operator, "forced_releases_total").await, 1);
+    // It is published now and then.
+    let published = async { while !metric(&running, "geolock_forced_releases_total 1").await {} };
+    tokio::time::timeout(Duration::from_secs(60), published).await.expect("it is counted");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_whose_locks_were_taken_is_refused_with_the_reason() {
+    let (site, running, mut operator) = Site::running().await;
+    let mut talk = Talk::open(&mut site.client(&running).await).await;
+    let lease = talk.open_lease().await.lease;
+    let wait = Some(proto::begin_locks::Wait::TryOnce(proto::TryOnce {}));
+    let locks = Some(proto::BeginLocks { locks: vec![exclusive("a")], wait, label: "txn".into() });
+    let step = |then: Then| Some(proto::Step { then: then.into(), ..Default::default() });
+    let begin = proto::BeginRequest { lease, key: 1, locks, step: step(Then::GoOn), ..Default::default() };
+    assert!(matches!(talk.ask(Call::Begin(begin)).await, Answer::Stepped(_)));
+    let done = operator.force_release(force("a", "it hangs")).await.expect("allowed").into_inner();
+    assert_eq!(done.taken[0].label, "txn");
+    assert!(matches!(talk.hear().await, Ok(Some((0, Answer::LockLost(_))))));
+    let commit = proto::GoOnRequest { lease, key: 1, step: step(Then::Commit), ..Default::default() };
+    let Answer::Error(error) = talk.ask(Call::GoOn(commit)).await else { panic!("it cannot commit") };
+    assert_eq!(error.reason(), Reason::ForcedOut);
+    let message = error.message;
+    assert!(message.contains("client playground") && message.contains("it hangs"), "{message}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_takes_what_no_rule_lets_them_take() {
+    let site = Site::new();
+    let all = "locks = [\"\"]";
+    let acl = [
+        rule("client:holder", &["acquire-exclusive", "describe"], all),
+        rule("client:night-shift", &["force-release"], "locks = [\"jobs/\"]"),
+        rule("client:auditor", &["admin"], ""),
+    ];
+    let acl = Files(&site).acl(&acl.concat());
+    let running = site.start_configured(|config| config.access.acl = Some(acl)).await;
+    let mut holder = client(&running, &issue_client(&site, "holder")).await;
+    let mut shift = client(&running, &issue_client(&site, "night-shift")).await;
+    let mut auditor = client(&running, &issue_client(&site, "auditor")).await;
+    let mut talk = Talk::open(&mut holder).await;
+    let lease = talk.open_lease().await.lease;
+    for (key, name) in [(1, "jobs/a"), (2, "b")] {
+        assert!(matches!(talk.ask(Call::Acquire(acquire(lease, key, name))).await, Answer::Acquired(_)));
+    }
+
+    assert_eq!(reason(holder.force_release(force("jobs/a", "mine")).await), DENIED);
+    assert_eq!(reason(auditor.force_release(force("jobs/a", "mine")).await), DENIED);
+    assert_eq!(reason(shift.force_release(force("b", "not mine")).await), DENIED);
+    assert!(metric(&running, "geolock_access_denied_total{action=\"force-release\"} 3").await);
+    let done = shift.force_release(force("jobs/a", "it hangs")).await.expect("allowed").into_inner();
+    assert_eq!(done.taken[0].forced.as_ref().map(|forced| &*forced.by), Some("client night-shift"));
+
+    assert_eq!(reason(shift.audit(proto::AuditRequest {}).await), DENIED);
+    let audit = auditor.audit(proto::AuditRequest {}).await.expect("allowed").into_inner();
+    assert_eq!(audit.forced, done.taken);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_input_is_refused_and_takes_nothing() {
+    let (site, running, mut operator) = Site::running().await;
+    let mut talk = Talk::open(&mut site.client(&running).await).await;
+    let lease = talk.open_lease().await.lease;
+    assert!(matches!(talk.ask(Call::Acquire(acquire(lease, 1, "a"))).await, Answer::Acquired(_)));
+    let malformed = (Reason::Malformed, Code::InvalidArgument);
+    for wrong in ["", "  ", "a\nb", &"x".repeat(257)] {
+        assert_eq!(reason(operator.force_release(force("a", wrong)).await), malformed, "{wrong:?}");
+    }
+    let unnamed = operator.force_release(force("", "why")).await;
+    assert_eq!(reason(unnamed), (Reason::LockNameEmpty, Code::InvalidArgument));
+    let lock = operator.describe_lock(proto::DescribeLockRequest { name: "a".into() }).await;
+    assert_eq!(lock.expect("it is up").into_inner().lock.expect("described").holders.len(), 1);
+    running.stop().await;
+}

@@ -1,0 +1,97 @@
+//! `geolock audit`: what operators took from whom.
+
+use serde_json::{Map, Value, json};
+
+use super::connect::{self, ConnectArgs};
+use super::describe::{label, mode, request};
+use super::failure::Failure;
+use super::print::{insert_lock_name, lock_name, print, utc};
+use crate::client::ForcedRelease;
+
+/// Show which locks operators took away in this datacenter: when, from whom, by whom and why.
+///
+/// The last 1000, the latest last, a line for each request that lost its locks. Every datacenter has its own.
+#[derive(clap::Args, Clone, Debug)]
+pub struct AuditArgs {
+    /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if that is no UTF-8
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub async fn run(args: AuditArgs) -> Result<(), Failure> {
+    let rows = args.connect.operate().await?.audit().await.map_err(connect::failure)?;
+    if rows.is_empty() && !args.json {
+        return print("No lock was ever taken away here.");
+    }
+    rows.iter().try_for_each(|row| if args.json { print(json(row)) } else { print(text(row)) })
+}
+
+/// `3  2026-01-02 03:04:05 UTC  client ann took orders (exclusive, token 77) from bob@web: it hangs`
+fn text(row: &ForcedRelease) -> String {
+    let forced = row.forced.clone().unwrap_or_default();
+    let (at, lost, reason) = (utc(row.at_ms), lost(row), label(&forced.reason));
+    format!("{}  {at}  {} took {}: {reason}", row.number, label(&forced.by), lost)
+}
+
+/// `orders (exclusive, token 77) from bob@web`, and how much went with it.
+pub(super) fn lost(row: &ForcedRelease) -> String {
+    let more = match row.locks.saturating_sub(1) {
+        0 => String::new(),
+        1 => ", with 1 other lock".into(),
+        more => format!(", with {more} other locks"),
+    };
+    let (name, whose) = (lock_name(&row.name), label(&row.label));
+    format!("{name} ({}, token {}) from {whose}{more}", mode(row.mode), row.token)
+}
+
+pub(super) fn json(row: &ForcedRelease) -> Value {
+    let forced = row.forced.clone().unwrap_or_default();
+    let mut object = Map::new();
+    insert_lock_name(&mut object, &row.name);
+    let rest = json!({
+        "number": row.number,
+        "at_ms": row.at_ms,
+        "by": forced.by,
+        "reason": forced.reason,
+        "mode": mode(row.mode),
+        "request": request(row.request.as_ref()),
+        "token": row.token,
+        "label": row.label,
+        "lease": format!("{:x}", row.lease),
+        "locks": row.locks,
+    });
+    if let Value::Object(rest) = rest {
+        object.extend(rest);
+    }
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::proto::{ForcedOut, Mode};
+
+    #[test]
+    fn a_line_says_it_all_and_plays_no_tricks() {
+        let mut row = ForcedRelease {
+            number: 3,
+            at_ms: 1_767_323_045_678,
+            forced: Some(ForcedOut { by: "client ann".into(), reason: "it\u{1b} hangs".into() }),
+            name: Bytes::from_static(b"orders"),
+            mode: Mode::Exclusive.into(),
+            token: 77,
+            label: "bob@web".into(),
+            locks: 1,
+            ..ForcedRelease::default()
+        };
+        let said = "3  2026-01-02 03:04:05 UTC  client ann took orders (exclusive, token 77) from bob@web: it\\u{1b} hangs";
+        assert_eq!(text(&row), said);
+        row.locks = 3;
+        assert_eq!(lost(&row), "orders (exclusive, token 77) from bob@web, with 2 other locks");
+        assert_eq!(json(&row)["reason"], "it\u{1b} hangs");
+    }
+}

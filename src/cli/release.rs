@@ -1,0 +1,115 @@
+//! `geolock release`: takes a lock from whoever holds it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+
+use anyhow::anyhow;
+use serde_json::{Map, Value, json};
+
+use super::audit;
+use super::connect::{self, ConnectArgs};
+use super::dc_names::DcNames;
+use super::describe::{held, holder_json};
+use super::failure::{Code, Failure, OrFail as _};
+use super::print::{insert_lock_name, lock_name, print, table};
+use crate::client::{ForceReleaseResponse, LockDescription};
+use crate::names::{ForceReason, LockName};
+use crate::proto::Holder;
+
+/// Take a lock from whoever holds it in this datacenter.
+///
+/// For when its holder hangs and cannot be ended where it runs. Whoever holds the lock loses it, with all other locks
+/// of the same request; a transaction cannot commit any more; `geolock lock` ends its command. They are told who did it
+/// and why, and so is `geolock audit`. The next holder has a higher token.
+///
+/// That does not stop a process that goes on: let what the lock protects refuse smaller tokens than it has seen.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "\
+Exit codes: 0: taken away, or nobody held it; 1: it is held, or may be, in another datacenter: go there; 69: no server \
+reachable, or one that has just restarted; 77: the server does not allow it; 64: wrong usage.
+
+Example:
+  geolock release nightly-report --force --reason 'report.sh hangs since Monday, ticket 4711'")]
+pub struct ReleaseArgs {
+    /// The lock: any bytes, up to 1024
+    #[arg(value_parser = clap::value_parser!(OsString))]
+    name: OsString,
+    /// Needed: only its holder releases a lock otherwise
+    #[arg(long, required = true)]
+    force: bool,
+    /// Why: a line of up to 256 bytes
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// For programs: one JSON object; the lock is `name`, or `name_base64` if that is no UTF-8
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub async fn run(args: ReleaseArgs) -> Result<(), Failure> {
+    let name = LockName::new(args.name.as_bytes()).or_fail(Code::Usage)?;
+    let reason = ForceReason::new(&args.reason).or_fail(Code::Usage)?;
+    let operator = args.connect.operate().await?;
+    let mut all = operator.force_release(&name, &reason).await.map_err(connect::failure)?;
+    // So many shared it that one call is not enough.
+    while !all.taken.is_empty() && is_held_here(&all) {
+        let more = operator.force_release(&name, &reason).await.map_err(connect::failure)?;
+        if more.taken.is_empty() {
+            break;
+        }
+        all.taken.extend(more.taken);
+        all.lock = more.lock;
+    }
+    if args.json {
+        print(json(&all))?;
+    } else {
+        all.taken.iter().try_for_each(|taken| print(format!("taken: {}", audit::lost(taken))))?;
+    }
+    let lock = all.lock.clone().unwrap_or_default();
+    let elsewhere: Vec<&Holder> = lock.holders.iter().filter(|holder| holder.dc != all.dc).collect();
+    if !elsewhere.is_empty() || !lock.unknown_dcs.is_empty() {
+        let names = DcNames::of_answer(operator.viewer().status().await);
+        return Err(held_elsewhere(&lock, &elsewhere, &names));
+    }
+    if all.taken.is_empty() && !args.json {
+        print(format!("Nobody holds {}: nothing was changed.", lock_name(name.as_bytes())))?;
+    }
+    Ok(())
+}
+
+fn is_held_here(answer: &ForceReleaseResponse) -> bool {
+    answer.lock.iter().flat_map(|lock| &lock.holders).any(|holder| holder.dc == answer.dc)
+}
+
+/// Says where to go.
+fn held_elsewhere(lock: &LockDescription, elsewhere: &[&Holder], names: &DcNames) -> Failure {
+    let mut said = Vec::new();
+    if !elsewhere.is_empty() {
+        let rows: Vec<_> = elsewhere.iter().map(|holder| held(holder, names)).collect();
+        said.push(format!(
+            "it is held in another datacenter: take it away there (--connect)\n{}",
+            table(&rows)
+        ));
+    }
+    if !lock.unknown_dcs.is_empty() {
+        let unknown = names.list(&lock.unknown_dcs);
+        said.push(format!("it may be held in {unknown}, which did not say in time"));
+    }
+    Failure::new(Code::Failed, anyhow!(said.join("\n")))
+}
+
+fn json(all: &ForceReleaseResponse) -> Value {
+    let lock = all.lock.clone().unwrap_or_default();
+    let mut object = Map::new();
+    insert_lock_name(&mut object, &lock.name);
+    let rest = json!({
+        "taken": all.taken.iter().map(audit::json).collect::<Vec<_>>(),
+        "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
+        "unknown_dcs": lock.unknown_dcs,
+    });
+    if let Value::Object(rest) = rest {
+        object.extend(rest);
+    }
+    Value::Object(object)
+}
