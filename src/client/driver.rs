@@ -15,6 +15,7 @@ use super::connection::{Answers, Api, Dialled};
 use super::error::{ClientError, LinkError, of_status};
 use super::hub::{Hub, Turn};
 use super::session::{Ending, Why};
+use crate::proto::Reason;
 use crate::time::Instant;
 
 /// How often the clock is looked at: timers stand still while the machine sleeps, the clock does not.
@@ -70,7 +71,11 @@ impl Driver {
                 Left::For(error) => {
                     tracing::debug!(endpoint = dialled.name, %error, "no connection to the lock server");
                     let error = as_client_error(&dialled, error);
-                    if let ClientError::Refused(reason, message) = &error
+                    // Another refusal, such as that of a server which stops, passes.
+                    if let ClientError::Refused(
+                        reason @ (Reason::Unauthenticated | Reason::PermissionDenied),
+                        message,
+                    ) = &error
                         && failures as usize + 1 >= self.endpoints.len()
                     {
                         self.hub.turned_away(*reason, message);
