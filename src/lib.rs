@@ -27,6 +27,7 @@ pub mod pki;
 pub mod proto;
 pub mod reload;
 pub mod replica;
+mod rng;
 pub mod room;
 pub mod sim;
 pub mod store_state;

@@ -16,9 +16,9 @@ pub(super) use transactions::TxnPlan;
 
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::names::DcId;
+use crate::rng::Rng;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Path;
-use crate::sim::rng::Rng;
 
 /// How datacenters are connected.
 #[derive(Clone, Debug)]
