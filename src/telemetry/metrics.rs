@@ -327,9 +327,9 @@ impl Page<'_> {
         self.by_peer(counter, None, help, series(|link| link.messages_sent))?;
         let help = ("link_messages_received", "Messages received from the peer");
         self.by_peer(counter, None, help, series(|link| link.messages_received))?;
-        let help = ("link_sent", "Sent to the peer");
+        let help = ("link_sent", "Sent to the peer in datagrams, QUIC's own among them");
         self.by_peer(counter, bytes, help, series(|link| link.bytes_sent))?;
-        let help = ("link_received", "Received from the peer");
+        let help = ("link_received", "Received from the peer in datagrams");
         self.by_peer(counter, bytes, help, series(|link| link.bytes_received))?;
         let help = ("link_queued_messages", "Messages that wait in the queues of the link");
         self.by_peer(gauge, None, help, series(|link| link.queued))?;

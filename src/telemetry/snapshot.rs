@@ -26,6 +26,7 @@ pub struct LinkFigures {
     pub peer: DcId,
     pub messages_sent: u64,
     pub messages_received: u64,
+    /// In datagrams, all in all.
     pub bytes_sent: u64,
     pub bytes_received: u64,
     /// Messages that wait in its queues now.
