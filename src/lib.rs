@@ -19,6 +19,7 @@ pub mod interdc;
 pub mod journal;
 pub mod keys;
 pub mod leases;
+pub mod load_test;
 pub mod lock_server;
 pub mod lock_state;
 pub mod names;

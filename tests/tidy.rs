@@ -26,7 +26,7 @@ const EDGES: [&str; 14] = [
     "client",
     "cli",
     "telemetry",
-    "recipes",
+    "load_test",
     "pki",
     "config",
     "reload",
@@ -148,6 +148,8 @@ fn importable(room: &'static str) -> Vec<&'static str> {
         "access" => &["pki"],
         // Its callers speak of values in the words of the values themselves.
         "client" => &["pki", "crdt"],
+        // Sees what any program sees.
+        "load_test" => &["client"],
         _ => return PURE.into_iter().chain(EDGES).chain(GROUND).chain(["node"]).collect(),
     };
     below.iter().copied().chain(GROUND).chain([room]).collect()

@@ -32,7 +32,7 @@ use crate::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
 use crate::telemetry::LogOptions;
 
 pub use error::ConfigError;
-pub use options::Options;
+pub use options::{HoldEntry, Options};
 pub use units::{parse_duration, units_of_durations};
 
 /// The flags of `geolock server`.
