@@ -169,6 +169,24 @@ impl SystemReport {
     }
 }
 
+#[cfg(test)]
+fn sample_test(workload: &str) -> Test {
+    Test {
+        workload: workload.into(),
+        about: "one lock".into(),
+        clients_per_dc: 1,
+        seconds: 10.0,
+        warm_up_seconds: 2.0,
+        keys: 1,
+        zipf: 0.0,
+        batch: 1,
+        hold_ms: 0.0,
+        rate: None,
+        seed: 1,
+        wan: "far".into(),
+    }
+}
+
 /// A report of a made-up run.
 #[cfg(test)]
 fn sample(workload: &str, dcs: &[&str]) -> Report {
@@ -205,20 +223,7 @@ fn sample(workload: &str, dcs: &[&str]) -> Report {
     let link = LinkReport { from: dcs[0].into(), to: dcs[dcs.len() - 1].into(), rtt_ms: 80.0 };
     Report {
         made: Made { version: "0.1.0".into(), at: 0, cores: 2, processor: String::new() },
-        test: Test {
-            workload: workload.into(),
-            about: "one lock".into(),
-            clients_per_dc: 1,
-            seconds: 10.0,
-            warm_up_seconds: 2.0,
-            keys: 1,
-            zipf: 0.0,
-            batch: 1,
-            hold_ms: 0.0,
-            rate: None,
-            seed: 1,
-            wan: "far".into(),
-        },
+        test: sample_test(workload),
         systems: vec![SystemReport {
             name: "geolock".into(),
             version: "0.1.0".into(),
