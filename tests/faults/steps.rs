@@ -33,6 +33,17 @@ const STEPS: [&str; 12] = [
 const JOURNAL: &str = "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"1 MiB\"\n";
 const FILLER_BYTES: usize = 200 << 10;
 
+/// That none was left out: a script with another step is refused with the names of all.
+#[test]
+fn all_steps_are_walked() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), "fail = { step = \"none\" }\n").expect("it is writable");
+    let error = geolock::faults::Script::load(file.path()).expect_err("there is no such step").to_string();
+    let (_, names) = error.split_once("expected one of ").expect("it says which there are");
+    let names: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
+    assert_eq!(names, STEPS, "{error}");
+}
+
 /// Takes and releases one lock, and sees that tokens grow.
 async fn use_lock(client: Client, last: Arc<Mutex<FencingToken>>, load: Arc<Load>) {
     let name = lock("plain");
