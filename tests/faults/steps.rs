@@ -8,6 +8,7 @@ use crate::common::lists::{HOLD, Lists};
 use crate::common::trouble::{Dice, Load, some_progress};
 use crate::common::wan::{QUICK, Wan};
 use crate::common::{key, lock, within};
+use crate::script::load;
 use bytes::Bytes;
 use geolock::client::{AcquireRequest, Client, Update};
 use geolock::names::FencingToken;
@@ -36,9 +37,7 @@ const FILLER_BYTES: usize = 200 << 10;
 /// That none was left out: a script with another step is refused with the names of all.
 #[test]
 fn all_steps_are_walked() {
-    let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    std::fs::write(file.path(), "fail = { step = \"none\" }\n").expect("it is writable");
-    let error = geolock::faults::Script::load(file.path()).expect_err("there is no such step").to_string();
+    let error = load("fail = { step = \"none\" }").expect_err("there is no such step").to_string();
     let (_, names) = error.split_once("expected one of ").expect("it says which there are");
     let names: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
     assert_eq!(names, STEPS, "{error}");
