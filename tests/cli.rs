@@ -344,5 +344,10 @@ fn shells_get_completions_and_people_the_version() {
         let text = said(&["completions", shell]);
         assert!(text.contains("describe") && text.contains("check-config"), "{shell}: {text}");
     }
-    assert!(said(&["--version"]).starts_with(concat!("geolock ", env!("CARGO_PKG_VERSION"))));
+    let (version, number) = (said(&["--version"]), concat!("geolock ", env!("CARGO_PKG_VERSION")));
+    match option_env!("GEOLOCK_COMMIT").filter(|commit| !commit.is_empty()) {
+        Some(commit) => assert_eq!(version, format!("{number} ({commit})\n")),
+        None if cfg!(debug_assertions) => assert_eq!(version, format!("{number}\n"), "it does not look"),
+        None => assert!(version.starts_with(number), "{version}"),
+    }
 }
