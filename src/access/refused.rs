@@ -117,7 +117,7 @@ impl Figures {
         Action::ALL.into_iter().map(|action| (action, self.denied[action as usize].load(Ordering::Relaxed)))
     }
 
-    /// Leases and streams of those who may do nothing with one.
+    /// Leases of those who may do nothing with one.
     pub fn nothing_to_do(&self) -> u64 {
         self.nothing_to_do.load(Ordering::Relaxed)
     }

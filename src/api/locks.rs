@@ -67,7 +67,6 @@ impl Locks for LocksService {
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<Conversation>, Status> {
         let (judge, inbound) = self.enter(request)?;
-        permit::stream(&judge).map_err(BorderError::from)?;
         let session = self.server.open_session().await.map_err(BorderError::from)?;
         tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
         let conversation = Conversation::new(inbound, session, judge, Arc::clone(&self.info));

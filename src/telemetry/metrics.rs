@@ -302,7 +302,7 @@ impl Page<'_> {
         for (name, help, count) in [
             (
                 "access_useless",
-                "Leases and streams refused to callers that may do nothing with one",
+                "Leases refused to callers that may do nothing with one",
                 figures.nothing_to_do(),
             ),
             (
