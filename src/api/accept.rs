@@ -3,8 +3,9 @@
 //! Our own loop rather than the library's: that one gives up when the process runs out of file descriptors, and
 //! bounds neither connections nor handshakes. Handshakes run beside each other, so a client that stalls in one
 //! keeps nobody waiting; each has a time limit and counts as a connection. Those that show no certificate, where that is
-//! allowed, get half of the places at most: nobody knows yet whether they have a token, and strangers must not keep
-//! others out.
+//! allowed, get half of the places at most once their handshake is done: nobody knows yet whether they have a token, and
+//! strangers must not keep others out. Before that nobody can be told from anybody: handshakes under way take places too,
+//! for their time limit at most.
 
 use std::io;
 use std::net::SocketAddr;
