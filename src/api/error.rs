@@ -63,6 +63,8 @@ pub(super) enum BorderError {
     UnsupportedRevision(u32),
     #[error("reclaims in several messages have at most {0} bytes together")]
     ReclaimTooLarge(usize),
+    #[error("reclaims in several messages, of all clients, have at most {0} bytes together at a time")]
+    TooManyReclaims(usize),
     #[error("{0}")]
     Open(#[from] OpenError),
     #[error("{0}")]
@@ -119,9 +121,9 @@ impl BorderError {
             BorderError::LabelTooLong(_) => Reason::LabelTooLong,
             BorderError::HelloExpected => Reason::HelloExpected,
             BorderError::UnsupportedRevision(_) => Reason::UnsupportedRevision,
-            BorderError::ReclaimTooLarge(_) | BorderError::Open(OpenError::TooMany(_)) => {
-                Reason::ResourceExhausted
-            }
+            BorderError::ReclaimTooLarge(_)
+            | BorderError::TooManyReclaims(_)
+            | BorderError::Open(OpenError::TooMany(_)) => Reason::ResourceExhausted,
             BorderError::End(End::SlowReader) => Reason::SlowReader,
             BorderError::Open(OpenError::Stopped(_)) | BorderError::End(End::Stopped) => Reason::Unavailable,
             BorderError::NoRandomness | BorderError::NoPeer => Reason::Unavailable,
