@@ -225,7 +225,7 @@ pub enum Limit {
     HeldPerServer,
     Leases,
     Transactions,
-    /// What open transactions want to change.
+    /// What open transactions want to change, and what those that wait want to read.
     TransactionBytes,
     /// Commits whose client does not say that it knows of them.
     Outcomes,
