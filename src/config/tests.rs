@@ -113,6 +113,41 @@ fn flags_and_variables_are_named_after_keys() {
     }
 }
 
+/// What `--help` says is the default is the default, and its bounds are those that count.
+#[test]
+fn the_help_states_defaults_and_bounds() {
+    let load = |flags: &[&str]| {
+        load("", "", flags).map(|mut config| {
+            config.replica.local.hash_seed = 0;
+            config
+        })
+    };
+    let plain = load(&[]).expect("good");
+    let command = Options::augment_args(clap::Command::new("test"));
+    let mut looked_at = 0;
+    for argument in command.get_arguments() {
+        let help = argument.get_help().expect("every option has it").to_string();
+        let stated =
+            help.split_once("[default: ").and_then(|(_, rest)| rest.strip_suffix(']')?.split_once("; "));
+        let key = argument.get_id().as_str();
+        let (Some((default, bounds)), true) = (stated, key != "hold") else { continue };
+        // Those that stand for others.
+        let default = if default == "journal.max_backlog" { "64 MiB" } else { default };
+        let bounds = bounds.replace("3 heartbeats", "1500 ms").replace("limits.waiting", "1000000");
+        let too_much = match argument.get_value_names().expect("it takes a value")[0].as_str() {
+            "TIME" => "1000 h",
+            "SIZE" => "1000000 GiB",
+            _ => "1000000000",
+        };
+        let flag = flag_of(key);
+        assert_eq!(load(&[&flag, default]).expect("the default is good"), plain, "{help}");
+        let error = load(&[&flag, too_much]).expect_err("above all bounds").to_string();
+        assert!(error.ends_with(&format!(": {bounds}")), "{error}, but the help says {help}");
+        looked_at += 1;
+    }
+    assert!(looked_at >= 25, "{looked_at}");
+}
+
 #[test]
 fn an_unknown_key_is_refused_with_its_line() {
     for (before, after, key) in [
