@@ -7,11 +7,12 @@ use std::time::Duration;
 use clap::{Args, Parser};
 
 use super::error::{flag_of, variable_of};
-use super::{Config, ConfigError, Options, ServerArgs};
+use super::{Config, ConfigError, Options, ServerArgs, Tls};
 use crate::api::ApiOptions;
 use crate::lock_server::LockServerOptions;
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::names::{ClusterId, DcId};
+use crate::reload::Loaded;
 use crate::replica::{AgreedConfig, LocalConfig};
 use crate::telemetry::{LogFormat, LogOptions};
 
@@ -299,6 +300,13 @@ fn in_an_environment() {
 fn missing_files_are_named() {
     let args = ServerArgs { config: Some("/no/such/file.toml".into()), ..ServerArgs::default() };
     assert!(args.load().expect_err("no file").to_string().contains("/no/such/file.toml"));
-    let error = load("", "", &[]).expect("good").check_files().expect_err("no folder").to_string();
+    let config = load("", "", &[]).expect("good");
+    let error = Loaded::load(&config).expect_err("no folder").to_string();
     assert!(error.contains("tls.dc") && error.contains("/tls/ca.pem"), "{error}");
+    // Such as a key of somebody else's user: the reason is said, too.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::create_dir(folder.path().join("ca.pem")).expect("it is empty");
+    let tls = Tls::of(folder.path());
+    let error = Loaded::load(&Config { tls, ..config }).expect_err("no file").to_string();
+    assert!(error.contains("/ca.pem") && error.contains("directory"), "{error}");
 }
