@@ -166,7 +166,7 @@ fn obstacle(handle: &LockServerHandle, dcs: usize) -> Option<String> {
     let (status, dc) = (&snapshot.status, snapshot.status.dc);
     match status.phase {
         Phase::Starting => Some(format!("{dc} starts")),
-        Phase::ReadOnly => Some(format!("{dc} fetches its log from the others")),
+        Phase::ReadOnly => Some(format!("{dc} waits to hear from the others how much they have of its log")),
         Phase::Grace { leases } => Some(format!(
             "{dc} waits up to a lease's time to live for {leases} clients of the last time (--fresh forgets them)"
         )),
