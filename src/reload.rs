@@ -46,6 +46,10 @@ impl Loaded {
     /// Certificates must be of the datacenter and cluster of `config`.
     pub fn load(config: &Config) -> Result<Loaded, ReloadError> {
         let access = Arc::new(Access::open(config.access.clone())?);
+        if config.access.anonymous && config.access.acl.is_none() {
+            tracing::warn!(grpc = %config.listen.grpc, "anonymous clients and no rules (api.anonymous, no api.acl): whoever reaches \
+                this address may do everything");
+        }
         let role = Role::Dc(config.replica.dc);
         let load = |name, dir| {
             load(dir, &config.cluster_name, &role).map_err(|source| ReloadError::Certificate { name, source })
