@@ -17,6 +17,7 @@ use tokio::time::interval;
 
 use crate::access::{Access, AccessError};
 use crate::config::Config;
+use crate::node::joined;
 use crate::pki::{ClientCertificates, Credentials, PkiError, Role, day};
 use crate::telemetry::{Board, CertificateFigures};
 
@@ -278,11 +279,4 @@ impl Kept {
             failure: self.failure.clone(),
         }
     }
-}
-
-fn joined<T>(outcome: Result<T, tokio::task::JoinError>) -> T {
-    outcome.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(error) => unreachable!("nobody cancels the reading of files: {error}"),
-    })
 }

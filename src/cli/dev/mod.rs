@@ -13,7 +13,7 @@ use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep_until};
 
 use super::failure::Failure;
@@ -21,7 +21,7 @@ use super::print::print;
 use super::state_dir;
 use super::stopping::StopSignals;
 use crate::lock_server::LockServerHandle;
-use crate::node::{Node, NodeError};
+use crate::node::{Node, NodeError, joined};
 use crate::replica::call::Phase;
 use crate::telemetry::LogOptions;
 use plan::{Plan, Playground, Server};
@@ -124,13 +124,6 @@ async fn all_ended(ends: &mut Ends) -> Result<(), NodeError> {
         joined(ended)?;
     }
     Ok(())
-}
-
-fn joined<T>(ended: Result<T, JoinError>) -> T {
-    ended.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(error) => unreachable!("nobody cancels the end of a server: {error}"),
-    })
 }
 
 async fn at(time: Option<Instant>) {
