@@ -32,8 +32,7 @@ pub enum ClientError {
     /// The server said no and changed nothing.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
-    /// The datacenter does not remember what was committed since the position of the watch: that is too long ago, or
-    /// the server restarted. Read the keys, and watch anew [after](super::WatchRequest::after) the snapshot read.
+    /// The datacenter does not remember what was committed since the position of the watch: that is too long ago. Read the keys, and watch anew [after](super::WatchRequest::after) the snapshot read.
     #[error("the watch cannot go on from where it was: {0}")]
     WatchTooOld(String),
     #[error("the locks were lost before they were released: {0}")]

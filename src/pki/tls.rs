@@ -1,7 +1,8 @@
 //! The TLS settings of every kind of connection: between datacenters, and between clients and datacenters.
 //!
-//! TLS 1.3 only, certificates on both sides, no early data and no resumption: every connection shows its
-//! certificates afresh, so an expired one is not carried on by a ticket.
+//! TLS 1.3 only, no early data and no resumption: every connection shows its certificates afresh, so an expired one is not
+//! carried on by a ticket. Datacenters always show theirs; a client of the API may have none where the server takes tokens or
+//! anonymous clients.
 
 use std::sync::Arc;
 

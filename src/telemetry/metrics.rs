@@ -29,7 +29,7 @@ impl Metrics {
         Metrics(registry)
     }
 
-    /// One page. Without a snapshot it has no metrics yet.
+    /// One page. Without a snapshot it has only certificates and access yet.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &self.0)?;
