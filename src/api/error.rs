@@ -17,15 +17,12 @@ use crate::crdt::value::OpError;
 use crate::keys::{Key, KeyError};
 use crate::lock_server::{End, OpenError, Stopped};
 use crate::names::{ForceReasonError, LockNameError, MAX_LABEL};
-use crate::proto::{Error, Reason};
+use crate::proto::{ERROR_METADATA, Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
 use crate::replica::watch_call::WatchRefusal;
 use crate::time::TimeToLiveError;
 use crate::update_messages::UpdateFault;
-
-/// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
-pub const ERROR_METADATA: &str = "geolock-error-bin";
 
 /// When to come back to a server that stops or is full.
 const RETRY: Duration = Duration::from_secs(1);

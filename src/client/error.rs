@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prost::Message;
 
-use crate::proto::{self, LockDescription, Reason};
+use crate::proto::{self, ERROR_METADATA, LockDescription, Reason};
 
 /// Why a client could not do something other than acquire.
 #[derive(Debug, thiserror::Error)]
@@ -131,9 +131,6 @@ fn causes(error: &dyn Error) -> String {
     }
     if text.is_empty() { error.to_string() } else { text }
 }
-
-/// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
-const ERROR_METADATA: &str = "geolock-error-bin";
 
 /// What a unary call that failed means.
 pub(super) fn of_status(endpoint: &str, status: tonic::Status) -> ClientError {

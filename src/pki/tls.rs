@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::client::danger::ServerCertVerifier;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
 
@@ -46,11 +45,6 @@ impl Credentials {
     /// must be good for the host name or address dialled.
     pub fn dial_api(&self) -> Result<ClientConfig, PkiError> {
         self.client(DialVerifier::new(self, WantedRole::AnyDc, HostName::Checked), API_PROTOCOL)
-    }
-
-    /// The check that [`Credentials::dial_api`] does, for transports that build their own settings around it.
-    pub fn api_verifier(&self) -> Arc<dyn ServerCertVerifier> {
-        DialVerifier::new(self, WantedRole::AnyDc, HostName::Checked)
     }
 
     fn my_dc(&self) -> Result<DcId, PkiError> {

@@ -177,7 +177,7 @@ async fn without_tokens_a_certificate_is_demanded_in_the_handshake() {
     if let Ok(channel) = dial(running.address, &without(&site)).await {
         let refused = LocksClient::new(channel).status(proto::StatusRequest {}).await;
         let refused = refused.expect_err("it is not let in");
-        assert!(refused.metadata().get_bin(crate::api::ERROR_METADATA).is_none(), "no call came through");
+        assert!(refused.metadata().get_bin(proto::ERROR_METADATA).is_none(), "no call came through");
     }
     running.stop().await;
 }
@@ -199,7 +199,7 @@ async fn a_datacenters_certificate_is_no_clients_even_where_none_is_needed() {
             let token = Bearer(format!("Bearer {}", made.token()));
             let refused = LocksClient::with_interceptor(channel, token).status(proto::StatusRequest {}).await;
             let refused = refused.expect_err("it is not let in");
-            assert!(refused.metadata().get_bin(crate::api::ERROR_METADATA).is_none(), "no call came through");
+            assert!(refused.metadata().get_bin(proto::ERROR_METADATA).is_none(), "no call came through");
         }
     }
     let mut nobody = client(&running, &without(&site)).await;

@@ -8,14 +8,13 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use super::translations::{acquire_message, description, held_message, lock, secret};
-use crate::api::ERROR_METADATA;
 use crate::api::error::{self, BorderError};
 use crate::api::parse::{self, ProofBy};
 use crate::api::reclaim::Gathered;
 use crate::lock_server::fakes::dc;
 use crate::lock_server::{End, OpenError, Stopped, TooManySessions};
 use crate::names::LeaseId;
-use crate::proto::{self, Reason};
+use crate::proto::{self, ERROR_METADATA, Reason};
 use crate::replica::call::{Limit, Refusal};
 
 fn refused_by_border(message: proto::AcquireRequest) -> Reason {

@@ -7,11 +7,10 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use super::site::{Site, Talk, acquire, exclusive, release, try_acquire};
-use crate::api::ERROR_METADATA;
 use crate::lock_server::LockServerOptions;
 use crate::proto::client_message::Call;
 use crate::proto::server_message::Answer;
-use crate::proto::{self, ClientMessage, Reason};
+use crate::proto::{self, ClientMessage, ERROR_METADATA, Reason};
 use crate::replica::LocalConfig;
 
 /// Why a stream ended.
