@@ -1,6 +1,7 @@
 //! What shall happen: a TOML file, read at the start of a server and again on SIGUSR2.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::path::{Path as File, PathBuf};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub struct Kill {
     pub step: Step,
     /// The first time, the second, ... since the script was read.
     #[serde(default = "first")]
-    pub time: u64,
+    pub time: NonZeroU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -45,7 +46,7 @@ pub enum When {
 pub struct Nth {
     pub step: Step,
     #[serde(default = "first")]
-    pub time: u64,
+    pub time: NonZeroU64,
 }
 
 /// How wrong the wall clock is.
@@ -82,10 +83,12 @@ pub enum ScriptError {
     Parse { file: PathBuf, source: Box<toml::de::Error> },
     #[error("the fault script {}: {name:?} is no datacenter: say dc0, dc1, ...", file.display())]
     Datacenter { file: PathBuf, name: String },
+    #[error("the fault script {}: {key} = {value} of {name}: 0 to 1", file.display())]
+    Share { file: PathBuf, name: String, key: &'static str, value: f64 },
 }
 
-fn first() -> u64 {
-    1
+fn first() -> NonZeroU64 {
+    NonZeroU64::MIN
 }
 
 impl Script {
@@ -94,10 +97,17 @@ impl Script {
         let text = std::fs::read_to_string(file).map_err(read)?;
         let script: Script = toml::from_str(&text)
             .map_err(|source| ScriptError::Parse { file: file.into(), source: Box::new(source) })?;
-        match script.net.keys().find(|name| datacenter(name).is_none()) {
-            Some(name) => Err(ScriptError::Datacenter { file: file.into(), name: name.clone() }),
-            None => Ok(script),
+        for (name, path) in &script.net {
+            if datacenter(name).is_none() {
+                return Err(ScriptError::Datacenter { file: file.into(), name: name.clone() });
+            }
+            for (key, value) in [("loss", path.loss), ("duplicate", path.duplicate)] {
+                if !(0.0..=1.0).contains(&value) {
+                    return Err(ScriptError::Share { file: file.into(), name: name.clone(), key, value });
+                }
+            }
         }
+        Ok(script)
     }
 
     /// The way to that datacenter.

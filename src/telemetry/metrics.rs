@@ -29,7 +29,7 @@ impl Metrics {
         Metrics(registry)
     }
 
-    /// One page. Without a snapshot it has no metrics yet.
+    /// One page. Without a snapshot it has only certificates and access yet.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &self.0)?;
@@ -302,7 +302,7 @@ impl Page<'_> {
         for (name, help, count) in [
             (
                 "access_useless",
-                "Leases and streams refused to callers that may do nothing with one",
+                "Leases refused to callers that may do nothing with one",
                 figures.nothing_to_do(),
             ),
             (

@@ -1,5 +1,6 @@
 //! The scripts themselves: what they say, and what is refused.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,8 +20,9 @@ fn a_script_says_what_happens_and_everything_else_is_well() {
          [clock]\nahead_ms = -5\n[net.dc1]\ncut = true\n[net.dc2]\ndelay_ms = 7\nloss = 0.5\n",
     )
     .expect("it is a script");
-    assert_eq!(script.kill, Some(Kill { when: When::After, step: Step::Sync, time: 3 }));
-    assert_eq!(script.fail, Some(Nth { step: Step::Append, time: 1 }));
+    let time = |n| NonZeroU64::new(n).expect("above 0");
+    assert_eq!(script.kill, Some(Kill { when: When::After, step: Step::Sync, time: time(3) }));
+    assert_eq!(script.fail, Some(Nth { step: Step::Append, time: time(1) }));
     assert_eq!(script.clock, Clock { ahead_ms: -5, drift_ppm: 0 });
     let path = |id| script.path(DcId::new(id).expect("a small id"));
     assert_eq!((path(0), path(1).cut, path(2).cut), (Way::default(), true, false));
@@ -34,6 +36,10 @@ fn what_is_no_script_is_refused_with_its_place() {
         ("[net.oslo]\ncut = true\n", "\"oslo\" is no datacenter"),
         ("kill = { when = \"after\", step = \"snyc\" }", "unknown variant `snyc`"),
         ("[clock]\nahead = 1\n", "unknown field `ahead`"),
+        ("fail = { step = \"sync\", time = 0 }", "expected a nonzero u64"),
+        ("[net.dc1]\nloss = 1.5\n", "loss = 1.5 of dc1: 0 to 1"),
+        ("[net.dc1]\nduplicate = -0.5\n", "duplicate = -0.5 of dc1: 0 to 1"),
+        ("[net.dc1]\nloss = nan\n", "loss = NaN of dc1: 0 to 1"),
     ] {
         let error = load(text).expect_err(text).to_string();
         assert!(error.contains(said), "{error}");

@@ -173,7 +173,7 @@ fn a_reclaim_may_come_in_pieces() {
         proof: Proof::Secret(Secret::new(SECRET)),
         held: vec![held(); count],
     };
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::new(Arc::default());
     let mut add = |piece| gathered.add(piece).expect("it is small");
     assert_eq!(add(piece(0, false)), Some(whole(0)));
     assert_eq!(add(piece(2, true)), None);

@@ -13,7 +13,7 @@ use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep_until};
 
 use super::failure::Failure;
@@ -22,7 +22,7 @@ use super::state_dir;
 use super::stopping::StopSignals;
 use crate::config::HoldEntry;
 use crate::lock_server::LockServerHandle;
-use crate::node::{Node, NodeError};
+use crate::node::{Node, NodeError, joined};
 use crate::replica::call::Phase;
 use crate::telemetry::LogOptions;
 pub(super) use data::DataDir;
@@ -166,13 +166,6 @@ pub(super) async fn all_ended(ends: &mut Ends) -> Result<(), NodeError> {
     Ok(())
 }
 
-fn joined<T>(ended: Result<T, JoinError>) -> T {
-    ended.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(error) => unreachable!("nobody cancels the end of a server: {error}"),
-    })
-}
-
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
@@ -206,7 +199,7 @@ pub(super) fn obstacle(handle: &LockServerHandle, dcs: usize) -> Option<String> 
     let (status, dc) = (&snapshot.status, snapshot.status.dc);
     match status.phase {
         Phase::Starting => Some(format!("{dc} starts")),
-        Phase::ReadOnly => Some(format!("{dc} fetches its log from the others")),
+        Phase::ReadOnly => Some(format!("{dc} waits to hear from the others how much they have of its log")),
         Phase::Grace { leases } => Some(format!(
             "{dc} waits up to a lease's time to live for {leases} clients of the last time (--fresh forgets them)"
         )),
