@@ -48,6 +48,7 @@ use workload::{Ask, Locks};
 
 use crate::client::{Client, ClientError};
 use crate::names::Mode;
+use crate::node::joined;
 
 /// Locks that are brought home by one request.
 const BROUGHT_AT_ONCE: u64 = 500;
@@ -151,7 +152,7 @@ async fn bring_home(stage: &Stage<Geolock>, tell: &mut impl FnMut(Happening)) ->
         tell(Happening::BringsHome { locks: count as usize });
     }
     while let Some(done) = tasks.join_next().await {
-        done.expect("nothing panics or cancels it")?;
+        joined(done)?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use super::pace::Pace;
 use super::recorder::{Recorder, Span};
 use super::target::{Failure, Target};
 use super::workload::{Ask, Locks, Mind, Turn};
+use crate::node::joined;
 
 /// How long clients may take to give back what they hold when time is up.
 const END_WITHIN: Duration = Duration::from_secs(60);
@@ -105,7 +106,11 @@ impl<T: Target> Stage<T> {
         let now = Instant::now();
         let missed = paces.iter().map(|pace| pace.missed(now)).collect();
         end.send_replace(true);
-        let all = async { while tasks.join_next().await.is_some_and(|ended| ended.is_ok()) {} };
+        let all = async {
+            while let Some(ended) = tasks.join_next().await {
+                joined(ended);
+            }
+        };
         if timeout(END_WITHIN, all).await.is_err() {
             return Err(Stuck(tasks.len()));
         }
