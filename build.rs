@@ -9,6 +9,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = protox::compile([PROTO], ["proto"])?;
     // Bytes fields share the buffer of the message that they came in; maps are shown in order.
     tonic_prost_build::configure().bytes(".").btree_map(".").compile_fds(files)?;
+    if env::var_os("CARGO_FEATURE_PEERS").is_some() {
+        println!("cargo::rerun-if-changed=proto/etcd");
+        let files = protox::compile(["proto/etcd/lock.proto"], ["proto"])?;
+        tonic_prost_build::configure().bytes(".").build_server(false).compile_fds(files)?;
+    }
     println!("cargo::rustc-env=GEOLOCK_VERSION={}", version());
     Ok(())
 }

@@ -9,8 +9,8 @@
 //! | `options.rs` | what to run |
 //! | `workload.rs`, `keys.rs` | pure: what a client wants next |
 //! | `pace.rs` | when it asks |
-//! | `target.rs`, `geolock.rs` | whom it asks |
-//! | `phase.rs` | all clients at work |
+//! | `target.rs`, `geolock.rs`, `peers/` | whom it asks |
+//! | `run.rs`, `phase.rs` | a system from the first lock to the last figure; all clients at work |
 //! | `checker.rs` | whether what they got may be |
 //! | `recorder.rs`, `servers.rs` | what is written down: by clients, by servers |
 //! | `summary.rs`, `report/` | what it came to: figures, table, JSON, page |
@@ -20,9 +20,12 @@ mod geolock;
 mod keys;
 mod options;
 mod pace;
+#[cfg(feature = "peers")]
+pub mod peers;
 mod phase;
 mod recorder;
 pub mod report;
+mod run;
 mod servers;
 mod summary;
 mod target;
@@ -32,30 +35,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::task::JoinSet;
-
-use checker::Checker;
 use geolock::Geolock;
-use keys::Choice;
 pub use options::{OptionError, Options, UnknownWorkload, Workload};
-use phase::{Counts, Stage};
+use phase::Stage;
 pub use phase::{Progress, Stuck};
-use recorder::Recorder;
-use report::{DcReport, Made, Report, SystemReport, Test};
+use report::{Made, Report, SystemReport, Test, WanReport};
 use servers::{Figures, figures};
-use target::{Failure, Target as _};
-use workload::{Ask, Locks};
+use target::Failure;
 
 use crate::client::{Client, ClientError};
-use crate::names::Mode;
-use crate::node::joined;
-
-/// Locks that are brought home by one request.
-const BROUGHT_AT_ONCE: u64 = 500;
-/// Throughput over time has so many points.
-const SLICES: u32 = 100;
-/// A point of it stands for no less than this.
-const LEAST_SLICE: Duration = Duration::from_millis(10);
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +60,9 @@ pub enum LoadTestError {
     NotCounted(String),
     #[error(transparent)]
     Stuck(#[from] Stuck),
+    #[cfg(feature = "peers")]
+    #[error(transparent)]
+    Peer(#[from] peers::PeerError),
 }
 
 /// What goes on, for whoever watches.
@@ -84,10 +75,10 @@ pub enum Happening {
 }
 
 /// Runs a load test with one connected client for each datacenter, in the order of the datacenters. `wan` says in words how
-/// far apart they are; `seconds since the epoch` make the locks of this run its own.
+/// far apart they are.
 pub async fn run(
-    options: Options,
-    clients: Vec<Client>,
+    options: &Options,
+    clients: &[Client],
     wan: &str,
     mut tell: impl FnMut(Happening),
 ) -> Result<Report, LoadTestError> {
@@ -96,71 +87,31 @@ pub async fn run(
         return Err(LoadTestError::NoDatacenter);
     }
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let options = Arc::new(options);
-    let stage = Stage {
-        locks: Arc::new(Locks::new(&options, clients.len(), &format!("load-test/{}", at.as_micros()))),
-        choice: Arc::new(Choice::new(options.keys, options.zipf)),
-        checker: Arc::new(Checker::new()),
-        targets: clients.into_iter().map(|client| Arc::new(Geolock { client })).collect(),
-        counts: Arc::new(Counts::default()),
-        options,
-    };
-    bring_home(&stage, &mut tell).await?;
-    tell(Happening::WarmsUp);
-    let recorders = new_recorders(&stage);
-    stage.run(stage.options.warm_up, &recorders, |progress| tell(Happening::Goes(*progress))).await?;
-    tell(Happening::Measures);
-    let (recorders, before) = (new_recorders(&stage), look(&stage).await?);
-    let measured = stage.options.duration;
-    let missed = stage.run(measured, &recorders, |progress| tell(Happening::Goes(*progress))).await?;
-    let after = look(&stage).await?;
+    // All clients of a datacenter share its connection.
+    let targets =
+        clients.iter().map(|client| vec![Arc::new(Geolock { client: client.clone() }); options.clients]);
+    let stage = Stage::new(&Arc::new(options.clone()), targets.collect(), &prefix(at));
+    stage.bring_home(&mut tell).await?;
+    stage.warm_up(&mut tell).await?;
+    let before = look(clients).await?;
+    let measured = stage.measure(&mut tell).await?;
+    let after = look(clients).await?;
     check_counts(&stage).await?;
-    let system = system(&stage, &recorders, &missed, (&before, &after));
-    Ok(Report { made: made(at), test: test(&stage.options, wan), systems: vec![system] })
+    let names: Vec<String> = after.iter().map(|figures| figures.name.clone()).collect();
+    let mut system = stage.report(("geolock", after[0].version.clone()), &names, &measured);
+    system.add(&before, &after, options.duration);
+    Ok(Report { made: made(at), test: test(options, wan), systems: vec![system] })
 }
 
-fn slice(options: &Options) -> Duration {
-    (options.duration / SLICES).max(LEAST_SLICE)
+/// The locks of this run are its own.
+fn prefix(at: Duration) -> String {
+    format!("load-test/{}", at.as_micros())
 }
 
-fn new_recorders(stage: &Stage<Geolock>) -> Vec<Arc<Recorder>> {
-    stage.targets.iter().map(|_| Arc::new(Recorder::new(slice(&stage.options)))).collect()
-}
-
-/// Every datacenter takes all its locks once, so that what is measured finds them at home.
-async fn bring_home(stage: &Stage<Geolock>, tell: &mut impl FnMut(Happening)) -> Result<(), LoadTestError> {
-    let mut tasks: JoinSet<Result<(), LoadTestError>> = JoinSet::new();
-    let mut count = 0;
-    for (dc, target) in stage.targets.iter().enumerate() {
-        let home = stage.locks.of_home(&stage.options, dc);
-        count += home.end - home.start;
-        let (target, locks) = (Arc::clone(target), Arc::clone(&stage.locks));
-        tasks.spawn(async move {
-            let mut from = home.start;
-            while from < home.end {
-                let until = home.end.min(from + BROUGHT_AT_ONCE);
-                let ask =
-                    Ask { locks: (from..until).map(|key| (key, Mode::Exclusive)).collect(), is_txn: false };
-                let taken = async { target.release(target.acquire(&ask, &locks).await?).await };
-                taken.await.map_err(|why: Failure| LoadTestError::NotHome { dc, why: why.to_string() })?;
-                from = until;
-            }
-            Ok(())
-        });
-    }
-    if count > 0 {
-        tell(Happening::BringsHome { locks: count as usize });
-    }
-    while let Some(done) = tasks.join_next().await {
-        joined(done)?;
-    }
-    Ok(())
-}
-
-async fn look(stage: &Stage<Geolock>) -> Result<Vec<Figures>, LoadTestError> {
+async fn look(clients: &[Client]) -> Result<Vec<Figures>, LoadTestError> {
     let mut all = Vec::new();
-    for target in &stage.targets {
-        all.push(figures(&target.client).await?);
+    for client in clients {
+        all.push(figures(client).await?);
     }
     Ok(all)
 }
@@ -172,10 +123,10 @@ async fn check_counts(stage: &Stage<Geolock>) -> Result<(), LoadTestError> {
     }
     let not_counted = |why: Failure| LoadTestError::NotCounted(why.to_string());
     let mut counted = 0;
-    for (dc, target) in stage.targets.iter().enumerate() {
+    for (dc, clients) in stage.targets.iter().enumerate() {
         let home = stage.locks.of_home(&stage.options, dc);
         let names = &stage.locks.names()[home.start as usize..home.end as usize];
-        counted += target.counted(names).await.map_err(not_counted)?;
+        counted += clients[0].counted(names).await.map_err(not_counted)?;
     }
     let committed = stage.counts.committed.load(Ordering::Relaxed);
     let unknown = stage.counts.unknown.load(Ordering::Relaxed);
@@ -187,42 +138,17 @@ async fn check_counts(stage: &Stage<Geolock>) -> Result<(), LoadTestError> {
     Ok(())
 }
 
-fn system(
-    stage: &Stage<Geolock>,
-    recorders: &[Arc<Recorder>],
-    missed: &[u64],
-    (before, after): (&[Figures], &[Figures]),
-) -> SystemReport {
-    let (options, recorded) =
-        (&stage.options, recorders.iter().map(|one| one.recorded()).collect::<Vec<_>>());
-    let slice = slice(options);
-    let dcs = recorded.iter().enumerate().map(|(dc, one)| {
-        let mut tally = summary::tally(std::slice::from_ref(one), missed[dc], options.duration);
-        tally.local_percent = summary::local_percent(std::iter::once((&before[dc], &after[dc])));
-        let slices = (options.duration.as_nanos() / slice.as_nanos()) as usize;
-        let throughput = one.slices.iter().map(|count| *count as f64 / slice.as_secs_f64());
-        DcReport {
-            name: after[dc].name.clone(),
-            tally,
-            // The last one may be a torn one.
-            throughput: throughput.chain(std::iter::repeat(0.0)).take(slices).collect(),
-            resident_bytes: after[dc].resident_bytes,
+impl SystemReport {
+    /// What the servers said before and after.
+    fn add(&mut self, before: &[Figures], after: &[Figures], measured: Duration) {
+        for ((dc, before), after) in self.dcs.iter_mut().zip(before).zip(after) {
+            dc.tally.local_percent = summary::local_percent(std::iter::once((before, after)));
+            dc.resident_bytes = after.resident_bytes;
         }
-    });
-    let dcs = dcs.collect();
-    let mut total = summary::tally(&recorded, missed.iter().sum(), options.duration);
-    total.local_percent = summary::local_percent(before.iter().zip(after));
-    let spans: Vec<_> = recorded.iter().map(|one| one.spans.clone()).collect();
-    let verdict = stage.checker.verdict();
-    SystemReport {
-        name: "geolock".into(),
-        version: after[0].version.clone(),
-        dcs,
-        wan: (after.len() > 1).then(|| summary::wan(before, after, total.acquisitions, options.duration)),
-        hot: (options.workload == Workload::Hot).then(|| summary::hot(&spans, options.duration)),
-        total,
-        violations: verdict.count,
-        described: verdict.described,
+        self.total.local_percent = summary::local_percent(before.iter().zip(after));
+        let links = (after.len() > 1).then(|| summary::wan(before, after, self.total.acquisitions, measured));
+        self.round_trip_ms = links.as_ref().and_then(WanReport::round_trip_ms);
+        self.wan = links;
     }
 }
 

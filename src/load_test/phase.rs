@@ -30,8 +30,8 @@ pub(super) struct Stage<T> {
     pub locks: Arc<Locks>,
     pub choice: Arc<Choice>,
     pub checker: Arc<Checker>,
-    /// By datacenter.
-    pub targets: Vec<Arc<T>>,
+    /// By datacenter, and there by client: whom it asks. Clients that share a connection share what is asked.
+    pub targets: Vec<Vec<Arc<T>>>,
     pub counts: Arc<Counts>,
 }
 
@@ -89,8 +89,8 @@ impl<T: Target> Stage<T> {
         let (end, ended) = watch::channel(false);
         let (begins, mut tasks) = (Instant::now(), JoinSet::new());
         let paces: Vec<Pace> = self.targets.iter().map(|_| Pace::new(begins, self.options.rate)).collect();
-        for dc in 0..self.targets.len() {
-            for n in 0..self.options.clients {
+        for (dc, clients) in self.targets.iter().enumerate() {
+            for n in 0..clients.len() {
                 let worker = self.worker(dc, n, paces[dc].clone(), Arc::clone(&recorders[dc]), begins);
                 tasks.spawn(worker.run(ended.clone()));
             }
@@ -120,7 +120,7 @@ impl<T: Target> Stage<T> {
     fn worker(&self, dc: usize, n: usize, pace: Pace, recorder: Arc<Recorder>, begins: Instant) -> Worker<T> {
         let place = (dc, self.targets.len());
         Worker {
-            target: Arc::clone(&self.targets[dc]),
+            target: Arc::clone(&self.targets[dc][n]),
             mind: Mind::new(&self.options, &self.locks, &self.choice, place, n),
             pace,
             locks: Arc::clone(&self.locks),

@@ -70,6 +70,10 @@ pub struct BenchArgs {
     /// Write the report as a page for browsers, too
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Another system that runs, to do the same afterwards and be put beside: a server for each datacenter
+    #[cfg(feature = "peers")]
+    #[arg(long, value_name = "etcd=HOST:PORT,..")]
+    peer: Option<crate::load_test::peers::Peer>,
     #[command(flatten)]
     places: Places,
     #[command(flatten)]
@@ -90,12 +94,17 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
         .try_for_each(|file| writable(file))
         .or_fail(Code::Usage)?;
     let report = if args.places.is_empty() {
-        let playground = Playground::start(DevArgs::fresh(args.shape, args.data)).await?;
-        let report = test(options, playground.connect().await?, &playground.distances()).await;
+        #[cfg(feature = "peers")]
+        if args.peer.is_some() && !args.shape.is_near() {
+            let why = "the WAN of a playground delays geolock alone: compare without --wan, or with servers that run";
+            return Err(Failure::new(Code::Usage, anyhow!(why)));
+        }
+        let playground = Playground::start(DevArgs::fresh(args.shape.clone(), args.data.clone())).await?;
+        let report = test(&args, &options, playground.connect().await?, &playground.distances()).await;
         playground.stop().await?;
         report?
     } else {
-        test(options, args.places.connect_all().await?, "servers that run").await?
+        test(&args, &options, args.places.connect_all().await?, "servers that run").await?
     };
     print(report::table(&report).trim_end())?;
     write(args.json.as_deref(), || report.json())?;
@@ -130,16 +139,49 @@ impl BenchArgs {
     }
 }
 
-async fn test(options: Options, clients: Vec<Client>, wan: &str) -> Result<Report, Failure> {
-    let report = load_test::run(options, clients.clone(), wan, |happening| tell(said(&happening))).await;
+async fn test(
+    args: &BenchArgs,
+    options: &Options,
+    clients: Vec<Client>,
+    wan: &str,
+) -> Result<Report, Failure> {
+    let report = measure(args, options, &clients, wan).await;
     for client in clients {
         // What it measured is known; a lease that is not given back ends by itself.
         let _ = client.close().await;
     }
-    report.map_err(|error| {
-        let code = if matches!(error, LoadTestError::Options(_)) { Code::Usage } else { Code::Failed };
-        Failure::new(code, error)
-    })
+    report.map_err(failed)
+}
+
+#[cfg(not(feature = "peers"))]
+async fn measure(
+    _: &BenchArgs,
+    options: &Options,
+    clients: &[Client],
+    wan: &str,
+) -> Result<Report, LoadTestError> {
+    load_test::run(options, clients, wan, |happening| tell(said(&happening))).await
+}
+
+#[cfg(feature = "peers")]
+async fn measure(
+    args: &BenchArgs,
+    options: &Options,
+    clients: &[Client],
+    wan: &str,
+) -> Result<Report, LoadTestError> {
+    let said = |happening| tell(said(&happening));
+    let Some(peer) = &args.peer else { return load_test::run(options, clients, wan, said).await };
+    let ready = load_test::peers::Ready::new(options, peer, clients).await?;
+    let mut report = load_test::run(options, clients, wan, said).await?;
+    tell("now etcd");
+    ready.run(options, &mut report, said).await?;
+    Ok(report)
+}
+
+fn failed(error: LoadTestError) -> Failure {
+    let code = if matches!(error, LoadTestError::Options(_)) { Code::Usage } else { Code::Failed };
+    Failure::new(code, error)
 }
 
 fn said(happening: &Happening) -> String {

@@ -78,6 +78,14 @@ pub struct Shape {
     pub(super) hold: Vec<HoldEntry>,
 }
 
+impl Shape {
+    /// Whether nothing lies between them.
+    #[cfg(feature = "peers")]
+    pub(super) fn is_near(&self) -> bool {
+        self.wan == "zero" && self.jitter == 0 && self.loss == 0.0
+    }
+}
+
 impl DevArgs {
     /// A new playground in a folder of its own, in `dir` or beside the default one.
     pub(super) fn fresh(shape: Shape, dir: Option<PathBuf>) -> DevArgs {

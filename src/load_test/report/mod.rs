@@ -59,6 +59,8 @@ pub struct SystemReport {
     /// Over all datacenters.
     pub total: Tally,
     pub wan: Option<WanReport>,
+    /// Between its servers, on average over all pairs, as it measures that itself.
+    pub round_trip_ms: Option<f64>,
     /// Who had the hot lock when, by datacenter; of other workloads none.
     pub hot: Option<HotReport>,
     /// What must not be, counted; and the first of them described.
@@ -160,6 +162,14 @@ impl Report {
     }
 }
 
+impl WanReport {
+    /// On average over all links.
+    pub fn round_trip_ms(&self) -> Option<f64> {
+        let sum: f64 = self.links.iter().map(|link| link.rtt_ms).sum();
+        (!self.links.is_empty()).then(|| sum / self.links.len() as f64)
+    }
+}
+
 impl SystemReport {
     /// How evenly acquisitions fall on the datacenters: 1 if all have the same, 1/n if one has all (Jain, Chiu, Hawe 1984).
     pub fn fairness(&self) -> f64 {
@@ -237,6 +247,7 @@ fn sample(workload: &str, dcs: &[&str]) -> Report {
                 bytes_per_second: 100.0,
                 links: vec![link],
             }),
+            round_trip_ms: Some(80.0),
             hot: Some(HotReport {
                 turns: vec![(0, 0.0, 10.0), (dcs.len() - 1, 50.0, 60.0)],
                 hand_offs_per_second: 12.5,

@@ -56,6 +56,9 @@ fn write(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt:
             wan.bytes_per_second / 1_000.0
         )?;
     }
+    if let Some(ms) = system.round_trip_ms {
+        writeln!(text, "round trips between servers {} on average, as they see it", micros(1_000.0 * ms))?;
+    }
     troubles(text, &system.total)?;
     match system.violations {
         0 => writeln!(text, "all acquisitions checked: no two holders that conflict, tokens increase"),

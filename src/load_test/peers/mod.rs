@@ -1,0 +1,170 @@
+//! The same load on other systems, side by side, for anybody who doubts us. Only with the feature `peers`.
+//!
+//! A comparison is only one if the same lies between the servers of both. So the round trips that each system itself
+//! measures between its servers are put side by side first, and a run is refused where they differ.
+
+mod etcd;
+mod metrics;
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::options::{Options, Workload};
+use super::phase::Stage;
+use super::report::Report;
+use super::servers::figures;
+use super::{Happening, LoadTestError, prefix};
+use crate::client::Client;
+use etcd::Site;
+
+/// Round trips that differ by no more than this part, or by no more than [`SAME`], count as the same.
+const SAME_PART: f64 = 0.2;
+/// QUIC may wait that long with an acknowledgement, and counts it in.
+const SAME: Duration = Duration::from_millis(25);
+
+/// A system that is already running: one server for each datacenter, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    pub endpoints: Vec<String>,
+}
+
+/// This is no other system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another system is etcd=HOST:PORT,.. with a server for each datacenter")]
+pub struct NoPeer;
+
+impl FromStr for Peer {
+    type Err = NoPeer;
+
+    fn from_str(text: &str) -> Result<Peer, NoPeer> {
+        let endpoints = text.strip_prefix("etcd=").ok_or(NoPeer)?;
+        let is_endpoint = |text: &str| {
+            let parts = text.rsplit_once(':');
+            parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        };
+        match endpoints.split(',').all(is_endpoint) {
+            true => Ok(Peer { endpoints: endpoints.split(',').map(String::from).collect() }),
+            false => Err(NoPeer),
+        }
+    }
+}
+
+/// Why another system was not measured.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    #[error("etcd has no {0}: choose another workload to compare with it")]
+    Workload(&'static str),
+    #[error("{found} servers of etcd for {wanted} datacenters: name one for each")]
+    Count { found: usize, wanted: usize },
+    #[error("etcd at {endpoint}: {why}")]
+    Unreachable { endpoint: String, why: String },
+    #[error(
+        "the round trips between servers are not the same, so neither would be the figures: {ours:?} on average between \
+         those of geolock, {theirs:?} between those of etcd. The WAN of a playground delays geolock alone: put servers of \
+         both into a network that delays both"
+    )]
+    OtherDistances { ours: Duration, theirs: Duration },
+}
+
+/// Another system that can be compared.
+pub struct Ready {
+    sites: Vec<Site>,
+    /// As it measures them itself; none if it has not yet.
+    round_trip_ms: Option<f64>,
+}
+
+impl Ready {
+    /// Refuses what would be no comparison, before anything is measured. `clients` are those of geolock.
+    pub async fn new(options: &Options, peer: &Peer, clients: &[Client]) -> Result<Ready, LoadTestError> {
+        check(options, peer, clients.len())?;
+        let mut sites = Vec::new();
+        for endpoint in &peer.endpoints {
+            sites.push(Site::connect(endpoint).await?);
+        }
+        let mut theirs = Vec::new();
+        for site in &sites {
+            theirs.extend(site.round_trip_ms().await?);
+        }
+        let mut ours = Vec::new();
+        for client in clients {
+            ours.extend(figures(client).await?.rtts.iter().map(|(_, micros)| *micros as f64 / 1_000.0));
+        }
+        let (ours, theirs) = (mean(&ours), mean(&theirs));
+        if let (Some(ours), Some(theirs)) = (ours, theirs) {
+            same_distances(ours, theirs)?;
+        }
+        Ok(Ready { sites, round_trip_ms: theirs })
+    }
+
+    /// Does what `report` says that geolock did, and puts it beside.
+    pub async fn run(
+        &self,
+        options: &Options,
+        report: &mut Report,
+        mut tell: impl FnMut(Happening),
+    ) -> Result<(), LoadTestError> {
+        let options = Arc::new(options.clone());
+        let mut targets = Vec::new();
+        for site in &self.sites {
+            let mut clients = Vec::new();
+            for _ in 0..options.clients {
+                clients.push(Arc::new(site.client(options.warm_up + options.duration).await?));
+            }
+            targets.push(clients);
+        }
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let stage = Stage::new(&options, targets, &prefix(at));
+        stage.warm_up(&mut tell).await?;
+        let measured = stage.measure(&mut tell).await?;
+        let names: Vec<String> = report.systems[0].dcs.iter().map(|dc| dc.name.clone()).collect();
+        let mut system = stage.report(("etcd", self.sites[0].version.clone()), &names, &measured);
+        system.round_trip_ms = self.round_trip_ms;
+        report.systems.push(system);
+        Ok(())
+    }
+}
+
+fn check(options: &Options, peer: &Peer, wanted: usize) -> Result<(), PeerError> {
+    match options.workload {
+        Workload::Readers => return Err(PeerError::Workload("shared locks")),
+        Workload::Txn => return Err(PeerError::Workload("transactions under its locks")),
+        _ => {}
+    }
+    let found = peer.endpoints.len();
+    if found == wanted { Ok(()) } else { Err(PeerError::Count { found, wanted }) }
+}
+
+fn mean(times: &[f64]) -> Option<f64> {
+    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+}
+
+fn same_distances(ours: f64, theirs: f64) -> Result<(), PeerError> {
+    let span = |ms: f64| Duration::from_secs_f64(ms / 1_000.0);
+    let differ = span((ours - theirs).abs());
+    if differ > SAME && differ > span(ours.max(theirs)).mul_f64(SAME_PART) {
+        return Err(PeerError::OtherDistances { ours: span(ours), theirs: span(theirs) });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_distance_is_compared() {
+        assert!(same_distances(0.3, 0.1).is_ok() && same_distances(200.0, 230.0).is_ok());
+        let error = same_distances(150.0, 0.2).expect_err("one of them is delayed").to_string();
+        assert!(error.contains("150ms") && error.contains("delays geolock alone"), "{error}");
+    }
+
+    #[test]
+    fn a_peer_has_a_kind_and_endpoints() {
+        let peer: Peer = "etcd=a:1,[::1]:2".parse().expect("two of them");
+        assert_eq!(peer.endpoints, ["a:1", "[::1]:2"]);
+        for wrong in ["etcd", "etcd=", "etcd=a", "consul=a:1", "etcd=a:1,", "etcd=:1"] {
+            assert_eq!(wrong.parse::<Peer>(), Err(NoPeer), "{wrong}");
+        }
+    }
+}
