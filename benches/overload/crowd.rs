@@ -28,9 +28,11 @@ const LOCKS_PER_REQUEST: usize = 100;
 /// Different sets of locks that requests name.
 const SETS: usize = 1_024;
 /// Requests of a stream that are under way in a closed loop.
-const CLOSED: u64 = 8;
+const CLOSED: u64 = 4;
 /// A request that flow control has kept from being sent for so long is given up unsent.
 pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a stream renews its lease, which lives for a minute: an overloaded server takes that, too.
+const RENEW: Duration = Duration::from_secs(10);
 /// Tags of acquires are above those of the first calls, tags of releases above those of acquires.
 const ACQUIRES: u64 = 10;
 const RELEASES: u64 = 1 << 40;
@@ -126,7 +128,7 @@ impl Talk {
         let on_disconnect = proto::OnDisconnect::Release.into();
         let hello = Call::Hello(proto::Hello { revision: 1, client: "crowd".into() });
         let open = Call::OpenLease(proto::OpenLeaseRequest { ttl_ms: 60_000, on_disconnect });
-        for (tag, call) in [(1, hello), (2, open)] {
+        for (tag, call) in [(1, hello), (2, open.clone())] {
             calls.send(Sent::Now(ClientMessage { tag, call: Some(call) }))?;
         }
         let mut answers = client.session(Outbound { sent, schedule: None }).await?.into_inner();
@@ -137,6 +139,11 @@ impl Talk {
                     return Ok(Talk { number, sets, lease, calls, answers, asked: BTreeMap::new(), next: 0 });
                 }
                 Some(Answer::Welcome(_)) => {}
+                // Of the crowd before this one.
+                Some(Answer::Error(error)) if is_shed(&error) => {
+                    sleep(Duration::from_millis(error.retry_after_ms)).await;
+                    calls.send(Sent::Now(ClientMessage { tag: 2, call: Some(open.clone()) }))?;
+                }
                 other => return Err(format!("a lease was expected, this is {other:?}").into()),
             }
         }
@@ -153,26 +160,30 @@ impl Talk {
                 let interval = Duration::from_secs_f64(STREAMS as f64 / per_second);
                 let due =
                     Due { first: start + interval.mul_f64(self.number as f64 / STREAMS as f64), interval };
-                let schedule = Box::new(self.schedule(due, start + time, &unsent));
+                let schedule = self.schedule(due, start + time, &unsent);
                 self.calls.send(Sent::Schedule(schedule))?;
                 due
             }
         };
+        let mut renewed = start;
         while let Some(left) = time.checked_sub(start.elapsed())
             && let Ok(message) = timeout(left, self.answers.message()).await
         {
             let message = message?.ok_or("the stream ended")?;
+            if renewed.elapsed() > RENEW {
+                renewed = Instant::now();
+                self.send(1, keep_alive(self.lease))?;
+            }
             let index = message.tag.wrapping_sub(ACQUIRES);
             match message.answer {
                 Some(Answer::Acquired(_)) => {
                     let asked = self.asked.remove(&index).unwrap_or_else(|| due.of(index));
                     tally.grant(asked.elapsed());
-                    let release = release(self.lease, index + 1);
-                    self.calls
-                        .send(Sent::Now(ClientMessage { tag: RELEASES + index, call: Some(release) }))?;
+                    self.send(RELEASES + index, release(self.lease, index + 1))?;
                 }
                 Some(Answer::Released(_)) if matches!(pace, Pace::Closed) => self.ask()?,
-                Some(Answer::Released(_)) => {}
+                // The welcome may come after the lease.
+                Some(Answer::Released(_) | Answer::Welcome(_) | Answer::KeptAlive(_)) => {}
                 Some(Answer::Error(error)) if is_shed(&error) => {
                     tally.refused += 1;
                     if let Pace::Closed = pace {
@@ -184,6 +195,10 @@ impl Talk {
         }
         (tally.time, tally.unsent) = (start.elapsed(), unsent.load(Ordering::Relaxed));
         Ok(tally)
+    }
+
+    fn send(&self, tag: u64, call: Call) -> Result<(), AnyError> {
+        Ok(self.calls.send(Sent::Now(ClientMessage { tag, call: Some(call) }))?)
     }
 
     fn ask(&mut self) -> Result<(), AnyError> {
@@ -227,6 +242,10 @@ fn acquire(lease: u64, index: u64, set: &[proto::LockMode]) -> ClientMessage {
 fn release(lease: u64, key: u64) -> Call {
     let target = Some(release_request::Target::Key(key));
     Call::Release(proto::ReleaseRequest { lease, secret: Bytes::new(), target })
+}
+
+fn keep_alive(lease: u64) -> Call {
+    Call::KeepAlive(proto::KeepAliveRequest { lease, secret: Bytes::new() })
 }
 
 /// When requests are to be sent, by their numbers.
@@ -280,13 +299,13 @@ impl Schedule {
 enum Sent {
     Now(ClientMessage),
     /// From now on, whenever there is nothing to send now.
-    Schedule(Box<Schedule>),
+    Schedule(Schedule),
 }
 
 /// What gRPC takes from whenever there is room.
 struct Outbound {
     sent: UnboundedReceiver<Sent>,
-    schedule: Option<Box<Schedule>>,
+    schedule: Option<Schedule>,
 }
 
 impl Stream for Outbound {

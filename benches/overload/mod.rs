@@ -8,10 +8,12 @@
 mod crowd;
 
 use std::fs;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crowd::{Pace, Sets, Tally, crowd, sets};
-use geolock::client::{AcquireError, AcquireRequest, Client};
+use geolock::client::{AcquireError, AcquireRequest, Client, ClientConfig};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::sleep;
 
 use crate::common::{Cluster, lock};
@@ -30,11 +32,14 @@ pub async fn overload(client: &Client, cluster: &mut Cluster) -> Result<(), AnyE
     let sets = sets();
     let can = crowd(cluster, &sets, Pace::Closed, MEASURE).await?;
     let served = can.granted as f64 / can.time.as_secs_f64();
-    println!("{} served: {served:.0} pairs/s, {}", crowd::WHO, can.latency());
+    println!("{} served: {served:.0} pairs/s, {}; {} refused", crowd::WHO, can.latency(), can.refused);
 
     let (before, busy) = (server.resident(), (server.cpu(), this().cpu()));
-    let mut seen = Seen { peak: before, beside: Tally::default() };
-    let crowd = offer(client, cluster, &sets, TIMES * served, &mut seen).await?;
+    let (over, is_over) = oneshot::channel();
+    let config = cluster.client_config(0);
+    let beside = thread::spawn(move || usual(config, is_over));
+    let (crowd, peak) = offer(cluster, &sets, TIMES * served).await?;
+    drop(over);
     let first = until_granted(client).await?;
     let second = until_granted(client).await?;
     let (after, of) = (server.resident(), |count: u64| count as f64 / crowd.time.as_secs_f64());
@@ -47,10 +52,10 @@ pub async fn overload(client: &Client, cluster: &mut Cluster) -> Result<(), AnyE
         crowd::PATIENCE
     );
     println!("       accepted: {}", crowd.latency());
-    let Seen { peak, beside } = seen;
+    let (beside, lost) = beside.join().map_err(|_| "it panicked")??;
     let (granted, refused) = (beside.granted, beside.refused);
     println!(
-        "       beside it, one after the other: {granted} accepted, {refused} refused, {}",
+        "       beside it, one after the other: {granted} accepted, {refused} refused, {lost} lost; {}",
         beside.latency()
     );
     let mb = |bytes: u64| bytes as f64 / 1e6;
@@ -66,49 +71,45 @@ pub async fn overload(client: &Client, cluster: &mut Cluster) -> Result<(), AnyE
     Ok(())
 }
 
-/// What is seen beside the crowd.
-struct Seen {
-    peak: u64,
-    beside: Tally,
-}
-
-async fn offer(
-    client: &Client,
-    cluster: &mut Cluster,
-    sets: &Sets,
-    per_second: f64,
-    seen: &mut Seen,
-) -> Result<Tally, AnyError> {
+/// Offers so many requests. Answers also how much memory the server had at most.
+async fn offer(cluster: &mut Cluster, sets: &Sets, per_second: f64) -> Result<(Tally, u64), AnyError> {
     let server = Process(cluster.server(0).id());
-    let Seen { peak, beside } = seen;
+    let mut peak = server.resident();
     let look = async {
         loop {
             sleep(Duration::from_millis(100)).await;
-            *peak = server.resident().max(*peak);
+            peak = server.resident().max(peak);
         }
     };
-    tokio::select! {
-        done = crowd(cluster, sets, Pace::Open { per_second }, OVERLOAD) => done,
+    let done = tokio::select! {
+        done = crowd(cluster, sets, Pace::Open { per_second }, OVERLOAD) => done?,
         () = look => unreachable!("it has no end"),
-        failed = usual(client, beside) => Err(failed.expect_err("it has no end")),
-    }
+    };
+    Ok((done, peak))
 }
 
-/// What a client of the usual kind sees.
-async fn usual(client: &Client, seen: &mut Tally) -> Result<(), AnyError> {
-    for number in 0.. {
-        sleep(BESIDE).await;
-        let start = Instant::now();
-        match client.acquire(AcquireRequest::exclusive(lock(&format!("usual/{}", number % 100)))).await {
-            Ok(guard) => {
-                seen.grant(start.elapsed());
-                guard.release().await?;
+/// What a client of the usual kind sees, and how often it lost its lease. On a thread of its own, so that it waits for the
+/// server and not for the crowd.
+fn usual(config: ClientConfig, mut is_over: oneshot::Receiver<()>) -> Result<(Tally, u64), AnyError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = Client::connect(config).await?;
+        let (mut seen, mut lost) = (Tally::default(), 0);
+        while let Err(TryRecvError::Empty) = is_over.try_recv() {
+            sleep(BESIDE).await;
+            let start = Instant::now();
+            match client.acquire(AcquireRequest::exclusive(lock("usual"))).await {
+                Ok(guard) => {
+                    seen.grant(start.elapsed());
+                    lost += u64::from(guard.release().await.is_err());
+                }
+                Err(AcquireError::Exhausted { .. }) => seen.refused += 1,
+                Err(AcquireError::LeaseLost(_)) => lost += 1,
+                Err(error) => return Err(error.into()),
             }
-            Err(AcquireError::Exhausted { .. }) => seen.refused += 1,
-            Err(error) => return Err(error.into()),
         }
-    }
-    Ok(())
+        Ok((seen, lost))
+    })
 }
 
 /// How long it takes to acquire and release a lock, with all refusals before that.

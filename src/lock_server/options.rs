@@ -23,7 +23,8 @@ pub struct LockServerOptions {
     /// When calls of clients wait for the actor for longer than this, it is behind: what they begin anew (acquires,
     /// transactions, leases, watches) is refused with a time to come back, until it is not behind any more. Default 250 ms:
     /// far above what any call takes in a server that keeps up, and below what people and timeouts notice. Who is accepted
-    /// in an overloaded server waits up to about twice as long; lowering it refuses more in short bursts.
+    /// in an overloaded server waits a few times as long, and before that for what flow control lets clients have sent;
+    /// lowering it refuses more in short bursts.
     pub shed_after: Duration,
     /// How long a drain waits for what is held to be released. Default 10 s.
     pub drain_timeout: Duration,

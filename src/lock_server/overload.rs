@@ -5,9 +5,11 @@
 //! late as it is old, so a mailbox that is full, or not read at all because the disk is behind, counts too.
 //!
 //! What was rejected: how late the actor's own deadlines are (a pause of the machine looks the same, and leaves no queue);
-//! the length of the mailbox (an input may name one lock or 10 000); how busy the threads are that read from clients.
-//! These are the limit when calls are small; but to refuse a call they have to read it, so a refusal costs them what
-//! a service does. There flow control bounds what can wait, and a client that sends too fast is slowed down.
+//! the length of the mailbox (an input may name one lock or 10 000); how late the threads are that read from clients
+//! (under ten times the load, with 1 and with 100 locks a request, 0.2 s at most, while the mailbox was full).
+//!
+//! What it does not see is what clients have sent and nobody has read: most of the wait of a crowd that goes on sending.
+//! Only flow control bounds that.
 
 use std::time::Duration;
 
