@@ -1,10 +1,12 @@
 //! More than a server has to do with on a good day: what it takes in memory, and what others notice. One real server, its
 //! clients in this process.
 //!
-//! Leases, locks and waiters by the hundred thousand; a client that never reads; and requests from many more tasks than
-//! keep it busy. After each, the memory that is left.
+//! Leases, locks and waiters by the hundred thousand; a client that never reads; requests from many more tasks than
+//! keep it busy; and ten times as many requests as it can serve, for a minute (with the argument `crowd` only that).
+//! After each, the memory that is left.
 #![allow(clippy::disallowed_methods, reason = "benches are edges")]
 
+mod overload;
 mod rounds;
 
 #[path = "../tests/common/mod.rs"]
@@ -35,8 +37,11 @@ const TASKS: [usize; 2] = [64, 4_096];
 
 fn main() -> Result<(), AnyError> {
     tokio::runtime::Runtime::new()?.block_on(async {
-        let cluster = Cluster::start(1);
+        let mut cluster = Cluster::start(1);
         let client = serving(&cluster).await.swap_remove(0);
+        if std::env::args().any(|argument| argument == "crowd") {
+            return overload::overload(&client, &mut cluster).await;
+        }
         let mut memory = Memory { client: client.clone(), before: 0 };
         memory.show("at the beginning").await?;
         leases(&cluster).await?;
@@ -45,7 +50,8 @@ fn main() -> Result<(), AnyError> {
         memory.show("1 000 000 distinct locks, each used once").await?;
         waiters(&client, &mut memory).await?;
         memory.show("10 000 waiters, each served").await?;
-        overload(&client, &cluster, &mut memory).await
+        busy(&client, &cluster, &mut memory).await?;
+        overload::overload(&client, &mut cluster).await
     })
 }
 
@@ -154,7 +160,7 @@ async fn deaf(cluster: &Cluster, ready: oneshot::Sender<()>) -> Result<(), AnyEr
     Ok(())
 }
 
-async fn overload(client: &Client, cluster: &Cluster, memory: &mut Memory) -> Result<(), AnyError> {
+async fn busy(client: &Client, cluster: &Cluster, memory: &mut Memory) -> Result<(), AnyError> {
     let names: Vec<LockName> = (0..TASKS[1]).map(|task| lock(&format!("own/{task}"))).collect();
     let pair = move |client: Client| {
         let names = names.clone();

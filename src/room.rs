@@ -1,4 +1,4 @@
-//! How much room there is on the disk of a journal, and so what a datacenter may take on.
+//! What a datacenter may take on: how much room there is on the disk of its journal, and whether it keeps up.
 
 /// From good to bad.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -11,6 +11,15 @@ pub enum Room {
     Low,
     /// Half of the reserve is used, or a write found no room: nothing new is written.
     Full,
+}
+
+/// Whether a datacenter keeps up with what clients ask.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Load {
+    #[default]
+    Fits,
+    /// It is far behind: what clients begin anew is refused, what they have begun goes on.
+    TooMuch,
 }
 
 impl Room {

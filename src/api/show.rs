@@ -14,7 +14,7 @@ use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
 use crate::replica::forced::{ForceOutcome, Forced};
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot, resident_bytes};
 
 /// Whole milliseconds, rounded up: a wait that is too short would be one too many.
@@ -143,6 +143,7 @@ pub(super) fn status(
         grace_leases,
         draining: status.draining,
         clock_skew: status.clock_skew,
+        overloaded: status.load == Load::TooMuch,
         applied: Some(snapshot(&status.applied)),
         durable: Some(snapshot(&status.durable)),
         peers: status.peers.iter().map(|peer| peer_status(info, peer, links)).collect(),
@@ -232,7 +233,7 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
             transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits removals aborts transactions_killed anti_entropy_rounds digests_compared digest_mismatches
-            rights_moved states_given states_taken keys_lapsed watch_news_lost forced_releases
+            rights_moved states_given states_taken keys_lapsed watch_news_lost forced_releases shed
         }
     )
 }

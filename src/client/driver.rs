@@ -86,7 +86,8 @@ impl Driver {
                 }
             }
             failures = if served == Served::Well { 1 } else { failures + 1 };
-            if let Some(ending) = self.meanwhile(sleep(pause(failures))).await.err() {
+            // Without a stream there is nothing else to leave.
+            if let Err(Left::Closed(ending)) = self.meanwhile(sleep(pause(failures))).await {
                 return self.end(ending);
             }
         }
@@ -98,7 +99,7 @@ impl Driver {
         let answers = match self.meanwhile(dial(dialled, &self.hub.clone(), &self.current.clone())).await {
             Ok(Ok(answers)) => answers,
             Ok(Err(error)) => return (Left::For(error), Served::Badly),
-            Err(ending) => return (Left::Closed(ending), Served::Badly),
+            Err(left) => return (left, Served::Badly),
         };
         self.serve(answers).await
     }
@@ -140,13 +141,14 @@ impl Driver {
         })
     }
 
-    /// Does something else while time goes on for the session. An error if the session is over first.
-    async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> Result<T, Ending> {
+    /// Does something else while time goes on for the session. An error if the session is over first, or wants to leave
+    /// the stream that is just being opened: it says so once, and sends nothing on that stream any more.
+    async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> Result<T, Left> {
         tokio::pin!(other);
         loop {
             let turn = self.hub.turn(&mut Vec::new());
-            if let Some(ending) = turn.ending {
-                return Err(ending);
+            if let Some(left) = self.after(&turn) {
+                return Err(left);
             }
             tokio::select! {
                 result = &mut other => return Ok(result),

@@ -219,6 +219,9 @@ fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {
             default.max_journal_backlog,
             |o| &o.journal.max_backlog,
         )?,
+        shed_after: from.duration("limits.shed_after", ms(10)..=ms(60_000), default.shed_after, |o| {
+            &o.limits.shed_after
+        })?,
         drain_timeout: from.duration(
             "drain_timeout",
             Duration::ZERO..=ms(600_000),

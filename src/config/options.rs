@@ -249,6 +249,15 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub session_backlog: Option<String>,
+    /// When calls wait for longer than that inside the server, what clients begin anew is refused until it has caught up
+    /// [default: 250 ms; 10 ms to 1 min]
+    #[arg(
+        id = "limits.shed_after",
+        long = "limits-shed-after",
+        env = "GEOLOCK_LIMITS_SHED_AFTER",
+        value_name = "TIME"
+    )]
+    pub shed_after: Option<String>,
     /// Most messages queued on a link to a datacenter [default: 64; 1 to 4096]
     #[arg(
         id = "limits.link_window",

@@ -182,6 +182,7 @@ fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
         ("journal", "max_backlog = \"1 KiB\"", "1 MiB to 4 GiB"),
         ("limits", "session_backlog = \"1 B\"", "8 MiB to 1 GiB"),
         ("limits", "sessions = 0", "1 to 1000000"),
+        ("limits", "shed_after = \"9 ms\"", "10 ms to 1 min"),
         ("limits", "connections = 0", "1 to 1000000"),
         ("limits", "streams_per_connection = 65537", "1 to 65536"),
         ("journal", "checkpoint_bytes = \"65 GiB\"", "1 MiB to 64 GiB"),

@@ -17,6 +17,7 @@ use super::handle::{Input, Stage};
 use super::inlets::{Inlets, Taking, Wake};
 use super::options::LockServerOptions;
 use super::outbox::Output;
+use super::overload::{Look, News, Overload};
 use super::ports::{LinkInput, Links, Machine, Store};
 use super::start::StopError;
 use crate::replica::call::{Call, CallId, Status};
@@ -38,6 +39,7 @@ pub(super) struct Actor<M, S, L: Links> {
     pub outlets: Outlets<S, L>,
     pub checkpoints: Checkpoints,
     pub showing: Showing,
+    pub overload: Overload,
     pub options: LockServerOptions,
     pub now: Now,
     /// When draining has to be over.
@@ -71,6 +73,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
             let wake = self.inlets.next(self.sleep_until(), self.taking(), &mut self.checkpoints).await;
             self.now = clock::now();
             self.step(wake)?;
+            self.look_if_due()?;
             self.go_on_with_checkpoints()?;
             self.outlets.callers.wake();
             if self.show() == Go::Stop {
@@ -119,6 +122,10 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
             Input::Unary { call, reply } => {
                 let id = self.outlets.callers.add_unary(reply);
                 self.event(Event::Client { call: id, request: call })
+            }
+            Input::Probe => {
+                self.overload.came_out(self.now.mono);
+                Ok(())
             }
         }
     }
@@ -172,14 +179,38 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         if self.machine.next_deadline().is_some_and(|deadline| deadline <= self.now.mono) {
             self.event(Event::Tick)?;
         }
+        Ok(())
+    }
+
+    /// Looks at itself. After every step, because timers fire only when their runtime gets a turn, which may be seconds
+    /// later while there is always something to do. The machine fires what is due with every event.
+    fn look_if_due(&mut self) -> Result<(), StopError> {
         if self.showing.next <= self.now.mono {
             let draining = self.drained_by.is_some();
             let interval = if draining { DRAINING_INTERVAL } else { SNAPSHOT_INTERVAL };
             self.showing.next = self.now.mono + interval;
+            self.look_at_load()?;
             // The answer goes to `show`.
             self.event(Event::Client { call: CallId { session: OWN, tag: 0 }, request: Call::Status })?;
         }
         Ok(())
+    }
+
+    /// Tells the machine and the operator when there is more to do than can be done, and when that is over.
+    fn look_at_load(&mut self) -> Result<(), StopError> {
+        let Look { load, news } = self.overload.look(self.now.mono);
+        match news {
+            Some(News::Begins { behind }) => tracing::warn!(
+                ?behind,
+                "overloaded: what clients begin anew is refused while calls wait for longer than limits.shed_after"
+            ),
+            Some(News::Over) => tracing::info!("no longer overloaded"),
+            None => {}
+        }
+        if self.overload.wants_probe() {
+            self.overload.probed(self.now.mono, self.inlets.probe());
+        }
+        load.map_or(Ok(()), |load| self.event(Event::Load { load }))
     }
 
     /// Somebody wants the server to stop.

@@ -12,7 +12,7 @@ use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::{Acquire, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Event, Message, Past, Position, Record};
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now, Timestamp};
 
@@ -259,6 +259,7 @@ impl FakeMachine {
             draining: self.draining,
             clock_skew: false,
             room: Room::default(),
+            load: Load::default(),
             applied: VersionVector::default(),
             durable: VersionVector::default(),
             peers: vec![],

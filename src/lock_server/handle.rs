@@ -13,10 +13,24 @@ use crate::telemetry::Board;
 
 /// What clients put into the actor's mailbox.
 pub(super) enum Input {
-    Open { session: SessionId, feed: Feed },
-    Call { session: SessionId, tag: u64, call: Call },
-    Close { session: SessionId },
-    Unary { call: Call, reply: oneshot::Sender<Reply> },
+    Open {
+        session: SessionId,
+        feed: Feed,
+    },
+    Call {
+        session: SessionId,
+        tag: u64,
+        call: Call,
+    },
+    Close {
+        session: SessionId,
+    },
+    Unary {
+        call: Call,
+        reply: oneshot::Sender<Reply>,
+    },
+    /// The actor's own: how long does the mailbox take?
+    Probe,
 }
 
 /// The server has stopped; what became of the call is unknown.

@@ -46,6 +46,8 @@ pub(super) struct Inlets<E> {
     journal: Arc<JournalInbox>,
     /// Looked at until it has changed: a drain is asked for once.
     wanted: Option<watch::Receiver<Stage>>,
+    /// Into the mailbox; keeps it open for nobody.
+    probes: mpsc::WeakSender<Input>,
     clients: Batch<Input>,
     link_events: Batch<E>,
     alarm: Alarm,
@@ -74,14 +76,14 @@ impl<T> Batch<T> {
 
 impl<E> Inlets<E> {
     pub(super) fn new(
-        mailbox: mpsc::Receiver<Input>,
+        (mailbox, probes): (mpsc::Receiver<Input>, mpsc::WeakSender<Input>),
         links: mpsc::Receiver<E>,
         journal: Arc<JournalInbox>,
         wanted: watch::Receiver<Stage>,
     ) -> Inlets<E> {
         let (clients, link_events) = (Batch::default(), Batch::default());
         let wanted = Some(wanted);
-        Inlets { mailbox, links, journal, wanted, clients, link_events, alarm: Alarm::default() }
+        Inlets { mailbox, links, journal, wanted, probes, clients, link_events, alarm: Alarm::default() }
     }
 
     /// Waits for something to do, at most until `deadline`. In no fixed order, so that no source can keep
@@ -121,6 +123,11 @@ impl<E> Inlets<E> {
         self.mailbox.close();
         self.clients.left.clear();
         while self.mailbox.try_recv().is_ok() {}
+    }
+
+    /// Puts a probe at the end of the mailbox. Whether there was room.
+    pub(super) fn probe(&self) -> bool {
+        self.probes.upgrade().is_some_and(|mailbox| mailbox.try_send(Input::Probe).is_ok())
     }
 
     pub(super) fn next_client(&mut self) -> Option<Input> {

@@ -28,6 +28,7 @@
 //! | `effects.rs`, `steps.rs` | perform; which steps that is, for faults on purpose |
 //! | `stopping.rs` | drain, last sync, end |
 //! | `callers.rs` | who waits for an answer |
+//! | `overload.rs` | whether there is more to do than can be done |
 //! | `checkpoints.rs` | when to write state to disk |
 //! | `ports.rs`, `journal_inbox.rs`, `interdc_links.rs` | what the actor needs of journal and links |
 //! | `clock.rs`, `options.rs`, `report.rs` | the clocks, the options, the log |
@@ -44,6 +45,7 @@ mod interdc_links;
 mod journal_inbox;
 mod options;
 mod outbox;
+mod overload;
 mod ports;
 mod report;
 mod session;

@@ -8,8 +8,9 @@ pub struct LockServerOptions {
     /// Most sessions (streams of clients) at a time. Default 16 384; further ones are refused. Each costs some
     /// 1 KiB while idle and up to `session_backlog` bytes while its client does not read.
     pub max_sessions: usize,
-    /// Most inputs that wait for the actor, besides one per session. Default 4 096. Beyond, clients are not read
-    /// until there is room. Raising it lengthens the wait in an overloaded server, and little else.
+    /// Most inputs that wait for the actor, besides those that `max_sessions` leaves places for: sessions that are not
+    /// open leave theirs to the others. Default 4 096. Beyond, clients are not read until there is room. Raising it
+    /// lengthens the wait in an overloaded server, and little else.
     pub mailbox: usize,
     /// About how many bytes of answers wait for a client that does not read; beyond, its session is closed.
     /// Default 16 MiB: some 100 000 grants.
@@ -19,6 +20,12 @@ pub struct LockServerOptions {
     pub checkpoint_after: u64,
     /// While more bytes than this wait for the disk, no inputs are taken. Default 64 MiB.
     pub max_journal_backlog: u64,
+    /// When calls of clients wait for the actor for longer than this, it is behind: what they begin anew (acquires,
+    /// transactions, leases, watches) is refused with a time to come back, until it is not behind any more. Default 250 ms:
+    /// far above what any call takes in a server that keeps up, and below what people and timeouts notice. Who is accepted
+    /// in an overloaded server waits a few times as long, and before that for what flow control lets clients have sent;
+    /// lowering it refuses more in short bursts.
+    pub shed_after: Duration,
     /// How long a drain waits for what is held to be released. Default 10 s.
     pub drain_timeout: Duration,
 }
@@ -31,6 +38,7 @@ impl Default for LockServerOptions {
             session_backlog: 16 << 20,
             checkpoint_after: 128 << 20,
             max_journal_backlog: 64 << 20,
+            shed_after: Duration::from_millis(250),
             drain_timeout: Duration::from_secs(10),
         }
     }

@@ -18,6 +18,7 @@ use super::handle::{LockServerHandle, Shared, Stage};
 use super::inlets::Inlets;
 use super::journal_inbox::JournalInbox;
 use super::options::LockServerOptions;
+use super::overload::Overload;
 use super::ports::{Links, Machine, Store};
 use crate::interdc::InterdcError;
 use crate::journal::JournalError;
@@ -118,6 +119,7 @@ impl LockServer {
         let (mailbox, inputs) = mpsc::channel(options.max_sessions + options.mailbox);
         let (wanted, wanted_by_actor) = watch::channel(Stage::Running);
         let (stage, stage_for_handles) = watch::channel(Stage::Running);
+        let probes = mailbox.downgrade();
         let shared = Shared {
             mailbox,
             sessions: Arc::new(Semaphore::new(options.max_sessions)),
@@ -132,7 +134,7 @@ impl LockServer {
         let now = clock::now();
         let actor = Actor {
             machine: parts.machine,
-            inlets: Inlets::new(inputs, parts.link_events, parts.journal, wanted_by_actor),
+            inlets: Inlets::new((inputs, probes), parts.link_events, parts.journal, wanted_by_actor),
             outlets: Outlets {
                 me: parts.dc,
                 store: parts.store,
@@ -146,6 +148,7 @@ impl LockServer {
             },
             checkpoints: Checkpoints::default(),
             showing: Showing { stage, board: parts.board, next: now.mono },
+            overload: Overload::new(options.shed_after),
             options,
             now,
             drained_by: None,

@@ -13,7 +13,7 @@ use crate::journal::{JournalError, JournalEvent};
 use crate::names::{LeaseId, Mode, Secret};
 use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
 use crate::replica::{Event, Message, Position};
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::wire;
 
 fn acquire(lock: &str) -> Call {
@@ -262,6 +262,44 @@ async fn nothing_new_is_taken_while_the_disk_is_behind() {
     rig.sync();
     let replies = [reply(&mut session).await.0, reply(&mut session).await.0];
     assert!(replies.contains(&1) && replies.contains(&2), "{replies:?}");
+}
+
+#[tokio::test]
+async fn the_machine_is_told_when_calls_wait_too_long_and_when_they_do_not_any_more() {
+    let shed_after = Duration::from_millis(1);
+    let options = LockServerOptions { max_journal_backlog: 0, shed_after, ..LockServerOptions::default() };
+    let rig = Rig::start(options, Syncs::WhenTold);
+    let mut session = rig.server.handle().open_session().await.expect("there is room");
+    session.call(1, open_lease()).await.expect("the server runs");
+    // The disk is behind, so the mailbox is not read.
+    rig.settle_without_calls(|seen| seen.events.contains(&Event::Load { load: Load::TooMuch })).await;
+    rig.sync();
+    rig.settle_without_calls(|seen| seen.events.contains(&Event::Load { load: Load::Fits })).await;
+    let loads = |seen: &Seen| seen.events.iter().filter(|event| matches!(event, Event::Load { .. })).count();
+    assert_eq!(loads(&rig.seen()), 2, "it is told of changes");
+    assert_eq!(reply(&mut session).await.0, 1);
+}
+
+/// Its own timers would not wake it: there is always something in the mailbox.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_picture_is_shown_while_the_mailbox_is_never_empty() {
+    let rig = started(Syncs::AtOnce);
+    let handle = rig.server.handle();
+    let callers: Vec<_> = (0..4)
+        .map(|_| {
+            let handle = handle.clone();
+            tokio::spawn(async move { while handle.call(acquire("a")).await.is_ok() {} })
+        })
+        .collect();
+    let shown = || handle.board().latest().map_or(0, |shown| shown.status.counts.grants);
+    let mut seen = 0;
+    for _ in 0..3 {
+        while shown() <= seen {
+            tokio::task::yield_now().await;
+        }
+        seen = shown();
+    }
+    callers.iter().for_each(|caller| caller.abort());
 }
 
 #[tokio::test]

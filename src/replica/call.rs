@@ -13,7 +13,7 @@ use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId
 use crate::replica::forced::{Force, ForceOutcome, Forced};
 use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
 use crate::replica::watch_call::{Watch, WatchRefusal};
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::time::Timestamp;
 
 /// Where a reply goes: the client's own number `tag` within a session. A call gets exactly one reply, except
@@ -231,6 +231,8 @@ pub enum Limit {
     Outcomes,
     /// What watches follow.
     Watches,
+    /// The server is far behind with what it has read.
+    Load,
 }
 
 impl std::fmt::Display for Limit {
@@ -244,6 +246,7 @@ impl std::fmt::Display for Limit {
             Limit::TransactionBytes => "the limit of what open transactions of a server keep is",
             Limit::Outcomes => "the limit of commits that a client has not settled is",
             Limit::Watches => "the limit of what watches of a server follow is",
+            Limit::Load => "the limit of what a server can do at a time is",
         })
     }
 }
@@ -316,6 +319,7 @@ pub struct Status {
     pub clock_skew: bool,
     /// On the disk of its journal.
     pub room: Room,
+    pub load: Load,
     pub applied: VersionVector,
     pub durable: VersionVector,
     pub peers: Vec<PeerStatus>,
@@ -413,4 +417,5 @@ pub struct Counts {
     pub keys_lapsed: u64,
     pub watch_news_lost: u64,
     pub forced_releases: u64,
+    pub shed: u64,
 }

@@ -10,10 +10,13 @@ use crate::causal_log::Wants;
 use crate::leases::{LeaseIndex, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
 use crate::names::{ClientKey, LeaseId, MAX_LABEL, Position, RequestId};
-use crate::room::Room;
+use crate::room::{Load, Room};
 
 /// What a client is told to wait when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
+/// Who is refused while there is too much to do is told to wait for up to so many times this in addition.
+const SPREAD: std::time::Duration = std::time::Duration::from_millis(10);
+const SPREAD_STEPS: u64 = 51;
 /// Calls that may come before the clock can be read.
 const MAX_EARLY: usize = 10_000;
 
@@ -65,6 +68,9 @@ impl Replica {
 
     pub(super) fn refuse(&mut self, call: CallId, refusal: Refusal) {
         self.counts.refusals += 1;
+        if let Refusal::ResourceExhausted { limit: Limit::Load, .. } = refusal {
+            self.counts.shed += 1;
+        }
         self.reply(call, Reply::Refused(refusal));
     }
 
@@ -91,11 +97,25 @@ impl Replica {
         if self.life.draining {
             return Err(Refusal::Draining);
         }
+        self.admit_load()?;
         if acquire.label.len() > MAX_LABEL {
             return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
         }
         self.admit_request(lease)?;
         Ok(Some(lease))
+    }
+
+    /// Whether anything new is taken on: not while this datacenter is far behind. Asked only when a call is known to be new.
+    /// Who asks again for what was begun before, such as what became of a commit, is told.
+    pub(super) fn admit_load(&self) -> Result<(), Refusal> {
+        match self.life.load {
+            Load::Fits => Ok(()),
+            Load::TooMuch => {
+                // Not all at once: they come back over as long as they wait at least.
+                let later = SPREAD * (self.counts.shed % SPREAD_STEPS) as u32;
+                Err(Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later })
+            }
+        }
     }
 
     /// Whether there is room for one more request.

@@ -3,7 +3,7 @@
 use crate::names::{DcId, Position};
 use crate::replica::call::{Call, CallId, SessionId};
 use crate::replica::message::Message;
-use crate::room::Room;
+use crate::room::{Load, Room};
 
 /// An input of [`super::Replica::handle`]. Passing time is none: every event brings the time with it, and
 /// [`Event::Tick`] brings nothing else.
@@ -15,6 +15,8 @@ pub enum Event {
     Durable { position: Position },
     /// How much room the journal's disk has now; at first it is [`Room::Enough`].
     Disk { room: Room },
+    /// Whether this datacenter keeps up with what clients ask; at first it does.
+    Load { load: Load },
     /// A link to `peer` is up: both sides know each other's cluster, epoch and version.
     LinkUp { peer: DcId },
     /// It is gone, with everything sent and not yet received. Comes before the next [`Event::LinkUp`].

@@ -49,7 +49,7 @@ impl Replica {
         if self.life.draining {
             return self.refuse(call, Refusal::Draining);
         }
-        if let Err(refusal) = self.admit_write() {
+        if let Err(refusal) = self.admit_write().and_then(|()| self.admit_load()) {
             return self.refuse(call, refusal);
         }
         if self.leases.len() >= self.config.local.max_leases {

@@ -123,6 +123,7 @@ impl Replica {
             Event::Tick => {}
             Event::Durable { position } => self.on_durable(position),
             Event::Disk { room } => self.on_room(room),
+            Event::Load { load } => self.life.load = load,
             Event::LinkUp { peer } => self.on_link_up(peer),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),

@@ -7,7 +7,7 @@ use super::message::Message;
 use super::record::Record;
 use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::time::Instant;
 
 /// What decides about the phase.
@@ -28,6 +28,7 @@ pub(super) struct Life {
     pub clock_skew: bool,
     pub draining: bool,
     pub room: Room,
+    pub load: Load,
     pub phase: Phase,
 }
 

@@ -27,7 +27,7 @@ use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, Orphan, Published};
 use crate::names::{DcId, DcSet, LeaseId};
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
 
@@ -99,6 +99,7 @@ impl Replica {
                 own_known: 0,
                 clock_skew: false,
                 room: Room::default(),
+                load: Load::default(),
                 draining: false,
                 phase: Phase::Starting,
             },

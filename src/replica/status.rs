@@ -18,6 +18,7 @@ impl Replica {
             draining: self.life.draining,
             clock_skew: self.life.clock_skew,
             room: self.life.room,
+            load: self.life.load,
             applied: self.log.applied().clone(),
             durable: (**self.log.durable()).clone(),
             peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),

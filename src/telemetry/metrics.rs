@@ -13,6 +13,7 @@ use crate::access;
 use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Counts, PeerStatus, Status};
+use crate::room::Load;
 
 use super::memory::resident_bytes;
 use super::snapshot::{Board, CertificateFigures, LinkFigures, Snapshot};
@@ -118,7 +119,7 @@ impl Page<'_> {
             held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, removals, aborts, transactions_killed,
-            anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost, forced_releases,
+            anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost, forced_releases, shed,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -172,6 +173,7 @@ impl Page<'_> {
             ("keys_lapsed", "Keys that this datacenter ended because their time was over or they were done", keys_lapsed),
             ("watch_news_lost", "Grants and releases not told to watches whose clients do not keep up", watch_news_lost),
             ("forced_releases", "Requests whose locks an operator took away", forced_releases),
+            ("shed", "Calls refused because the server was far behind; among geolock_refusals_total", shed),
         ] {
             self.counter(name, help, value)?;
         }
@@ -185,6 +187,8 @@ impl Page<'_> {
         self.gauge("draining", "1 while the server shuts down", draining.into())?;
         let help = "1 while this datacenter's clock is too far ahead of the others: it makes no entries";
         self.gauge("clock_skew", help, clock_skew.into())?;
+        let help = "1 while the server is far behind: what clients begin anew is refused";
+        self.gauge("overloaded", help, (snapshot.status.load == Load::TooMuch).into())?;
         let Status { applied, durable, .. } = &snapshot.status;
         self.vector(("log_applied", "Entries of each datacenter's log that are applied here"), applied)?;
         self.vector(("log_durable", "Entries of each datacenter's log that are on disk here"), durable)?;

@@ -14,7 +14,7 @@ use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::names::DcId;
 use crate::replica::call::{Counts, PeerStatus, Phase, Status};
-use crate::room::Room;
+use crate::room::{Load, Room};
 
 use super::http::MAX_CONNECTIONS;
 use super::{Board, CertificateFigures, LinkFigures, Snapshot, serve};
@@ -42,10 +42,11 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         draining,
         clock_skew: false,
         room: Room::default(),
+        load: Load::TooMuch,
         applied: [(dc(1), 9)].into_iter().collect(),
         durable: VersionVector::default(),
         peers: vec![peer],
-        counts: Counts { grants: 5, held: 3, ..Counts::default() },
+        counts: Counts { grants: 5, held: 3, shed: 9, ..Counts::default() },
     };
     let link = LinkFigures {
         peer: dc(2),
@@ -174,6 +175,8 @@ async fn metrics_have_names_help_units_and_labels() {
         "geolock_log_applied{dc=\"dc1\"} 9",
         "geolock_values_bytes 0.0",
         "geolock_disk_full 1",
+        "geolock_overloaded 1",
+        "geolock_shed_total 9",
         "geolock_disk_free_bytes 77.0",
         "geolock_checkpoint_position 40",
         "geolock_peer_clock_ahead_seconds{peer=\"dc1\"} -0.25",

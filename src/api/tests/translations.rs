@@ -21,7 +21,7 @@ use crate::replica::call::{
     Acquire, Call, Counts, Grant, HolderInfo, ListCursor, LockDescription, LockSummary, OnDisconnect,
     PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait, WaiterInfo,
 };
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot};
 use crate::time::Timestamp;
 
@@ -222,6 +222,7 @@ fn status() -> Status {
         phase: Phase::Grace { leases: 2 },
         draining: false,
         room: Room::Low,
+        load: Load::TooMuch,
         clock_skew: true,
         applied: VersionVector::default(),
         durable: VersionVector::default(),
@@ -269,7 +270,8 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!((certificate.name.as_str(), certificate.failure.as_str()), ("tls.api", "torn"));
     assert!(certificate.expires_soon && (3_000_000..=3_600_000).contains(&certificate.expires_in_ms));
     assert_eq!((shown.dc_name.as_str(), shown.phase(), shown.grace_leases), ("oslo", proto::Phase::Grace, 2));
-    assert_eq!((shown.clock_skew, shown.draining, shown.instance), (true, false, 99));
+    assert_eq!((shown.clock_skew, shown.overloaded, shown.draining), (true, true, false));
+    assert_eq!(shown.instance, 99);
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
     let peer = &shown.peers[0];
     assert_eq!((peer.lag, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent), (3, 33, 80_000, 10));

@@ -39,6 +39,7 @@ pub(super) fn status(status: &Status) -> Value {
         "grace_leases": status.grace_leases,
         "draining": status.draining,
         "clock_skew": status.clock_skew,
+        "overloaded": status.overloaded,
         "applied": seqs(status.applied.as_ref()),
         "durable": seqs(status.durable.as_ref()),
         "journal": status.journal.as_ref().map(journal),

@@ -85,6 +85,9 @@ fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
             "its clock is too far ahead of most others: it moves no locks until that is repaired".into(),
         );
     }
+    if status.overloaded {
+        warnings.push("it is far behind: new locks, transactions, leases and watches are refused".into());
+    }
     warnings.extend(match status.room() {
         Room::Unspecified | Room::Enough => None,
         Room::Low => Some(
@@ -228,9 +231,11 @@ held          12";
         assert!(text.starts_with("dc0  in an unknown phase") && !text.contains("journal\n"), "{text}");
         let mut young = status();
         young.room = Room::Full.into();
+        young.overloaded = true;
         let journal = young.journal.as_mut().expect("it has one");
         (journal.last_checkpoint, journal.free_bytes, journal.waits_for_room) = (None, None, true);
         let text = super::text(&young);
+        assert!(text.contains("! it is far behind: "), "{text}");
         assert!(text.contains("! its disk is full") && text.contains("  checkpoint   none yet\n"), "{text}");
         assert!(
             text.contains("  waiting      100 B, for room on the disk\n") && !text.contains("free"),

@@ -50,6 +50,7 @@ impl Replica {
         if self.life.draining {
             return Err(Refusal::Draining);
         }
+        self.admit_load()?;
         let full =
             |limit| Refusal::ResourceExhausted { limit, retry_after: crate::replica::clients::RETRY_AFTER };
         if self.transactions.len() >= self.config.local.max_transactions {

@@ -210,6 +210,7 @@ impl Replica {
 
     /// Whether a watch may begin, and from where on.
     fn admit_watch(&self, call: CallId, watch: &Watch) -> Result<VersionVector, Refusal> {
+        self.admit_load()?;
         let patterns = watch.patterns.len();
         if patterns == 0 || patterns > MAX_PATTERNS {
             return Err(WatchRefusal::Patterns(patterns).into());
