@@ -77,6 +77,16 @@ impl Site {
         Ok(Etcd { locks: LockClient::new(self.channel.clone()), lease: granted.into_inner().id })
     }
 
+    /// Ends a client's lease: nothing of it stays held.
+    pub(super) async fn end(&self, client: &Etcd) -> Result<(), PeerError> {
+        let request = lease_api::LeaseRevokeRequest { id: client.lease };
+        let revoked = LeaseClient::new(self.channel.clone()).lease_revoke(request).await;
+        revoked.map(drop).map_err(|status| PeerError::Unreachable {
+            endpoint: self.endpoint.clone(),
+            why: status.message().into(),
+        })
+    }
+
     /// To each of the other servers, as it measures them itself.
     pub(super) async fn round_trip_ms(&self) -> Result<Vec<f64>, PeerError> {
         let page = metrics::fetch(&self.endpoint).await;

@@ -16,7 +16,7 @@ use super::report::Report;
 use super::servers::figures;
 use super::{Happening, LoadTestError, prefix};
 use crate::client::Client;
-use etcd::Site;
+use etcd::{Etcd, Site};
 
 /// Round trips that differ by no more than this part, or by no more than [`SAME`], count as the same.
 const SAME_PART: f64 = 0.2;
@@ -105,22 +105,39 @@ impl Ready {
         mut tell: impl FnMut(Happening),
     ) -> Result<(), LoadTestError> {
         let options = Arc::new(options.clone());
-        let mut targets = Vec::new();
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let stage = Stage::new(&options, self.clients(&options).await?, &prefix(at));
+        stage.warm_up(&mut tell).await?;
+        self.end(&stage.targets).await?;
+        let stage = Stage::new(&options, self.clients(&options).await?, &prefix(at));
+        let measured = stage.measure(&mut tell).await?;
+        self.end(&stage.targets).await?;
+        let names: Vec<String> = report.systems[0].dcs.iter().map(|dc| dc.name.clone()).collect();
+        let mut system = stage.report(("etcd", self.sites[0].version.clone()), &names, &measured);
+        system.round_trip_ms = self.round_trip_ms;
+        report.systems.push(system);
+        Ok(())
+    }
+
+    async fn clients(&self, options: &Options) -> Result<Vec<Vec<Arc<Etcd>>>, PeerError> {
+        let mut all = Vec::new();
         for site in &self.sites {
             let mut clients = Vec::new();
             for _ in 0..options.clients {
                 clients.push(Arc::new(site.client(options.warm_up + options.duration).await?));
             }
-            targets.push(clients);
+            all.push(clients);
         }
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let stage = Stage::new(&options, targets, &prefix(at));
-        stage.warm_up(&mut tell).await?;
-        let measured = stage.measure(&mut tell).await?;
-        let names: Vec<String> = report.systems[0].dcs.iter().map(|dc| dc.name.clone()).collect();
-        let mut system = stage.report(("etcd", self.sites[0].version.clone()), &names, &measured);
-        system.round_trip_ms = self.round_trip_ms;
-        report.systems.push(system);
+        Ok(all)
+    }
+
+    /// Ends all leases, and with them what was granted to clients that had given up.
+    async fn end(&self, clients: &[Vec<Arc<Etcd>>]) -> Result<(), PeerError> {
+        for (site, clients) in self.sites.iter().zip(clients) {
+            for client in clients {
+                site.end(client).await?;
+            }
+        }
         Ok(())
     }
 }
