@@ -131,6 +131,10 @@ impl Replica {
         }
         self.position = checkpoint.position;
         self.life.joined = checkpoint.joined;
+        if !checkpoint.joined {
+            // It does not say whether the directory is new or an old copy: leases that it does not know may live.
+            self.doubt();
+        }
         self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
         self.store.restore(checkpoint.contents, &checkpoint.applied);
         self.log.restore(checkpoint.applied, &checkpoint.last_stamps, &checkpoint.log, self.now.mono);

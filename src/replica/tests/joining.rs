@@ -217,8 +217,13 @@ fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_o
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the lease may be alive");
     assert_eq!(c.nodes[0].replica.owner_of(&name("a"), dc(0)), dc(1));
 
-    // The wait begins anew with a restart in the middle of it.
+    // The wait begins anew with a restart in the middle of it, also if that is from a checkpoint.
     c.restart(0);
+    c.link_again(0);
+    c.pass(59_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
+    let checkpoint = c.nodes[0].replica.checkpoint();
+    c.restart_from(0, checkpoint);
     c.link_again(0);
     c.pass(59_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
