@@ -29,7 +29,7 @@ use crate::lock_state::{Locks, Orphan, Published};
 use crate::names::{DcId, DcSet, LeaseId};
 use crate::room::Room;
 use crate::store_state::Store;
-use crate::time::{Now, Timestamp};
+use crate::time::{Instant, Now, Timestamp};
 
 /// Why state on disk is not that of this datacenter. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -232,8 +232,7 @@ impl Replica {
         self.restart_expiry();
         if restarted {
             self.life.quiet_until = Some(self.now.mono + CLOCK_BOUND);
-            let patience = self.config.agreed.peer_timeout;
-            self.life.asks_until = (!self.peers().is_empty()).then(|| self.now.mono + patience);
+            self.life.asks_until = (!self.peers().is_empty()).then_some(Instant::FAR_FUTURE);
         }
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {

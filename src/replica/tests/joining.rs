@@ -240,3 +240,16 @@ fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_o
     c.pass(11_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "it was heard once by all");
 }
+
+#[test]
+fn a_restart_asks_for_as_long_however_long_it_read_its_journal() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.isolate(2);
+    c.restart(0);
+    c.now += 8_000;
+    c.link(0, 1);
+    c.pass(1_500);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the third was not asked");
+    c.pass(2_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "no lease came back");
+}
