@@ -96,7 +96,8 @@ impl Replica {
         }
         let foreign = foreign(head, &taking.incoming);
         if let Err(fault) = self.locks.validate_foreign(&foreign, self.log.applied()) {
-            return self.close_link(peer, Violation::State { why: fault.to_string() });
+            self.refuse_state(peer, &fault);
+            return self.make_postponed_checkpoint();
         }
         let vector = head.vector.clone();
         let lost_own_log = vector.get(self.config.dc) > self.log.applied().get(self.config.dc);
@@ -194,7 +195,7 @@ impl Replica {
         Ok(())
     }
 
-    fn refuse_state(&mut self, peer: DcId, fault: &StateFault) {
+    fn refuse_state(&mut self, peer: DcId, fault: &dyn std::error::Error) {
         self.close_link(peer, Violation::State { why: fault.to_string() });
     }
 
