@@ -5,10 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::cluster::{Cluster, dc, name};
-use super::store_cluster::{add, counted, put, step, written};
+use super::store_cluster::{add, counted, key, put, step, written};
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
+use crate::replica::call::{Call, Refusal, Reply};
 use crate::replica::store_call::{Then, TxnRefusal};
+use crate::replica::watch_call::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::{Event, Message, Record, StatePiece};
 
 /// Little enough for a story to fill.
@@ -306,4 +308,31 @@ fn a_checkpoint_does_not_wait_for_ever_for_a_state_that_cannot_be() {
     pieces_of_another_life().into_iter().for_each(|piece| c.handle(2, told(Message::State(piece))));
     assert!(matches!(c.nodes[2].violations[..], [Violation::State { .. }]), "{:?}", c.nodes[2].violations);
     assert!(c.nodes[2].checkpoint.is_some());
+}
+
+#[test]
+fn a_watch_begun_on_a_state_that_is_not_on_disk_yet_misses_nothing() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.isolate(2);
+    c.count_up(0, 1, "n", 200);
+    c.pass(2_000);
+    c.link(0, 2);
+    let is_taken = |c: &Cluster| matches!(c.nodes[2].records.last(), Some((_, Record::StateTaken { .. })));
+    while !is_taken(&c) {
+        if !(c.deliver(0, 2) | c.deliver(2, 0)) {
+            c.now += 600;
+            (0..3).for_each(|id| c.handle(id, Event::Tick));
+        }
+        c.sync(0);
+        if !is_taken(&c) {
+            c.sync(2);
+        }
+    }
+    let patterns = vec![Pattern::key(&key("n"))];
+    let watch = |from| Call::Watch(Watch { subject: Subject::Keys, patterns: patterns.clone(), from });
+    let early = c.call(2, watch(None));
+    assert!(matches!(c.refused(2, early), Refusal::Watch(WatchRefusal::TooOld { .. })), "it would miss 200");
+    c.sync(2);
+    let begun = c.call(2, watch(None));
+    assert!(matches!(c.reply(2, begun), Some(Reply::Watching { .. })));
 }
