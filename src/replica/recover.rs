@@ -234,6 +234,7 @@ impl Replica {
             self.life.quiet_until = Some(self.now.mono + CLOCK_BOUND);
             self.life.asks_until = (!self.peers().is_empty()).then_some(Instant::FAR_FUTURE);
         }
+        self.outnumber();
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {
             return self.locks.set_unreachable(self.reach.unreachable());

@@ -100,15 +100,9 @@ impl Replica {
             return self.make_postponed_checkpoint();
         }
         let vector = head.vector.clone();
-        let lost_own_log = vector.get(self.config.dc) > self.log.applied().get(self.config.dc);
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
         self.take_over(taking.incoming, position);
-        if lost_own_log {
-            // And with it which numbers were handed out: fewer than this since the epoch.
-            self.next_n = self.next_n.max(self.clock.physical_millis() << 10);
-            self.record_bound();
-        }
         self.counts.states_taken += 1;
         self.report(Report::StateTaken { peer, vector });
         self.make_postponed_checkpoint();
