@@ -169,7 +169,12 @@ impl Leases {
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.expiries.next().into_iter().chain(self.graces.next()).min()
+        self.expiries.next()
+    }
+
+    /// When the grace period has waited long enough for the next lease.
+    pub fn next_grace(&self) -> Option<Instant> {
+        self.graces.next()
     }
 
     /// After a restart: no lock is granted and no part leaves until every lease has come back or had its full

@@ -219,7 +219,12 @@ impl Replica {
         self.clock.observe(entry.at);
         for (index, op) in entry.ops.iter().enumerate() {
             match op {
-                Op::Commit(commit) => self.take_in_commit(entry, index, commit, position),
+                Op::Commit(commit) => {
+                    self.take_in_commit(entry, index, commit, position);
+                    if entry.dc == self.config.dc {
+                        self.note_earlier_commit(entry, commit, position);
+                    }
+                }
                 Op::Request { id, at, wants } => {
                     if id.dc == self.config.dc {
                         self.next_n = self.next_n.max(id.n + 1);

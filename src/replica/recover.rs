@@ -7,6 +7,7 @@ use super::bounds::{Bound, Bounds};
 use super::call::{Counts, Phase};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::describe::Descriptions;
+use super::early::Early;
 use super::expiry::Expiry;
 use super::forced::Audit;
 use super::gate::Gate;
@@ -103,7 +104,7 @@ impl Replica {
                 phase: Phase::Starting,
             },
             joining: Joining::new(),
-            early: Vec::new(),
+            early: Early::default(),
             store,
             transactions: Transactions::default(),
             stability: Stability::default(),
@@ -235,6 +236,7 @@ impl Replica {
             self.life.asks_until = (!self.peers().is_empty()).then_some(Instant::FAR_FUTURE);
         }
         self.outnumber();
+        self.early.begin_at(self.next_n);
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {
             return self.locks.set_unreachable(self.reach.unreachable());

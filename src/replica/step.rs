@@ -226,7 +226,7 @@ impl Replica {
     }
 
     /// Renews the bound ahead of time, so that no grant has to wait for the disk because of it.
-    fn renew_bound(&mut self) {
+    pub(super) fn renew_bound(&mut self) {
         self.renew_bound_at = self.now.mono + CLOCK_BOUND / 2;
         let soon = self.clock.bound(CLOCK_BOUND / 2);
         let writes = self.life.quiet_until.is_none() && self.life.room != Room::Full;

@@ -115,6 +115,12 @@ impl Transactions {
         self.rows.len()
     }
 
+    /// Whether it is under way, or known how it ended.
+    pub fn knows(&self, id: TxnId) -> bool {
+        let is_settled = id.key <= self.outcomes.settled(id.lease);
+        is_settled || self.rows.get(&id).is_some() || self.outcomes.get(id.lease, id.key).is_some()
+    }
+
     /// Those of a lease.
     fn of_lease(&self, lease: LeaseId) -> Vec<TxnId> {
         let (first, last) = (TxnId { lease, key: 0 }, TxnId { lease, key: ClientKey::MAX });
