@@ -6,58 +6,36 @@
 //! used again where it is none at all.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+#[path = "../tests/common/mod.rs"]
+mod common;
 mod rounds;
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::{Output, Running, free_ports};
 use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls, Mode};
 use geolock::names::LockName;
 use rounds::AnyError;
 
 const SAMPLES: usize = 15;
 
-/// The playground, ended when dropped.
-struct Playground(Child);
-
-impl Drop for Playground {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Playground {
-    fn start(data: &Path, base: u16) -> Result<Playground, AnyError> {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_geolock"))
-            .args(["dev", "--wan", "world", "--seconds", "300", "--base-port", &base.to_string(), "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdout = child.stdout.take().ok_or("its output is piped")?;
-        let playground = Playground(child);
-        for line in BufReader::new(stdout).lines() {
-            if line?.trim() == "ready" {
-                return Ok(playground);
-            }
-        }
-        Err("the playground ended before it was ready".into())
-    }
-}
-
 fn main() -> Result<(), AnyError> {
-    let data = tempfile::tempdir()?;
-    let base = free_base()?;
-    let _playground = Playground::start(data.path(), base)?;
+    let (data, base) = (tempfile::tempdir()?, free_ports(3));
+    let mut playground = common::geolock(data.path());
+    playground.args([
+        "dev",
+        "--wan",
+        "world",
+        "--seconds",
+        "300",
+        "--base-port",
+        &base.to_string(),
+        "--data",
+    ]);
+    let mut playground = Running::start(playground.arg(data.path()), Output::Stdout);
+    playground.line("ready");
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(data.path(), base))
-}
-
-/// A port that is free, and probably the thirty after it, too.
-fn free_base() -> Result<u16, AnyError> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().min(65_000))
 }
 
 async fn run(data: &Path, base: u16) -> Result<(), AnyError> {

@@ -202,10 +202,10 @@ fn datacenter(config: Config, tls: watch::Receiver<Credentials>, wan: Option<Wan
     DatacenterConfig { replica: config.replica, journal: config.journal, links, server: config.server }
 }
 
-/// What a task came to. Its panic goes on here.
-fn joined<T>(outcome: Result<T, JoinError>) -> T {
+/// What a task came to that nobody cancels. Its panic goes on here.
+pub(crate) fn joined<T>(outcome: Result<T, JoinError>) -> T {
     outcome.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
-        Err(error) => unreachable!("nobody cancels a task of a node: {error}"),
+        Err(error) => unreachable!("nobody cancels this task: {error}"),
     })
 }

@@ -4,3 +4,6 @@
 #![allow(clippy::all, clippy::pedantic, rustdoc::all, missing_docs)]
 
 tonic::include_proto!("geolock.v1");
+
+/// The trailer of a failed unary call that carries an encoded [`Error`].
+pub const ERROR_METADATA: &str = "geolock-error-bin";

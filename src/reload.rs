@@ -17,6 +17,7 @@ use tokio::time::interval;
 
 use crate::access::{Access, AccessError};
 use crate::config::Config;
+use crate::node::joined;
 use crate::pki::{ClientCertificates, Credentials, PkiError, Role, day};
 use crate::telemetry::{Board, CertificateFigures};
 
@@ -46,6 +47,10 @@ impl Loaded {
     /// Certificates must be of the datacenter and cluster of `config`.
     pub fn load(config: &Config) -> Result<Loaded, ReloadError> {
         let access = Arc::new(Access::open(config.access.clone())?);
+        if config.access.anonymous && config.access.acl.is_none() {
+            tracing::warn!(grpc = %config.listen.grpc, "anonymous clients and no rules (api.anonymous, no api.acl): whoever reaches \
+                this address may do everything");
+        }
         let role = Role::Dc(config.replica.dc);
         let load = |name, dir| {
             load(dir, &config.cluster_name, &role).map_err(|source| ReloadError::Certificate { name, source })
@@ -274,11 +279,4 @@ impl Kept {
             failure: self.failure.clone(),
         }
     }
-}
-
-fn joined<T>(outcome: Result<T, tokio::task::JoinError>) -> T {
-    outcome.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(error) => unreachable!("nobody cancels the reading of files: {error}"),
-    })
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use common::said::run as said;
-use common::{Cluster, Output, Running, geolock};
+use common::{Cluster, Output, Running, geolock, until};
 use geolock::names::DcId;
 use geolock::pki;
 use rustix::process::Signal;
@@ -125,7 +125,7 @@ fn refused(command: &mut Command) -> String {
 
 #[test]
 fn rules_decide_what_a_token_may_do() {
-    let place = Place::start();
+    let mut place = Place::start();
     assert_eq!(fs::metadata(&place.token).expect("it was made").permissions().mode() & 0o777, 0o600);
     let secret = fs::read_to_string(&place.token).expect("it was made");
     let known = fs::read_to_string(place.cluster.dir().join("tokens")).expect("it was written");
@@ -137,6 +137,9 @@ fn rules_decide_what_a_token_may_do() {
     let wanted =
         "token ci may not acquire-exclusive the lock \"prod/build\": no rule of this server (api.acl)";
     assert!(message.contains(wanted), "{message}");
+    // The first one of this server: of many there is at most a line each second.
+    let line = place.cluster.server(0).line("call refused");
+    assert!(line.contains("WARN") && line.contains(wanted) && line.contains("refused_so_far=1"), "{line}");
     for args in [
         &["lock", "--shared", "ci/build", "--", "true"][..],
         &["lock", "ci/a", "other", "--", "true"],
@@ -215,7 +218,7 @@ fn certificates_are_replaced_while_locks_are_held() {
     assert!(line.contains("ERROR") && line.contains("key.pem is not PEM"), "{line}");
     until_status(&place, |status| status.contains("! its certificate tls.api was not renewed"));
     works(&mut place.ci(&["lock", "ci/other", "--", "true"]));
-    let page = metrics(&place);
+    let page = place.cluster.page(0, "/metrics");
     assert!(page.contains("geolock_certificate_refused{certificate=\"tls.api\"} 1"), "{page}");
     assert!(page.contains("geolock_certificate_expiry_seconds{certificate=\"tls.api\"} 77"), "{page}");
     fs::write(&key, good).expect("it is written");
@@ -227,16 +230,7 @@ fn certificates_are_replaced_while_locks_are_held() {
 
 /// Waits until the status is as wanted; each look takes a process.
 fn until_status(place: &Place, wanted: impl Fn(&str) -> bool) {
-    while !wanted(&works(&mut place.ci(&["status"]))) {}
-}
-
-fn metrics(place: &Place) -> String {
-    use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(place.cluster.http(0)).expect("it listens");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n").expect("it reads");
-    let mut page = String::new();
-    stream.read_to_string(&mut page).expect("it answers");
-    page
+    until("such a status", || wanted(&works(&mut place.ci(&["status"]))).then_some(()));
 }
 
 #[test]
@@ -279,11 +273,14 @@ fn read(file: &Path) -> String {
 #[test]
 fn who_waits_and_is_not_known_any_more_is_told() {
     let mut place = Place::start();
-    let mut command = place.ci(&["lock", "ci/turn", "--", "sh", "-c", "echo held; exec sleep 60"]);
-    let mut holder = Running::start(&mut command, Output::Stdout);
+    let mut command = place.ci(&["lock", "ci/turn", "--", "sh", "-c", "echo held; cat"]);
+    // Whatever becomes of geolock, its command ends with this test.
+    let mut holder = Running::start(command.stdin(Stdio::piped()), Output::Stdout);
     holder.line("held");
     let mut waiter = Running::start(&mut place.ci(&["lock", "ci/turn", "--", "true"]), Output::Stderr);
-    while !works(&mut place.cluster.command(0, ["describe", "ci/turn"])).contains("waiting") {}
+    until("a waiter", || {
+        works(&mut place.cluster.command(0, ["describe", "ci/turn"])).contains("waiting").then_some(())
+    });
     place.cluster.kill(0);
     place.write("tokens", "# nobody\n");
     place.cluster.restart(0);

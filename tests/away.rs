@@ -4,19 +4,16 @@ mod common;
 
 use std::time::Duration;
 
+use common::calls::acquire;
 use common::history::{patient, serving};
 use common::wan::QUICK;
 use common::{Cluster, key, lock, within};
-use geolock::client::{AcquireError, AcquireRequest, Client, LockGuard, TxnRequest, Update, Wait};
+use geolock::client::{AcquireError, AcquireRequest, Client, TxnRequest, Update, Wait};
 use tokio::task::JoinHandle;
-
-async fn acquire(client: &Client, name: &str) -> LockGuard {
-    within(client.acquire(AcquireRequest::exclusive(lock(name)))).await.expect("it is granted")
-}
 
 /// So that its parts are there.
 async fn bring(client: &Client, name: &str) {
-    acquire(client, name).await.release().await.expect("it was held");
+    acquire(client, AcquireRequest::exclusive(lock(name))).await.release().await.expect("it was held");
 }
 
 /// Asks for it, and lets go of it as soon as it comes.
@@ -45,7 +42,7 @@ async fn who_does_not_need_a_datacenter_that_is_down_does_not_notice() {
     for (name, dc) in [("here", 0), ("busy", 0), ("open", 1), ("there", 2)] {
         bring(&clients[dc], name).await;
     }
-    let held = acquire(&clients[0], "here").await;
+    let held = acquire(&clients[0], AcquireRequest::exclusive(lock("here"))).await;
     let mut open = clients[1].begin(TxnRequest::exclusive(lock("open"))).await.expect("it is free");
     open.update(&key("open"), Update::counter(1)).await.expect("it goes on");
 
@@ -60,13 +57,22 @@ async fn who_does_not_need_a_datacenter_that_is_down_does_not_notice() {
     let seen = within(clients[0].read_many(&[key("open")], &patient(&committed))).await.expect("it comes");
     assert_eq!(seen.values[0].counter().expect("it is a counter"), 2);
     until_parked(&clients[0], "there").await;
+    let request = || AcquireRequest::exclusive(lock("there")).wait(Wait::AtMost(Duration::from_millis(200)));
+    match within(clients[0].acquire(request())).await.expect_err("its parts are where nobody is") {
+        AcquireError::TimedOut { locks } => {
+            assert!(
+                matches!(&locks[..], [there] if there.unreachable_dcs == [2]),
+                "it says which ones: {locks:?}"
+            );
+        }
+        other => panic!("nobody there can be asked: {other}"),
+    }
     assert_eq!(held.is_lost(), None);
     held.release().await.expect("it was held all the time");
 
     // Its own clients are told, and come back by themselves.
-    let request = AcquireRequest::exclusive(lock("there")).wait(Wait::AtMost(Duration::from_millis(200)));
-    let alone = within(clients[2].acquire(request)).await.expect_err("nobody is there");
-    assert!(matches!(alone, AcquireError::Unreachable | AcquireError::TimedOut { .. }), "{alone}");
+    let alone = within(clients[2].acquire(request())).await.expect_err("nobody is there");
+    assert!(matches!(alone, AcquireError::Unreachable), "{alone}");
 
     cluster.restart(2);
     let own = ask(&clients[2], "there");

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::said::run;
-use common::{Cluster, Output, Running, free_ports, geolock};
+use common::{Cluster, Output, Running, free_ports, geolock, until};
 use rustix::process::Signal;
 
 /// `sh -c SCRIPT` under a lock. Its first line says that it holds it.
@@ -24,7 +24,10 @@ fn holding(cluster: &Cluster, flags: &[&str], script: &str) -> Running {
 /// Until somebody waits for the lock.
 fn until_waited_for(cluster: &Cluster, waiters: usize) {
     let waiting = format!("\"waiting\":{waiters}");
-    while !run(&mut cluster.command(0, ["describe", "--json", "x"])).stdout.contains(&waiting) {}
+    until(&waiting, || {
+        let said = run(&mut cluster.command(0, ["describe", "--json", "x"]));
+        said.stdout.contains(&waiting).then_some(())
+    });
 }
 
 #[test]
@@ -341,5 +344,10 @@ fn shells_get_completions_and_people_the_version() {
         let text = said(&["completions", shell]);
         assert!(text.contains("describe") && text.contains("check-config"), "{shell}: {text}");
     }
-    assert!(said(&["--version"]).starts_with(concat!("geolock ", env!("CARGO_PKG_VERSION"))));
+    let (version, number) = (said(&["--version"]), concat!("geolock ", env!("CARGO_PKG_VERSION")));
+    match option_env!("GEOLOCK_COMMIT").filter(|commit| !commit.is_empty()) {
+        Some(commit) => assert_eq!(version, format!("{number} ({commit})\n")),
+        None if cfg!(debug_assertions) => assert_eq!(version, format!("{number}\n"), "it does not look"),
+        None => assert!(version.starts_with(number), "{version}"),
+    }
 }

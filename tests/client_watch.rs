@@ -11,7 +11,7 @@ use geolock::client::{
     WatchRequest,
 };
 use geolock::names::LockName;
-use support::{AnyError, Datacenter, Proxy, connect, key, name, start};
+use support::{AnyError, Datacenter, Proxy, connect, key, name, start, within};
 
 fn put(name: &str, value: &'static str) -> Change {
     Change { key: key(name), action: Action::Update(Update::register(value)) }
@@ -25,10 +25,11 @@ async fn writes(client: &Client, name: &str, value: &'static str) -> Result<(), 
 /// Cuts the way, and asks the server until it knows that only so many watches are left.
 async fn cut(proxy: &Proxy, client: &Client, left: u64) -> Result<(), AnyError> {
     proxy.cut();
-    while client.status().await?.counts["watches"] != left {
-        tokio::task::yield_now().await;
-    }
-    Ok(())
+    within(async {
+        while client.status().await?.counts["watches"] != left {}
+        Ok(())
+    })
+    .await
 }
 
 async fn hears(watch: &mut Watch, expected: Change) -> Result<(), AnyError> {

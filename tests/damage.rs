@@ -4,12 +4,14 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use common::history::{patient, serving, serving_at};
-use common::{Cluster, Output, Running, key, lock, within};
-use geolock::client::{AcquireRequest, Client, Snapshot, Update};
+use common::mounted::{Mounted, skip};
+use common::{Cluster, key, lock, within};
+use geolock::client::{AcquireRequest, Batch, Client, Snapshot, TxnRequest, Update};
 use rustix::process::Signal;
+
+const LARGE: usize = 100 << 10;
 
 /// The log file of a datacenter that was written last.
 fn newest_log(cluster: &Cluster, dc: u8) -> PathBuf {
@@ -40,8 +42,7 @@ fn stop(cluster: &mut Cluster, dc: u8) {
 
 /// Starts a server that does not come up: why.
 fn refuses_to_start(cluster: &Cluster, dc: u8) -> String {
-    let mut command = cluster.command(dc, ["server", "--config"]);
-    let said = common::said::run(command.arg(cluster.config_file(dc)));
+    let said = common::said::run(&mut cluster.server_command(dc));
     assert_eq!(said.code, 1, "{}", said.stderr);
     said.stderr
 }
@@ -53,12 +54,15 @@ async fn a_flipped_bit_is_named_and_never_served() {
     stop(&mut cluster, 0);
     let log = newest_log(&cluster, 0);
     let good = fs::read(&log).expect("it is readable");
-    let mut bad = good.clone();
-    bad[good.len() / 2] ^= 0x10;
-    fs::write(&log, &bad).expect("it is writable");
-    let said = refuses_to_start(&cluster, 0);
-    assert!(said.contains(&*log.to_string_lossy()) && said.contains("damaged"), "{said}");
-    assert_eq!(fs::read(&log).expect("it is readable"), bad, "nothing was changed");
+    // From the first bytes, which say whose log it is, to the last eighth: there are good records after each of them.
+    for part in 0..8 {
+        let mut bad = good.clone();
+        bad[good.len() * part / 8 + part] ^= 1 << part;
+        fs::write(&log, &bad).expect("it is writable");
+        let said = refuses_to_start(&cluster, 0);
+        assert!(said.contains(&*log.to_string_lossy()) && said.contains("damaged"), "{part}: {said}");
+        assert_eq!(fs::read(&log).expect("it is readable"), bad, "nothing was changed");
+    }
 
     fs::write(&log, &good).expect("it is writable");
     cluster.restart(0);
@@ -68,15 +72,27 @@ async fn a_flipped_bit_is_named_and_never_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_torn_write_at_the_end_costs_nothing() {
     let mut cluster = Cluster::start(1);
-    let commit = count(&serving_at(&cluster, 0).await, 20).await;
-    cluster.kill(0);
+    let client = serving_at(&cluster, 0).await;
+    let commit = count(&client, 20).await;
     let log = newest_log(&cluster, 0);
-    let mut torn = fs::read(&log).expect("it is readable");
-    torn.extend_from_within(torn.len() - 50..);
-    fs::write(&log, torn).expect("it is writable");
+    let acknowledged = fs::read(&log).expect("it is readable").len();
+    // Far larger than all else that is written meanwhile: what is cut in its middle is this record.
+    let large = Batch::new()
+        .update(&key("counter"), Update::counter(1))
+        .update(&key("large"), Update::register(vec![7; LARGE]));
+    client.transact(TxnRequest::new(), large).await.expect("it is committed");
+    cluster.kill(0);
+    let all = fs::read(&log).expect("it is readable");
+    assert!(all.len() > acknowledged + LARGE, "it is in this file");
+    fs::write(&log, &all[..acknowledged + LARGE / 2]).expect("it is writable");
     cluster.restart(0);
     let client = serving_at(&cluster, 0).await;
     assert_eq!(counted(&client, &commit).await, 20);
+    assert_eq!(
+        client.read(&key("large")).await.expect("it serves").register(),
+        Ok(None),
+        "none of it is there"
+    );
     let next = count(&client, 1).await;
     assert!(next.seqs[0] > commit.seqs[0], "{next:?} is after {commit:?}");
 }
@@ -114,8 +130,7 @@ fn a_folder_of_somebody_else_is_refused() {
     stop(&mut cluster, 0);
     let dir = cluster.data_dir(0);
     if std::os::unix::fs::chown(&dir, Some(12_345), None).is_err() {
-        println!("skipped: only root may give files away");
-        return;
+        return skip("only root may give files away");
     }
     let said = refuses_to_start(&cluster, 0);
     assert!(said.contains(&*dir.to_string_lossy()) && said.contains("belongs to user 12345"), "{said}");
@@ -123,27 +138,10 @@ fn a_folder_of_somebody_else_is_refused() {
 
 #[test]
 fn a_disk_that_cannot_be_written_is_named() {
-    let cluster = Cluster::prepare(1);
+    let mut cluster = Cluster::prepare(1);
     cluster.configure("");
+    let Some(_mounted) = Mounted::at_data_of(&mut cluster, 0, "ro,mode=700") else { return };
+    let text = refuses_to_start(&cluster, 0);
     let dir = cluster.data_dir(0);
-    fs::create_dir(&dir).expect("the folder is writable");
-    let mut keeper = Command::new("unshare");
-    let script = "mount -t tmpfs -o ro,mode=700 tmpfs \"$0\" && echo mounted || echo not; exec sleep 600";
-    keeper.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(&dir);
-    let Some(mut keeper) = Running::start_if_there(keeper.stdin(Stdio::null()), Output::Stdout) else {
-        println!("skipped: nothing can be mounted here");
-        return;
-    };
-    if keeper.any_line().is_none_or(|line| line != "mounted") {
-        println!("skipped: nothing can be mounted here");
-        return;
-    }
-    let id = keeper.id().to_string();
-    let mut command = Command::new("nsenter");
-    command.args(["--target", &id, "--user", "--mount", "--preserve-credentials"]);
-    command.arg(env!("CARGO_BIN_EXE_geolock")).arg("server").arg("--config").arg(cluster.config_file(0));
-    let said = common::said::run(&mut command);
-    assert_eq!(said.code, 1, "{}", said.stderr);
-    let text = said.stderr;
     assert!(text.contains(&*dir.to_string_lossy()) && text.contains("Read-only file system"), "{text}");
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::calls::acquire;
 use common::{Cluster, lock, within};
 use geolock::client::{AcquireRequest, Client, LockGuard, Mode};
 use geolock::names::FencingToken;
@@ -18,10 +19,6 @@ fn all_of(names: impl IntoIterator<Item = String>) -> AcquireRequest {
     let mut names = names.into_iter().map(|text| lock(&text));
     let first = AcquireRequest::exclusive(names.next().expect("at least one"));
     names.fold(first, |request, name| request.and(name, Mode::Exclusive))
-}
-
-async fn acquire(client: &Client, request: AcquireRequest) -> LockGuard {
-    within(client.acquire(request)).await.expect("it is granted")
 }
 
 async fn release(guard: LockGuard) {

@@ -8,14 +8,17 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
 
 use common::said::{Said, run, said};
-use common::{Cluster, Output, Running, geolock};
+use common::{Cluster, Output, Running, geolock, until};
 use rustix::process::Signal;
 
 /// Servers that commit: a new datacenter does not before it has heard from every other one.
 fn start(dcs: u8) -> Cluster {
     let cluster = Cluster::start(dcs);
     for dc in 0..dcs {
-        while !run(&mut cluster.command(dc, ["status", "--json"])).stdout.contains(r#""phase":"serving""#) {}
+        until("a serving server", || {
+            let said = run(&mut cluster.command(dc, ["status", "--json"]));
+            said.stdout.contains(r#""phase":"serving""#).then_some(())
+        });
     }
     cluster
 }
@@ -38,7 +41,7 @@ fn txn(cluster: &Cluster, flags: &[&str], input: &str) -> Said {
     let mut child = command.spawn().expect("the binary is there");
     // It may end before it has read everything.
     let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
-    said(child.wait_with_output().expect("it can be waited for"))
+    said(child)
 }
 
 #[test]

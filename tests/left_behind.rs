@@ -5,36 +5,27 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::history::{patient, serving};
+use common::calls::{acquire, put, read};
+use common::history::serving;
 use common::wan::QUICK;
-use common::{Cluster, key, lock, within};
-use geolock::client::{AcquireRequest, Client, Snapshot, Update};
+use common::{Cluster, lock};
+use geolock::client::{AcquireRequest, Client, Snapshot};
 
 /// The least that can be set.
 const SMALL_LOG: &str = "[limits]\nlog = \"1 MiB\"\n";
 const VALUE: usize = 100 << 10;
-
-async fn put(client: &Client, name: &str, value: Vec<u8>) -> Snapshot {
-    client.update(&key(name), Update::register(value)).await.expect("it can commit")
-}
+/// Values that are written until the log is full, at most: many times what it takes.
+const MOST: usize = 200;
 
 async fn counts(client: &Client) -> BTreeMap<String, u64> {
     client.status().await.expect("it is up").counts.into_iter().collect()
-}
-
-/// What a client of that server reads at that snapshot.
-async fn read(client: &Client, name: &str, at_least: &Snapshot) -> Option<Vec<u8>> {
-    let (keys, at_least) = ([key(name)], patient(at_least));
-    let read = client.read_many(&keys, &at_least);
-    let mut view = within(read).await.expect("it is there in the end");
-    view.values.remove(0).register().expect("it is a register").map(|bytes| bytes.to_vec())
 }
 
 /// Writes to dc0 until it keeps no more for the one that is away.
 async fn outgrow(cluster: &Cluster) -> Snapshot {
     let client = cluster.client(0).await;
     let mut before = 0;
-    for n in 0.. {
+    for n in 0..MOST {
         let snapshot = put(&client, &format!("page {n}"), vec![n as u8; VALUE]).await;
         let kept = counts(&client).await["log_entries"];
         if n > 10 && kept < before {
@@ -43,7 +34,7 @@ async fn outgrow(cluster: &Cluster) -> Snapshot {
         }
         before = kept;
     }
-    unreachable!("it returns")
+    panic!("it keeps everything: {before} entries")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +42,7 @@ async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() 
     let mut cluster = Cluster::start_with(3, &format!("{QUICK}{SMALL_LOG}"));
     let far = serving(&cluster).await.remove(2);
     let own = put(&far, "from far", b"kept".to_vec()).await;
-    let guard = within(far.acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("all are up");
+    let guard = acquire(&far, AcquireRequest::exclusive(lock("moved"))).await;
     let token = guard.token();
     guard.release().await.expect("it is up");
     drop(far);
@@ -59,7 +50,8 @@ async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() 
     cluster.kill(2);
     let last = outgrow(&cluster).await;
     cluster.restart(2);
-    cluster.server(2).line("took its state over");
+    // Before it listens or after.
+    cluster.server(2).says("took its state over");
     let far = cluster.client(2).await;
     assert_eq!(read(&far, "from far", &own).await.as_deref(), Some(&b"kept"[..]));
     assert_eq!(read(&far, "page 3", &last).await, Some(vec![3; VALUE]));
@@ -68,12 +60,13 @@ async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() 
     cluster.kill(2);
     std::fs::remove_dir_all(cluster.data_dir(2)).expect("it is there");
     cluster.restart(2);
-    cluster.server(2).line("took its state over");
+    // Before it listens or after.
+    cluster.server(2).says("took its state over");
     let far = serving(&cluster).await.remove(2);
     assert_eq!(read(&far, "from far", &own).await.as_deref(), Some(&b"kept"[..]));
     let last = put(&far, "from far", b"again".to_vec()).await;
-    let guard = within(far.acquire(AcquireRequest::exclusive(lock("moved")))).await;
-    assert!(guard.expect("all are up").token() > token, "it knows what it handed out");
+    let guard = acquire(&far, AcquireRequest::exclusive(lock("moved"))).await;
+    assert!(guard.token() > token, "it knows what it handed out");
     let near = cluster.client(0).await;
     assert_eq!(read(&near, "from far", &last).await.as_deref(), Some(&b"again"[..]));
     let taken = counts(&far).await["states_taken_total"];

@@ -4,6 +4,9 @@
 //! Clients are processes. Each adds to a set, again and again: in the store, in a transaction under a lock; and outside, in
 //! a resource that knows nothing of locks but refuses tokens smaller than it has seen. No addition is lost, and none is
 //! counted twice.
+//!
+//! Who is to be stopped is told beforehand: then it waits, with its lock, until it is told to go on. So it has the lock when
+//! it is stopped, however busy the machine is, and what it does with the lock afterwards comes too late.
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 mod common;
@@ -11,7 +14,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -24,6 +27,7 @@ use geolock::client::{
     AcquireRequest, AtLeast, Client, ClientConfig, ClientTls, CommitError, Reading, TxnRequest, Update, Wait,
 };
 use rustix::process::Signal;
+use tokio::sync::mpsc;
 
 const DCS: u8 = 3;
 const CLIENTS_PER_DC: u8 = 2;
@@ -96,6 +100,43 @@ impl Outside {
     }
 }
 
+/// What a client is told on its standard input, line by line: `inside` or `outside`, to wait as soon as it is at it there; and
+/// then anything, to go on.
+struct Orders {
+    lines: mpsc::Receiver<String>,
+    /// Where it is to wait, and did not yet.
+    wait: Option<String>,
+}
+
+impl Orders {
+    fn listen() -> Orders {
+        let (tell, lines) = mpsc::channel(8);
+        thread::spawn(move || {
+            for line in std::io::stdin().lines().map_while(Result::ok) {
+                tell.blocking_send(line).expect("the client runs until this process ends");
+            }
+            // Nobody is there any more.
+            std::process::exit(0);
+        });
+        Orders { lines, wait: None }
+    }
+
+    /// Whether it is to wait there. To be asked before the lock is acquired: so whoever gave the order knows that the lock
+    /// was acquired later.
+    fn says_wait(&mut self, kind: &str) -> bool {
+        if self.wait.is_none() {
+            self.wait = self.lines.try_recv().ok();
+        }
+        self.wait.as_deref() == Some(kind)
+    }
+
+    async fn wait(&mut self, kind: &str, token: u64, element: &str) {
+        println!("waits {kind} {token} {element}");
+        self.wait = None;
+        self.lines.recv().await.expect("the listener ends the process, not the channel");
+    }
+}
+
 /// What the process of a client does: it is this test, started again.
 #[tokio::test]
 #[ignore = "it is the process of a client, which the other test starts"]
@@ -106,22 +147,27 @@ async fn client_process() {
         ClientConfig { ttl: Duration::from_secs(1), ..ClientConfig::new([var("CLIENT_SERVER")], tls) };
     let client = Client::connect(config).await.expect("the server listens");
     let mut outside = Outside::connect(var("CLIENT_RESOURCE").parse().expect("an address"));
-    let name = var("CLIENT_NAME");
+    let (name, mut orders) = (var("CLIENT_NAME"), Orders::listen());
     for turn in 0_u64.. {
-        add_inside(&client, &format!("{name}.{turn}")).await;
-        add_outside(&client, &mut outside, &format!("{name}.{turn}")).await;
+        add_inside(&client, &mut orders, &format!("{name}.{turn}")).await;
+        add_outside(&client, &mut outside, &mut orders, &format!("{name}.{turn}")).await;
     }
 }
 
-async fn add_inside(client: &Client, element: &str) {
+async fn add_inside(client: &Client, orders: &mut Orders, element: &str) {
+    let wait = orders.says_wait("inside");
     let add = async {
         let request = TxnRequest::exclusive(lock("set/inside")).wait(Wait::AtMost(Duration::from_secs(5)));
         let mut txn = client.begin(request).await?;
+        let token = txn.token().expect("it has a lock").0;
         let size = txn.read(&key("size")).await?.counter().expect("it is a counter");
         let members = txn.read(&key("set")).await?;
         let members = members.set().expect("it is a set").len();
         assert_eq!(usize::try_from(size), Ok(members), "both were always changed together");
-        println!("at it inside");
+        println!("at it inside {token}");
+        if wait {
+            orders.wait("inside", token, element).await;
+        }
         tokio::time::sleep(WORK).await;
         txn.update(&key("set"), Update::set_add([element.to_owned()])).await?;
         txn.update(&key("size"), Update::counter(1)).await?;
@@ -129,17 +175,21 @@ async fn add_inside(client: &Client, element: &str) {
     };
     match add.await {
         Ok(_) => println!("inside {element}"),
-        Err(CommitError::NotCommitted(_)) => {}
+        Err(CommitError::NotCommitted(_)) => println!("nothing {element}"),
         Err(_) => println!("inside? {element}"),
     }
 }
 
-async fn add_outside(client: &Client, outside: &mut Outside, element: &str) {
+async fn add_outside(client: &Client, outside: &mut Outside, orders: &mut Orders, element: &str) {
+    let wait = orders.says_wait("outside");
     let request = AcquireRequest::exclusive(lock("set/outside")).wait(Wait::AtMost(Duration::from_secs(5)));
     let Ok(guard) = client.acquire(request).await else { return };
     let token = guard.token().0;
     let Some(before) = outside.ask(&format!("read {token}")) else { return };
-    println!("at it outside");
+    println!("at it outside {token}");
+    if wait {
+        orders.wait("outside", token, element).await;
+    }
     tokio::time::sleep(WORK).await;
     // Whether the lock was lost meanwhile is not asked: the resource is to find out.
     match outside.ask(&format!("write {token} {before} {element}")) {
@@ -150,38 +200,76 @@ async fn add_outside(client: &Client, outside: &mut Outside, element: &str) {
     let _ = guard.release().await;
 }
 
-fn start_client(wan: &Wan, dc: u8, n: u8, resource: SocketAddr) -> Running {
-    let mut command = Command::new(std::env::current_exe().expect("this is a program"));
-    command
-        .args(["client_process", "--exact", "--ignored", "--nocapture"])
-        .env("CLIENT_SERVER", wan.cluster.endpoint(dc))
-        .env("CLIENT_TLS", wan.cluster.tls())
-        .env("CLIENT_RESOURCE", resource.to_string())
-        .env("CLIENT_NAME", format!("dc{dc}.{n}"))
-        .stdin(Stdio::null());
-    Running::start(&mut command, Output::Stdout)
+/// The process of a client, and what tells it to wait.
+struct Adder {
+    process: Running,
+    orders: ChildStdin,
 }
 
-/// What all clients said of one kind, so far.
-fn said(clients: &mut [Running], all: &mut BTreeSet<String>) {
-    all.extend(clients.iter_mut().flat_map(Running::drain));
+impl Adder {
+    fn start(wan: &Wan, dc: u8, n: u8, resource: SocketAddr) -> Adder {
+        let mut command = Command::new(std::env::current_exe().expect("this is a program"));
+        command
+            .args(["client_process", "--exact", "--ignored", "--nocapture"])
+            .env("CLIENT_SERVER", wan.cluster.endpoint(dc))
+            .env("CLIENT_TLS", wan.cluster.tls())
+            .env("CLIENT_RESOURCE", resource.to_string())
+            .env("CLIENT_NAME", format!("dc{dc}.{n}"))
+            .stdin(Stdio::piped());
+        let mut process = Running::start(&mut command, Output::Stdout);
+        let orders = process.stdin();
+        Adder { process, orders }
+    }
+
+    fn tell(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").expect("the client lives");
+    }
+
+    /// Waits until it is at it there with a token above that one.
+    fn gets_on(&mut self, kind: &str, token: u64) {
+        let at_it = format!("at it {kind} ");
+        loop {
+            let line = self.process.line(&at_it);
+            let got: u64 = line[at_it.len()..].parse().expect("its token is a number");
+            self.process.seen.push(line);
+            if got > token {
+                return;
+            }
+        }
+    }
+}
+
+/// What all clients said, so far.
+fn said(clients: &mut [Adder], all: &mut BTreeSet<String>) {
+    all.extend(clients.iter_mut().flat_map(|client| client.process.drain()));
 }
 
 fn elements<'a>(said: &'a BTreeSet<String>, kind: &str) -> BTreeSet<&'a str> {
     said.iter().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(' ')).collect()
 }
 
-/// Stops a client while it works on one of the sets, until its lease is over and somebody else has gone on.
-fn pause_client(wan: &mut Wan, clients: &mut [Running], n: usize, at: &str) {
+/// Stops a client while it works on one of the sets, until its lease is over and somebody else has gone on there. Its addition
+/// comes to nothing: answers which one.
+fn pause_client(wan: &mut Wan, clients: &mut [Adder], n: usize, kind: &str) -> String {
     // Leases that ended before are told by now.
     wan.await_whole();
-    clients[n].line(at);
-    clients[n].signal(Signal::STOP);
+    clients[n].tell(kind);
+    let waits = clients[n].process.line(&format!("waits {kind} "));
+    clients[n].process.signal(Signal::STOP);
+    let [_, _, token, element] = waits.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{waits:?} has four words")
+    };
     let dc = (n / usize::from(CLIENTS_PER_DC)) as u8;
     wan.cluster.server(dc).line("lease expired");
-    clients[(n + 1) % clients.len()].line("side");
-    clients[n].signal(Signal::CONT);
-    clients[n].line("at it");
+    // That line may be about its neighbour. The lock is not: nobody else has it before the lease is over.
+    clients[(n + 1) % clients.len()].gets_on(kind, token.parse().expect("its token is a number"));
+    clients[n].process.signal(Signal::CONT);
+    clients[n].tell("go on");
+    let outcome = clients[n].process.line(&format!(" {element}"));
+    let outcomes = if kind == "inside" { &["nothing", "inside?"][..] } else { &["stale"] };
+    assert!(outcomes.iter().any(|word| outcome == format!("{word} {element}")), "it is too late: {outcome}");
+    clients[n].process.seen.push(outcome);
+    element.to_owned()
 }
 
 /// Stops a server until the others have given its links up.
@@ -206,28 +294,29 @@ async fn no_addition_is_lost_or_doubled_whoever_is_paused() {
     let shared = Arc::clone(&resource);
     thread::spawn(move || Resource::serve(listener, shared));
     let places = (0..DCS).flat_map(|dc| (0..CLIENTS_PER_DC).map(move |n| (dc, n)));
-    let mut clients: Vec<Running> = places.map(|(dc, n)| start_client(&wan, dc, n, address)).collect();
-    let mut lines = BTreeSet::new();
+    let mut clients: Vec<Adder> = places.map(|(dc, n)| Adder::start(&wan, dc, n, address)).collect();
+    let (mut lines, mut late) = (BTreeSet::new(), [Vec::new(), Vec::new()]);
     for turn in 0..PAUSES {
         let (dc, n) = (dice.roll(DCS.into()) as u8, dice.roll(clients.len()));
         match turn % 3 {
-            0 => pause_client(&mut wan, &mut clients, n, "at it inside"),
-            1 => pause_client(&mut wan, &mut clients, n, "at it outside"),
+            kind @ (0 | 1) => {
+                late[kind].push(pause_client(&mut wan, &mut clients, n, ["inside", "outside"][kind]));
+            }
             _ => pause_server(&mut wan, dc),
         }
         said(&mut clients, &mut lines);
     }
-    // A client may have got through before the signal arrived, but not for ever.
-    while resource.lock().expect("nobody panics with it").refused == 0 {
-        let n = dice.roll(clients.len());
-        pause_client(&mut wan, &mut clients, n, "at it outside");
+    for (kind, n) in [("inside", 0), ("outside", 1)] {
+        while elements(&lines, kind).len() < MIN_ADDED {
+            lines.insert(clients[n].process.line(&format!("{kind} ")));
+        }
     }
-    for client in &mut clients {
-        client.line("at it");
-        client.signal(Signal::KILL);
-        client.wait();
-        lines.extend(client.drain());
-        lines.extend(client.rest());
+    for Adder { process, .. } in &mut clients {
+        process.line("at it");
+        process.signal(Signal::KILL);
+        process.wait();
+        lines.extend(process.drain());
+        lines.extend(process.rest());
     }
 
     let (inside, unknown) = (elements(&lines, "inside"), elements(&lines, "inside?"));
@@ -246,6 +335,13 @@ async fn no_addition_is_lost_or_doubled_whoever_is_paused() {
     let lost: Vec<_> = outside.difference(&distinct).collect();
     assert!(lost.is_empty(), "{lost:?} were written and are not there: {kept:?}");
     assert!(stale.is_disjoint(&distinct), "what was refused is not there");
+    let [late_inside, late_outside] = late;
+    assert!(!late_inside.iter().any(|element| shown.contains(element)), "{late_inside:?} came too late");
+    assert!(late_outside.iter().all(|element| stale.contains(&**element)), "{late_outside:?} came too late");
+    assert!(
+        resource.refused >= late_outside.len() as u64 && !late_outside.is_empty(),
+        "who was late is refused"
+    );
     println!("{} inside, {} outside, {} refused", inside.len(), outside.len(), resource.refused);
     assert!(inside.len() >= MIN_ADDED && outside.len() >= MIN_ADDED, "{inside:?} {outside:?}");
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use common::said::{Said, run};
-use common::{Cluster, Output, Running};
+use common::{Cluster, Output, Running, until};
 
 /// A way from clients to a server that can be cut: then nothing that the server says arrives.
 struct Way {
@@ -151,11 +151,11 @@ fn all_who_share_it_here_lose_it_and_those_elsewhere_are_named() {
     assert_eq!(json(&said)["taken"].as_array().map(Vec::len), Some(2), "{}", said.stdout);
     assert!(here.iter_mut().all(|holder| holder.wait() == 74));
     // On a busy machine the other datacenter may not say in time what it has; asking again is what people do, too.
-    let definite = |dc| loop {
-        let said = release(&cluster, dc, "x", &[]);
-        if !said.stderr.contains("did not say in time") {
-            return said;
-        }
+    let definite = |dc| {
+        until("an answer of the other datacenter", || {
+            let said = release(&cluster, dc, "x", &[]);
+            (!said.stderr.contains("did not say in time")).then_some(said)
+        })
     };
     let said = definite(0);
     assert_eq!((said.code, &*said.stdout), (1, ""), "nobody here, but there");
@@ -172,7 +172,7 @@ fn a_transaction_that_lost_its_lock_commits_nothing() {
     let mut txn = Running::start(command.stdin(Stdio::piped()), Output::Stderr);
     let mut stdin = txn.stdin();
     writeln!(stdin, "put k v").expect("it reads");
-    while release(&cluster, 0, "x", &[]).stdout.starts_with("Nobody") {}
+    until("a holder", || (!release(&cluster, 0, "x", &[]).stdout.starts_with("Nobody")).then_some(()));
     drop(stdin);
     let line = txn.line("it hangs, ticket 4711");
     assert!(line.contains("client playground"), "{line}");

@@ -5,10 +5,11 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::history::{patient, serving};
+use common::calls::{acquire, put, read};
+use common::history::serving;
 use common::wan::QUICK;
-use common::{Cluster, key, lock, within};
-use geolock::client::{AcquireRequest, Client, Snapshot, Update};
+use common::{Cluster, lock};
+use geolock::client::AcquireRequest;
 
 /// Unknown leases are over soon.
 const SHORT_LEASES: &str = "[limits]\nmax_lease_ttl = \"10 s\"\n";
@@ -19,16 +20,6 @@ fn copy(from: &Path, to: &Path) {
         let entry = entry.expect("it is listed");
         fs::copy(entry.path(), to.join(entry.file_name())).expect("a file is copied");
     }
-}
-
-async fn put(client: &Client, name: &str, value: &str) -> Snapshot {
-    client.update(&key(name), Update::register(value.as_bytes().to_vec())).await.expect("it can commit")
-}
-
-async fn read(client: &Client, name: &str, at_least: &Snapshot) -> Option<Vec<u8>> {
-    let (keys, at_least) = ([key(name)], patient(at_least));
-    let mut view = within(client.read_many(&keys, &at_least)).await.expect("it is there in the end");
-    view.values.remove(0).register().expect("it is a register").map(|bytes| bytes.to_vec())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,12 +37,10 @@ async fn an_old_copy_catches_up_and_reuses_no_number() {
     cluster.restart(0);
     let clients = serving(&cluster).await;
     let made = put(&clients[0], "since", "acknowledged").await;
-    let guard =
-        within(clients[0].acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("all are up");
+    let guard = acquire(&clients[0], AcquireRequest::exclusive(lock("moved"))).await;
     let token = guard.token();
     guard.release().await.expect("it is up");
-    let guard =
-        within(clients[1].acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("all are up");
+    let guard = acquire(&clients[1], AcquireRequest::exclusive(lock("moved"))).await;
     assert_eq!(read(&clients[1], "since", &made).await.as_deref(), Some(&b"acknowledged"[..]));
     drop(clients);
 
@@ -67,7 +56,6 @@ async fn an_old_copy_catches_up_and_reuses_no_number() {
     assert_eq!(read(&clients[2], "since", &again).await.as_deref(), Some(&b"acknowledged"[..]));
     // It had given the lock away after the copy was made.
     guard.release().await.expect("it is up");
-    let back =
-        within(clients[0].acquire(AcquireRequest::exclusive(lock("moved")))).await.expect("all are up");
+    let back = acquire(&clients[0], AcquireRequest::exclusive(lock("moved"))).await;
     assert!(back.token() > token);
 }

@@ -13,7 +13,8 @@ struct Source {
 }
 
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
-const GROUND: [&str; 8] = ["names", "time", "wire", "deadlines", "hybrid_clock", "proto", "keys", "room"];
+const GROUND: [&str; 9] =
+    ["names", "time", "wire", "deadlines", "hybrid_clock", "proto", "keys", "room", "rng"];
 const EDGES: [&str; 14] = [
     "journal",
     "interdc",
@@ -25,7 +26,7 @@ const EDGES: [&str; 14] = [
     "client",
     "cli",
     "telemetry",
-    "recipes",
+    "load_test",
     "pki",
     "config",
     "reload",
@@ -142,11 +143,13 @@ fn importable(room: &'static str) -> Vec<&'static str> {
         "leases" => &["lock_state"],
         "store_state" => &["crdt", "causal_log", "sim"],
         "replica" => &["crdt", "causal_log", "lock_state", "leases", "store_state", "sim"],
-        "sim" => &["crdt", "causal_log", "lock_state", "leases", "replica"],
+        "sim" => &["crdt", "causal_log", "lock_state", "leases", "store_state", "replica"],
         "journal" | "interdc" | "pki" => &["pki", "faults"],
         "access" => &["pki"],
         // Its callers speak of values in the words of the values themselves.
         "client" => &["pki", "crdt"],
+        // Sees what any program sees.
+        "load_test" => &["client"],
         _ => return PURE.into_iter().chain(EDGES).chain(GROUND).chain(["node"]).collect(),
     };
     below.iter().copied().chain(GROUND).chain([room]).collect()

@@ -16,6 +16,7 @@
 //! | `rights.rs` | what a caller may do, by prefix |
 //! | `who.rs`, `action.rs` | the vocabulary |
 //! | `refused.rs` | what is refused, in words, in the log, in figures |
+//! | `log_limit.rs` | [`LogLimit`]: what strangers can bring about does not fill the log |
 //! | `error.rs` | what is wrong with a file |
 
 mod action;
@@ -23,6 +24,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod live;
+mod log_limit;
 mod refused;
 mod rights;
 mod rules;
@@ -35,6 +37,7 @@ mod tests;
 pub use action::Action;
 pub use error::AccessError;
 pub use live::{Access, AccessFiles, Judge};
+pub use log_limit::LogLimit;
 pub use refused::{Figures, Refused, What};
 pub use rights::Rights;
 pub use rules::Rules;

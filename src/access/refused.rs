@@ -2,17 +2,15 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::action::Action;
+use super::log_limit::LogLimit;
 use super::who::Who;
 use crate::keys::Key;
 use crate::names::LockName;
 
-/// At most one line about refusals in so long: a caller must not fill the log.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Most bytes of a name in a message.
 const MAX_SHOWN: usize = 100;
 
@@ -69,18 +67,25 @@ impl<'a> What<'a> {
 impl fmt::Display for What<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            What::Lock(lock) => write!(f, "the lock {}", Shown(lock.as_bytes())),
+            What::Lock(lock) => write!(f, "the lock {}", Readable(lock.as_bytes())),
             What::Locks([]) => f.write_str("all locks"),
-            What::Locks(prefix) => write!(f, "the locks that begin with {}", Shown(prefix)),
-            What::Key(key) => write!(f, "the key {} of bucket {}", Shown(key.name()), Shown(key.bucket())),
+            What::Locks(prefix) => write!(f, "the locks that begin with {}", Readable(prefix)),
+            What::Key(key) => {
+                write!(f, "the key {} of bucket {}", Readable(key.name()), Readable(key.bucket()))
+            }
             What::Keys(bytes) => {
                 let (bucket, prefix) = match bytes.split_first() {
                     Some((len, rest)) => rest.split_at(rest.len().min(usize::from(*len))),
                     None => return f.write_str("all keys"),
                 };
                 match prefix {
-                    [] => write!(f, "all keys of bucket {}", Shown(bucket)),
-                    _ => write!(f, "the keys of bucket {} that begin with {}", Shown(bucket), Shown(prefix)),
+                    [] => write!(f, "all keys of bucket {}", Readable(bucket)),
+                    _ => write!(
+                        f,
+                        "the keys of bucket {} that begin with {}",
+                        Readable(bucket),
+                        Readable(prefix)
+                    ),
                 }
             }
             What::Server => f.write_str("this server"),
@@ -89,9 +94,9 @@ impl fmt::Display for What<'_> {
 }
 
 /// The beginning of a name, readable.
-struct Shown<'a>(&'a [u8]);
+struct Readable<'a>(&'a [u8]);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Readable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = &self.0[..self.0.len().min(MAX_SHOWN)];
         let cut = if shown.len() < self.0.len() { ".." } else { "" };
@@ -108,7 +113,10 @@ pub struct Figures {
     unknown: AtomicU64,
     pub(super) reloads: AtomicU64,
     pub(super) reloads_failed: AtomicU64,
-    logged: Mutex<Option<Instant>>,
+    /// Lines about callers that are not known.
+    of_unknown: LogLimit,
+    /// Lines about the others: strangers must not keep those out of the log.
+    of_known: LogLimit,
 }
 
 impl Figures {
@@ -117,7 +125,7 @@ impl Figures {
         Action::ALL.into_iter().map(|action| (action, self.denied[action as usize].load(Ordering::Relaxed)))
     }
 
-    /// Leases and streams of those who may do nothing with one.
+    /// Leases of those who may do nothing with one.
     pub fn nothing_to_do(&self) -> u64 {
         self.nothing_to_do.load(Ordering::Relaxed)
     }
@@ -132,7 +140,7 @@ impl Figures {
         (self.reloads.load(Ordering::Relaxed), self.reloads_failed.load(Ordering::Relaxed))
     }
 
-    /// Counts a refusal, and logs it unless another one was logged just now.
+    /// Counts a refusal, and logs it unless another one like it was logged just now.
     pub(super) fn note(&self, refused: &Refused, from: SocketAddr) {
         let count = match refused {
             Refused::Denied { action, .. } => &self.denied[*action as usize],
@@ -140,12 +148,27 @@ impl Figures {
             _ => &self.unknown,
         };
         count.fetch_add(1, Ordering::Relaxed);
-        let mut logged = self.logged.lock().expect("nothing panics while it holds this");
-        if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
-            *logged = Some(Instant::now());
-            drop(logged);
+        if self.log_limit(refused).allows(Instant::now()) {
             let so_far = self.unknown() + self.nothing_to_do() + self.denied().map(|(_, n)| n).sum::<u64>();
             tracing::warn!(%from, reason = %refused, refused_so_far = so_far, "call refused");
         }
+    }
+
+    fn log_limit(&self, refused: &Refused) -> &LogLimit {
+        if refused.is_unknown() { &self.of_unknown } else { &self.of_known }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_do_not_keep_others_out_of_the_log() {
+        let (figures, now) = (Figures::default(), Instant::now());
+        let told = |refused: &Refused| figures.log_limit(refused).allows(now);
+        let denied = Refused::NothingToDo { who: Who::Client("app".into()), what: "open a lease" };
+        assert!(told(&Refused::Nobody) && !told(&Refused::NoToken));
+        assert!(told(&denied) && !told(&denied));
     }
 }

@@ -3,25 +3,27 @@
 //! Our own loop rather than the library's: that one gives up when the process runs out of file descriptors, and
 //! bounds neither connections nor handshakes. Handshakes run beside each other, so a client that stalls in one
 //! keeps nobody waiting; each has a time limit and counts as a connection. Those that show no certificate, where that is
-//! allowed, get half of the places at most: nobody knows yet whether they have a token, and strangers must not keep
-//! others out.
+//! allowed, get half of the places at most once their handshake is done: nobody knows yet whether they have a token, and
+//! strangers must not keep others out. Before that nobody can be told from anybody: handshakes under way take places too,
+//! for their time limit at most.
 
 use std::io;
 use std::net::SocketAddr;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection::{Connection, Places, client_name};
 use super::options::ApiOptions;
+use crate::access::LogLimit;
 
 /// After an error of the listener, such as no file descriptor left.
 const BACK_OFF: Duration = Duration::from_millis(100);
@@ -37,7 +39,7 @@ pub(super) struct Acceptor {
 
 /// A connection that came to nothing.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum Failed {
     #[error("its TLS handshake failed: {0}")]
     Handshake(#[from] io::Error),
     #[error("its TLS handshake took too long")]
@@ -46,13 +48,10 @@ enum Refused {
     TooManyStrangers,
 }
 
-/// At most one line about refused connections in so long: a stranger must not fill the log.
-const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
-
 #[derive(Default)]
 struct Refusals {
     count: u64,
-    logged: Option<Instant>,
+    logged: LogLimit,
 }
 
 impl Acceptor {
@@ -72,10 +71,10 @@ impl Acceptor {
                     let handshake = handshake(tls, stream, limit);
                     let (ready, for_strangers) = (self.ready.clone(), Arc::clone(&for_strangers));
                     handshakes.spawn(async move {
-                        let tls = handshake.await.map_err(|refused| (peer, refused))?;
+                        let tls = handshake.await.map_err(|failed| (peer, failed))?;
                         let client = client_name(&tls);
                         let stranger = stranger(client.is_none(), for_strangers);
-                        let stranger = stranger.map_err(|refused| (peer, refused))?;
+                        let stranger = stranger.map_err(|failed| (peer, failed))?;
                         let places = Places { _any: place, _stranger: stranger };
                         // Nobody wants it when the server is stopping.
                         ready.send(Ok(Connection::new(tls, peer, client, places))).await.ok();
@@ -102,32 +101,31 @@ impl Acceptor {
 }
 
 /// The place of a connection without a certificate.
-fn stranger(is_one: bool, places: Arc<Semaphore>) -> Result<Option<OwnedSemaphorePermit>, Refused> {
+fn stranger(is_one: bool, places: Arc<Semaphore>) -> Result<Option<OwnedSemaphorePermit>, Failed> {
     let place = is_one.then(|| places.try_acquire_owned());
-    place.transpose().map_err(|_| Refused::TooManyStrangers)
+    place.transpose().map_err(|_| Failed::TooManyStrangers)
 }
 
 async fn handshake(
     tls: TlsAcceptor,
     stream: TcpStream,
     limit: Duration,
-) -> Result<TlsStream<TcpStream>, Refused> {
+) -> Result<TlsStream<TcpStream>, Failed> {
     // Answers are small and each is waited for.
     stream.set_nodelay(true)?;
     match timeout(limit, tls.accept(stream)).await {
         Ok(handshake) => Ok(handshake?),
-        Err(_) => Err(Refused::TimedOut),
+        Err(_) => Err(Failed::TimedOut),
     }
 }
 
 impl Refusals {
-    fn note(&mut self, done: Result<Result<(), (SocketAddr, Refused)>, JoinError>) {
+    fn note(&mut self, done: Result<Result<(), (SocketAddr, Failed)>, JoinError>) {
         match done {
             Ok(Ok(())) => {}
             Ok(Err((peer, reason))) => {
                 self.count += 1;
-                if self.logged.is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
-                    self.logged = Some(Instant::now());
+                if self.logged.allows(Instant::now()) {
                     tracing::warn!(%peer, %reason, refused_so_far = self.count, "connection refused");
                 }
             }

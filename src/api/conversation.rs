@@ -23,6 +23,7 @@ use super::reclaim::Gathered;
 use super::server_info::ServerInfo;
 use crate::access::Judge;
 use crate::lock_server::{Output, Session};
+use crate::names::LeaseId;
 use crate::proto::client_message::Call as Asking;
 use crate::proto::server_message::Answer;
 use crate::proto::{self, ClientMessage, ServerMessage};
@@ -67,6 +68,7 @@ impl Conversation {
         session: Session,
         judge: Judge,
         info: Arc<ServerInfo>,
+        gathered: Gathered,
     ) -> Conversation {
         Conversation {
             inbound: Inbound::Greeting(inbound),
@@ -75,7 +77,7 @@ impl Conversation {
             info,
             at_hand: VecDeque::new(),
             asked: FxHashMap::default(),
-            gathered: Gathered::default(),
+            gathered,
             unanswered: 0,
         }
     }
@@ -110,6 +112,10 @@ impl Conversation {
             }
             (call, _) => call,
         };
+        // What is remembered of it would be taken for that of this one.
+        if self.asked.contains_key(&tag) {
+            return Err(BorderError::Malformed("`tag`: a call with it still waits for its answer"));
+        }
         match self.parse(tag, call).and_then(|next| self.permit(tag, next)) {
             Ok(Next::Forward(call)) => {
                 self.session.start_call(tag, call)?;
@@ -163,7 +169,7 @@ impl Conversation {
             }
             Some(Asking::AttachLease(message)) => parse::attach_lease(&message)?,
             Some(Asking::CloseLease(message)) => parse::close_lease(&message, BY)?,
-            Some(Asking::Reclaim(message)) => match self.gathered.add(parse::reclaim(&message, BY)?)? {
+            Some(Asking::Reclaim(message)) => match self.gather(&message)? {
                 Some(call) => call,
                 None => return Ok(Next::Answer(Answer::Reclaimed(proto::ReclaimResponse::default()))),
             },
@@ -178,6 +184,19 @@ impl Conversation {
             None => return Err(BorderError::Malformed("`call`: it is missing, or unknown to this server")),
         };
         Ok(Next::Forward(call))
+    }
+
+    /// A piece of a reclaim, from somebody who is known at this moment. The whole is judged after its last piece.
+    fn gather(&mut self, message: &proto::ReclaimRequest) -> Result<Option<Call>, BorderError> {
+        let known = self.judge.renew().map_err(BorderError::from);
+        let piece = known.and_then(|()| parse::reclaim(message, ProofBy::SecretOrStream));
+        match piece {
+            Ok(piece) => self.gathered.add(piece),
+            Err(error) => {
+                self.gathered.refused(LeaseId::from_raw(message.lease), message.more);
+                Err(error)
+            }
+        }
     }
 
     fn answer_at_hand(&mut self, tag: u64, answer: Answer) {

@@ -17,15 +17,12 @@ use crate::crdt::value::OpError;
 use crate::keys::{Key, KeyError};
 use crate::lock_server::{End, OpenError, Stopped};
 use crate::names::{ForceReasonError, LockNameError, MAX_LABEL};
-use crate::proto::{Error, Reason};
+use crate::proto::{ERROR_METADATA, Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
 use crate::replica::watch_call::WatchRefusal;
 use crate::time::TimeToLiveError;
 use crate::update_messages::UpdateFault;
-
-/// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
-pub const ERROR_METADATA: &str = "geolock-error-bin";
 
 /// When to come back to a server that stops or is full.
 const RETRY: Duration = Duration::from_secs(1);
@@ -63,6 +60,8 @@ pub(super) enum BorderError {
     UnsupportedRevision(u32),
     #[error("reclaims in several messages have at most {0} bytes together")]
     ReclaimTooLarge(usize),
+    #[error("reclaims in several messages, of all clients, have at most {0} bytes together at a time")]
+    TooManyReclaims(usize),
     #[error("{0}")]
     Open(#[from] OpenError),
     #[error("{0}")]
@@ -119,9 +118,9 @@ impl BorderError {
             BorderError::LabelTooLong(_) => Reason::LabelTooLong,
             BorderError::HelloExpected => Reason::HelloExpected,
             BorderError::UnsupportedRevision(_) => Reason::UnsupportedRevision,
-            BorderError::ReclaimTooLarge(_) | BorderError::Open(OpenError::TooMany(_)) => {
-                Reason::ResourceExhausted
-            }
+            BorderError::ReclaimTooLarge(_)
+            | BorderError::TooManyReclaims(_)
+            | BorderError::Open(OpenError::TooMany(_)) => Reason::ResourceExhausted,
             BorderError::End(End::SlowReader) => Reason::SlowReader,
             BorderError::Open(OpenError::Stopped(_)) | BorderError::End(End::Stopped) => Reason::Unavailable,
             BorderError::NoRandomness | BorderError::NoPeer => Reason::Unavailable,

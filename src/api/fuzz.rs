@@ -6,20 +6,24 @@ use prost::Message;
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
 use super::{parse_store, parse_watch};
+use crate::access::Who;
 use crate::proto::{self, client_message::Call};
 
 /// What a client sends: on a stream, or as one of the calls beside it. The first byte says as what.
 pub(crate) fn message(data: &[u8]) -> bool {
     let Some((kind, message)) = data.split_first() else { return false };
     let message = Bytes::copy_from_slice(message);
-    match kind % 5 {
+    match kind % 8 {
         0 | 1 => {
-            let by = if kind % 5 == 0 { ProofBy::SecretOrStream } else { ProofBy::Secret };
+            let by = if kind % 8 == 0 { ProofBy::SecretOrStream } else { ProofBy::Secret };
             proto::ClientMessage::decode(message).is_ok_and(|message| call(message, by))
         }
         2 => taken(message, parse_watch::keys),
         3 => taken(message, parse_watch::locks),
-        _ => taken(message, parse::list),
+        4 => taken(message, parse::list),
+        5 => taken(message, |message| parse::describe(&message)),
+        6 => taken(message, |message| parse::force_release(&message, &Who::Anonymous)),
+        _ => taken(message, parse_store::transact),
     }
 }
 

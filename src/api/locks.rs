@@ -12,6 +12,7 @@ use super::parse::{self, ProofBy};
 use super::parse_store;
 use super::parse_watch;
 use super::permit::{self, permit};
+use super::reclaim::{Gathered, Room};
 use super::server_info::ServerInfo;
 use super::show;
 use super::show_store;
@@ -27,6 +28,8 @@ pub(super) struct LocksService {
     pub server: LockServerHandle,
     pub access: Arc<Access>,
     pub info: Arc<ServerInfo>,
+    /// For reclaims in several messages.
+    pub room: Arc<Room>,
 }
 
 impl LocksService {
@@ -67,10 +70,15 @@ impl Locks for LocksService {
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<Conversation>, Status> {
         let (judge, inbound) = self.enter(request)?;
-        permit::stream(&judge).map_err(BorderError::from)?;
         let session = self.server.open_session().await.map_err(BorderError::from)?;
         tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
-        let conversation = Conversation::new(inbound, session, judge, Arc::clone(&self.info));
+        let conversation = Conversation::new(
+            inbound,
+            session,
+            judge,
+            Arc::clone(&self.info),
+            Gathered::new(Arc::clone(&self.room)),
+        );
         Ok(Response::new(conversation))
     }
 

@@ -44,7 +44,6 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use error::ERROR_METADATA;
 pub use options::ApiOptions;
 pub use serve::{ServeError, serve};
 pub use server_info::ServerInfo;

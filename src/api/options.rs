@@ -43,5 +43,7 @@ pub(super) const MAX_PAGE: u32 = 1_000;
 pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(10);
 /// Bytes of reclaims in several messages that a stream may gather.
 pub(super) const MAX_GATHERED: usize = 64 << 20;
+/// The same of all streams together: about what a server can hold at all, after whose restart all come at once.
+pub(super) const MAX_GATHERED_BY_ALL: usize = 1 << 30;
 /// The newest revision of the API.
 pub(super) const REVISION: u32 = 1;

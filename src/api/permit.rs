@@ -1,8 +1,9 @@
 //! Whether the rules let a caller do what a call wants: at the edge, before anything is done.
 //!
-//! Rules are about taking, not about keeping or giving back: renewing a lease, releasing and cancelling need no more than
-//! the secret of the lease, so rules that change take nothing from anybody and keep nobody from giving back. A reclaim
-//! takes: after a restart the server knows only from its client what was held.
+//! Rules are about taking, not about keeping or giving back: a stream needs no rule, renewing a lease, releasing and cancelling
+//! no more than the secret of the lease. So rules that change take nothing from anybody and keep nobody from giving back, as
+//! long as it is known who that is: whose token was withdrawn is refused whatever it wants. A reclaim takes: after a restart
+//! the server knows only from its client what was held.
 
 use crate::access::{Action, Judge, Refused, What};
 use crate::causal_log::Wants;
@@ -12,14 +13,9 @@ use crate::replica::forced::Force;
 use crate::replica::store_call::{Begin, GoOn, Look, Step};
 use crate::replica::watch_call::{Subject, Watch};
 
-/// What a lease, and so a stream, is good for.
+/// What a lease is good for.
 const NEED_A_LEASE: [Action; 4] =
     [Action::AcquireShared, Action::AcquireExclusive, Action::Read, Action::Write];
-
-/// Refuses a stream to who could not do anything on it.
-pub(super) fn stream(judge: &Judge) -> Result<(), Refused> {
-    judge.check_any(&NEED_A_LEASE, "open a stream")
-}
 
 /// Refuses what the rules of this moment do not allow.
 pub(super) fn permit(judge: &mut Judge, call: &Call) -> Result<(), Refused> {

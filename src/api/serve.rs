@@ -47,7 +47,7 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let (reporter, health) = health_reporter();
     let stage = server.stage();
-    let locks = LocksServer::new(LocksService { server, access, info: Arc::new(info) })
+    let locks = LocksServer::new(LocksService { server, access, info: Arc::new(info), room: Arc::default() })
         .max_decoding_message_size(MAX_MESSAGE);
     let (ready, connections) = mpsc::channel(READY);
     let serving = Server::builder()

@@ -209,6 +209,8 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
         rtt_us: rtt.map_or(0, micros),
         messages_sent: link.map_or(0, |link| link.messages_sent),
         messages_received: link.map_or(0, |link| link.messages_received),
+        bytes_sent: link.map_or(0, |link| link.bytes_sent),
+        bytes_received: link.map_or(0, |link| link.bytes_received),
     }
 }
 

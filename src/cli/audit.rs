@@ -1,11 +1,11 @@
 //! `geolock audit`: what operators took from whom.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::connect::{self, ConnectArgs};
 use super::describe::{label, mode, request};
 use super::failure::Failure;
-use super::print::{insert_lock_name, lock_name, print, utc};
+use super::print::{lock_name, named, print, utc};
 use crate::client::ForcedRelease;
 
 /// Show which locks operators took away in this datacenter: when, from whom, by whom and why.
@@ -48,8 +48,6 @@ pub(super) fn lost(row: &ForcedRelease) -> String {
 
 pub(super) fn json(row: &ForcedRelease) -> Value {
     let forced = row.forced.clone().unwrap_or_default();
-    let mut object = Map::new();
-    insert_lock_name(&mut object, &row.name);
     let rest = json!({
         "number": row.number,
         "at_ms": row.at_ms,
@@ -62,10 +60,7 @@ pub(super) fn json(row: &ForcedRelease) -> Value {
         "lease": format!("{:x}", row.lease),
         "locks": row.locks,
     });
-    if let Value::Object(rest) = rest {
-        object.extend(rest);
-    }
-    Value::Object(object)
+    named(&row.name, rest)
 }
 
 #[cfg(test)]

@@ -25,6 +25,42 @@ pub struct ConnectArgs {
     token_file: Option<PathBuf>,
 }
 
+/// Datacenters to talk to, one server of each.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Places {
+    /// Where a server of each datacenter listens, in the order in which they are to be counted
+    #[arg(long, help_heading = HEADING, value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint, conflicts_with = "shape")]
+    connect: Vec<String>,
+    /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them; ca.pem alone if there is a token
+    /// [default: that of the playground]
+    #[arg(long, help_heading = HEADING, value_name = "DIR", requires = "connect")]
+    tls: Option<PathBuf>,
+    /// File with a token, as `geolock token new` makes it: who this is, instead of a certificate
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "connect")]
+    token_file: Option<PathBuf>,
+}
+
+impl Places {
+    /// Whether none was named.
+    pub fn is_empty(&self) -> bool {
+        self.connect.is_empty()
+    }
+
+    /// A client of each, in their order.
+    pub async fn connect_all(&self) -> Result<Vec<Client>, Failure> {
+        let mut clients = Vec::new();
+        for place in &self.connect {
+            let args = ConnectArgs {
+                connect: vec![place.clone()],
+                tls: self.tls.clone(),
+                token_file: self.token_file.clone(),
+            };
+            clients.push(args.connect(|_| {}).await?);
+        }
+        Ok(clients)
+    }
+}
+
 const HEADING: &str = "Connection";
 /// Every attempt to reach an endpoint ends after that long.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

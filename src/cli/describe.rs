@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::{Code, Failure, OrFail as _};
-use super::print::{ago, insert_lock_name, lock_name, print, table};
+use super::print::{ago, lock_name, named, print, table};
 use crate::client::LockDescription;
 use crate::names::LockName;
 use crate::proto::{self, Holder, Waiter};
@@ -126,8 +126,6 @@ pub(super) fn mode(mode: i32) -> &'static str {
 }
 
 fn json(lock: &LockDescription) -> Value {
-    let mut object = Map::new();
-    insert_lock_name(&mut object, &lock.name);
     let waiter = |waiter: &Waiter| {
         json!({
             "request": request(waiter.request.as_ref()),
@@ -145,10 +143,7 @@ fn json(lock: &LockDescription) -> Value {
         "waiting": lock.waiting,
         "unreachable_dcs": lock.unreachable_dcs,
     });
-    if let Value::Object(rest) = rest {
-        object.extend(rest);
-    }
-    Value::Object(object)
+    named(&lock.name, rest)
 }
 
 pub(super) fn holder_json(holder: &Holder) -> Value {

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::connect::{self, ConnectArgs};
 use super::failure::Failure;
-use super::print::{insert_lock_name, lock_name, print};
+use super::print::{lock_name, named, print};
 use crate::client::{LockSummary, Page};
 use crate::proto::Mode;
 
@@ -75,16 +75,11 @@ fn held(lock: &LockSummary) -> Option<&'static str> {
 }
 
 fn json(lock: &LockSummary) -> Value {
-    let mut object = Map::new();
-    insert_lock_name(&mut object, &lock.name);
     let rest = json!({
         "held": held(lock),
         "holders": lock.holders,
         "waiting": lock.waiting,
         "parts_here": lock.parts_here,
     });
-    if let Value::Object(rest) = rest {
-        object.extend(rest);
-    }
-    Value::Object(object)
+    named(&lock.name, rest)
 }

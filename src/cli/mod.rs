@@ -3,6 +3,7 @@
 //! Subcommands that talk to a server do it through [`client`](crate::client), like anybody's program.
 
 mod audit;
+mod bench;
 mod ca;
 mod completions;
 mod connect;
@@ -60,6 +61,7 @@ enum Command {
     Release(release::ReleaseArgs),
     Audit(audit::AuditArgs),
     Dev(dev::DevArgs),
+    Bench(bench::BenchArgs),
     /// Run the server of one datacenter.
     ///
     /// On SIGTERM or Ctrl-C it takes no new requests and ends once its locks are released, or when the drain timeout
@@ -94,6 +96,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Release(args) => release::run(args).await,
             Command::Audit(args) => audit::run(args).await,
             Command::Dev(args) => dev::run(args).await,
+            Command::Bench(args) => bench::run(args).await,
             Command::Server(args) => server::run(*args).await,
             Command::Ca(args) => Ok(ca::run(args)?),
             Command::Token(args) => token::run(args),

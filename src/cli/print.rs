@@ -34,6 +34,16 @@ pub fn insert_lock_name(object: &mut Map<String, Value>, bytes: &[u8]) {
     insert_name(object, "name", bytes);
 }
 
+/// An object for programs about a lock: its name, then the rest, which is an object, too.
+pub fn named(lock: &[u8], rest: Value) -> Value {
+    let mut object = Map::new();
+    insert_lock_name(&mut object, lock);
+    if let Value::Object(rest) = rest {
+        object.extend(rest);
+    }
+    Value::Object(object)
+}
+
 /// A name for programs: `field` if it is UTF-8, `field_base64` otherwise.
 pub fn insert_name(object: &mut Map<String, Value>, field: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::anyhow;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::audit;
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::describe::{held, holder_json};
 use super::failure::{Code, Failure, OrFail as _};
-use super::print::{insert_lock_name, lock_name, print, table};
+use super::print::{lock_name, named, print, table};
 use crate::client::{ForceReleaseResponse, LockDescription};
 use crate::names::{ForceReason, LockName};
 use crate::proto::Holder;
@@ -101,15 +101,10 @@ fn held_elsewhere(lock: &LockDescription, elsewhere: &[&Holder], names: &DcNames
 
 fn json(all: &ForceReleaseResponse) -> Value {
     let lock = all.lock.clone().unwrap_or_default();
-    let mut object = Map::new();
-    insert_lock_name(&mut object, &lock.name);
     let rest = json!({
         "taken": all.taken.iter().map(audit::json).collect::<Vec<_>>(),
         "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "unknown_dcs": lock.unknown_dcs,
     });
-    if let Value::Object(rest) = rest {
-        object.extend(rest);
-    }
-    Value::Object(object)
+    named(&lock.name, rest)
 }

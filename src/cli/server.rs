@@ -59,7 +59,6 @@ async fn reload(reloader: &Reloader) {
 }
 
 fn check(config: &Config) -> Result<(), Failure> {
-    config.check_files()?;
     Loaded::load(config)?;
     let member = config.this_member();
     print(format_args!(

@@ -11,7 +11,7 @@ use tokio::spawn;
 use super::failure::{Code, Failure, OrFail as _};
 use crate::config::Config;
 use crate::faults::{self, Path, Script, ScriptError};
-use crate::interdc::{Wan, WanPath};
+use crate::interdc::{Wan, WanPath, WanTally};
 use crate::names::DcId;
 
 struct Faults {
@@ -50,6 +50,8 @@ impl Faults {
         for (dc, address) in &self.peers {
             self.wan.set(*address, wan_path(&script.path(*dc)));
         }
+        let WanTally { lost, delayed, twice } = self.wan.tally();
+        tracing::warn!(lost, delayed, twice, "what became of datagrams so far");
         faults::arm(&script);
         Ok(())
     }

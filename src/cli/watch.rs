@@ -155,7 +155,7 @@ fn holder_lines(what: &str, holding: &Holding) -> Vec<String> {
     let Holding { token, label, locks, .. } = holding;
     let label = describe::label(label);
     let line = |(lock, how): &(LockName, Mode)| {
-        format!("{what} {} {} by {label} token {token}", lock_name(lock.as_bytes()), mode(*how))
+        format!("{what} {} {how} by {label} token {token}", lock_name(lock.as_bytes()))
     };
     locks.iter().map(line).collect()
 }
@@ -165,20 +165,13 @@ fn holder_json(what: &str, holding: &Holding) -> Vec<Json> {
         let mut object = Map::new();
         object.insert("event".into(), what.into());
         insert_lock_name(&mut object, lock.as_bytes());
-        object.insert("mode".into(), mode(*how).into());
+        object.insert("mode".into(), how.to_string().into());
         object.insert("request".into(), holding.request.to_string().into());
         object.insert("token".into(), holding.token.0.into());
         object.insert("label".into(), holding.label.as_str().into());
         Json::Object(object)
     };
     holding.locks.iter().map(object).collect()
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Shared => "shared",
-        Mode::Exclusive => "exclusive",
-    }
 }
 
 #[cfg(test)]

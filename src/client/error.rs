@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prost::Message;
 
-use crate::proto::{self, LockDescription, Reason};
+use crate::proto::{self, ERROR_METADATA, LockDescription, Reason};
 
 /// Why a client could not do something other than acquire.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +32,7 @@ pub enum ClientError {
     /// The server said no and changed nothing.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
-    /// The datacenter does not remember what was committed since the position of the watch: that is too long ago, or
-    /// the server restarted. Read the keys, and watch anew [after](super::WatchRequest::after) the snapshot read.
+    /// The datacenter does not remember what was committed since the position of the watch: that is too long ago. Read the keys, and watch anew [after](super::WatchRequest::after) the snapshot read.
     #[error("the watch cannot go on from where it was: {0}")]
     WatchTooOld(String),
     #[error("the locks were lost before they were released: {0}")]
@@ -132,9 +131,6 @@ fn causes(error: &dyn Error) -> String {
     }
     if text.is_empty() { error.to_string() } else { text }
 }
-
-/// The trailer of a failed unary call that carries an encoded `geolock.v1.Error`.
-const ERROR_METADATA: &str = "geolock-error-bin";
 
 /// What a unary call that failed means.
 pub(super) fn of_status(endpoint: &str, status: tonic::Status) -> ClientError {

@@ -55,7 +55,7 @@ impl Update {
         Update::of(Op::Versioned { version, value: value.into(), done: false })
     }
 
-    /// As [`Update::versioned`], for the last time: the key may go once every datacenter knows.
+    /// As [`Update::versioned`], for the last time: the key goes by itself once every datacenter knows.
     pub fn versioned_done(version: u64, value: impl Into<Bytes>) -> Update {
         Update::of(Op::Versioned { version, value: value.into(), done: true })
     }

@@ -38,15 +38,16 @@ pub enum Wait {
 impl AcquireRequest {
     /// Wants `name` alone.
     pub fn exclusive(name: LockName) -> AcquireRequest {
-        AcquireRequest::one(name, Mode::Exclusive)
+        AcquireRequest::new(name, Mode::Exclusive)
     }
 
     /// Wants `name` together with any others that want it shared.
     pub fn shared(name: LockName) -> AcquireRequest {
-        AcquireRequest::one(name, Mode::Shared)
+        AcquireRequest::new(name, Mode::Shared)
     }
 
-    fn one(name: LockName, mode: Mode) -> AcquireRequest {
+    /// Wants `name` in this mode.
+    pub fn new(name: LockName, mode: Mode) -> AcquireRequest {
         AcquireRequest { locks: vec![lock_mode(&name, mode)], wait: Wait::Forever, label: String::new() }
     }
 

@@ -35,7 +35,8 @@ pub enum CommitError {
     /// Nothing of it happened, and never will.
     #[error("not committed: {0}")]
     NotCommitted(#[from] TxnError),
-    /// It may have committed or not: the server could not be asked in time, or does not remember.
+    /// It may have committed or not: the server could not be asked in time, does not remember, or has rules by now that do
+    /// not let this client ask.
     #[error("it is not known whether the transaction committed: {0}")]
     OutcomeUnknown(String),
 }

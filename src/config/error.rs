@@ -22,11 +22,6 @@ pub enum ConfigError {
         /// What it must be.
         allowed: String,
     },
-    #[error(
-        "{key}: cannot read {}: {source}. `geolock ca issue` makes such a folder, see `--help`",
-        path.display()
-    )]
-    TlsFile { key: &'static str, path: PathBuf, source: io::Error },
 }
 
 /// Where a value was given.

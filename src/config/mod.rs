@@ -32,7 +32,7 @@ use crate::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
 use crate::telemetry::LogOptions;
 
 pub use error::ConfigError;
-pub use options::Options;
+pub use options::{HoldEntry, Options};
 pub use units::{parse_duration, units_of_durations};
 
 /// The flags of `geolock server`.
@@ -129,9 +129,6 @@ impl Tls {
     }
 }
 
-/// The files in a TLS folder.
-pub const TLS_FILES: [&str; 3] = ["ca.pem", "cert.pem", "key.pem"];
-
 impl ServerArgs {
     /// The checked configuration. The file is read here; nothing else is touched.
     pub fn load(&self) -> Result<Config, ConfigError> {
@@ -172,18 +169,6 @@ impl Config {
         let tls = home.join("tls").join(dc.to_string());
         let config = Config::new(cluster_name, dc, vec![member], &tls, home.join("data"));
         Config { listen: Listen::anywhere(), ..config }
-    }
-
-    /// Whether the certificate files are there and can be read: what `--check-config` adds to the values.
-    pub fn check_files(&self) -> Result<(), ConfigError> {
-        for (key, folder) in [("tls.dc", &self.tls.dc), ("tls.api", &self.tls.api)] {
-            for path in TLS_FILES.map(|name| folder.join(name)) {
-                if let Err(source) = fs::File::open(&path) {
-                    return Err(ConfigError::TlsFile { key, path, source });
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The member that this server is.

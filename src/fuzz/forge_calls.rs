@@ -8,8 +8,9 @@ use super::forge::{change, is_valid, key, lock, mode};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::leases::{OnDisconnect, Proof};
-use crate::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
+use crate::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 use crate::replica::call::{Acquire, Call, ListCursor, Reclaim, Target, Wait};
+use crate::replica::forced::Force;
 use crate::replica::store_call::{AtLeast, Begin, BeginLocks, GoOn, Look, Step, Then};
 use crate::replica::watch_call::{Pattern, Subject, Watch};
 
@@ -28,7 +29,7 @@ impl Client {
     /// `tag` is above all before: a good key, too.
     pub fn call(&self, members: u8, tag: u64, choices: &mut Choices<'_>) -> Call {
         let (lease, proof) = (self.lease(choices), proof(choices));
-        match choices.below(20) {
+        match choices.below(22) {
             0 => {
                 let on_disconnect = choices.pick(&[OnDisconnect::Keep, OnDisconnect::Release]);
                 Call::OpenLease { secret: SECRET, ttl: millis(choices, 5_000), on_disconnect }
@@ -75,6 +76,11 @@ impl Client {
             }
             17 => Call::Look(Look { reads: choices.many(3, key), at_least: self.at_least(choices) }),
             18 => Call::Watch(self.watch(choices)),
+            19 => {
+                let reason = ForceReason::new("it hangs").expect("a short reason");
+                Call::ForceRelease(Force { lock: lock(choices), by: Arc::from("fuzz"), reason })
+            }
+            20 => Call::Audit,
             _ if choices.one_in(2) => Call::Unwatch { watch: choices.number(1) },
             _ => Call::WatchTaken { watch: choices.number(1), weight: choices.number(100) as usize },
         }

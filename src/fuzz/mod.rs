@@ -11,12 +11,14 @@ mod choices;
 mod decoders;
 mod forge;
 mod forge_calls;
+mod happened;
 mod sequence;
 #[cfg(test)]
 mod tests;
 
 pub use decoders::TARGETS;
-pub use sequence::{Happened, sequence};
+pub use happened::Happened;
+pub use sequence::sequence;
 
 /// What a target is: its name, in `fuzz/fuzz_targets` and `fuzz/corpus`, and its body.
 pub type Target = (&'static str, fn(&[u8]) -> bool);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::choices::Choices;
 use super::forge::Known;
 use super::forge_calls::{Client, SECRET};
+use super::happened::Happened;
 use crate::leases::{OnDisconnect, SessionId};
 use crate::names::{ClusterId, DcId, DcSet, Position};
 use crate::replica::call::{Call, CallId, Reply, Status};
@@ -31,40 +32,6 @@ const MAX_EFFECTS: usize = 5_000;
 const MAX_UNDER_WAY: usize = 2_000;
 /// Ticks at one point in time until nothing is left to do, at most.
 const MAX_TICKS: usize = 1_000;
-
-/// What happened in a run: a run in which nothing does tests nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Happened {
-    pub steps: u64,
-    pub delivered: u64,
-    pub forged: u64,
-    pub damaged: u64,
-    pub refused: u64,
-    pub applied: u64,
-    pub grants: u64,
-    pub commits: u64,
-    pub states_taken: u64,
-    pub restarts: u64,
-    pub checkpoints: u64,
-}
-
-impl Happened {
-    /// What happened in both.
-    #[cfg(test)]
-    pub(super) fn add(&mut self, other: &Happened) {
-        self.steps += other.steps;
-        self.delivered += other.delivered;
-        self.forged += other.forged;
-        self.damaged += other.damaged;
-        self.refused += other.refused;
-        self.applied += other.applied;
-        self.grants += other.grants;
-        self.commits += other.commits;
-        self.states_taken += other.states_taken;
-        self.restarts += other.restarts;
-        self.checkpoints += other.checkpoints;
-    }
-}
 
 /// What is written and said in runs in which nobody lies.
 #[cfg(test)]
@@ -226,7 +193,9 @@ impl<'a> World<'a> {
                 let (from, to) = self.pair();
                 self.deliver(from, to);
             }
-            7 => self.run_until_quiet(),
+            7 => {
+                self.run_until_quiet();
+            }
             8 | 9 => {
                 let node = self.node();
                 self.sync(node);
@@ -324,6 +293,7 @@ impl<'a> World<'a> {
                 self.happened.grants += 1;
                 node.client.granted.push((grant.request, grant.token));
             }
+            Reply::Forced(outcome) => self.happened.forced += outcome.taken.len() as u64,
             Reply::Status(status) => node.status = Some(status),
             _ => {}
         }
@@ -423,8 +393,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Syncs and delivers, also what follows from it, but not for ever: two that were lied to may have much to say.
-    fn run_until_quiet(&mut self) {
+    /// Syncs and delivers, also what follows from it, but not for ever: two that were lied to may have much to say. Answers
+    /// whether nothing is left to be said.
+    fn run_until_quiet(&mut self) -> bool {
         for _ in 0..8 {
             (0..MEMBERS).for_each(|id| self.sync(id));
             let links: Vec<(u8, u8)> = self.links.keys().copied().collect();
@@ -434,9 +405,10 @@ impl<'a> World<'a> {
                 delivered |= (0..under_way).any(|_| self.deliver(from, to));
             }
             if !delivered {
-                return;
+                return true;
             }
         }
+        false
     }
 
     fn pass(&mut self) {
@@ -488,12 +460,14 @@ impl<'a> World<'a> {
         self.tick(id);
     }
 
-    /// Nothing comes from outside any more: each has less and less to do.
+    /// Nothing comes from outside any more: each has less and less to do, until there is nothing but what time brings.
     fn calm_down(&mut self) {
+        let mut quiet = false;
         for _ in 0..20 {
             self.millis += 400;
             (0..MEMBERS).for_each(|id| self.tick(id));
-            self.run_until_quiet();
+            quiet = self.run_until_quiet();
         }
+        assert!(quiet, "they never stop talking");
     }
 }

@@ -37,6 +37,6 @@ pub use config::{InterdcConfig, QueueBound};
 pub use error::{DownReason, FrameError, InterdcError, Refusal, SendError};
 pub use event::{Lane, LinkEvent, LinkId};
 pub use handle::{Interdc, Links};
-pub use shared::{InterdcStats, LaneStats, PeerStats};
-pub use wan::{Wan, WanPath};
+pub use shared::{InterdcStats, LaneStats, PeerStats, WireStats};
+pub use wan::{Wan, WanPath, WanTally};
 pub use wan_profile::{WanProfile, WanProfileError};

@@ -88,6 +88,8 @@ pub(super) struct Peer {
     /// Links that were up so far.
     generation: AtomicU64,
     lanes: [LaneCounters; 2],
+    /// On the links before this one.
+    wire: Mutex<WireStats>,
     last_error: Mutex<Option<String>>,
 }
 
@@ -108,6 +110,7 @@ impl Peer {
             last_link: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             lanes: Default::default(),
+            wire: Mutex::default(),
             last_error: Mutex::default(),
         }
     }
@@ -131,7 +134,11 @@ impl Peer {
     }
 
     pub(super) fn link_down(&self, reason: &DownReason) {
-        *self.link.lock().expect("nothing panics while it holds a link") = None;
+        let ended = self.link.lock().expect("nothing panics while it holds a link").take();
+        if let Some(link) = ended {
+            let mut wire = self.wire.lock().expect("nothing panics while it holds the counts");
+            *wire = wire.and(&link.connection);
+        }
         tracing::warn!(peer = %self.id, %reason, "link down");
         self.set_error(reason.to_string());
     }
@@ -170,12 +177,14 @@ impl Peer {
     fn stats(&self) -> PeerStats {
         let link = self.link();
         let [urgent, bulk] = self.lanes.each_ref().map(LaneCounters::read);
+        let before = *self.wire.lock().expect("nothing panics while it holds the counts");
         PeerStats {
             peer: self.id,
             up: link.is_some(),
-            rtt: link.map(|link| link.connection.rtt()),
+            rtt: link.as_ref().map(|link| link.connection.rtt()),
             urgent,
             bulk,
+            wire: link.map_or(before, |link| before.and(&link.connection)),
             reconnects: self.generation.load(Ordering::Relaxed).saturating_sub(1),
             last_error: self.last_error.lock().expect("nothing panics while it holds an error").clone(),
         }
@@ -212,6 +221,7 @@ pub struct PeerStats {
     pub rtt: Option<Duration>,
     pub urgent: LaneStats,
     pub bulk: LaneStats,
+    pub wire: WireStats,
     /// Links after the first.
     pub reconnects: u64,
     /// Why there is no link, or why there was none before this one.
@@ -225,4 +235,21 @@ pub struct LaneStats {
     pub bytes_sent: u64,
     pub messages_received: u64,
     pub bytes_received: u64,
+}
+
+/// Bytes in datagrams: what the way costs, with QUIC's own frames, acknowledgements and what was sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireStats {
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
+impl WireStats {
+    fn and(self, connection: &quinn::Connection) -> WireStats {
+        let stats = connection.stats();
+        WireStats {
+            bytes_sent: self.bytes_sent + stats.udp_tx.bytes,
+            bytes_received: self.bytes_received + stats.udp_rx.bytes,
+        }
+    }
 }

@@ -233,8 +233,13 @@ impl Locks {
     fn new_row(&mut self, new: &NewRequest<'_>) -> Request {
         let want = |(name, mode): &(_, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
         let wants: SmallVec<[Want; 1]> = new.wants.locks().iter().map(want).collect();
-        let local =
-            Local { lease: new.lease, label: new.label.clone(), state: State::Waiting, published: None };
+        let local = Local {
+            lease: new.lease,
+            label: new.label.clone(),
+            state: State::Waiting,
+            published: None,
+            was_published: false,
+        };
         Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
     }
 

@@ -208,6 +208,7 @@ impl Locks {
                     let local = self.local_mut(index);
                     assert_eq!(local.published, Some(IN_THIS_STEP), "request {id} is published once");
                     local.published = Some(seq);
+                    local.was_published = true;
                 }
                 Op::Withdraw { id } => self.apply_withdraw(*id, now),
                 Op::Transfer { .. } | Op::Commit(_) => {}

@@ -54,6 +54,8 @@ pub(crate) struct Local {
     pub state: State,
     /// In the log: the entry that published it; [`IN_THIS_STEP`] until that entry is made.
     pub published: Option<u64>,
+    /// It was in the log at some time: other datacenters were asked.
+    pub was_published: bool,
 }
 
 /// See [`Local::published`].

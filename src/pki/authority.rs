@@ -92,7 +92,8 @@ impl Authority {
         self.until
     }
 
-    /// The certificate that everybody in the cluster trusts.
+    /// What everybody in the cluster trusts: [`CA_FILE`] of its folder as it is, so with the certificates that follow its own
+    /// while it takes the place of another authority.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }

@@ -16,7 +16,7 @@ pub enum PkiError {
     NoAuthority { file: PathBuf },
     #[error("{} already exists; to replace it, say so (--force)", file.display())]
     Exists { file: PathBuf },
-    #[error("could not {action} {}", path.display())]
+    #[error("could not {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{} is not PEM with a {expected} in it", file.display())]
     NotPem { file: PathBuf, expected: &'static str },

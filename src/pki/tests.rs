@@ -317,6 +317,49 @@ fn an_expired_certificate_is_refused_by_both_sides() {
     assert!(error.starts_with("server:") && error.contains("expired"), "{error}");
 }
 
+/// As docs/operations.md says: at no step is anybody cut off.
+#[test]
+fn an_authority_is_replaced_while_everybody_goes_on() {
+    let fixture = Fixture::new();
+    let path = |name: &str| fixture.dir.path().join(name);
+    let renew = |authority: &Authority, name: &str, id: u8| {
+        let leaf = Leaf { role: Role::Dc(dc(id)), hosts: vec!["localhost".into()], validity: fresh() };
+        authority.issue(&path(name), &leaf, Existing::Replace).unwrap();
+    };
+    let loaded = || ["a", "b"].map(|name| Credentials::load(&path(name)).unwrap());
+    let talk = |[a, b]: &[Credentials; 2]| {
+        shake(a.dial_dc(dc(2)).unwrap(), b.accept_dcs().unwrap(), "geolock")?;
+        shake(b.dial_dc(dc(1)).unwrap(), a.accept_dcs().unwrap(), "geolock")
+    };
+    renew(&fixture.authority, "a", 1);
+    renew(&fixture.authority, "b", 2);
+    let old = fs::read_to_string(path("ca").join(CA_FILE)).unwrap();
+    let new = new_authority(&path("new"), "test").certificate_pem().to_owned();
+
+    // Without the old one in the new authority's folder, what it issues is cut off from those who wait for theirs.
+    renew(&Authority::load(&path("new")).unwrap(), "a", 1);
+    assert!(talk(&loaded()).is_err());
+    renew(&fixture.authority, "a", 1);
+
+    for folder in ["a", "b"] {
+        fs::write(path(folder).join(CA_FILE), format!("{old}{new}")).unwrap();
+        assert_eq!(talk(&loaded()), Ok(()));
+    }
+    fs::write(path("new").join(CA_FILE), format!("{new}{old}")).unwrap();
+    let authority = Authority::load(&path("new")).unwrap();
+    for (folder, id) in [("a", 1), ("b", 2)] {
+        renew(&authority, folder, id);
+        assert_eq!(talk(&loaded()), Ok(()));
+    }
+    for folder in ["new", "a", "b"] {
+        fs::write(path(folder).join(CA_FILE), &new).unwrap();
+        assert_eq!(talk(&loaded()), Ok(()));
+    }
+    let before = fixture.credentials(Role::Dc(dc(2)));
+    let [a, _] = loaded();
+    assert!(talk(&[a, before]).is_err(), "the old authority is worth nothing any more");
+}
+
 #[test]
 fn nobody_gets_in_without_a_certificate() {
     let fixture = Fixture::new();

@@ -225,7 +225,7 @@ pub enum Limit {
     HeldPerServer,
     Leases,
     Transactions,
-    /// What open transactions want to change.
+    /// What open transactions want to change, and what those that wait want to read.
     TransactionBytes,
     /// Commits whose client does not say that it knows of them.
     Outcomes,
@@ -327,7 +327,8 @@ pub struct Status {
 pub enum Phase {
     /// Just restarted: waits out the clock readings it may have handed out before.
     Starting,
-    /// Peers know more of this datacenter's log than it does: it fetches that before it writes.
+    /// Some member is still to say how much it has of this datacenter's log (a new data directory waits for all of them, a
+    /// restart for `peer_timeout` at most), or has more of it than is here: that is fetched before anything is written.
     ReadOnly,
     /// Waits for the clients of before the restart to reclaim their locks; that many leases are missing.
     Grace {

@@ -150,10 +150,7 @@ impl Replica {
             (Acquired::NotFree, _) => return None,
             (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(self.now.mono + wait)),
             (Acquired::Waiting(request), _) => (request, None),
-            (Acquired::Granted(request), _) => {
-                self.counts.grants_local += 1;
-                (request, None)
-            }
+            (Acquired::Granted(request), _) => (request, None),
         };
         let row = self.leases.get_mut(new.lease);
         row.waiting += 1;

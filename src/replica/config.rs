@@ -60,9 +60,10 @@ pub struct LocalConfig {
     pub max_lease_ttl: Duration,
     /// Most requests of one lease that wait. Default 10 000. Bounds what one client can make a server remember.
     pub max_waiting_per_lease: usize,
-    /// Most requests of clients that wait in this server. Default 1 000 000, some 300 bytes each.
+    /// Most requests of clients that wait in this server. Default 1 000 000, some 300 bytes each if it wants
+    /// one lock with a short name; names, labels and further locks come on top.
     pub max_waiting: usize,
-    /// Most requests held in this server. Default 4 000 000, some 300 bytes each.
+    /// Most requests held in this server. Default 4 000 000, of which each takes as much as one that waits.
     pub max_held: usize,
     /// Most leases of this server. Default 1 000 000.
     pub max_leases: usize,
@@ -71,7 +72,8 @@ pub struct LocalConfig {
     pub max_transaction: Duration,
     /// Most transactions that are open or wait in this server. Default 100 000.
     pub max_transactions: usize,
-    /// Most bytes that all transactions which are not committed yet want to change. Default 256 MiB.
+    /// Most bytes that all transactions which are not committed yet want to change, and the keys that transactions and
+    /// reads want to see which wait for their locks or their snapshot. Default 256 MiB.
     pub max_transaction_bytes: usize,
     /// When entries that some member lacks weigh more than that many bytes, members that are far behind are given up: they get
     /// a state transfer when they are back. Default 256 MiB, 1 MiB to 16 GiB. It is memory, and twice that on disk; at

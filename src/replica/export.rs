@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::Replica;
 use super::effect::Effect;
 use super::record::Checkpoint;
+use crate::keys::Key;
 use crate::names::Position;
+use crate::store_state::Content;
 
 /// Keys that one step copies, at most.
 const KEYS_PER_STEP: usize = 1024;
@@ -47,6 +49,11 @@ impl Replica {
 
     /// All that the records persisted so far amount to, at once. To be kept once they are durable.
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { contents: self.store.contents(), ..self.checkpoint_without_contents() }
+        Checkpoint { contents: self.contents(), ..self.checkpoint_without_contents() }
+    }
+
+    /// Every key that has something, by no order, as the last applied entry left it.
+    pub fn contents(&self) -> Vec<(Key, Content)> {
+        self.store.contents()
     }
 }

@@ -16,10 +16,11 @@ impl Replica {
             let token = FencingToken(self.stamp().raw());
             self.locks.set_token(request, token);
             let id = self.locks.get(request).id;
-            if let Some(local) = self.locks.get(request).local()
-                && let Some(lease) = self.leases.find(local.lease)
-            {
-                self.leases.get_mut(lease).waiting -= 1;
+            if let Some(local) = self.locks.get(request).local() {
+                self.counts.grants_local += u64::from(!local.was_published);
+                if let Some(lease) = self.leases.find(local.lease) {
+                    self.leases.get_mut(lease).waiting -= 1;
+                }
             }
             let ticket = self.tickets.get_mut(request);
             if let Some(until) = ticket.wait_until.take() {

@@ -60,6 +60,7 @@ pub(crate) use watches::SAY_TAKEN_AT;
 use std::collections::VecDeque;
 
 use crate::causal_log::{Inbox, Log};
+use crate::crdt::{Ownership, VersionVector};
 use crate::deadlines::Deadlines;
 use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
@@ -178,6 +179,16 @@ impl Replica {
     /// Whom this datacenter believes to own a part of a lock.
     pub fn owner_of(&self, lock: &crate::names::LockName, part: DcId) -> DcId {
         self.locks.ownership().owner(lock, part)
+    }
+
+    /// Who owns what, as far as is known here.
+    pub fn ownership(&self) -> &Ownership {
+        self.locks.ownership()
+    }
+
+    /// The entries of the causal log that were applied here.
+    pub fn applied(&self) -> &VersionVector {
+        self.log.applied()
     }
 
     /// The members that cannot be reached, as seen from here.

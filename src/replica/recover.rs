@@ -284,7 +284,7 @@ impl Replica {
     }
 
     /// Every published request, by id.
-    pub(super) fn request_table(&self) -> Vec<RequestRow> {
+    pub fn request_table(&self) -> Vec<RequestRow> {
         let mut requests: Vec<RequestRow> = self
             .locks
             .published()

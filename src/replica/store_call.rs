@@ -60,6 +60,18 @@ pub struct Step {
     pub then: Then,
 }
 
+impl Step {
+    /// About how many bytes this takes while it waits.
+    pub fn weight(&self) -> usize {
+        reads_weight(&self.reads) + self.changes.iter().map(Change::weight).sum::<usize>()
+    }
+}
+
+/// About how many bytes these take while they wait to be read.
+pub fn reads_weight(reads: &[Key]) -> usize {
+    reads.iter().map(|key| 32 + key.as_bytes().len()).sum()
+}
+
 /// What follows a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {

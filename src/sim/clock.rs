@@ -10,6 +10,8 @@ const WALL_AT_START: i64 = 1_800_000_000_000;
 /// What a hybrid clock makes up for by itself in a moderate time.
 const MENDS_ITSELF_MS: i64 = 1_000;
 
+const MILLION: i64 = 1_000_000;
+
 /// The clocks of one node since its last start.
 #[derive(Clone, Debug)]
 pub(super) struct NodeClock {
@@ -53,19 +55,20 @@ impl NodeClock {
     }
 
     fn mono(&self, at: Moment) -> Instant {
-        let passed = i128::from(at.0.saturating_sub(self.since.0));
-        let shown = passed + passed * i128::from(self.drift_ppm) / 1_000_000;
-        Instant::from_nanos(self.origin.as_nanos() + shown as u64)
+        let passed = at.0.saturating_sub(self.since.0) as i64;
+        // In two parts, so that no product is larger than 64 bits.
+        let drifted = passed / MILLION * self.drift_ppm + passed % MILLION * self.drift_ppm / MILLION;
+        Instant::from_nanos(self.origin.as_nanos() + (passed + drifted) as u64)
     }
 
     /// The first moment at which the monotonic clock shows `deadline` or more; not before `since`.
     pub fn when(&self, deadline: Instant) -> Moment {
-        let ahead = u128::from(deadline.as_nanos().saturating_sub(self.origin.as_nanos()));
-        let rate = (1_000_000 + self.drift_ppm) as u128;
-        let passed = (ahead * 1_000_000 / rate).min(u128::from(u64::MAX / 4)) as u64;
+        let ahead = deadline.as_nanos().saturating_sub(self.origin.as_nanos()).min(u64::MAX / 8) as i64;
+        let rate = MILLION + self.drift_ppm;
+        let passed = (ahead / rate * MILLION + ahead % rate * MILLION / rate) as u64;
         // The division above rounds down, and so does `mono`: at most a few nanoseconds too early.
         let mut at = Moment(self.since.0 + passed);
-        while self.mono(at) < deadline && passed < u64::MAX / 4 {
+        while self.mono(at) < deadline && (ahead as u64) < u64::MAX / 8 {
             at.0 += 1;
         }
         at

@@ -12,8 +12,8 @@ use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use crate::names::LeaseId;
 use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
+use crate::rng::Rng;
 use crate::room::Room;
-use crate::sim::rng::Rng;
 
 /// What records up to some position amount to, as far as the oracle asks.
 #[derive(Clone, Debug)]

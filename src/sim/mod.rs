@@ -16,7 +16,6 @@ mod network;
 mod oracle;
 mod plan;
 mod queue;
-mod rng;
 mod run;
 mod scene;
 #[cfg(test)]

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::names::DcId;
 use crate::replica::Message;
+use crate::rng::Rng;
 use crate::sim::queue::Moment;
-use crate::sim::rng::Rng;
 
 /// The number of a connection of one link.
 pub(super) type ConnId = u64;

@@ -6,6 +6,8 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
+use slab::Slab;
+
 /// A point of the world's own time, in nanoseconds since its beginning. No node ever sees it: nodes see what
 /// [`super::clock::NodeClock`] makes of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -39,56 +41,32 @@ impl fmt::Display for Moment {
     }
 }
 
-#[derive(Debug)]
-struct Scheduled<T> {
-    at: Moment,
-    order: u64,
-    what: T,
-}
-
-impl<T> PartialEq for Scheduled<T> {
-    fn eq(&self, other: &Scheduled<T>) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-
-impl<T> Eq for Scheduled<T> {}
-
-impl<T> PartialOrd for Scheduled<T> {
-    fn partial_cmp(&self, other: &Scheduled<T>) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Scheduled<T> {
-    fn cmp(&self, other: &Scheduled<T>) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
 /// What is due when.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    heap: BinaryHeap<Reverse<Scheduled<T>>>,
+    /// By time, then by the order put in; and where the thing is.
+    heap: BinaryHeap<Reverse<(Moment, u64, usize)>>,
+    /// The things lie still, so that the heap has little to move.
+    things: Slab<T>,
     pushed: u64,
 }
 
 impl<T> Queue<T> {
     pub fn new() -> Queue<T> {
-        Queue { heap: BinaryHeap::new(), pushed: 0 }
+        Queue { heap: BinaryHeap::new(), things: Slab::new(), pushed: 0 }
     }
 
     pub fn push(&mut self, at: Moment, what: T) {
         self.pushed += 1;
-        self.heap.push(Reverse(Scheduled { at, order: self.pushed, what }));
+        self.heap.push(Reverse((at, self.pushed, self.things.insert(what))));
     }
 
     pub fn next_at(&self) -> Option<Moment> {
-        self.heap.peek().map(|Reverse(next)| next.at)
+        self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
     pub fn pop(&mut self) -> Option<(Moment, T)> {
-        self.heap.pop().map(|Reverse(next)| (next.at, next.what))
+        self.heap.pop().map(|Reverse((at, _, place))| (at, self.things.remove(place)))
     }
 }
 

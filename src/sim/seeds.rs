@@ -63,9 +63,11 @@ fn clocks_that_jump_for_hours_end_no_lease() {
 
 #[test]
 fn a_busy_cluster_goes_on_through_all_faults() {
-    let total = all_pass(Profile::Busy, 20, 600..602);
+    let total = all_pass(Profile::Busy, 120, 600..601);
     assert!(FaultKind::ALL.into_iter().all(|kind| total.faults_of(kind) > 0), "{total}");
-    assert!(total.grants * 1_000 > 50 * total.cluster_ms, "{total}");
+    // By the second that was simulated, with the time in which all is healed.
+    assert!(total.grants * 1_000 >= 100 * total.cluster_ms, "{total}");
+    assert!(total.hand_offs * 1_000 >= 10 * total.cluster_ms, "{total}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Metrics {
         Metrics(registry)
     }
 
-    /// One page. Without a snapshot it has no metrics yet.
+    /// One page. Without a snapshot it has only certificates and access yet.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &self.0)?;
@@ -302,7 +302,7 @@ impl Page<'_> {
         for (name, help, count) in [
             (
                 "access_useless",
-                "Leases and streams refused to callers that may do nothing with one",
+                "Leases refused to callers that may do nothing with one",
                 figures.nothing_to_do(),
             ),
             (
@@ -327,9 +327,9 @@ impl Page<'_> {
         self.by_peer(counter, None, help, series(|link| link.messages_sent))?;
         let help = ("link_messages_received", "Messages received from the peer");
         self.by_peer(counter, None, help, series(|link| link.messages_received))?;
-        let help = ("link_sent", "Sent to the peer");
+        let help = ("link_sent", "Sent to the peer in datagrams, QUIC's own among them");
         self.by_peer(counter, bytes, help, series(|link| link.bytes_sent))?;
-        let help = ("link_received", "Received from the peer");
+        let help = ("link_received", "Received from the peer in datagrams");
         self.by_peer(counter, bytes, help, series(|link| link.bytes_received))?;
         let help = ("link_queued_messages", "Messages that wait in the queues of the link");
         self.by_peer(gauge, None, help, series(|link| link.queued))?;

@@ -26,6 +26,7 @@ pub struct LinkFigures {
     pub peer: DcId,
     pub messages_sent: u64,
     pub messages_received: u64,
+    /// In datagrams, all in all.
     pub bytes_sent: u64,
     pub bytes_received: u64,
     /// Messages that wait in its queues now.
@@ -125,7 +126,9 @@ impl Snapshot {
             _ if self.status.draining => Err("draining: shutting down".into()),
             Phase::Starting => Err("starting: waits until its clock is past what it stamped before".into()),
             Phase::ReadOnly => {
-                Err("read only: peers know more of this datacenter's log, it is being fetched".into())
+                Err("read only: not every member has said yet how much it has of this datacenter's log, or some has \
+                     more and it is being fetched; start those that are missing"
+                    .into())
             }
             Phase::Grace { leases } => {
                 Err(format!("grace after a restart: {leases} leases have not reclaimed their locks"))

@@ -2,46 +2,58 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
+mod basics;
+pub mod calls;
 pub mod history;
 pub mod lists;
+pub mod mounted;
 pub mod relay;
 pub mod said;
 pub mod trouble;
 pub mod wan;
 
 use std::ffi::OsStr;
-use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
-use geolock::client::{Client, ClientConfig, ClientTls, Key};
-use geolock::names::{DcId, LockName};
+#[allow(unused_imports, reason = "each test binary uses a part of it")]
+pub use basics::{HANGS, key, lock, within};
+use geolock::client::{Client, ClientConfig, ClientTls};
+use geolock::names::DcId;
 use geolock::pki;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tokio::time::timeout;
 
-/// Nothing here takes that long. It ends a test that would hang, and measures nothing.
-pub const HANGS: Duration = Duration::from_secs(60);
-
-/// What the future comes to.
-pub async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(HANGS, future).await.expect("nothing takes that long")
+/// Looks again and again until there is something. Each look asks a process, which takes its time.
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < HANGS, "there never is {what}");
+    }
 }
 
-/// The key of that name in the bucket of the tests.
-pub fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
-
-pub fn lock(name: &str) -> LockName {
-    LockName::try_from(name).expect("a test name is valid")
+/// What waiting for the end of that process comes to. One that hangs is killed, and fails the test.
+fn ended<T>(id: Pid, wait: impl FnOnce() -> T) -> T {
+    let (tell, told) = channel::<()>();
+    let watch = thread::spawn(move || {
+        let hangs = told.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout);
+        // Nobody else gets its id before it was waited for.
+        hangs && kill_process(id, Signal::KILL).is_ok()
+    });
+    let end = wait();
+    drop(tell);
+    let was_killed = watch.join().expect("it cannot panic");
+    assert!(!was_killed || thread::panicking(), "process {} did not end", id.as_raw_nonzero());
+    end
 }
 
 /// A `geolock` that knows no server, no playground and no configuration of its surroundings.
@@ -136,6 +148,14 @@ impl Running {
         }
     }
 
+    /// Waits until it has said that, if it has not yet: some lines come before or after others as it happens.
+    pub fn says(&mut self, text: &str) {
+        if !self.seen.iter().any(|line| line.contains(text)) {
+            let line = self.line(text);
+            self.seen.push(line);
+        }
+    }
+
     /// The next line; `None` at the end of its output.
     pub fn any_line(&mut self) -> Option<String> {
         self.lines.recv_timeout(HANGS).ok()
@@ -150,7 +170,14 @@ impl Running {
 
     /// The rest of its output, up to the moment when nobody has the pipe any more.
     pub fn rest(&mut self) -> Vec<String> {
-        self.lines.iter().collect()
+        let mut lines = Vec::new();
+        loop {
+            match self.lines.recv_timeout(HANGS) {
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Disconnected) => return lines,
+                Err(RecvTimeoutError::Timeout) => panic!("its output does not end after {lines:#?}"),
+            }
+        }
     }
 
     pub fn id(&self) -> u32 {
@@ -168,7 +195,8 @@ impl Running {
     /// Its exit code; a signal that killed it as its negative.
     pub fn wait(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt as _;
-        let status = self.child.wait().expect("it can be waited for");
+        let id = Pid::from_child(&self.child);
+        let status = ended(id, || self.child.wait()).expect("it can be waited for");
         status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))
     }
 }
@@ -271,8 +299,17 @@ impl Cluster {
     }
 
     /// Where its metrics and probes are.
-    pub fn http(&self, dc: u8) -> (Ipv4Addr, u16) {
+    fn http(&self, dc: u8) -> (Ipv4Addr, u16) {
         (Ipv4Addr::LOCALHOST, self.base + 10 * u16::from(dc) + 2)
+    }
+
+    /// A page of its metrics port: status line, headers and body.
+    pub fn page(&self, dc: u8, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.http(dc)).expect("it listens");
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").expect("it reads");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("it answers");
+        page
     }
 
     pub fn data_dir(&self, dc: u8) -> PathBuf {
@@ -308,14 +345,20 @@ impl Cluster {
         ClientConfig::new([self.endpoint(dc)], tls)
     }
 
-    fn launch(&mut self, dc: u8) {
+    /// What starts that server.
+    pub fn server_command(&self, dc: u8) -> Command {
         let mut command = geolock_by(&self.runners[usize::from(dc)], &self.dir.path().join("home"));
         command.arg("server").arg("--config").arg(self.config_file(dc));
         let faults = self.fault_script(dc);
         if faults.exists() {
             command.arg("--faults").arg(faults);
         }
-        self.servers[usize::from(dc)] = Some(Running::start(&mut command, Output::Stderr));
+        command
+    }
+
+    fn launch(&mut self, dc: u8) {
+        let running = Running::start(&mut self.server_command(dc), Output::Stderr);
+        self.servers[usize::from(dc)] = Some(running);
     }
 
     fn listening(&mut self, dc: u8) {
@@ -339,11 +382,9 @@ impl Cluster {
         );
         for member in 0..self.servers.len() as u8 {
             let address = address(member);
-            let _ =
-                write!(text, "[[member]]\nid = {member}\nname = \"city{member}\"\naddress = \"{address}\"\n");
+            text += &format!("[[member]]\nid = {member}\nname = \"city{member}\"\naddress = \"{address}\"\n");
         }
-        let _ = write!(
-            text,
+        text += &format!(
             "[tls]\ndc = \"{dir}/tls/dc{dc}\"\n[listen]\ngrpc = \"127.0.0.1:{}\"\nquic = \"127.0.0.1:{}\"\n\
              http = \"127.0.0.1:{}\"\n{more}",
             self.port(dc, 0),

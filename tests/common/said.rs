@@ -1,6 +1,8 @@
 //! What commands print, and how they end.
 
-use std::process::{self, Command};
+use std::process::{self, Child, Command, Stdio};
+
+use super::ended;
 
 /// What a command that has ended said.
 pub struct Said {
@@ -10,10 +12,14 @@ pub struct Said {
 }
 
 pub fn run(command: &mut Command) -> Said {
-    said(command.output().expect("the binary is there"))
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    said(command.spawn().expect("the binary is there"))
 }
 
-pub fn said(output: process::Output) -> Said {
+/// Of one whose output is piped, when it has ended.
+pub fn said(child: Child) -> Said {
+    let id = rustix::process::Pid::from_child(&child);
+    let output: process::Output = ended(id, || child.wait_with_output()).expect("it can be waited for");
     let text = |bytes| String::from_utf8(bytes).expect("it prints text");
     Said {
         code: output.status.code().expect("no signal kills it"),

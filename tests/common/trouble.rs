@@ -6,9 +6,9 @@ use geolock::client::{CommitError, TxnError};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::HANGS;
 use super::history::Commit;
 use super::wan::Wan;
+use super::{HANGS, within};
 
 /// Random numbers from a seed.
 pub struct Dice(u64);
@@ -162,6 +162,7 @@ pub async fn make_trouble(wan: &mut Wan, dice: &mut Dice, load: &Load) -> Tally 
             }
             Flicker => {
                 wan.cut(a, b);
+                within(wan.loses(a, b)).await;
                 some_progress(dice, progress).await;
             }
         }

@@ -70,6 +70,16 @@ impl Wan {
         [(a, b), (b, a)].map(|pair| self.relays.get(&pair).expect("two different members"))
     }
 
+    /// Waits until one more datagram is lost between the two.
+    pub async fn loses(&self, a: u8, b: u8) {
+        let [mut there, mut back] = self.between(a, b).map(Relay::dropped);
+        tokio::select! {
+            lost = there.changed() => lost,
+            lost = back.changed() => lost,
+        }
+        .expect("the relays are there");
+    }
+
     /// How many datagrams were lost between the two.
     pub fn dropped(&self, a: u8, b: u8) -> u64 {
         self.between(a, b).into_iter().map(|relay| *relay.dropped().borrow()).sum()

@@ -5,4 +5,5 @@ mod common;
 
 mod clocks;
 mod network;
+mod script;
 mod steps;

@@ -8,6 +8,7 @@ use crate::common::lists::{HOLD, Lists};
 use crate::common::trouble::{Dice, Load, some_progress};
 use crate::common::wan::{QUICK, Wan};
 use crate::common::{key, lock, within};
+use crate::script::load;
 use bytes::Bytes;
 use geolock::client::{AcquireRequest, Client, Update};
 use geolock::names::FencingToken;
@@ -32,6 +33,15 @@ const STEPS: [&str; 12] = [
 /// So that checkpoints are made whenever somebody fills the log.
 const JOURNAL: &str = "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"1 MiB\"\n";
 const FILLER_BYTES: usize = 200 << 10;
+
+/// That none was left out: a script with another step is refused with the names of all.
+#[test]
+fn all_steps_are_walked() {
+    let error = load("fail = { step = \"none\" }").expect_err("there is no such step").to_string();
+    let (_, names) = error.split_once("expected one of ").expect("it says which there are");
+    let names: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
+    assert_eq!(names, STEPS, "{error}");
+}
 
 /// Takes and releases one lock, and sees that tokens grow.
 async fn use_lock(client: Client, last: Arc<Mutex<FencingToken>>, load: Arc<Load>) {

@@ -3,14 +3,19 @@
 // Each test binary uses its part of this.
 #![allow(dead_code)]
 
+#[path = "../common/basics.rs"]
+mod basics;
+
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use geolock::client::{Client, ClientConfig, ClientTls, Key};
+#[allow(unused_imports, reason = "each test binary uses a part of it")]
+pub use basics::{key, lock as name, within};
+use geolock::client::{Client, ClientConfig, ClientTls};
 use geolock::config::Config;
-use geolock::names::{DcId, LockName};
+use geolock::names::DcId;
 use geolock::node::{Node, Sockets};
 use geolock::pki::playground;
 use tempfile::TempDir;
@@ -27,16 +32,6 @@ const DC: DcId = match DcId::new(0) {
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 pub type AnyError = Box<dyn Error + Send + Sync>;
-
-/// The name of a lock.
-pub fn name(text: &str) -> LockName {
-    LockName::try_from(text).expect("a test name is valid")
-}
-
-/// The key of that name in the bucket of the tests.
-pub fn key(name: &str) -> Key {
-    Key::new(b"test", name.as_bytes()).expect("a test key is valid")
-}
 
 /// A datacenter with nothing in it.
 pub async fn start() -> Result<(TempDir, Datacenter), AnyError> {

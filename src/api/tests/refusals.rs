@@ -1,5 +1,6 @@
 //! Everything that can be refused has a reason of its own, with a number that never changes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,14 +8,13 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use super::translations::{acquire_message, description, held_message, lock, secret};
-use crate::api::ERROR_METADATA;
 use crate::api::error::{self, BorderError};
 use crate::api::parse::{self, ProofBy};
 use crate::api::reclaim::Gathered;
 use crate::lock_server::fakes::dc;
 use crate::lock_server::{End, OpenError, Stopped, TooManySessions};
 use crate::names::LeaseId;
-use crate::proto::{self, Reason};
+use crate::proto::{self, ERROR_METADATA, Reason};
 use crate::replica::call::{Limit, Refusal};
 
 fn refused_by_border(message: proto::AcquireRequest) -> Reason {
@@ -104,10 +104,12 @@ fn reclaims_in_pieces_are_bounded_and_may_start_over() {
         let message = proto::ReclaimRequest { lease: 1, secret: secret(), held, more };
         parse::reclaim(&message, ProofBy::SecretOrStream).expect("it is well formed")
     };
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::new(Arc::default());
     let refused = (0..1_000_000).find_map(|_| gathered.add(piece(true)).err());
     let reason = refused.expect("a million pieces of a thousand are too many").to_error().reason();
     assert_eq!(reason, Reason::ResourceExhausted);
+    let rest = gathered.add(piece(false)).expect_err("what follows a refused piece is no whole").to_error();
+    assert_eq!(rest.reason(), Reason::Malformed);
     assert!(matches!(gathered.add(piece(false)), Ok(Some(_))));
     let unary = proto::ReclaimRequest { lease: 1, secret: secret(), held: vec![], more: true };
     assert!(parse::reclaim(&unary, ProofBy::Secret).is_err());
@@ -173,6 +175,7 @@ fn every_refusal_of_the_border_has_its_number_and_its_code() {
         (BorderError::Open(OpenError::Stopped(Stopped)), 109, Code::Unavailable),
         (BorderError::Open(OpenError::TooMany(TooManySessions(1))), 15, Code::ResourceExhausted),
         (BorderError::ReclaimTooLarge(1), 15, Code::ResourceExhausted),
+        (BorderError::TooManyReclaims(1), 15, Code::ResourceExhausted),
         (BorderError::NoRandomness, 109, Code::Unavailable),
     ];
     for (refusal, number, code) in refusals {

@@ -7,11 +7,10 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use super::site::{Site, Talk, acquire, exclusive, release, try_acquire};
-use crate::api::ERROR_METADATA;
 use crate::lock_server::LockServerOptions;
 use crate::proto::client_message::Call;
 use crate::proto::server_message::Answer;
-use crate::proto::{self, ClientMessage, Reason};
+use crate::proto::{self, ClientMessage, ERROR_METADATA, Reason};
 use crate::replica::LocalConfig;
 
 /// Why a stream ended.
@@ -246,4 +245,51 @@ async fn after_a_restart_locks_are_reclaimed() {
     assert!(token(talk.ask(Call::Acquire(acquire(other, 2, "a"))).await) > grant.token);
     drop(talk);
     running.node.handle().drain();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reclaim_with_a_malformed_piece_comes_to_nothing() {
+    let site = Site::new();
+    let running = site.start().await;
+    let mut talk = Talk::open(&mut site.client(&running).await).await;
+    let lease = talk.open_lease().await.lease;
+    let piece = |request, more| {
+        let locks = vec![exclusive("a")];
+        let held = vec![proto::HeldLocks { request, key: 1, locks, token: 1, label: String::new() }];
+        Call::Reclaim(proto::ReclaimRequest { lease, secret: bytes::Bytes::new(), held, more })
+    };
+    let good = Some(proto::RequestId { dc: 0, n: 7 });
+    assert!(matches!(talk.ask(piece(good, true)).await, Answer::Reclaimed(_)));
+    assert_eq!(talk.refused(piece(None, true)).await, Reason::Malformed);
+    assert_eq!(talk.refused(piece(good, true)).await, Reason::Malformed);
+    assert_eq!(
+        talk.refused(piece(good, false)).await,
+        Reason::Malformed,
+        "the datacenter hears of none of it"
+    );
+    drop(talk);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tag_that_still_waits_for_its_answer_is_no_other_calls() {
+    let site = Site::new();
+    let running = site.start().await;
+    let Talk { calls, mut answers, .. } = Talk::open(&mut site.client(&running).await).await;
+    // So many at once that some come before the first, which waits for the disk, is answered.
+    let sending = tokio::spawn(async move {
+        let open = Call::OpenLease(proto::OpenLeaseRequest::default());
+        while calls.send(ClientMessage { tag: 9, call: Some(open.clone()) }).await.is_ok() {}
+    });
+    let status = loop {
+        match answers.message().await {
+            Ok(Some(opened)) => assert!(matches!(opened.answer, Some(Answer::LeaseOpened(_)))),
+            Ok(None) => panic!("the stream ended as if all were well"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended(&status), (Reason::Malformed, Code::InvalidArgument));
+    assert!(status.message().contains("`tag`"), "{}", status.message());
+    sending.await.expect("it stops when the stream is closed");
+    running.stop().await;
 }

@@ -173,7 +173,7 @@ fn a_reclaim_may_come_in_pieces() {
         proof: Proof::Secret(Secret::new(SECRET)),
         held: vec![held(); count],
     };
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::new(Arc::default());
     let mut add = |piece| gathered.add(piece).expect("it is small");
     assert_eq!(add(piece(0, false)), Some(whole(0)));
     assert_eq!(add(piece(2, true)), None);
@@ -250,8 +250,8 @@ fn status_shows_datacenter_links_and_counts() {
         connects: 1,
         messages_sent: 10,
         messages_received: 11,
-        bytes_sent: 0,
-        bytes_received: 0,
+        bytes_sent: 12_000,
+        bytes_received: 13_000,
     };
     let made = Instant::now();
     let last = LastCheckpoint { position: 7, bytes: 300, made: Some(made) };
@@ -273,6 +273,7 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
     let peer = &shown.peers[0];
     assert_eq!((peer.lag, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent), (3, 33, 80_000, 10));
+    assert_eq!((peer.bytes_sent, peer.bytes_received), (12_000, 13_000));
     assert_eq!((peer.lag_ms, peer.lacking, peer.too_far_behind), (2_500, 4, false));
     assert_eq!(shown.room(), proto::Room::Low);
     let journal = shown.journal.expect("there is a picture");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Held while a playground runs in the folder.
 #[derive(Debug)]
-pub(super) struct DataDir {
+pub(in crate::cli) struct DataDir {
     _lock: File,
 }
 

@@ -13,18 +13,21 @@ use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep_until};
 
 use super::failure::Failure;
 use super::print::print;
 use super::state_dir;
 use super::stopping::StopSignals;
+use crate::config::HoldEntry;
 use crate::lock_server::LockServerHandle;
-use crate::node::{Node, NodeError};
+use crate::node::{Node, NodeError, joined};
 use crate::replica::call::Phase;
 use crate::telemetry::LogOptions;
-use plan::{Plan, Playground, Server};
+pub(super) use data::DataDir;
+use plan::Server;
+pub(super) use plan::{Plan, Playground};
 use welcome::welcome;
 
 /// Start datacenters on this machine, to try geolock or to develop against it. Ctrl-C stops them.
@@ -34,13 +37,8 @@ use welcome::welcome;
 /// time; DIR/client is the folder for the --tls option of clients.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DevArgs {
-    /// How many datacenters
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
-    dcs: u8,
-    /// How far apart they are: zero; eu (round trips of 10, 15, 20 ms); world (80, 150, 220 ms); or a TOML file with
-    /// a table `rtt_ms` of lines such as 0-1 = 80
-    #[arg(long, value_name = "zero|eu|world|FILE", default_value = "zero")]
-    wan: String,
+    #[command(flatten)]
+    pub(super) shape: Shape,
     /// Folder for locks and certificates [default: geolock/dev in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -58,9 +56,51 @@ pub struct DevArgs {
     log: String,
 }
 
+/// How many datacenters, and what lies between them.
+#[derive(clap::Args, Clone, Debug)]
+#[group(id = "shape")]
+pub struct Shape {
+    /// How many datacenters
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(super) dcs: u8,
+    /// How far apart they are: zero; eu (round trips of 10, 15, 20 ms); world (80, 150, 220 ms); or a TOML file with
+    /// a table `rtt_ms` of lines such as 0-1 = 80
+    #[arg(long, value_name = "zero|eu|world|FILE", default_value = "zero")]
+    pub(super) wan: String,
+    /// Added to the way of each datagram between them at random, up to so many milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub(super) jitter: u64,
+    /// How many of a hundred datagrams between them are lost
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    pub(super) loss: f64,
+    /// How long locks stay where they are used, as in the configuration of a server: PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY
+    #[arg(long, value_name = "RULE")]
+    pub(super) hold: Vec<HoldEntry>,
+}
+
+impl DevArgs {
+    /// A new playground in a folder of its own, in `dir` or beside the default one.
+    pub(super) fn fresh(shape: Shape, dir: Option<PathBuf>) -> DevArgs {
+        let beside = || state_dir::default_playground().and_then(|dev| dev.parent().map(PathBuf::from));
+        let dir = dir.or_else(beside).unwrap_or_else(std::env::temp_dir);
+        DevArgs {
+            shape,
+            data: Some(dir.join(format!("bench-{}", std::process::id()))),
+            fresh: true,
+            seconds: None,
+            base_port: state_dir::BASE_PORT,
+            log: "error".into(),
+        }
+    }
+
+    pub(super) fn at_port(&self, base_port: u16) -> DevArgs {
+        DevArgs { base_port, ..self.clone() }
+    }
+}
+
 /// A server that takes longer than this to be ready has a reason that is worth a line.
 const SLOW: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs the playground until it is told to stop.
 pub async fn run(args: DevArgs) -> Result<(), Failure> {
@@ -96,10 +136,10 @@ fn say(text: impl Display) {
     let _ = print(text);
 }
 
-type Ends = JoinSet<Result<(), NodeError>>;
+pub(super) type Ends = JoinSet<Result<(), NodeError>>;
 
 /// Starts all servers, or none.
-async fn start(servers: Vec<Server>) -> Result<(Vec<LockServerHandle>, Ends), NodeError> {
+pub(super) async fn start(servers: Vec<Server>) -> Result<(Vec<LockServerHandle>, Ends), NodeError> {
     let (mut handles, mut ends) = (Vec::new(), JoinSet::new());
     for server in servers {
         match Node::start(server.sockets, server.config, Some(server.wan)).await {
@@ -119,18 +159,11 @@ async fn start(servers: Vec<Server>) -> Result<(Vec<LockServerHandle>, Ends), No
 }
 
 /// Waits until all have ended, or one has with an error. May be dropped while it waits.
-async fn all_ended(ends: &mut Ends) -> Result<(), NodeError> {
+pub(super) async fn all_ended(ends: &mut Ends) -> Result<(), NodeError> {
     while let Some(ended) = ends.join_next().await {
         joined(ended)?;
     }
     Ok(())
-}
-
-fn joined<T>(ended: Result<T, JoinError>) -> T {
-    ended.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(error) => unreachable!("nobody cancels the end of a server: {error}"),
-    })
 }
 
 async fn at(time: Option<Instant>) {
@@ -161,12 +194,12 @@ async fn say_when_ready(handles: &[LockServerHandle]) -> Infallible {
 }
 
 /// Why this server does not serve yet.
-fn obstacle(handle: &LockServerHandle, dcs: usize) -> Option<String> {
+pub(super) fn obstacle(handle: &LockServerHandle, dcs: usize) -> Option<String> {
     let Some(snapshot) = handle.board().latest() else { return Some("a server starts".into()) };
     let (status, dc) = (&snapshot.status, snapshot.status.dc);
     match status.phase {
         Phase::Starting => Some(format!("{dc} starts")),
-        Phase::ReadOnly => Some(format!("{dc} fetches its log from the others")),
+        Phase::ReadOnly => Some(format!("{dc} waits to hear from the others how much they have of its log")),
         Phase::Grace { leases } => Some(format!(
             "{dc} waits up to a lease's time to live for {leases} clients of the last time (--fresh forgets them)"
         )),

@@ -10,8 +10,8 @@ use super::DevArgs;
 use super::data::{DataDir, Earlier};
 use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::state_dir::{BASE_PORT, default_playground};
-use crate::config::{Config, Listen, Options, ServerArgs};
-use crate::interdc::{Wan, WanProfile};
+use crate::config::{Config, HoldEntry, Listen, Options, ServerArgs};
+use crate::interdc::{Wan, WanPath, WanProfile};
 use crate::names::DcId;
 use crate::node::Sockets;
 use crate::pki;
@@ -23,34 +23,38 @@ const STRIDE: u16 = 10;
 const DRAIN: &str = "1 s";
 
 /// A playground that could be.
-pub(super) struct Plan {
+pub(in crate::cli) struct Plan {
     pub dcs: Vec<DcId>,
     pub data: PathBuf,
     pub is_default: bool,
     base_port: u16,
     earlier: Earlier,
     wan: WanProfile,
+    jitter: Duration,
+    /// 0 to 1.
+    loss: f64,
+    hold: Vec<HoldEntry>,
 }
 
 /// A playground whose ports and folder are ours.
-pub(super) struct Playground {
+pub(in crate::cli) struct Playground {
     pub servers: Vec<Server>,
     pub data: DataDir,
 }
 
-pub(super) struct Server {
+pub(in crate::cli) struct Server {
     pub sockets: Sockets,
     pub config: Config,
     pub wan: Wan,
 }
 
 impl Plan {
-    pub(super) fn new(args: &DevArgs) -> Result<Plan, Failure> {
-        let last_port = u32::from(args.base_port) + u32::from(STRIDE) * (u32::from(args.dcs) - 1) + 2;
+    pub(in crate::cli) fn new(args: &DevArgs) -> Result<Plan, Failure> {
+        let last_port = u32::from(args.base_port) + u32::from(STRIDE) * (u32::from(args.shape.dcs) - 1) + 2;
         if last_port > u16::MAX.into() {
             let text = format!(
                 "{} datacenters from port {} on need ports up to {last_port}",
-                args.dcs, args.base_port
+                args.shape.dcs, args.base_port
             );
             return Err(Failure::new(
                 Code::Usage,
@@ -63,17 +67,32 @@ impl Plan {
             "no folder for the playground: there is neither $XDG_STATE_HOME nor $HOME, so name one (--data DIR)",
         );
         let data = std::path::absolute(data.or_fail(Code::Usage)?)?;
-        let dcs: Vec<DcId> = (0..args.dcs).filter_map(DcId::new).collect();
-        let wan = WanProfile::load(&args.wan).or_fail(Code::Usage)?;
+        let dcs: Vec<DcId> = (0..args.shape.dcs).filter_map(DcId::new).collect();
+        let wan = WanProfile::load(&args.shape.wan).or_fail(Code::Usage)?;
         for (a, b) in pairs(&dcs) {
             wan.one_way(a, b).or_fail(Code::Usage)?;
         }
+        if !(0.0..100.0).contains(&args.shape.loss) {
+            let error =
+                anyhow!("--loss is a percentage from 0 to less than 100; {} is none", args.shape.loss);
+            return Err(Failure::new(Code::Usage, error));
+        }
         let earlier = if args.fresh { Earlier::Forget } else { Earlier::GoOn };
-        Ok(Plan { dcs, data, is_default, base_port: args.base_port, earlier, wan })
+        Ok(Plan {
+            dcs,
+            data,
+            is_default,
+            base_port: args.base_port,
+            earlier,
+            wan,
+            jitter: Duration::from_millis(args.shape.jitter),
+            loss: args.shape.loss / 100.0,
+            hold: args.shape.hold.clone(),
+        })
     }
 
     /// Takes the ports, then the folder, and fills it with certificates.
-    pub(super) fn take(&self) -> anyhow::Result<Playground> {
+    pub(in crate::cli) fn take(&self) -> anyhow::Result<Playground> {
         let sockets =
             self.dcs.iter().map(|dc| Sockets::bind(&self.listen(*dc))).collect::<Result<Vec<_>, _>>();
         let sockets = sockets.context(
@@ -89,14 +108,14 @@ impl Plan {
     }
 
     /// Where clients of that datacenter connect to.
-    pub(super) fn listen(&self, dc: DcId) -> Listen {
+    pub(in crate::cli) fn listen(&self, dc: DcId) -> Listen {
         let port = self.base_port + STRIDE * u16::from(dc.get());
         let at = |offset| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
         Listen { grpc: at(0), quic: at(1), http: at(2) }
     }
 
     /// What clients take as `--tls`.
-    pub(super) fn client_tls(&self) -> PathBuf {
+    pub(in crate::cli) fn client_tls(&self) -> PathBuf {
         self.data.join("client")
     }
 
@@ -104,6 +123,17 @@ impl Plan {
     pub(super) fn round_trips(&self) -> impl Iterator<Item = (DcId, DcId, Duration)> {
         let rtt = |(a, b)| Some((a, b, 2 * self.wan.one_way(a, b).ok()?));
         pairs(&self.dcs).filter_map(rtt).filter(|(.., rtt)| !rtt.is_zero())
+    }
+
+    /// How far apart they are, in words.
+    pub(in crate::cli) fn distances(&self) -> String {
+        let trips: Vec<_> = self.round_trips().map(|(a, b, rtt)| format!("{a}-{b} {rtt:?}")).collect();
+        let trips =
+            if trips.is_empty() { "no delay".into() } else { format!("round trips {}", trips.join(", ")) };
+        let jitter =
+            if self.jitter.is_zero() { String::new() } else { format!(", jitter {:?}", self.jitter) };
+        let loss = if self.loss == 0.0 { String::new() } else { format!(", {} % lost", 100.0 * self.loss) };
+        format!("{trips}{jitter}{loss}")
     }
 
     /// Made the way a configuration file is read, so that it is checked like one.
@@ -114,6 +144,7 @@ impl Plan {
             dc: Some(dc.get().into()),
             data_dir: Some(self.data.join(dc.to_string())),
             drain_timeout: Some(DRAIN.into()),
+            hold: self.hold.clone(),
             ..Options::default()
         };
         options.tls.dc = Some(tls.to_owned());
@@ -130,7 +161,9 @@ impl Plan {
     fn wan_of(&self, dc: DcId) -> anyhow::Result<Wan> {
         let wan = Wan::new(dc.get().into());
         for other in self.dcs.iter().filter(|other| **other != dc) {
-            wan.set_delay(self.listen(*other).quic, self.wan.one_way(dc, *other)?);
+            let one_way = self.wan.one_way(dc, *other)?;
+            let path = WanPath { one_way, jitter: self.jitter, loss: self.loss, ..WanPath::default() };
+            wan.set(self.listen(*other).quic, path);
         }
         Ok(wan)
     }

@@ -25,6 +25,8 @@ pub(super) fn status(status: &Status) -> Value {
             "rtt_us": peer.rtt_us,
             "messages_sent": peer.messages_sent,
             "messages_received": peer.messages_received,
+            "bytes_sent": peer.bytes_sent,
+            "bytes_received": peer.bytes_received,
         })
     };
     json!({

@@ -68,7 +68,11 @@ fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
     }
     match status.phase() {
         Phase::ReadOnly => {
-            warnings.push("others know more of its log than it does; it fetches that first".into())
+            warnings.push(
+                "not every member has said yet how much it has of this datacenter's log, or some has more and it is \
+                 being fetched; start those that are missing"
+                    .into(),
+            );
         }
         Phase::Grace => warnings.push(format!(
             "after its restart it grants nothing until {} leases have come back or run out",

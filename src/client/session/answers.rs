@@ -1,8 +1,7 @@
 //! What the server says.
 
-use super::{Ending, Grant, Held, Lease, Life, Output, Request, Session, Stage};
+use super::{Ending, Grant, Held, Lease, Life, Output, Session, Stage};
 use crate::client::error::{AcquireError, LostReason};
-use crate::client::request::Wait;
 use crate::client::tag::Tag;
 use crate::names::{DcId, FencingToken, RequestId};
 use crate::proto::server_message::Answer;
@@ -87,21 +86,8 @@ impl Session {
                 self.outputs.push(Output::Acquired { number, outcome });
             }
             (Stage::InDoubt(held), id) if id == Some(held.request) => request.stage = Stage::Held(*held),
-            (Stage::InDoubt(_), _) => {
-                // The locks were lost and are free: this is another grant, which nobody knows of or wants.
-                let unwanted = Request {
-                    key: request.key,
-                    locks: Vec::new(),
-                    label: String::new(),
-                    wait: Wait::Try,
-                    deadline: None,
-                    stage: Stage::Cancelling,
-                };
-                self.lose(number, LostReason::NotReclaimed);
-                let number = self.number();
-                self.requests.insert(number, unwanted);
-                self.send_cancel(number);
-            }
+            // The locks were lost and are free: this is another grant, which nobody knows of or wants.
+            (Stage::InDoubt(_), _) => self.lose_and_cancel(number),
             // A release or a cancellation is on its way after it, or it is held and was asked for twice.
             (Stage::Queued | Stage::Held(_) | Stage::Releasing | Stage::Cancelling | Stage::Lost(_), _) => {}
         }

@@ -41,7 +41,7 @@ impl Session {
             Wait::AtMost(wait) => Some(now + wait),
             Wait::Forever => None,
         };
-        let request = Request { key: number, locks, label, wait, deadline, stage: Stage::Queued };
+        let request = Request { key: number, locks, label, wait, deadline, stage: Stage::Queued, asked: 0 };
         self.requests.insert(number, request);
         if self.is_ready() {
             self.ask(now, number);
@@ -135,6 +135,7 @@ impl Session {
             Stage::InDoubt(_) => Wait::Try,
             _ => {
                 request.stage = Stage::Asked;
+                request.asked = request.asked.saturating_add(1);
                 request.wait
             }
         };

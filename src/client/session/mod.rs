@@ -17,6 +17,9 @@
 //!
 //! **A reclaim whose answer was lost** leaves its locks in doubt: a lock is kept if and only if acquiring it once
 //! more, under its key and without waiting, is answered with the grant that it had.
+//!
+//! **A call that is made again may be refused for what it is** although the first one was done: the server judges by
+//! the rules of the moment, before it looks at the key. So what was asked for before is then given back, not forgotten.
 
 mod answers;
 mod calls;
@@ -192,6 +195,8 @@ struct Request {
     /// When its caller does not want to wait any longer.
     deadline: Option<Instant>,
     stage: Stage,
+    /// How often it was asked for under this key.
+    asked: u32,
 }
 
 /// What is known of a request. See the top of this file.

@@ -24,7 +24,7 @@ impl Session {
         for number in self.by_key(|stage| matches!(stage, Stage::Queued | Stage::Asked)) {
             let key = self.number();
             if let Some(request) = self.requests.get_mut(&number) {
-                request.key = key;
+                (request.key, request.asked) = (key, 0);
             }
         }
         // What the server may have committed keeps its key, by which it is known.

@@ -1,7 +1,7 @@
 //! What it means that the server says no.
 
 use super::transactions::TxnStage;
-use super::{Ending, Lease, Life, Session, Stage, Standing, Why};
+use super::{Ending, Lease, Life, Output, Request, Session, Stage, Standing, Why};
 use crate::client::error::{AcquireError, ClientError, LostReason, of_refusal};
 use crate::client::request::Wait;
 use crate::client::tag::Tag;
@@ -66,7 +66,9 @@ impl Session {
     fn on_acquire_refused(&mut self, now: Instant, number: u64, error: proto::Error) {
         let Some(stage) = self.requests.get(&number).map(|request| request.stage.clone()) else { return };
         match (stage, error.reason()) {
+            (Stage::InDoubt(_), reason) if is_judged_first(reason) => self.lose_and_cancel(number),
             (Stage::InDoubt(_), _) => self.lose(number, LostReason::NotReclaimed),
+            (Stage::Asked, reason) if is_judged_first(reason) => self.turn_down(number, error),
             (Stage::Asked, Reason::KeyFinished) => self.on_key_finished(now, number),
             // It is asked for again at the next endpoint.
             (Stage::Asked, Reason::Draining) if self.move_on() => {}
@@ -74,6 +76,34 @@ impl Session {
             // A release or a cancellation is on its way and will be answered too.
             (Stage::Queued | Stage::Held(_) | Stage::Releasing | Stage::Cancelling | Stage::Lost(_), _) => {}
         }
+    }
+
+    /// The server has not looked at what it knows of the request: it may have granted it when it was asked first.
+    fn turn_down(&mut self, number: u64, error: proto::Error) {
+        match self.requests.get_mut(&number) {
+            Some(request) if request.asked > 1 => request.stage = Stage::Cancelling,
+            _ => return self.refuse(number, of_refusal(error)),
+        }
+        self.send_cancel(number);
+        self.outputs.push(Output::Acquired { number, outcome: Err(of_refusal(error)) });
+    }
+
+    /// Its holder is told that it is lost; whatever the server has under its key, nobody wants.
+    pub(super) fn lose_and_cancel(&mut self, number: u64) {
+        let Some(Request { key, .. }) = self.requests.get(&number) else { return };
+        let unwanted = Request {
+            key: *key,
+            locks: Vec::new(),
+            label: String::new(),
+            wait: Wait::Try,
+            deadline: None,
+            stage: Stage::Cancelling,
+            asked: 0,
+        };
+        self.lose(number, LostReason::NotReclaimed);
+        let number = self.number();
+        self.requests.insert(number, unwanted);
+        self.send_cancel(number);
     }
 
     /// The request is over, and its answer was lost with a stream. Nobody released or cancelled it, so it was not
@@ -88,7 +118,7 @@ impl Session {
             }
             // There is time left, so it was refused for a passing reason.
             _ => {
-                request.key = key;
+                (request.key, request.asked) = (key, 0);
                 self.ask(now, number);
             }
         }
@@ -101,10 +131,18 @@ impl Session {
             (Some(Stage::Releasing), reason) => {
                 self.finish(number, Err(ClientError::Refused(reason, error.message)));
             }
+            // The server did not look: it is cancelled again on the next stream, if the lease lives for so long.
+            (Some(Stage::Cancelling), Reason::Unauthenticated) => {}
             (Some(Stage::Cancelling), _) => self.forget(number),
             _ => {}
         }
     }
+}
+
+/// The server says so before it looks at what it knows of the call: of one that is made again it says nothing of how the
+/// first one did.
+pub(super) fn is_judged_first(reason: Reason) -> bool {
+    matches!(reason, Reason::PermissionDenied | Reason::Unauthenticated)
 }
 
 fn ends_lease(reason: Reason) -> bool {

@@ -1,5 +1,6 @@
 //! What the server says of transactions.
 
+use super::refusals::is_judged_first;
 use super::transactions::{Txn, TxnStage};
 use super::{Output, Session, Why};
 use crate::client::error::LostReason;
@@ -35,6 +36,7 @@ impl Session {
             return;
         }
         let Some((step, asked)) = txn.steps.pop_front() else { return };
+        txn.step_asked = 0;
         txn.made += asked.changes.len();
         let over = answer.state() != TransactionState::Open;
         self.outputs.push(Output::Stepped { number: step, outcome: Ok(answer) });
@@ -69,6 +71,7 @@ impl Session {
         let Some(Txn { stage: TxnStage::Beginning, asked, .. }) = self.txns.get(&number) else { return };
         let asked = *asked;
         match error.reason() {
+            reason if is_judged_first(reason) && asked > 1 => self.turn_txn_down(number, error),
             Reason::Draining if self.move_on() => {}
             // Its answer was lost, or the server was told of higher keys. It did not commit and never will.
             Reason::TransactionUnknown if asked > 1 => {
@@ -90,7 +93,11 @@ impl Session {
         if txn.stage != TxnStage::Open {
             return;
         }
+        if is_judged_first(error.reason()) && txn.step_asked > 1 {
+            return self.turn_txn_down(number, error);
+        }
         let Some((step, _)) = txn.steps.pop_front() else { return };
+        txn.step_asked = 0;
         let over = |error: CommitError| {
             matches!(error, CommitError::OutcomeUnknown(_) | CommitError::NotCommitted(TxnError::Over(..)))
         };
@@ -102,12 +109,31 @@ impl Session {
         }
     }
 
+    /// The server has not looked at what it knows of the transaction: what was asked for may have been done when it was
+    /// asked first. So it may have committed; if it did not, it is aborted, because nobody knows what is in it.
+    fn turn_txn_down(&mut self, number: u64, error: proto::Error) {
+        let Some(txn) = self.txns.get_mut(&number) else { return };
+        let (began, may_have_committed) = (txn.stage == TxnStage::Beginning, txn.may_have_committed());
+        txn.stage = TxnStage::GivenUp;
+        let steps = std::mem::take(&mut txn.steps);
+        let told = began.then_some(number).into_iter().chain(steps.into_iter().map(|(step, _)| step));
+        let why = || match may_have_committed {
+            true => CommitError::OutcomeUnknown(error.message.clone()),
+            false => TxnError::Over(error.reason(), error.message.clone()).into(),
+        };
+        self.outputs.extend(told.map(|number| Output::Stepped { number, outcome: Err(why()) }));
+        self.send_abort(number);
+    }
+
     /// An orphan is no transaction of the server's. That it knows nothing of the lease says as much: it remembers the
     /// commits of leases that ended for longer than is asked here.
     fn on_no_outcome(&mut self, number: u64, error: proto::Error) {
         match error.reason() {
             Reason::Unavailable | Reason::ResourceExhausted => self.leave(Why::NotAttached),
             Reason::OutcomeUnknown => self.end_txn(number, || of_step(error.clone())),
+            reason if is_judged_first(reason) => {
+                self.end_txn(number, || CommitError::OutcomeUnknown(error.message.clone()));
+            }
             Reason::UnknownLease | Reason::LeaseEnded | Reason::Draining => {
                 self.end_txn(number, || TxnError::LeaseLost(LostReason::LeaseEnded).into());
             }

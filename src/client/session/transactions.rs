@@ -50,6 +50,8 @@ pub(super) struct Txn {
     pub made: usize,
     /// Numbers and steps in the order made. The first one is on its way, or will be.
     pub steps: VecDeque<(u64, Step)>,
+    /// How often the first one was asked for.
+    pub step_asked: u32,
     /// Under which it was begun, with the lease's secret.
     pub lease: (u64, Bytes),
 }
@@ -71,7 +73,7 @@ pub(super) enum TxnStage {
 
 impl Txn {
     /// Whether the server may have committed it without our knowing.
-    fn may_have_committed(&self) -> bool {
+    pub fn may_have_committed(&self) -> bool {
         let commits = |step: &Step| step.then() == Then::Commit;
         match self.stage {
             TxnStage::Beginning => commits(&self.new.step),
@@ -106,6 +108,7 @@ impl Session {
             asked: 0,
             made: 0,
             steps: VecDeque::new(),
+            step_asked: 0,
             lease: (0, Bytes::new()),
         };
         self.txns.insert(number, txn);
@@ -177,8 +180,9 @@ impl Session {
 
     /// Sends the first unanswered step of a transaction, or sends it again.
     pub(super) fn ask_step(&mut self, number: u64) {
-        let Some(txn) = self.txns.get(&number) else { return };
+        let Some(txn) = self.txns.get_mut(&number) else { return };
         if let Some(step) = step_request(txn, Bytes::new()) {
+            txn.step_asked = txn.step_asked.saturating_add(1);
             self.send(Tag::Step(number), Call::GoOn(step));
         }
     }

@@ -65,6 +65,21 @@ fn corpus(target: &str) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
+fn every_body_is_a_target_of_the_fuzzer() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+    let read =
+        |path: &str| fs::read_to_string(fuzz.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let manifest = read("Cargo.toml");
+    for (target, _) in TARGETS {
+        let path = format!("fuzz_targets/{target}.rs");
+        assert!(read(&path).contains(&format!("geolock::fuzz::run(\"{target}\", data)")), "{path}");
+        assert!(manifest.contains(&format!("path = \"{path}\"")), "{target} is in the manifest");
+    }
+    let files = fs::read_dir(fuzz.join("fuzz_targets")).expect("it is there").count();
+    assert_eq!(files, TARGETS.len(), "each has a body");
+}
+
+#[test]
 fn what_is_valid_is_taken() {
     for (target, body) in TARGETS {
         let corpus = corpus(target);
@@ -109,8 +124,8 @@ fn anything_may_happen_in_any_order() {
     let Happened { delivered, forged, damaged, refused, applied, restarts, checkpoints, .. } = happened;
     assert!(delivered > 1_000 && forged > 1_000 && damaged > 100 && refused > 100, "{happened:?}");
     assert!(applied > 100 && restarts > 100 && checkpoints > 100, "{happened:?}");
-    let Happened { grants, commits, states_taken, .. } = happened;
-    assert!(grants > 20 && commits > 3 && states_taken > 0, "{happened:?}");
+    let Happened { grants, forced, commits, states_taken, .. } = happened;
+    assert!(grants > 20 && forced > 0 && commits > 3 && states_taken > 0, "{happened:?}");
 }
 
 /// As many as `GEOLOCK_FUZZ_SEEDS` says, from `GEOLOCK_FUZZ_FROM` on.

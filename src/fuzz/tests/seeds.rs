@@ -96,6 +96,13 @@ fn client_messages() -> Vec<Vec<u8>> {
     let locks =
         vec![proto::LockMode { name: bytes::Bytes::from_static(b"a"), mode: proto::Mode::Exclusive.into() }];
     let lease = 1 << 8;
+    let begin = proto::BeginRequest {
+        lease,
+        secret: secret.clone(),
+        key: 2,
+        step: Some(step()),
+        ..Default::default()
+    };
     let calls = [
         Call::Hello(proto::Hello { revision: 1, client: "fuzz".into() }),
         Call::OpenLease(proto::OpenLeaseRequest { ttl_ms: 5_000, ..Default::default() }),
@@ -115,8 +122,8 @@ fn client_messages() -> Vec<Vec<u8>> {
             secret: secret.clone(),
             target: Some(proto::release_request::Target::Key(1)),
         }),
-        Call::Reclaim(proto::ReclaimRequest { lease, secret: secret.clone(), ..Default::default() }),
-        Call::Begin(proto::BeginRequest { lease, secret, key: 2, step: Some(step()), ..Default::default() }),
+        Call::Reclaim(proto::ReclaimRequest { lease, secret, ..Default::default() }),
+        Call::Begin(begin.clone()),
         Call::Look(proto::ReadRequest { keys: vec![store_key()], ..Default::default() }),
     ];
     let on_stream = |call| {
@@ -130,6 +137,11 @@ fn client_messages() -> Vec<Vec<u8>> {
     all.push([&[2][..], &keys.encode_to_vec()].concat());
     all.push([&[3][..], &locks.encode_to_vec()].concat());
     all.push(vec![4]);
+    let name = bytes::Bytes::from_static(b"a");
+    let force = proto::ForceReleaseRequest { name: name.clone(), reason: "it hangs".into() };
+    all.push([&[5][..], &proto::DescribeLockRequest { name }.encode_to_vec()].concat());
+    all.push([&[6][..], &force.encode_to_vec()].concat());
+    all.push([&[7][..], &begin.encode_to_vec()].concat());
     all
 }
 

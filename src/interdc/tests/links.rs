@@ -123,6 +123,9 @@ async fn gets_all(node: &mut Node, messages: u32) {
         assert_eq!(lane.bytes_sent, lane.bytes_received);
     }
     assert!(stats.up && stats.rtt.is_some());
+    // What goes on the wire is more than what is said.
+    let said = stats.urgent.bytes_sent + stats.bulk.bytes_sent;
+    assert!(stats.wire.bytes_sent > said && stats.wire.bytes_received > said, "{stats:?}");
 }
 
 #[tokio::test]

@@ -37,6 +37,17 @@ pub struct Wan {
 struct Paths {
     by_destination: BTreeMap<SocketAddr, Path>,
     random: u64,
+    tally: WanTally,
+}
+
+/// What became of datagrams so far, on all ways together.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct WanTally {
+    pub lost: u64,
+    /// Held back before they were sent.
+    pub delayed: u64,
+    /// Sent twice.
+    pub twice: u64,
 }
 
 /// The way to one destination. By default as if there were none of this.
@@ -76,7 +87,8 @@ impl Wan {
     /// No distances yet. Which datagrams get lost is drawn from `seed`.
     pub fn new(seed: u64) -> Wan {
         // The generator below must not start at 0.
-        Wan { paths: Arc::new(Mutex::new(Paths { by_destination: BTreeMap::new(), random: seed | 1 << 63 })) }
+        let (by_destination, random) = (BTreeMap::new(), seed | 1 << 63);
+        Wan { paths: Arc::new(Mutex::new(Paths { by_destination, random, tally: WanTally::default() })) }
     }
 
     /// The way to `destination` is like this from now on.
@@ -104,6 +116,11 @@ impl Wan {
         self.change(destination, |path| path.cut = false);
     }
 
+    /// What became of datagrams since this was made.
+    pub fn tally(&self) -> WanTally {
+        self.paths().tally
+    }
+
     /// A socket with these distances around `inner`, and the task that it needs. Must be called within a runtime.
     pub(super) fn wrap(&self, inner: Arc<dyn AsyncUdpSocket>) -> io::Result<(Arc<dyn AsyncUdpSocket>, Pump)> {
         let line = Arc::new(Line::default());
@@ -118,30 +135,19 @@ impl Wan {
     /// Of a datagram of so many bytes.
     fn fate(&self, destination: SocketAddr, bytes: usize) -> Fate {
         let mut paths = self.paths();
-        let destination = canonical(destination);
-        let Some(Path { set, .. }) = paths.by_destination.get(&destination).copied() else {
-            return Fate::Now;
-        };
-        if set.cut || paths.happens(set.loss) {
-            return Fate::Lost;
-        }
-        let jitter = if set.jitter.is_zero() { Duration::ZERO } else { set.jitter.mul_f64(paths.draw()) };
-        let turn = match paths.by_destination.get_mut(&destination) {
-            Some(path) if set.bytes_per_second > 0 => path.turn(bytes),
-            _ => Some(Duration::ZERO),
-        };
-        match turn.map(|turn| turn + set.one_way + jitter) {
-            None => Fate::Lost,
-            Some(Duration::ZERO) => Fate::Now,
-            Some(delay) => Fate::After(delay),
-        }
+        let fate = paths.fate(canonical(destination), bytes);
+        paths.tally.lost += u64::from(matches!(fate, Fate::Lost));
+        paths.tally.delayed += u64::from(matches!(fate, Fate::After(_)));
+        fate
     }
 
     fn duplicates(&self, destination: SocketAddr) -> bool {
         let mut paths = self.paths();
         let path = paths.by_destination.get(&canonical(destination));
         let share = path.map_or(0.0, |path| path.set.duplicate);
-        paths.happens(share)
+        let twice = paths.happens(share);
+        paths.tally.twice += u64::from(twice);
+        twice
     }
 
     /// Whether something may befall one datagram and not the next.
@@ -179,6 +185,25 @@ impl Path {
 }
 
 impl Paths {
+    fn fate(&mut self, destination: SocketAddr, bytes: usize) -> Fate {
+        let Some(Path { set, .. }) = self.by_destination.get(&destination).copied() else {
+            return Fate::Now;
+        };
+        if set.cut || self.happens(set.loss) {
+            return Fate::Lost;
+        }
+        let jitter = if set.jitter.is_zero() { Duration::ZERO } else { set.jitter.mul_f64(self.draw()) };
+        let turn = match self.by_destination.get_mut(&destination) {
+            Some(path) if set.bytes_per_second > 0 => path.turn(bytes),
+            _ => Some(Duration::ZERO),
+        };
+        match turn.map(|turn| turn + set.one_way + jitter) {
+            None => Fate::Lost,
+            Some(Duration::ZERO) => Fate::Now,
+            Some(delay) => Fate::After(delay),
+        }
+    }
+
     /// Draws whether something does that befalls such a share.
     fn happens(&mut self, share: f64) -> bool {
         share > 0.0 && self.draw() < share
@@ -213,6 +238,9 @@ mod tests {
             wan.set_loss(destination, 0.25);
             let fates: Vec<_> =
                 (0..10_000).map(|_| matches!(wan.fate(destination, 1_200), Fate::Lost)).collect();
+            let tally =
+                WanTally { lost: fates.iter().filter(|lost| **lost).count() as u64, ..WanTally::default() };
+            assert_eq!(wan.tally(), tally);
             fates
         };
         assert_eq!(lost(1), lost(1));
@@ -265,5 +293,6 @@ mod tests {
         assert!(!delays.is_sorted(), "they overtake each other");
         let twice = (0..10_000).filter(|_| wan.duplicates(destination)).count();
         assert!((2_300..2_700).contains(&twice), "{twice}");
+        assert_eq!(wan.tally(), WanTally { lost: 0, delayed: 1_000, twice: twice as u64 });
     }
 }

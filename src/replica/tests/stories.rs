@@ -23,6 +23,20 @@ fn a_lock_moves_once_and_is_then_granted_without_any_message() {
 }
 
 #[test]
+fn who_waits_for_a_neighbour_asked_no_other_datacenter() {
+    let mut c = Cluster::new(3, 0, 0);
+    let first = c.lock(0, "a");
+    c.run();
+    let first = c.granted(0, first);
+    let second = c.lock(0, "a");
+    c.release(0, first.request);
+    c.run();
+    c.granted(0, second);
+    let counts = c.nodes[0].replica.counts();
+    assert_eq!((counts.grants, counts.grants_local), (2, 1), "only the first needed parts from elsewhere");
+}
+
+#[test]
 fn shared_everywhere_then_exclusive_then_shared_again() {
     let mut c = Cluster::new(3, 0, 0);
     let readers: Vec<u64> = (0..3).map(|id| c.share(id, "a")).collect();

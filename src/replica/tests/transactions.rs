@@ -8,7 +8,7 @@ use crate::causal_log::{Action, Change};
 use crate::crdt::value::{Op, OpError};
 use crate::leases::Proof;
 use crate::replica::call::{Call, Limit, Refusal, Reply};
-use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal, TxnState};
+use crate::replica::store_call::{AtLeast, Begin, Look, Step, Then, TxnRefusal, TxnState};
 use crate::replica::{Event, Report};
 
 #[test]
@@ -366,6 +366,45 @@ fn a_transaction_that_cannot_commit_any_more_can_be_aborted() {
     let abort = c.go_on(0, 2, step(vec![], &[], Then::Abort));
     assert_eq!(c.stepped(0, abort).state, TxnState::Aborted);
     assert_eq!(c.nodes[0].replica.counts().held, 0);
+}
+
+#[test]
+fn keys_to_be_read_for_which_somebody_waits_are_bounded() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.cut(0, 1);
+    let tag = c.begin(0, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.sync(0);
+    let at_least = AtLeast { snapshot: c.committed(0, tag), patience: Duration::from_secs(10) };
+    let reads = vec![key(&"k".repeat(1_000)); 1_000];
+    let look = Look { reads: reads.clone(), at_least: at_least.clone() };
+    let full = |reply| match reply {
+        Some(Reply::Refused(Refusal::ResourceExhausted { limit, .. })) => limit == Limit::TransactionBytes,
+        Some(other) => panic!("it should wait, this is {other:?}"),
+        None => false,
+    };
+    let mut begun = 0;
+    let mut begin = |c: &mut Cluster| {
+        begun += 1;
+        let step = Step { reads: reads.clone(), ..step(vec![], &[], Then::Commit) };
+        let tag = c.begin_after(1, begun, None, at_least.clone(), step);
+        c.reply(1, tag)
+    };
+    for _ in 0..100 {
+        assert!(!full(begin(&mut c)));
+    }
+    let more = (0..1_000).position(|_| {
+        let tag = c.call(1, Call::Look(look.clone()));
+        full(c.reply(1, tag))
+    });
+    assert_eq!(more, Some(159), "256 MiB of something over a million bytes each");
+    assert!(full(begin(&mut c)));
+    // There is room again when their snapshot has come.
+    c.link(0, 1);
+    c.run();
+    c.cut(0, 1);
+    let tag = c.call(1, Call::Look(look));
+    assert_eq!(c.stepped(1, tag).values.len(), 1_000);
+    assert_eq!(c.nodes[1].replica.kept_for_transactions(), 0);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use super::outcomes::MAX_OUTCOMES;
 use super::snapshot_waits::{Waiter, first_missing};
 use super::{Death, Open, Txn, TxnId, Waiting};
-use crate::causal_log::Change;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
 use crate::names::{ClientKey, DcId, FencingToken, LeaseId, MAX_LABEL, RequestId};
@@ -11,7 +10,7 @@ use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::NewAcquire;
 use crate::replica::store_call::{
-    AtLeast, Begin, GoOn, Look, MAX_SNAPSHOT_WAIT, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, GoOn, Look, MAX_SNAPSHOT_WAIT, Stepped, Then, TxnRefusal, TxnState, reads_weight,
 };
 use crate::replica::tickets::Ticket;
 
@@ -56,7 +55,7 @@ impl Replica {
         if self.transactions.len() >= self.config.local.max_transactions {
             return Err(full(Limit::Transactions));
         }
-        self.admit_changes(&begin.step.changes)?;
+        self.admit_bytes(begin.step.weight())?;
         if self.transactions.outcomes.count(begin.lease) >= MAX_OUTCOMES {
             return Err(full(Limit::Outcomes));
         }
@@ -168,7 +167,7 @@ impl Replica {
             }
         }
         let waits_for_locks = request.is_some();
-        let bytes = begin.step.changes.iter().map(Change::weight).sum();
+        let bytes = begin.step.weight();
         let waiting = Waiting { call, begin, request, token: None, bytes };
         self.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
         if !waits_for_locks {
@@ -281,17 +280,23 @@ impl Replica {
         if let Err(refusal) = checked {
             return self.refuse(call, refusal.into());
         }
-        match self.first_missing(&look.at_least.snapshot) {
-            None => self.look(call, &look),
-            Some(entry) if self.transactions.waits.len() < self.config.local.max_transactions => {
-                let until = self.now.mono + look.at_least.patience.min(MAX_SNAPSHOT_WAIT);
-                self.transactions.waits.insert(Waiter::Look(call, look), entry, until);
-            }
-            Some(_) => {
-                let retry_after = crate::replica::clients::RETRY_AFTER;
-                self.refuse(call, Refusal::ResourceExhausted { limit: Limit::Transactions, retry_after });
-            }
+        let Some(entry) = self.first_missing(&look.at_least.snapshot) else {
+            return self.look(call, &look);
+        };
+        if let Err(refusal) = self.admit_look(&look) {
+            return self.refuse(call, refusal);
         }
+        let until = self.now.mono + look.at_least.patience.min(MAX_SNAPSHOT_WAIT);
+        self.transactions.waits.insert(Waiter::Look(call, look), entry, until);
+    }
+
+    /// Whether one more can wait.
+    fn admit_look(&self, look: &Look) -> Result<(), Refusal> {
+        if self.transactions.waits.len() >= self.config.local.max_transactions {
+            let retry_after = crate::replica::clients::RETRY_AFTER;
+            return Err(Refusal::ResourceExhausted { limit: Limit::Transactions, retry_after });
+        }
+        self.admit_bytes(reads_weight(&look.reads))
     }
 
     fn look(&mut self, call: CallId, look: &Look) {

@@ -59,7 +59,7 @@ enum Txn {
 }
 
 impl Txn {
-    /// About how many bytes of changes it keeps.
+    /// About how many bytes it keeps of what it was asked for.
     fn bytes(&self) -> usize {
         match self {
             Txn::Waiting(waiting) => waiting.bytes,
@@ -78,7 +78,7 @@ struct Waiting {
     request: Option<RequestId>,
     /// Once they are granted.
     token: Option<FencingToken>,
-    /// Of the changes of its first step.
+    /// Of its first step: changes, and keys to read.
     bytes: usize,
 }
 

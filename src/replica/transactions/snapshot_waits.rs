@@ -9,7 +9,7 @@ use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
 use crate::names::DcId;
 use crate::replica::call::CallId;
-use crate::replica::store_call::Look;
+use crate::replica::store_call::{Look, reads_weight};
 use crate::time::Instant;
 
 /// Somebody who waits.
@@ -25,6 +25,17 @@ pub(super) struct SnapshotWaits {
     rows: Slab<(Waiter, Instant, (DcId, u64))>,
     by_entry: BTreeMap<(DcId, u64), Vec<usize>>,
     deadlines: Deadlines<usize>,
+    bytes: usize,
+}
+
+impl Waiter {
+    /// About how many bytes it keeps. Transactions are counted where they are.
+    fn bytes(&self) -> usize {
+        match self {
+            Waiter::Txn(_) => 0,
+            Waiter::Look(_, look) => reads_weight(&look.reads),
+        }
+    }
 }
 
 impl SnapshotWaits {
@@ -32,11 +43,17 @@ impl SnapshotWaits {
         self.rows.len()
     }
 
+    /// About how many bytes are kept for all of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.next()
     }
 
     pub fn insert(&mut self, waiter: Waiter, entry: (DcId, u64), until: Instant) {
+        self.bytes += waiter.bytes();
         let row = self.rows.insert((waiter, until, entry));
         self.by_entry.entry(entry).or_default().push(row);
         self.deadlines.insert(until, row);
@@ -67,6 +84,7 @@ impl SnapshotWaits {
 
     fn remove(&mut self, row: usize) -> (Waiter, Instant) {
         let (waiter, until, entry) = self.rows.remove(row);
+        self.bytes -= waiter.bytes();
         self.deadlines.remove(until, row);
         let rows = self.by_entry.get_mut(&entry).expect("every waiter is listed");
         rows.retain(|other| *other != row);

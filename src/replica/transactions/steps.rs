@@ -37,7 +37,8 @@ impl Replica {
             return self.refuse(call, TxnRefusal::StepMissing { key: id.key, after, made }.into());
         };
         step.changes.drain(..again.min(step.changes.len()));
-        if let Err(refusal) = self.admit_changes(&step.changes) {
+        let bytes = step.changes.iter().map(Change::weight).sum();
+        if let Err(refusal) = self.admit_bytes(bytes) {
             return self.refuse(call, refusal);
         }
         self.step(call, id, step);
@@ -50,16 +51,20 @@ impl Replica {
         }
     }
 
-    /// Whether there is room for these changes beside those of all other transactions.
-    pub(super) fn admit_changes(&self, changes: &[Change]) -> Result<(), Refusal> {
-        let bytes: usize = changes.iter().map(Change::weight).sum();
-        if self.transactions.rows.bytes() + bytes > self.config.local.max_transaction_bytes {
+    /// Whether there is room for so much beside what all other transactions, and reads that wait, keep.
+    pub(super) fn admit_bytes(&self, bytes: usize) -> Result<(), Refusal> {
+        if self.kept_for_transactions() + bytes > self.config.local.max_transaction_bytes {
             return Err(Refusal::ResourceExhausted {
                 limit: Limit::TransactionBytes,
                 retry_after: RETRY_AFTER,
             });
         }
         Ok(())
+    }
+
+    /// About how many bytes transactions, and reads that wait, keep.
+    pub(in crate::replica) fn kept_for_transactions(&self) -> usize {
+        self.transactions.rows.bytes() + self.transactions.waits.bytes()
     }
 
     fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), Refusal> {

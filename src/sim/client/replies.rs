@@ -158,8 +158,7 @@ impl Client {
                 self.on_lease_ended(now, *lease, out);
             }
             (Pending::Txn(key, call), refusal) => self.on_txn_refused(now, (key, call), refusal, out),
-            (Pending::Open { .. }, Refusal::ResourceExhausted { .. }) => self.open_lease(now, out),
-            (Pending::Open { .. }, Refusal::DiskFull) => {
+            (Pending::Open { .. }, Refusal::DiskFull) if self.disk_was_full => {
                 out.push(Out::Timer { at: now + AFTER_DISK_FULL, timer: Timer::OpenLease });
             }
             (Pending::Acquire(key), refusal) => self.on_acquire_refused(now, key, refusal, out),
@@ -187,7 +186,7 @@ impl Client {
             (Refusal::TimedOut(_), Wait::AtMost(limit)) => waited >= limit - limit / 50,
             (Refusal::Cancelled, _) => ending,
             (Refusal::KeyFinished(_), wait) => wait != Wait::Forever || ending || self.disk_was_full,
-            (Refusal::ResourceExhausted { .. } | Refusal::Draining | Refusal::DiskFull, _) => true,
+            (Refusal::DiskFull, _) => self.disk_was_full,
             (Refusal::LeaseEnded, _) => request.shaken,
             _ => ending,
         };

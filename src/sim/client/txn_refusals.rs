@@ -30,8 +30,13 @@ impl Client {
         refusal: &Refusal,
         out: &mut Vec<Out>,
     ) {
+        let disk_was_full = self.disk_was_full;
         let Some(txn) = self.txns.get_mut(&key) else { return };
-        match judge(txn, call, refusal, now.since(txn.issued)) {
+        let verdict = match refusal {
+            Refusal::DiskFull if !disk_was_full => Verdict::Wrong,
+            _ => judge(txn, call, refusal, now.since(txn.issued)),
+        };
+        match verdict {
             Verdict::Over(why) => self.finish_txn(key, why, out),
             // Nobody asks once more.
             Verdict::Abort if txn.stage == Stage::InDoubt => self.finish_txn(key, "its end was refused", out),
@@ -87,7 +92,6 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
             let in_time = matches!(order.locks, Some((_, Wait::AtMost(limit))) if took(waited, limit));
             only_if(first && in_time, "its locks were not granted in time")
         }
-        Refusal::ResourceExhausted { .. } => only_if(first, "the server had no room"),
         Refusal::DiskFull if first => Verdict::Over("the disk is full"),
         Refusal::DiskFull => Verdict::Abort,
         Refusal::Transaction(refusal) => match refusal {

@@ -16,6 +16,7 @@ impl Plan {
         self.clock.jump = Duration::from_secs(2 * 3_600);
         self.load.hot_locks = 4;
         self.load.hold = 500 * MS;
+        self.max_wait = Some(15_000 * MS);
         self
     }
 

@@ -16,9 +16,9 @@ pub(super) use transactions::TxnPlan;
 
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::names::DcId;
+use crate::rng::Rng;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Path;
-use crate::sim::rng::Rng;
 
 /// How datacenters are connected.
 #[derive(Clone, Debug)]
@@ -177,7 +177,7 @@ impl Plan {
         let trouble = Duration::from_secs(seconds);
         let fast = rng.percent(40);
         let (down, cut) = (*rng.pick(&[100, 1_000, 4_000]) * MS, *rng.pick(&[300, 2_000, 6_000]) * MS);
-        Plan {
+        let mut plan = Plan {
             dcs,
             trouble,
             net: general_net(rng, dcs),
@@ -196,7 +196,11 @@ impl Plan {
             max_wait_at_home: None,
             keep_connected: false,
             in_order: false,
+        };
+        if !plan.faults.iter().any(|(kind, _)| *kind == FaultKind::WallJump) {
+            plan.clock.jump = Duration::ZERO;
         }
+        plan
     }
 
     /// Three datacenters as far apart as continents, default timings, no faults.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::rng::Rng;
 use crate::sim::failure::{FaultKind, Outcome};
 use crate::sim::plan::{MS, Plan};
-use crate::sim::rng::Rng;
 
 /// Which transactions clients run, beside their lock requests.
 #[derive(Clone, Debug)]

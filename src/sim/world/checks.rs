@@ -6,12 +6,13 @@ use std::time::Duration;
 use crate::crdt::value::Reading;
 use crate::keys::Key;
 use crate::names::{DcId, Mode};
-use crate::replica::Checkpoint;
+use crate::replica::Replica;
 use crate::replica::call::{Call, Counts, Phase as ReplicaPhase, Status};
 use crate::sim::client::{Client, State};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{HolderId, READER};
 use crate::sim::world::{Action, World};
+use crate::store_state::Content;
 
 /// How often the heavier checks are made.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
@@ -28,34 +29,31 @@ impl World {
 
     /// Compares what replicas believe.
     fn check_replicas(&mut self, stage: Stage) {
-        let states: Vec<(DcId, Checkpoint)> = self
-            .nodes
-            .iter()
-            .filter_map(|node| node.replica.as_ref().map(|replica| (node.dc, replica.checkpoint())))
-            .collect();
-        for (i, (a, first)) in states.iter().enumerate() {
-            for (b, second) in states[i + 1..].iter().filter(|(_, s)| s.applied == first.applied) {
-                let same_table = first.ownership == second.ownership && first.requests == second.requests;
-                if !same_table || shown(first) != shown(second) {
-                    let what =
-                        format!("{a} and {b} applied {} and differ: {first:?}, {second:?}", first.applied);
+        let running = self.nodes.iter().filter_map(|node| Some((node.dc, node.replica.as_deref()?)));
+        let replicas: Vec<(DcId, &Replica)> = running.collect();
+        for (i, (a, first)) in replicas.iter().enumerate() {
+            for (b, second) in replicas[i + 1..].iter().filter(|(_, r)| r.applied() == first.applied()) {
+                let same_table = first.ownership() == second.ownership()
+                    && first.request_table() == second.request_table();
+                if !same_table || shown(&first.contents()) != shown(&second.contents()) {
+                    let (vector, first, second) = (first.applied(), first.checkpoint(), second.checkpoint());
+                    let what = format!("{a} and {b} applied {vector} and differ: {first:?}, {second:?}");
                     return self.fail(FailureKind::Diverged, what);
                 }
             }
         }
-        for (dc, state) in &states {
-            if let Err(broken) = self.txns.check_contents(*dc, &state.applied, &shown(state)) {
-                return self.blame(Err(broken));
+        for (dc, replica) in &replicas {
+            let mut judged = self.txns.check_contents(*dc, replica.applied(), &shown(&replica.contents()));
+            if stage == Stage::Quiet {
+                judged = judged.and_then(|()| self.txns.check_all(replica.applied()));
             }
-            if stage == Stage::Quiet
-                && let Err(broken) = self.txns.check_all(&state.applied)
-            {
-                return self.blame(Err(broken));
+            if judged.is_err() {
+                return self.blame(judged);
             }
         }
         let names = self.locks.hot.iter().chain(&self.locks.cold);
-        for (lock, part) in names.flat_map(|lock| states.iter().map(move |(part, _)| (lock, *part))) {
-            let believe = states.iter().filter(|(dc, s)| s.ownership.owner(lock, part) == *dc).count();
+        for (lock, part) in names.flat_map(|lock| replicas.iter().map(move |(part, _)| (lock, *part))) {
+            let believe = replicas.iter().filter(|(dc, r)| r.owner_of(lock, part) == *dc).count();
             let kind = match (believe, stage) {
                 (1, _) | (0, Stage::Running) => continue,
                 (0, Stage::Quiet) => FailureKind::NoOwner,
@@ -172,7 +170,7 @@ impl World {
     /// How many keys have a value there.
     fn shown_keys(&self, dc: DcId) -> u64 {
         let replica = self.node(dc).replica.as_ref();
-        replica.map_or(0, |replica| shown(&replica.checkpoint()).len() as u64)
+        replica.map_or(0, |replica| shown(&replica.contents()).len() as u64)
     }
 
     /// In the quiet: all replicas are the same, and every part has exactly one owner.
@@ -182,8 +180,8 @@ impl World {
 }
 
 /// What readers see at each key that has a value.
-pub(super) fn shown(state: &Checkpoint) -> BTreeMap<Key, Reading> {
-    let readings = state.contents.iter().map(|(key, content)| (key, content.slots().read(READER)));
+pub(super) fn shown(contents: &[(Key, Content)]) -> BTreeMap<Key, Reading> {
+    let readings = contents.iter().map(|(key, content)| (key, content.slots().read(READER)));
     readings.filter_map(|(key, reading)| Some((key.clone(), reading?))).collect()
 }
 

@@ -121,7 +121,7 @@ impl World {
     /// Parts leave for somebody: no earlier exclusive request of anybody else may want their lock.
     fn check_order(&mut self, entry: &Entry) {
         let Some(replica) = &self.nodes[entry.dc.index()].replica else { return };
-        let table = replica.checkpoint().requests;
+        let table = replica.request_table();
         for (to, moved) in entry.ops.iter().flat_map(transfers) {
             let wants = |row: &&RequestRow, weakest| {
                 row.wants.locks().iter().any(|(lock, mode)| *lock == moved.lock && *mode >= weakest)

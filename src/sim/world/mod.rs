@@ -25,6 +25,7 @@ use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, LockName};
 use crate::replica::call::{Call, CallId, Reply, SessionId};
 use crate::replica::{Event, Message, Notice};
+use crate::rng::Rng;
 use crate::room::Room;
 use crate::sim::client::{Client, Out, Timer};
 use crate::sim::failure::{FailureKind, FaultKind, Outcome};
@@ -32,7 +33,6 @@ use crate::sim::network::{ConnId, Network, Weather};
 use crate::sim::oracle::{Broken, HolderId, Holders, Requests, Transactions};
 use crate::sim::plan::Plan;
 use crate::sim::queue::{Moment, Queue};
-use crate::sim::rng::Rng;
 use crate::sim::trace::{Trace, TraceMode};
 
 /// Most things that can happen at one moment: more is a loop.

@@ -182,7 +182,7 @@ impl World {
         // Watches can go on from the same, wherever it is kept.
         let watched = short.past.forgotten == longer.past.forgotten
             && short.past.and(&short.log).eq(longer.past.and(&longer.log));
-        let shown = checks::shown(short) == checks::shown(longer);
+        let shown = checks::shown(&short.contents) == checks::shown(&longer.contents);
         if log_differs
             || !watched
             || !shown

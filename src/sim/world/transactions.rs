@@ -13,9 +13,9 @@ use crate::keys::Key;
 use crate::names::{DcId, FencingToken, RequestId};
 use crate::replica::call::{Call, CallId, ClientKey, Grant, SessionId};
 use crate::replica::store_call::{AtLeast, Look, Stepped, Then};
+use crate::rng::Rng;
 use crate::sim::client::{Timer, TxnOrder, TxnStep};
 use crate::sim::oracle::{Holder, HolderId};
-use crate::sim::rng::Rng;
 use crate::sim::world::{Action as Happens, World};
 use crate::time::TimeToLive;
 

@@ -303,6 +303,47 @@ fn a_finished_key_means_that_a_refusal_was_lost() {
     assert!(said[0].starts_with("acquire c key ") && said[0] != "acquire c key 3 forever", "{said:?}");
 }
 
+/// The rules were changed while the answer was on its way: the server refuses the retry before it looks at its key.
+#[test]
+fn an_acquire_that_was_granted_unseen_is_given_back_when_its_retry_is_refused() {
+    for reason in [Reason::PermissionDenied, Reason::Unauthenticated] {
+        let mut talk = Talk::ready();
+        let asked = talk.acquire("a", Wait::Forever);
+        talk.said();
+        talk.reattach(Restarted::No);
+        assert_eq!(talk.said(), ["acquire a key 1 forever"]);
+        talk.hear(Tag::Acquire(asked), refused(reason));
+        assert!(matches!(talk.outputs()[..],
+            [Output::Acquired { outcome: Err(AcquireError::Refused(told, _)), .. }] if told == reason));
+        assert_eq!(talk.said(), ["cancel key 1"]);
+        // Who is not known is not heard, either: it is cancelled on the next stream.
+        talk.hear(Tag::Cancel(asked), refused(Reason::Unauthenticated));
+        talk.reattach(Restarted::No);
+        assert_eq!(talk.said(), ["cancel key 1"]);
+        talk.hear(Tag::Cancel(asked), refused(Reason::NotHeld));
+        assert!(talk.session.requests.is_empty() && talk.outputs().is_empty());
+        // What was asked for only once was not done.
+        let once = talk.acquire("b", Wait::Forever);
+        talk.said();
+        talk.hear(Tag::Acquire(once), refused(reason));
+        assert!(matches!(talk.outputs()[..], [Output::Acquired { outcome: Err(_), .. }]));
+        assert!(talk.said().is_empty() && talk.session.requests.is_empty());
+    }
+}
+
+#[test]
+fn a_lock_in_doubt_that_may_not_be_asked_after_is_lost_and_given_back() {
+    let mut talk = Talk::ready();
+    let held = talk.hold("a", 40);
+    talk.reattach(Restarted::Yes);
+    talk.said();
+    talk.reattach(Restarted::No);
+    assert_eq!(talk.said(), ["acquire a key 1 try"]);
+    talk.hear(Tag::Acquire(held), refused(Reason::PermissionDenied));
+    assert!(matches!(talk.outputs()[..], [Output::Lost { number, .. }] if number == held));
+    assert_eq!(talk.said(), ["cancel key 1"]);
+}
+
 #[test]
 fn a_draining_server_is_left_while_there_is_another_endpoint() {
     let mut talk = Talk::ready();

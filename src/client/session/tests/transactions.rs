@@ -61,6 +61,13 @@ impl Talk {
         }
     }
 
+    /// The stream breaks before the answer, and what was asked is asked again on the next one.
+    fn reattach_quietly(&mut self) {
+        self.said();
+        self.reattach(Restarted::No);
+        assert_eq!(self.said().len(), 1);
+    }
+
     fn lease_expires(&mut self) {
         self.session.disconnected(self.now);
         self.pass(TTL - lease_margin(TTL));
@@ -222,6 +229,63 @@ fn an_outcome_is_unknown_only_when_nobody_answers_or_the_server_says_so() {
     let txn = talk.begin(new(step(1, Then::Commit)));
     talk.session.close(talk.now);
     assert!(matches!(talk.told_ill(txn), CommitError::OutcomeUnknown(_)));
+}
+
+/// The rules were changed while the answer was on its way: the server refuses the retry before it looks at its key.
+#[test]
+fn a_commit_whose_retry_is_refused_by_new_rules_may_have_been_made() {
+    for reason in [Reason::PermissionDenied, Reason::Unauthenticated] {
+        let abort = ["step key 1 after 0 0 changes 0 reads abort"];
+        let mut talk = Talk::ready();
+        let one_shot = talk.begin(new(step(1, Then::Commit)));
+        talk.reattach_quietly();
+        talk.hear(Tag::Begin(one_shot), refused(reason));
+        assert!(matches!(talk.told_ill(one_shot), CommitError::OutcomeUnknown(_)));
+        assert_eq!(talk.said(), abort);
+
+        let mut talk = Talk::ready();
+        let txn = talk.open(1);
+        let commit = talk.step(txn, step(0, Then::Commit));
+        talk.reattach_quietly();
+        talk.hear(Tag::Step(txn), refused(reason));
+        assert!(matches!(talk.told_ill(commit), CommitError::OutcomeUnknown(_)));
+        assert_eq!(talk.said(), abort);
+
+        let mut talk = Talk::ready();
+        let orphan = talk.begin(new(step(1, Then::Commit)));
+        talk.lease_expires();
+        talk.session.connected(talk.now);
+        talk.hear(Tag::Outcome(orphan), refused(reason));
+        assert!(matches!(talk.told_ill(orphan), CommitError::OutcomeUnknown(_)));
+        assert!(talk.session.txns.is_empty());
+    }
+}
+
+#[test]
+fn a_step_whose_retry_is_refused_by_new_rules_ends_its_transaction() {
+    let mut talk = Talk::ready();
+    let txn = talk.open(1);
+    let changes = talk.step(txn, step(2, Then::GoOn));
+    talk.reattach_quietly();
+    talk.hear(Tag::Step(txn), refused(Reason::PermissionDenied));
+    let error = talk.told_ill(changes);
+    assert!(matches!(error, CommitError::NotCommitted(TxnError::Over(Reason::PermissionDenied, _))));
+    assert_eq!(talk.said(), ["step key 1 after 0 0 changes 0 reads abort"]);
+    // One that was asked for only once was not done, and the transaction is as before: also when that was after others
+    // that were asked for twice.
+    let mut talk = Talk::ready();
+    let txn = talk.open(1);
+    let first = talk.step(txn, step(2, Then::GoOn));
+    talk.reattach_quietly();
+    talk.hear(Tag::Step(txn), stepped(TransactionState::Open));
+    assert!(talk.told_well(first));
+    let wrong = talk.step(txn, step(1, Then::Commit));
+    talk.said();
+    talk.hear(Tag::Step(txn), refused(Reason::PermissionDenied));
+    let error = talk.told_ill(wrong);
+    assert!(matches!(error, CommitError::NotCommitted(TxnError::Refused(Reason::PermissionDenied, _))));
+    talk.step(txn, step(0, Then::Commit));
+    assert_eq!(talk.said(), ["step key 1 after 3 0 changes 0 reads commit"]);
 }
 
 #[test]

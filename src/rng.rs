@@ -1,4 +1,4 @@
-//! The simulator's only source of chance: xoshiro256++ 1.0, seeded through splitmix64.
+//! The only source of chance of the simulator and of load tests: xoshiro256++ 1.0, seeded through splitmix64.
 //!
 //! Both are by David Blackman and Sebastiano Vigna, public domain, <https://prng.di.unimi.it>. Written out here
 //! so that a seed means the same run for as long as this file stays as it is.
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Rng([u64; 4]);
+pub(crate) struct Rng([u64; 4]);
 
 fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

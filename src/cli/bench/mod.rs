@@ -1,0 +1,185 @@
+//! `geolock bench`: a load test against a playground of its own, or against servers that run.
+
+mod playground;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+
+use super::connect::Places;
+use super::dev::{DevArgs, Shape};
+use super::failure::{Code, Failure, OrFail as _};
+use super::print::{print, tell};
+use crate::client::Client;
+use crate::load_test::report::{self, Report};
+use crate::load_test::{self, Happening, LoadTestError, Options, Workload};
+use playground::Playground;
+
+/// Measure how fast locks are, here or on your own servers; every acquisition is checked.
+///
+/// Without --connect it starts a playground of its own as `geolock dev` does, in a folder of its own, and removes it
+/// afterwards. Workloads: home (own locks in every datacenter), hot (one lock wanted in all), mixed (now and then a lock
+/// of another datacenter), batch (many locks in a request), readers (all share all, one also writes), follow-the-sun
+/// (the same locks for all, one datacenter after the other), txn (read, change and commit under a lock), first (locks that
+/// nobody had before).
+#[derive(clap::Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// Who wants what
+    #[arg(long, value_name = "NAME", default_value = "home")]
+    workload: Workload,
+    /// Clients in each datacenter; they share one connection
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    clients: usize,
+    /// How long to measure
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    seconds: f64,
+    /// How long to run before measuring
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    warm_up: f64,
+    /// Locks of each datacenter; of all together where they share them
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    keys: usize,
+    /// How unevenly locks are wanted: 0 all alike, 0.99 as in YCSB
+    #[arg(long, value_name = "S", default_value_t = 0.0)]
+    zipf: f64,
+    /// Locks in one request [default: 1; of the workload batch: 10]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Of the workload mixed: how many of a hundred acquisitions want a lock of another datacenter
+    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
+    foreign: u8,
+    /// Of the workload readers: how many of a hundred acquisitions of the first datacenter are exclusive
+    #[arg(long, value_name = "PERCENT", default_value_t = 1)]
+    writes: u8,
+    /// How long locks are held, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    held: u64,
+    /// Acquisitions a second in each datacenter, due whether or not those before are done: latencies count from then
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Of the workload follow-the-sun: how long each datacenter is at it
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    active: f64,
+    /// The same seed wants the same locks in the same order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the report as JSON, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the report as a page for browsers, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    places: Places,
+    #[command(flatten)]
+    shape: Shape,
+    /// Where the playground makes a folder of its own: on the disk that is to be measured [default: beside that of
+    /// `geolock dev`]
+    #[arg(long, value_name = "DIR", conflicts_with = "connect")]
+    data: Option<PathBuf>,
+}
+
+/// Runs the load test and reports. A violation of what locks promise is a failure.
+pub async fn run(args: BenchArgs) -> Result<(), Failure> {
+    let options = args.options().or_fail(Code::Usage)?;
+    options.check().or_fail(Code::Usage)?;
+    [&args.json, &args.html]
+        .into_iter()
+        .flatten()
+        .try_for_each(|file| writable(file))
+        .or_fail(Code::Usage)?;
+    let report = if args.places.is_empty() {
+        let playground = Playground::start(DevArgs::fresh(args.shape, args.data)).await?;
+        let report = test(options, playground.connect().await?, &playground.distances()).await;
+        playground.stop().await?;
+        report?
+    } else {
+        test(options, args.places.connect_all().await?, "servers that run").await?
+    };
+    print(report::table(&report).trim_end())?;
+    write(args.json.as_deref(), || report.json())?;
+    write(args.html.as_deref(), || report::page(&report))?;
+    match report.is_right() {
+        true => Ok(()),
+        false => Err(Failure::new(Code::Failed, anyhow!("locks were not what they promise: see above"))),
+    }
+}
+
+impl BenchArgs {
+    fn options(&self) -> anyhow::Result<Options> {
+        let seconds = |name, value: f64| {
+            Duration::try_from_secs_f64(value)
+                .with_context(|| format!("{name} {value} is no number of seconds"))
+        };
+        Ok(Options {
+            workload: self.workload,
+            clients: self.clients,
+            duration: seconds("--seconds", self.seconds)?,
+            warm_up: seconds("--warm-up", self.warm_up)?,
+            keys: self.keys,
+            zipf: self.zipf,
+            batch: self.batch.unwrap_or(if self.workload == Workload::Batch { 10 } else { 1 }),
+            foreign_percent: self.foreign,
+            writes_percent: self.writes,
+            hold: Duration::from_millis(self.held),
+            rate: self.rate,
+            active_for: seconds("--active", self.active)?,
+            seed: self.seed,
+        })
+    }
+}
+
+async fn test(options: Options, clients: Vec<Client>, wan: &str) -> Result<Report, Failure> {
+    let report = load_test::run(options, clients.clone(), wan, |happening| tell(said(&happening))).await;
+    for client in clients {
+        // What it measured is known; a lease that is not given back ends by itself.
+        let _ = client.close().await;
+    }
+    report.map_err(|error| {
+        let code = if matches!(error, LoadTestError::Options(_)) { Code::Usage } else { Code::Failed };
+        Failure::new(code, error)
+    })
+}
+
+fn said(happening: &Happening) -> String {
+    match happening {
+        Happening::BringsHome { locks } => format!("bringing {locks} locks home"),
+        Happening::WarmsUp => "warming up".into(),
+        Happening::Measures => "measuring".into(),
+        Happening::Goes(progress) => format!(
+            "{:>4.0} s of {:.0}  {:>8.0} a second  p50 {:?}  p99 {:?}{}",
+            progress.elapsed.as_secs_f64(),
+            progress.of.as_secs_f64(),
+            progress.per_second,
+            Duration::from_micros(progress.p50.as_micros() as u64),
+            Duration::from_micros(progress.p99.as_micros() as u64),
+            if progress.violations > 0 {
+                format!("  {} VIOLATIONS", progress.violations)
+            } else {
+                String::new()
+            }
+        ),
+    }
+}
+
+/// Before minutes are spent on what could then not be written.
+fn writable(file: &Path) -> anyhow::Result<()> {
+    std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)
+        .map(drop)
+        .with_context(|| cannot_write(file))
+}
+
+fn write(file: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    let Some(file) = file else { return Ok(()) };
+    std::fs::write(file, text()).with_context(|| cannot_write(file)).or_fail(Code::Failed)?;
+    tell(format_args!("wrote {}", file.display()));
+    Ok(())
+}
+
+fn cannot_write(file: &Path) -> String {
+    format!("the report cannot be written to {}", file.display())
+}

@@ -1,0 +1,38 @@
+//! What the runs of a sequence came to.
+
+/// What happened in a run: a run in which nothing does tests nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Happened {
+    pub steps: u64,
+    pub delivered: u64,
+    pub forged: u64,
+    pub damaged: u64,
+    pub refused: u64,
+    pub applied: u64,
+    pub grants: u64,
+    /// Requests that lost their locks to an operator.
+    pub forced: u64,
+    pub commits: u64,
+    pub states_taken: u64,
+    pub restarts: u64,
+    pub checkpoints: u64,
+}
+
+impl Happened {
+    /// What happened in both.
+    #[cfg(test)]
+    pub(super) fn add(&mut self, other: &Happened) {
+        self.steps += other.steps;
+        self.delivered += other.delivered;
+        self.forged += other.forged;
+        self.damaged += other.damaged;
+        self.refused += other.refused;
+        self.applied += other.applied;
+        self.grants += other.grants;
+        self.forced += other.forced;
+        self.commits += other.commits;
+        self.states_taken += other.states_taken;
+        self.restarts += other.restarts;
+        self.checkpoints += other.checkpoints;
+    }
+}

@@ -1,0 +1,206 @@
+//! Whether what was granted may be: no two holders that conflict, and tokens that increase.
+//!
+//! Every grant of every client is entered here when it comes, and every end before the release is sent: what overlaps here
+//! overlapped in truth. A holder may have lost its lock without knowing yet; so an overlap counts once its first holder
+//! has found that it had not.
+
+use std::sync::Mutex;
+
+use rustc_hash::FxHashMap;
+
+use super::workload::{Ask, Key};
+use crate::names::Mode;
+
+const SHARDS: usize = 64;
+/// Violations that are described; more are counted.
+const DESCRIBED: usize = 20;
+
+/// One acquisition among all.
+pub(super) type Hold = u64;
+
+#[derive(Debug, Default)]
+struct Lock {
+    /// At most one, or all shared.
+    holds: Vec<(Hold, Mode)>,
+    exclusive_token: u64,
+    shared_token: u64,
+}
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(super) struct Checker {
+    shards: Vec<Mutex<FxHashMap<Key, Lock>>>,
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// By the earlier hold: what is wrong if that was never lost.
+    suspected: FxHashMap<Hold, Vec<String>>,
+    violations: Vec<String>,
+    count: u64,
+}
+
+impl Found {
+    fn add(&mut self, what: String) {
+        self.count += 1;
+        if self.violations.len() < DESCRIBED {
+            self.violations.push(what);
+        }
+    }
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub count: u64,
+    pub described: Vec<String>,
+}
+
+impl Checker {
+    pub(super) fn new() -> Checker {
+        Checker { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), found: Mutex::default() }
+    }
+
+    fn with<T>(&self, key: Key, look: impl FnOnce(&mut Lock) -> T) -> T {
+        let shard = &self.shards[key as usize % SHARDS];
+        look(shard.lock().expect("nothing panics while it holds this").entry(key).or_default())
+    }
+
+    fn found(&self) -> std::sync::MutexGuard<'_, Found> {
+        self.found.lock().expect("nothing panics while it holds this")
+    }
+
+    /// `hold` has been granted.
+    pub(super) fn granted(&self, hold: Hold, ask: &Ask, token: u64) {
+        for &(key, mode) in &ask.locks {
+            let (before, highest) = self.with(key, |lock| lock.begin(hold, mode, token));
+            if let Some(other) = before {
+                let what = format!("lock {key}: {other} still held it when {hold} got it, {mode}");
+                self.found().suspected.entry(other).or_default().push(what);
+            }
+            if highest >= token {
+                let what = format!("lock {key}: {hold} got token {token}, before it was {highest}");
+                self.found().add(what);
+            }
+        }
+    }
+
+    /// `hold` is about to be released.
+    pub(super) fn ending(&self, hold: Hold, ask: &Ask) {
+        for &(key, _) in &ask.locks {
+            self.with(key, |lock| lock.holds.retain(|(other, _)| *other != hold));
+        }
+    }
+
+    /// `hold` was released; `was_lost` if it had ended before.
+    pub(super) fn ended(&self, hold: Hold, was_lost: bool) {
+        let mut found = self.found();
+        let suspected = found.suspected.remove(&hold).unwrap_or_default();
+        if !was_lost {
+            suspected.into_iter().for_each(|what| found.add(what));
+        }
+    }
+
+    /// Something else that must not be.
+    pub(super) fn blame(&self, what: String) {
+        self.found().add(what);
+    }
+
+    /// How much was wrong so far.
+    pub(super) fn count(&self) -> u64 {
+        self.found().count
+    }
+
+    /// What was wrong. Who holds something now has not lost it.
+    pub(super) fn verdict(&self) -> Verdict {
+        let mut found = self.found();
+        let suspected = std::mem::take(&mut found.suspected);
+        suspected.into_values().flatten().for_each(|what| found.add(what));
+        Verdict { count: found.count, described: found.violations.clone() }
+    }
+}
+
+impl Lock {
+    /// One that holds it in conflict, and the highest token that has to be below the new one.
+    fn begin(&mut self, hold: Hold, mode: Mode, token: u64) -> (Option<Hold>, u64) {
+        let conflicting = self.holds.iter().find(|(_, other)| other.conflicts_with(mode));
+        let conflicting = conflicting.map(|(other, _)| *other);
+        self.holds.push((hold, mode));
+        let highest = match mode {
+            Mode::Exclusive => self.exclusive_token.max(self.shared_token),
+            Mode::Shared => self.exclusive_token,
+        };
+        let own = if mode == Mode::Exclusive { &mut self.exclusive_token } else { &mut self.shared_token };
+        *own = (*own).max(token);
+        (conflicting, highest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(mode: Mode) -> Ask {
+        Ask { locks: vec![(7, mode)], is_txn: false }
+    }
+
+    fn hold(checker: &Checker, hold: Hold, mode: Mode, token: u64) {
+        checker.granted(hold, &ask(mode), token);
+    }
+
+    fn end(checker: &Checker, hold: Hold, was_lost: bool) {
+        checker.ending(hold, &ask(Mode::Exclusive));
+        checker.ended(hold, was_lost);
+    }
+
+    #[test]
+    fn one_after_the_other_is_right() {
+        let checker = Checker::new();
+        for (n, mode) in
+            [Mode::Exclusive, Mode::Shared, Mode::Shared, Mode::Exclusive].into_iter().enumerate()
+        {
+            hold(&checker, n as u64, mode, 10 + n as u64);
+            end(&checker, n as u64, false);
+        }
+        assert_eq!(checker.verdict(), Verdict::default());
+    }
+
+    #[test]
+    fn readers_hold_together_and_nobody_else_does() {
+        let checker = Checker::new();
+        hold(&checker, 1, Mode::Shared, 5);
+        hold(&checker, 2, Mode::Shared, 5);
+        assert_eq!(checker.verdict().count, 0);
+        hold(&checker, 3, Mode::Exclusive, 6);
+        end(&checker, 1, false);
+        let verdict = checker.verdict();
+        assert_eq!(verdict.count, 1, "{verdict:?}");
+        assert!(verdict.described[0].contains("1 still held it when 3"), "{verdict:?}");
+    }
+
+    #[test]
+    fn who_had_lost_it_was_not_overlapped() {
+        let checker = Checker::new();
+        hold(&checker, 1, Mode::Exclusive, 5);
+        hold(&checker, 2, Mode::Exclusive, 6);
+        end(&checker, 1, true);
+        end(&checker, 2, false);
+        assert_eq!(checker.verdict().count, 0);
+    }
+
+    #[test]
+    fn tokens_that_do_not_increase_are_found() {
+        for (first, second) in [
+            (Mode::Exclusive, Mode::Exclusive),
+            (Mode::Exclusive, Mode::Shared),
+            (Mode::Shared, Mode::Exclusive),
+        ] {
+            let checker = Checker::new();
+            hold(&checker, 1, first, 5);
+            end(&checker, 1, false);
+            hold(&checker, 2, second, 5);
+            assert_eq!(checker.verdict().count, 1, "{first:?} {second:?}");
+        }
+    }
+}

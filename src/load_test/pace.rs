@@ -1,0 +1,93 @@
+//! When a client asks next.
+//!
+//! A client of a closed loop asks when it has released, so a slow server is asked less: its worst moments hardly count. In an
+//! open loop acquisitions are due at times of their own, and a latency counts from then, however late the asking was
+//! (Gil Tene calls leaving that out *coordinated omission*).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep_until;
+
+/// A timer may ring so much late without anybody's fault: it ticks in milliseconds.
+const TICK: Duration = Duration::from_millis(2);
+
+/// For all clients of a datacenter.
+#[derive(Clone, Debug)]
+pub(super) enum Pace {
+    Closed,
+    Open(Arc<Schedule>),
+}
+
+/// Evenly spaced times.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    begins: Instant,
+    rate: f64,
+    next: AtomicU64,
+}
+
+impl Schedule {
+    fn due(&self, n: u64) -> Instant {
+        self.begins + Duration::from_secs_f64(n as f64 / self.rate)
+    }
+}
+
+impl Pace {
+    pub(super) fn new(begins: Instant, rate: Option<f64>) -> Pace {
+        match rate {
+            None => Pace::Closed,
+            Some(rate) => Pace::Open(Arc::new(Schedule { begins, rate, next: AtomicU64::new(0) })),
+        }
+    }
+
+    /// Waits for the next turn. From when its latency counts.
+    pub(super) async fn next(&self) -> Instant {
+        let Pace::Open(schedule) = self else { return Instant::now() };
+        let due = schedule.due(schedule.next.fetch_add(1, Ordering::Relaxed));
+        if due <= Instant::now() {
+            return due;
+        }
+        sleep_until(due.into()).await;
+        let now = Instant::now();
+        if now.duration_since(due) <= TICK { now } else { due }
+    }
+
+    /// How many turns were due by `now` that nobody has taken.
+    pub(super) fn missed(&self, now: Instant) -> u64 {
+        let Pace::Open(schedule) = self else { return 0 };
+        let due = (now.saturating_duration_since(schedule.begins).as_secs_f64() * schedule.rate) as u64;
+        due.saturating_sub(schedule.next.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_late_counts_from_when_it_was_due() {
+        let begins = Instant::now() - Duration::from_secs(1);
+        let pace = Pace::new(begins, Some(100.0));
+        assert_eq!(pace.next().await, begins);
+        assert_eq!(pace.next().await, begins + Duration::from_millis(10));
+        assert_eq!(pace.missed(begins + Duration::from_secs(1)), 98);
+    }
+
+    #[tokio::test]
+    async fn what_is_early_waits() {
+        let begins = Instant::now() + Duration::from_millis(20);
+        let pace = Pace::new(begins, Some(1.0));
+        assert!(pace.next().await >= begins);
+        assert_eq!(pace.missed(begins), 0);
+    }
+
+    #[tokio::test]
+    async fn a_closed_loop_misses_nothing() {
+        let pace = Pace::new(Instant::now(), None);
+        let before = Instant::now();
+        assert!(pace.next().await >= before);
+        assert_eq!(pace.missed(Instant::now() + Duration::from_secs(9)), 0);
+    }
+}

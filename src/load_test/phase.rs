@@ -1,0 +1,240 @@
+//! All clients at work for a while.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{interval_at, sleep, timeout};
+
+use super::checker::Checker;
+use super::keys::Choice;
+use super::options::{Options, Workload};
+use super::pace::Pace;
+use super::recorder::{Recorder, Span};
+use super::target::{Failure, Target};
+use super::workload::{Ask, Locks, Mind, Turn};
+use crate::node::joined;
+
+/// How long clients may take to give back what they hold when time is up.
+const END_WITHIN: Duration = Duration::from_secs(60);
+/// A client that failed waits this long, or it would do nothing but fail.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What lasts from one phase to the next.
+pub(super) struct Stage<T> {
+    pub options: Arc<Options>,
+    pub locks: Arc<Locks>,
+    pub choice: Arc<Choice>,
+    pub checker: Arc<Checker>,
+    /// By datacenter.
+    pub targets: Vec<Arc<T>>,
+    pub counts: Arc<Counts>,
+}
+
+/// Numbers across all phases.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    holds: AtomicU64,
+    pub committed: AtomicU64,
+    /// Commits of which nobody knows.
+    pub unknown: AtomicU64,
+}
+
+/// Clients that did not come to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0} clients still held or released something {END_WITHIN:?} after time was up: the servers do not answer"
+)]
+pub struct Stuck(usize);
+
+/// How it goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    pub elapsed: Duration,
+    pub of: Duration,
+    /// Acquisitions since the last time, a second.
+    pub per_second: f64,
+    pub p50: Duration,
+    pub p99: Duration,
+    pub violations: u64,
+}
+
+/// One client.
+struct Worker<T> {
+    target: Arc<T>,
+    mind: Mind,
+    pace: Pace,
+    locks: Arc<Locks>,
+    checker: Arc<Checker>,
+    recorder: Arc<Recorder>,
+    counts: Arc<Counts>,
+    begins: Instant,
+    hold: Duration,
+    is_hot: bool,
+}
+
+impl<T: Target> Stage<T> {
+    /// Lets all clients work for `lasts`, into these recorders, one for each datacenter. Returns how many turns each
+    /// datacenter missed.
+    pub(super) async fn run(
+        &self,
+        lasts: Duration,
+        recorders: &[Arc<Recorder>],
+        mut tell: impl FnMut(&Progress),
+    ) -> Result<Vec<u64>, Stuck> {
+        let (end, ended) = watch::channel(false);
+        let (begins, mut tasks) = (Instant::now(), JoinSet::new());
+        let paces: Vec<Pace> = self.targets.iter().map(|_| Pace::new(begins, self.options.rate)).collect();
+        for dc in 0..self.targets.len() {
+            for n in 0..self.options.clients {
+                let worker = self.worker(dc, n, paces[dc].clone(), Arc::clone(&recorders[dc]), begins);
+                tasks.spawn(worker.run(ended.clone()));
+            }
+        }
+        let mut looks = interval_at((begins + LOOK_EVERY).into(), LOOK_EVERY);
+        let mut over = pin!(sleep(lasts));
+        loop {
+            tokio::select! {
+                () = &mut over => break,
+                _ = looks.tick() => tell(&self.progress(begins.elapsed(), lasts, recorders)),
+            }
+        }
+        let now = Instant::now();
+        let missed = paces.iter().map(|pace| pace.missed(now)).collect();
+        end.send_replace(true);
+        let all = async {
+            while let Some(ended) = tasks.join_next().await {
+                joined(ended);
+            }
+        };
+        if timeout(END_WITHIN, all).await.is_err() {
+            return Err(Stuck(tasks.len()));
+        }
+        Ok(missed)
+    }
+
+    fn worker(&self, dc: usize, n: usize, pace: Pace, recorder: Arc<Recorder>, begins: Instant) -> Worker<T> {
+        let place = (dc, self.targets.len());
+        Worker {
+            target: Arc::clone(&self.targets[dc]),
+            mind: Mind::new(&self.options, &self.locks, &self.choice, place, n),
+            pace,
+            locks: Arc::clone(&self.locks),
+            checker: Arc::clone(&self.checker),
+            recorder,
+            counts: Arc::clone(&self.counts),
+            begins,
+            hold: self.options.hold,
+            is_hot: self.options.workload == Workload::Hot,
+        }
+    }
+
+    fn progress(&self, elapsed: Duration, of: Duration, recorders: &[Arc<Recorder>]) -> Progress {
+        let mut recent = recorders[0].progress();
+        for other in &recorders[1..] {
+            recent.add(other.progress()).expect("all have the same bounds");
+        }
+        let at = |quantile| Duration::from_nanos(recent.value_at_quantile(quantile));
+        Progress {
+            elapsed,
+            of,
+            per_second: recent.len() as f64 / LOOK_EVERY.as_secs_f64(),
+            p50: at(0.5),
+            p99: at(0.99),
+            violations: self.checker.count(),
+        }
+    }
+}
+
+impl<T: Target> Worker<T> {
+    /// Until it is told to end; what it holds then it gives back.
+    async fn run(mut self, mut ended: watch::Receiver<bool>) {
+        let mut ended = pin!(ended.wait_for(|ended| *ended));
+        loop {
+            let turn = tokio::select! {
+                biased;
+                turn = self.turn() => turn,
+                _ = &mut ended => return,
+            };
+            if let Some((ask, held, granted)) = turn {
+                self.hold(&ask, held, granted).await;
+            }
+        }
+    }
+
+    /// Waits for its turn, and for what it then wants. Given up at any point, it holds nothing.
+    async fn turn(&mut self) -> Option<(Ask, T::Held, Instant)> {
+        let due = self.pace.next().await;
+        let ask = match self.mind.next(self.begins.elapsed()) {
+            Turn::Ask(ask) => ask,
+            Turn::Rest(until) => {
+                sleep(until.saturating_sub(self.begins.elapsed())).await;
+                return None;
+            }
+        };
+        match self.target.acquire(&ask, &self.locks).await {
+            Ok(held) => {
+                let granted = Instant::now();
+                let latency = granted.saturating_duration_since(due);
+                self.recorder.granted(
+                    granted.saturating_duration_since(self.begins),
+                    latency,
+                    ask.locks.len(),
+                );
+                Some((ask, held, granted))
+            }
+            Err(failure) => {
+                self.note(&failure);
+                sleep(if let Failure::Refused(again) = failure { again } else { AFTER_FAILURE }).await;
+                None
+            }
+        }
+    }
+
+    async fn hold(&mut self, ask: &Ask, mut held: T::Held, granted: Instant) {
+        let hold = self.counts.holds.fetch_add(1, Ordering::Relaxed);
+        self.checker.granted(hold, ask, self.target.token(&held));
+        let worked = self.target.work(&mut held).await;
+        if !self.hold.is_zero() {
+            sleep(self.hold).await;
+        }
+        self.checker.ending(hold, ask);
+        let released = Instant::now();
+        let outcome = match worked {
+            Ok(()) => self.target.release(held).await,
+            // It is given back by being dropped.
+            Err(failure) => Err(failure),
+        };
+        self.checker.ended(hold, matches!(outcome, Err(Failure::Lost(_))));
+        if self.is_hot {
+            let since = |at: Instant| at.saturating_duration_since(self.begins);
+            self.recorder.held(Span { from: since(granted), until: since(released) });
+        }
+        match outcome {
+            Ok(()) => {
+                self.recorder.released(released.elapsed());
+                self.counts.committed.fetch_add(u64::from(ask.is_txn), Ordering::Relaxed);
+            }
+            Err(failure) => {
+                self.note(&failure);
+                sleep(AFTER_FAILURE).await;
+            }
+        }
+    }
+
+    fn note(&self, failure: &Failure) {
+        match failure {
+            Failure::Refused(_) => self.recorder.refused(),
+            Failure::Lost(_) => self.recorder.lost(),
+            Failure::Unknown(why) => {
+                self.counts.unknown.fetch_add(1, Ordering::Relaxed);
+                self.recorder.failed(why.clone());
+            }
+            Failure::Other(why) => self.recorder.failed(why.clone()),
+        }
+    }
+}

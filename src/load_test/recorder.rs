@@ -1,0 +1,149 @@
+//! What is written down while a load test runs: one recorder for each datacenter.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Longest latency that is told from longer ones.
+const LONGEST: Duration = Duration::from_secs(3_600);
+/// Holds of the hot lock that are kept.
+const MAX_SPANS: usize = 100_000;
+
+/// When somebody had the hot lock, since the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub from: Duration,
+    pub until: Duration,
+}
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    slice: Duration,
+    inner: Mutex<Recorded>,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug)]
+pub(super) struct Recorded {
+    /// From when a lock was wanted (or due) until it was granted, in ns.
+    pub acquire: Histogram<u64>,
+    /// From when it was given back until the server had confirmed that, in ns.
+    pub release: Histogram<u64>,
+    /// `acquire` since somebody last asked for progress.
+    recent: Histogram<u64>,
+    /// Acquisitions in each slice of time.
+    pub slices: Vec<u64>,
+    /// Locks that were acquired: more than acquisitions if requests want many.
+    pub locks: u64,
+    pub refused: u64,
+    pub lost: u64,
+    /// Other failures, and the first of them.
+    pub failed: u64,
+    pub failure: Option<String>,
+    pub spans: Vec<Span>,
+}
+
+/// Of times in ns.
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3).expect("these bounds are good")
+}
+
+fn nanos(duration: Duration) -> u64 {
+    duration.min(LONGEST).as_nanos().max(1) as u64
+}
+
+impl Recorder {
+    /// With a count for each slice of so long.
+    pub(super) fn new(slice: Duration) -> Recorder {
+        let inner = Recorded {
+            acquire: histogram(),
+            release: histogram(),
+            recent: histogram(),
+            slices: Vec::new(),
+            locks: 0,
+            refused: 0,
+            lost: 0,
+            failed: 0,
+            failure: None,
+            spans: Vec::new(),
+        };
+        Recorder { slice, inner: Mutex::new(inner) }
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Recorded) -> T) -> T {
+        change(&mut self.inner.lock().expect("nothing panics while it holds this"))
+    }
+
+    /// `locks` were granted `at` so long after the beginning, `latency` after they were wanted.
+    pub(super) fn granted(&self, at: Duration, latency: Duration, locks: usize) {
+        let slice = (at.as_nanos() / self.slice.as_nanos()) as usize;
+        self.with(|inner| {
+            inner.acquire.saturating_record(nanos(latency));
+            inner.recent.saturating_record(nanos(latency));
+            if inner.slices.len() <= slice {
+                inner.slices.resize(slice + 1, 0);
+            }
+            inner.slices[slice] += 1;
+            inner.locks += locks as u64;
+        });
+    }
+
+    pub(super) fn released(&self, latency: Duration) {
+        self.with(|inner| inner.release.saturating_record(nanos(latency)));
+    }
+
+    /// The hot lock was held.
+    pub(super) fn held(&self, span: Span) {
+        self.with(|inner| {
+            if inner.spans.len() < MAX_SPANS {
+                inner.spans.push(span);
+            }
+        });
+    }
+
+    pub(super) fn refused(&self) {
+        self.with(|inner| inner.refused += 1);
+    }
+
+    pub(super) fn lost(&self) {
+        self.with(|inner| inner.lost += 1);
+    }
+
+    pub(super) fn failed(&self, why: String) {
+        self.with(|inner| {
+            inner.failed += 1;
+            inner.failure.get_or_insert(why);
+        });
+    }
+
+    /// Acquisitions and their latencies since this was last asked.
+    pub(super) fn progress(&self) -> Histogram<u64> {
+        self.with(|inner| std::mem::replace(&mut inner.recent, histogram()))
+    }
+
+    pub(super) fn recorded(&self) -> Recorded {
+        self.with(|inner| inner.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acquisitions_fall_into_their_slices() {
+        let (recorder, ms) = (Recorder::new(Duration::from_millis(100)), Duration::from_millis);
+        for at in [0, 99, 100, 350] {
+            recorder.granted(ms(at), ms(2), 10);
+        }
+        assert_eq!(recorder.progress().len(), 4);
+        assert_eq!(recorder.progress().len(), 0, "it was asked just before");
+        let recorded = recorder.recorded();
+        assert_eq!(recorded.slices, [2, 1, 0, 1]);
+        assert_eq!((recorded.locks, recorded.acquire.len()), (40, 4));
+        let p50 = recorded.acquire.value_at_quantile(0.5);
+        assert!((1_990_000..2_010_000).contains(&p50), "{p50}");
+    }
+}

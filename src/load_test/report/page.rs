@@ -1,0 +1,166 @@
+//! The report as one page that needs nothing else: no script, no other file.
+
+use std::fmt::Write as _;
+
+use super::plots;
+use super::svg::{COLORS, escape};
+use super::table::micros;
+use super::{Report, SystemReport};
+
+const STYLE: &str = include_str!("page.css");
+
+/// As HTML.
+pub fn page(report: &Report) -> String {
+    let mut text = String::new();
+    write(&mut text, report).expect("a string takes all");
+    text
+}
+
+fn write(text: &mut String, report: &Report) -> std::fmt::Result {
+    let title = format!("geolock bench: {}", escape(&report.test.workload));
+    writeln!(text, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">")?;
+    writeln!(text, "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>")?;
+    writeln!(text, "<style>\n{STYLE}")?;
+    for (n, color) in COLORS.iter().enumerate() {
+        writeln!(
+            text,
+            ".line.c{n} {{ stroke: {color} }} .fill.c{n}, i.c{n} {{ fill: {color}; background: {color} }}"
+        )?;
+    }
+    writeln!(text, "</style>\n</head>\n<body>\n<h1>{title}</h1>")?;
+    writeln!(text, "<p class=\"about\">{}</p>", escape(&about(report)))?;
+    for system in &report.systems {
+        tiles(text, report, system)?;
+    }
+    let sections = [
+        ("How long an acquisition took", plots::latency(report)),
+        ("Acquisitions a second", plots::throughput(report)),
+    ];
+    for (name, plot) in sections {
+        section(text, name, &plots::legend(report), &plot)?;
+    }
+    for system in &report.systems {
+        of_system(text, report, system)?;
+    }
+    writeln!(text, "<footer>{}</footer>\n</body>\n</html>", escape(&made(report)))
+}
+
+fn section(text: &mut String, name: &str, legend: &str, plot: &str) -> std::fmt::Result {
+    writeln!(text, "<section>\n<h2>{}</h2>\n<p class=\"legend\">{legend}</p>\n{plot}</section>", escape(name))
+}
+
+fn about(report: &Report) -> String {
+    let test = &report.test;
+    let pace = match test.rate {
+        Some(rate) => format!("{rate} acquisitions a second and datacenter are due"),
+        None => "each asks again as soon as it has released".into(),
+    };
+    let batch = if test.batch > 1 { format!(", {} locks in a request", test.batch) } else { String::new() };
+    let held = if test.hold_ms > 0.0 { format!(", held for {} ms", test.hold_ms) } else { String::new() };
+    format!(
+        "{}{batch}{held}. {} clients in each datacenter, {pace}; measured for {} s after {} s. Between the datacenters: {}.",
+        test.about, test.clients_per_dc, test.seconds, test.warm_up_seconds, test.wan
+    )
+}
+
+fn tiles(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt::Result {
+    let total = &system.total;
+    let mut tiles = vec![
+        (format!("{:.0}", total.per_second), "acquisitions a second"),
+        (micros(total.acquire.p50), "half took no longer"),
+        (micros(total.acquire.p99), "99 % took no longer"),
+    ];
+    if let Some(percent) = total.local_percent {
+        tiles.push((format!("{percent:.1} %"), "without asking another datacenter"));
+    }
+    if let Some(hot) = &system.hot {
+        tiles.push((format!("{:.1}", hot.hand_offs_per_second), "hand-offs a second"));
+    }
+    if let Some(wan) = &system.wan {
+        tiles.push((
+            format!("{:.2}", wan.messages_per_acquisition),
+            "messages between datacenters an acquisition",
+        ));
+        tiles.push((format!("{:.0} B", wan.bytes_per_acquisition), "between datacenters an acquisition"));
+    }
+    if system.dcs.len() > 1 {
+        tiles.push((format!("{:.3}", system.fairness()), "fairness (1: all datacenters the same)"));
+    }
+    tiles.push((system.violations.to_string(), "violations among all acquisitions, each checked"));
+    if report.systems.len() > 1 {
+        writeln!(text, "<h2>{}</h2>", escape(&system.name))?;
+    }
+    writeln!(text, "<div class=\"tiles\">")?;
+    for (value, what) in tiles {
+        writeln!(text, "<div><b>{value}</b><span>{what}</span></div>")?;
+    }
+    writeln!(text, "</div>")
+}
+
+fn of_system(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt::Result {
+    let of = |name: &str| match report.systems.len() {
+        1 => name.to_owned(),
+        _ => format!("{name}: {}", system.name),
+    };
+    if let Some(hot) = &system.hot {
+        section(text, &of("Who held the lock when"), "", &plots::hot(system, hot))?;
+    }
+    if system.dcs.len() > 1 {
+        section(text, &of("Who got how much"), "", &plots::shares(system))?;
+    }
+    writeln!(text, "<section><h2>{}</h2>\n<table>", escape(&of("Figures")))?;
+    writeln!(
+        text,
+        "<tr><th></th><th>acquired</th><th>a second</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>longest</th><th>refused</th><th>lost</th><th>failed</th></tr>"
+    )?;
+    let rows = system.dcs.iter().map(|dc| (dc.name.as_str(), &dc.tally)).chain([("all", &system.total)]);
+    for (name, tally) in rows {
+        let times =
+            [tally.acquire.p50, tally.acquire.p90, tally.acquire.p99, tally.acquire.p999, tally.acquire.max];
+        let times: String = times.map(|time| format!("<td>{}</td>", micros(time))).concat();
+        writeln!(
+            text,
+            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{times}<td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(name),
+            tally.acquisitions,
+            tally.per_second,
+            tally.refused,
+            tally.lost,
+            tally.failed
+        )?;
+    }
+    writeln!(text, "</table>")?;
+    system.described.iter().try_for_each(|what| writeln!(text, "<p class=\"wrong\">{}</p>", escape(what)))?;
+    writeln!(text, "</section>")
+}
+
+fn made(report: &Report) -> String {
+    let made = &report.made;
+    format!(
+        "geolock {} on {} cores{}; servers, clients and the simulated distance share them unless servers were named. \
+         Seed {}. A latency counts from when the lock was wanted, or due, until it was granted.",
+        made.version,
+        made.cores,
+        if made.processor.is_empty() { String::new() } else { format!(" ({})", made.processor) },
+        report.test.seed
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn the_page_has_every_plot_and_needs_nothing_else() {
+        let page = page(&sample("hot", &["a<b", "oslo"]));
+        for wanted in ["How long", "a second", "Who held", "Who got", "a&lt;b", "round trip", "1 violations"]
+        {
+            let (words, tags) = (wanted, page.replace("<b>1</b><span>violations", "1 violations"));
+            assert!(tags.contains(words), "{wanted} is missing");
+        }
+        assert!(!page.contains("<script") && !page.contains("http"), "nothing is fetched");
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+        assert!(!page.contains("NaN") && !page.contains("inf"), "every number is one");
+    }
+}
