@@ -12,12 +12,14 @@ use crate::time::Instant;
 
 /// What decides about the phase.
 pub(super) struct Life {
+    /// A step was made since the start.
+    pub begun: bool,
     /// After a restart: until when nothing is stamped, so that bounds of restarts do not add up.
     pub quiet_until: Option<Instant>,
     /// Every member was heard once, now or before a restart: none knows more of our log than we do.
     pub joined: bool,
     /// After a restart: until when members that were not heard yet are waited for. The disk may be an old copy, and then
-    /// any of them may know more of our log. [`Instant::FAR_FUTURE`] before the first step.
+    /// any of them may know more of our log.
     pub asks_until: Option<Instant>,
     /// The data directory is a restored copy: leases that it does not know may live until then.
     pub joins_after: Option<Instant>,
@@ -63,10 +65,6 @@ impl Replica {
 
     /// Draws the conclusions of whatever changed.
     pub(super) fn update_phase(&mut self) {
-        if self.life.asks_until == Some(Instant::FAR_FUTURE) {
-            // From the first step on: before it the journal was read, however long that took.
-            self.life.asks_until = Some(self.now.mono + self.config.agreed.peer_timeout);
-        }
         self.life.asks_until.take_if(|until| *until <= self.now.mono);
         if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) {
             self.life.quiet_until = None;

@@ -30,7 +30,7 @@ use crate::lock_state::{Locks, Orphan, Published};
 use crate::names::{DcId, DcSet, LeaseId};
 use crate::room::Room;
 use crate::store_state::Store;
-use crate::time::{Instant, Now, Timestamp};
+use crate::time::{Now, Timestamp};
 
 /// Why state on disk is not that of this datacenter. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +92,7 @@ impl Replica {
             waits: Deadlines::default(),
             descriptions: Descriptions::default(),
             life: Life {
+                begun: false,
                 quiet_until: None,
                 joined: false,
                 asks_until: None,
@@ -233,16 +234,23 @@ impl Replica {
         self.restart_expiry();
         if restarted {
             self.life.quiet_until = Some(self.now.mono + CLOCK_BOUND);
-            self.life.asks_until = (!self.peers().is_empty()).then_some(Instant::FAR_FUTURE);
         }
-        self.outnumber();
-        self.early.begin_at(self.next_n);
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {
             return self.locks.set_unreachable(self.reach.unreachable());
         }
         self.leases.start_grace(self.lease_time());
         self.locks.set_unreachable(self.reach.unreachable());
+    }
+
+    /// The first step. What it records comes after the word that the directory is a copy, if it is one.
+    pub(super) fn begin(&mut self) {
+        if self.life.quiet_until.is_some() && !self.peers().is_empty() {
+            // Not from the start on: since then the journal was read, however long that took.
+            self.life.asks_until = Some(self.now.mono + self.config.agreed.peer_timeout);
+        }
+        self.outnumber();
+        self.early.begin_at(self.next_n);
         if self.peers().is_empty() {
             self.join_when_all_heard();
         }

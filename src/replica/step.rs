@@ -33,6 +33,9 @@ impl Replica {
         if let Some(ahead_ms) = self.clock.advance(now) {
             self.report(Report::WallClockJumped { ahead_ms });
         }
+        if !std::mem::replace(&mut self.life.begun, true) {
+            self.begin();
+        }
         self.locks.expire(now.mono);
         self.expire_leases();
         self.expire_waits();
