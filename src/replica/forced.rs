@@ -1,8 +1,8 @@
 //! Force release: an operator takes a lock from whoever holds it in this datacenter, and it is remembered who did, and why.
 //!
 //! To the locks it is what the end of a lease is: the record of it is on disk before a lock that was taken away is granted in
-//! conflict, before the operator is answered and before the victim hears of it. A request is atomic, so whoever loses one
-//! of its locks loses all; a transaction cannot commit any more. The lease lives on.
+//! conflict, and before the operator is answered. A call of the victim may be refused sooner. A request is atomic, so whoever
+//! loses one of its locks loses all; a transaction cannot commit any more. The lease lives on.
 //!
 //! A victim may not hear of it: its stream broke, or the server crashed. So what was taken from a lease is remembered as
 //! long as the lease lives: it is told again whenever a client attaches the lease, and a reclaim of it after a restart is refused.

@@ -49,7 +49,8 @@ impl Replica {
         let why = match self.current_phase() {
             Phase::Starting => "it has just started; try again in half a second",
             Phase::ReadOnly => {
-                "it has not heard from every other datacenter since its data is new, or lacks entries of its own"
+                "it does not know yet whether it has all of its own log: it has just started (try again in some seconds), \
+                 or its data is new or restored, or others know more of its log"
             }
             _ if self.life.clock_skew => {
                 "its clock is too far ahead of the others: set it right and start it again"
