@@ -63,6 +63,11 @@ impl Leases {
         self.by_id.get(&id).copied()
     }
 
+    /// The session that it goes with, if it is there and has one.
+    pub fn session_of(&self, id: LeaseId) -> Option<SessionId> {
+        self.find(id).and_then(|index| self.get(index).session)
+    }
+
     /// A new lease, or one read from the journal.
     pub fn open(
         &mut self,

@@ -170,8 +170,7 @@ impl Replica {
         self.end_held(request, position);
         self.counts.forced_releases += 1;
         self.report(Report::Forced(forced.clone()));
-        let session = self.leases.find(forced.lease).and_then(|lease| self.leases.get(lease).session);
-        if let Some(session) = session {
+        if let Some(session) = self.leases.session_of(forced.lease) {
             self.notify_forced_out(position, session, forced.clone());
         }
         forced
@@ -194,12 +193,7 @@ impl Replica {
     fn end_if_crowded(&mut self, lease: LeaseId) {
         let taken = self.audit.of_leases.get(&lease).map_or(0, BTreeMap::len);
         let Some(index) = self.leases.find(lease).filter(|_| taken >= MAX_OF_LEASE) else { return };
-        let session = self.leases.get(index).session;
-        self.audit.position = self.end_lease(index);
-        if let Some(session) = session {
-            let effect = Effect::Notify { session, notice: Notice::LeaseEnded { lease } };
-            self.after(self.audit.position, Gated::Effect(effect));
-        }
+        self.audit.position = self.take_lease_away(index);
     }
 
     /// A client is back and may not have heard of all that it lost.

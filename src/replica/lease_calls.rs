@@ -153,15 +153,24 @@ impl Replica {
         }
         while let Some(index) = self.leases.next_expired(now) {
             let row = self.leases.get(index);
-            let (lease, session, waiting) = (row.id, row.session, row.waiting);
+            let (lease, waiting) = (row.id, row.waiting);
             let held = row.requests.len() - waiting;
             self.counts.leases_expired += 1;
             self.report(Report::LeaseExpired { lease, held, waiting });
-            self.end_lease(index);
-            if let Some(session) = session {
-                self.effects.push_back(Effect::Notify { session, notice: Notice::LeaseEnded { lease } });
-            }
+            self.take_lease_away(index);
         }
+    }
+
+    /// Ends a lease whose client did not ask for that, and tells it when that is on disk.
+    pub(super) fn take_lease_away(&mut self, index: LeaseIndex) -> Position {
+        let row = self.leases.get(index);
+        let (lease, session) = (row.id, row.session);
+        let position = self.end_lease(index);
+        if let Some(session) = session {
+            let effect = Effect::Notify { session, notice: Notice::LeaseEnded { lease } };
+            self.after(position, Gated::Effect(effect));
+        }
+        position
     }
 
     pub(super) fn on_reclaim(&mut self, call: CallId, lease: LeaseId, proof: Proof, held: Vec<Reclaim>) {
@@ -231,8 +240,7 @@ impl Replica {
     fn lose(&mut self, request: RequestId) {
         let Some(row) = self.locks.find(request) else { return };
         let lease = self.locks.get(row).local().map(|local| local.lease);
-        let session =
-            lease.and_then(|lease| self.leases.find(lease)).and_then(|lease| self.leases.get(lease).session);
+        let session = lease.and_then(|lease| self.leases.session_of(lease));
         self.end_held(row, Position::default());
         if let (Some(lease), Some(session)) = (lease, session) {
             self.effects.push_back(Effect::Notify { session, notice: Notice::LockLost { lease, request } });

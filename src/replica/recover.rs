@@ -146,7 +146,7 @@ impl Replica {
             self.locks.apply_request(&Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq });
         }
         for lease in checkpoint.leases {
-            self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.lease_time());
+            self.open_again(&lease);
         }
         for forced in checkpoint.forced {
             self.note_forced(forced, Position::default());
@@ -156,6 +156,10 @@ impl Replica {
         }
         self.clock.observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
         Ok(())
+    }
+
+    fn open_again(&mut self, lease: &LeaseRecord) {
+        self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.lease_time());
     }
 
     fn replay(&mut self, position: Position, record: Record) -> Result<(), RecoveryError> {
@@ -181,13 +185,7 @@ impl Replica {
                 if self.leases.find(lease.lease).is_some() {
                     return Err(refused(format!("lease {} is open already", lease.lease)));
                 }
-                self.leases.open(
-                    lease.lease,
-                    lease.secret,
-                    lease.ttl,
-                    lease.on_disconnect,
-                    self.lease_time(),
-                );
+                self.open_again(&lease);
             }
             Record::LeaseEnded { lease } => match self.leases.find(lease) {
                 Some(index) => {
