@@ -36,6 +36,11 @@ impl VersionVector {
         other.0.len() <= self.0.len() && other.0.iter().zip(&self.0).all(|(theirs, ours)| theirs <= ours)
     }
 
+    /// What both cover.
+    pub fn meet(&self, other: &VersionVector) -> VersionVector {
+        self.iter().map(|(dc, seq)| (dc, seq.min(other.get(dc)))).collect()
+    }
+
     /// The datacenters with any entry, in increasing order, with their `seq`.
     pub fn iter(&self) -> impl Iterator<Item = (DcId, u64)> {
         (0_u8..)

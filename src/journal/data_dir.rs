@@ -61,27 +61,42 @@ fn create(dir: &Path) -> Result<(), JournalError> {
     let failed = |doing, path: &Path, source| JournalError::Io { doing, path: path.to_owned(), source };
     let parent =
         dir.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-    let Some(parent) = parent.filter(|_| !dir.exists()) else { return Ok(()) };
-    create(parent)?;
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(failed("create the directory", dir, error));
+    let Some(parent) = parent else { return Ok(()) };
+    if !dir.exists() {
+        if !parent.exists() {
+            create(parent)?;
         }
-        _ => {}
+        match DirBuilder::new().mode(0o700).create(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed("create the directory", dir, error));
+            }
+            _ => {}
+        }
     }
-    File::open(parent)
-        .and_then(|parent| parent.sync_all())
-        .map_err(|source| failed("sync the directory", parent, source))
+    // Also of one that is there: whoever made it may have crashed before its parent was synced.
+    match File::open(parent).and_then(|parent| parent.sync_all()) {
+        // Made by somebody who may write there, which we may not.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced.map_err(|source| failed("sync the directory", parent, source)),
+    }
 }
 
 /// Whether somebody marked the directory as a copy.
 pub(super) fn is_restored<D: Disk>(disk: &D) -> Result<bool, JournalError> {
-    Ok(disk.names().doing("list", disk, "")?.iter().any(|name| name == RESTORED))
+    exists(disk, RESTORED)
+}
+
+fn exists<D: Disk>(disk: &D, name: &str) -> Result<bool, JournalError> {
+    Ok(disk.names().doing("list", disk, "")?.iter().any(|other| other == name))
 }
 
 /// It is known now.
 pub(super) fn forget_restored<D: Disk>(disk: &D) -> Result<(), JournalError> {
-    disk.remove(RESTORED).doing("remove", disk, RESTORED)?;
+    match disk.remove(RESTORED) {
+        // Somebody was faster.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed.doing("remove", disk, RESTORED)?,
+    }
     disk.sync_dir().doing("sync the directory", disk, "")
 }
 
@@ -95,7 +110,7 @@ pub(super) enum Known {
 }
 
 pub(super) fn check_identity<D: Disk>(disk: &D, expected: Identity) -> Result<Known, JournalError> {
-    if !disk.names().doing("list", disk, "")?.iter().any(|name| name == IDENTITY) {
+    if !exists(disk, IDENTITY)? {
         return Ok(Known::Unknown);
     }
     let damaged =

@@ -63,6 +63,11 @@ impl Leases {
         self.by_id.get(&id).copied()
     }
 
+    /// The session that it goes with, if it is there and has one.
+    pub fn session_of(&self, id: LeaseId) -> Option<SessionId> {
+        self.find(id).and_then(|index| self.get(index).session)
+    }
+
     /// A new lease, or one read from the journal.
     pub fn open(
         &mut self,
@@ -169,7 +174,12 @@ impl Leases {
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.expiries.next().into_iter().chain(self.graces.next()).min()
+        self.expiries.next()
+    }
+
+    /// When the grace period has waited long enough for the next lease.
+    pub fn next_grace(&self) -> Option<Instant> {
+        self.graces.next()
     }
 
     /// After a restart: no lock is granted and no part leaves until every lease has come back or had its full

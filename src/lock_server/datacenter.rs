@@ -44,7 +44,8 @@ pub fn start_datacenter(
     let (mut machine, last) = recover(config.replica, checkpoint, records)?;
     tracing::info!(%dc, position = last.0, "recovered");
     if recovered.restored {
-        tracing::warn!(%dc, "the data directory is a restored copy: nothing is granted before every member was heard");
+        tracing::warn!(%dc, "the data directory is a restored copy: nothing is granted before every member was heard \
+             and before leases it does not know must be over");
         machine.begin_restored();
     }
     let (events, link_events) = mpsc::channel(LINK_EVENTS);

@@ -17,6 +17,8 @@ use crate::crdt::value::Reading;
 use crate::names::MAX_DCS;
 use crate::replica::Notice;
 use crate::replica::call::{LockDescription, Refusal, Reply};
+use crate::replica::forced::Forced;
+use crate::replica::store_call::TxnRefusal;
 
 /// Something a session is told.
 #[derive(Debug, PartialEq)]
@@ -158,7 +160,17 @@ impl Output {
                 BASE + changed.changes.iter().map(Change::weight).sum::<usize>()
             }
             Output::Notice(Notice::Lock(news)) => BASE + news.event.weight(),
-            Output::Notice(Notice::Reached { .. }) => BASE + 8 * MAX_DCS,
+            Output::Notice(Notice::ForcedOut(forced))
+            | Output::Reply { reply: Reply::Refused(Refusal::ForcedOut(forced)), .. }
+            | Output::Reply {
+                reply: Reply::Refused(Refusal::Transaction(TxnRefusal::ForcedOut { forced, .. })),
+                ..
+            } => BASE + forced.weight(),
+            Output::Reply { reply: Reply::Audited(rows), .. } => {
+                BASE + rows.iter().map(|forced| forced.weight()).sum::<usize>()
+            }
+            Output::Notice(Notice::Reached { .. } | Notice::WatchEnded { .. })
+            | Output::Reply { reply: Reply::Watching { .. }, .. } => BASE + 8 * MAX_DCS,
             _ => BASE,
         }
     }
@@ -174,9 +186,18 @@ impl LockDescription {
     }
 }
 
+impl Forced {
+    /// About how many bytes this takes, in memory and on the wire.
+    fn weight(&self) -> usize {
+        let texts = self.by.len() + self.reason.as_str().len() + self.label.len();
+        128 + self.lock.as_bytes().len() + texts
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::{DcId, FencingToken, ForceReason, LeaseId, LockName, Mode, RequestId};
     use crate::replica::store_call::{Stepped, TxnState};
 
     fn released(tag: u64) -> Output {
@@ -227,6 +248,30 @@ mod tests {
         let outbox = Outbox::new(1000);
         let reply = Reply::Stepped(Box::new(stepped));
         assert!(outbox.push(Output::Reply { tag: 1, reply }).is_err());
+    }
+
+    #[test]
+    fn what_names_a_long_lock_counts() {
+        let forced = Arc::new(Forced {
+            number: 1,
+            at_ms: 0,
+            by: Arc::from("ann"),
+            reason: ForceReason::new("it hangs").expect("it says something"),
+            lock: LockName::try_from(&*"x".repeat(1_000)).expect("it is not too long"),
+            mode: Mode::Exclusive,
+            lease: LeaseId::new(DcId::new(0).expect("a small id"), 1),
+            request: RequestId { dc: DcId::new(0).expect("a small id"), n: 2 },
+            token: FencingToken(1),
+            label: Arc::default(),
+            locks: 1,
+        });
+        for output in [
+            Output::Notice(Notice::ForcedOut(forced.clone())),
+            Output::Reply { tag: 1, reply: Reply::Refused(Refusal::ForcedOut(forced.clone())) },
+            Output::Reply { tag: 1, reply: Reply::Audited(vec![forced]) },
+        ] {
+            assert!(Outbox::new(1000).push(output).is_err());
+        }
     }
 
     #[test]

@@ -158,9 +158,14 @@ impl Locks {
         self.get(request).wants.iter().map(|want| (&self.lock(want.lock).name, want.mode))
     }
 
-    /// Whether somebody here holds it.
-    pub(super) fn is_held(&self, name: &LockName) -> bool {
-        self.names.get(name).is_some_and(|index| self.lock(*index).holders.mode.is_some())
+    /// Whether somebody here holds it by this part: exclusively by any, shared by our own.
+    pub(super) fn is_held_by(&self, name: &LockName, part: DcId) -> bool {
+        let Some(index) = self.names.get(name) else { return false };
+        match self.lock(*index).holders.mode {
+            Some(Mode::Exclusive) => true,
+            Some(Mode::Shared) => part == self.me,
+            None => false,
+        }
     }
 
     pub(super) fn lock(&self, index: LockIndex) -> &Lock {

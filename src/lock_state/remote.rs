@@ -78,7 +78,7 @@ impl Locks {
                 return Err(EntryFault::NotTheOwner { lock, part, owner });
             }
             // An entry of our own that comes back; but we granted the lock, so we have not made it.
-            if dc == self.me && self.is_held(&lock) {
+            if dc == self.me && self.is_held_by(&lock, part) {
                 return Err(EntryFault::HeldHere { lock, part });
             }
             let current = self.ownership.register(&lock, part).version();

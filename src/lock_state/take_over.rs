@@ -43,7 +43,8 @@ impl Locks {
         applied: &VersionVector,
     ) -> Result<(), ForeignFault> {
         self.ownership.validate_merge(foreign.ownership)?;
-        // Who lost its own log may have given parts away that it believes to have; but it has granted none of them.
+        // Who lost its own log may have given parts away that it believes to have, and have got them back; but it has
+        // granted none of them.
         let knows_own_log = foreign.vector.get(self.me) <= applied.get(self.me);
         for (lock, part, theirs) in foreign.ownership.iter() {
             let owner = theirs.owner().expect("only parts that moved are iterated");
@@ -53,7 +54,7 @@ impl Locks {
             }
             let ours = self.ownership.register(&lock, part);
             let is_here = self.ownership.owner(&lock, part) == self.me;
-            let stays = knows_own_log || self.is_held(&lock);
+            let stays = knows_own_log || (owner != self.me && self.is_held_by(&lock, part));
             if stays && is_here && theirs.version() > ours.version() {
                 return Err(ForeignFault::Stolen { lock, part, owner });
             }

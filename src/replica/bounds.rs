@@ -8,8 +8,11 @@ use std::collections::VecDeque;
 use crate::names::Position;
 use crate::time::Timestamp;
 
-/// How many request numbers one record sets aside.
-pub(super) const NUMBERS: u64 = 1 << 20;
+/// Fewer numbers than this are handed out in a millisecond, on average since the epoch.
+pub(super) const NUMBERS_PER_MILLI: u64 = 1 << 10;
+/// How many request numbers one record sets aside: 64 ms of them, so that even a server that restarts again and again does
+/// not get ahead of [`NUMBERS_PER_MILLI`].
+pub(super) const NUMBERS: u64 = 1 << 16;
 
 /// A bound: readings up to `clock` and numbers below `n` may be handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

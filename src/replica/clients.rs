@@ -17,8 +17,6 @@ pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_mi
 /// Who is refused while there is too much to do is told to wait for up to so many times this in addition.
 const SPREAD: std::time::Duration = std::time::Duration::from_millis(10);
 const SPREAD_STEPS: u64 = 51;
-/// Calls that may come before the clock can be read.
-const MAX_EARLY: usize = 10_000;
 
 /// Locks that a client wants, under a lease of its own.
 pub(super) struct NewAcquire<'a> {
@@ -30,10 +28,7 @@ pub(super) struct NewAcquire<'a> {
 
 impl Replica {
     pub(super) fn on_client(&mut self, call: CallId, request: Call) {
-        let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::GoOn(_));
-        if needs_clock && self.life.quiet_until.is_some() && self.early.len() < MAX_EARLY {
-            return self.early.push((call, request));
-        }
+        let Some(request) = self.put_off(call, request) else { return };
         match request {
             Call::OpenLease { secret, ttl, on_disconnect } => {
                 self.on_open_lease(call, secret, ttl, on_disconnect)
@@ -206,7 +201,9 @@ impl Replica {
     }
 
     fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
-        let found = self.authorise(lease, proof, call).and_then(|lease| self.find_target(lease, target));
+        let found = self.authorise(lease, proof, call).and_then(|row| {
+            if self.release_early(lease, target) { Ok(None) } else { self.find_target(row, target) }
+        });
         match found {
             Ok(Some(request)) if self.locks.get(request).is_held() => {
                 self.end_held(request, Position::default());
@@ -221,7 +218,8 @@ impl Replica {
     fn on_cancel(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
         let found = self.authorise(lease, proof, call).and_then(|row| {
             // Keys start in order: one that never started says nothing of those before it.
-            if self.cancel_early(call, lease, target) { Ok(None) } else { self.find_target(row, target) }
+            let was_early = self.cancel_early(call, lease, target) || self.release_early(lease, target);
+            if was_early { Ok(None) } else { self.find_target(row, target) }
         });
         match found {
             Ok(Some(request)) => {
@@ -236,21 +234,6 @@ impl Replica {
             Ok(None) => self.reply(call, Reply::Released),
             Err(refusal) => self.refuse(call, refusal),
         }
-    }
-
-    /// An acquire that has not started yet is cancelled by its key, on its own session. Whether there was one.
-    fn cancel_early(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
-        let Target::Key(key) = target else { return false };
-        let is_it = |(other, early): &(CallId, Call)| {
-            let Call::Acquire(acquire) = early else { return false };
-            other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
-        };
-        let before = self.early.len();
-        while let Some(index) = self.early.iter().position(is_it) {
-            let (cancelled, _) = self.early.remove(index);
-            self.refuse(cancelled, Refusal::Cancelled);
-        }
-        self.early.len() < before
     }
 
     /// The request that a client means; `None` when it is over, so that ending it again succeeds.
@@ -269,13 +252,6 @@ impl Replica {
             Some(request) => Ok(Some(request)),
             None if was => Ok(None),
             None => Err(Refusal::NotHeld),
-        }
-    }
-
-    /// Starts what came before the clock could be read.
-    pub(super) fn start_early(&mut self) {
-        for (call, request) in std::mem::take(&mut self.early) {
-            self.on_client(call, request);
         }
     }
 }

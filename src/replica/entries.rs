@@ -8,7 +8,7 @@ use super::message::Message;
 use super::record::Record;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Violation};
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
-use crate::names::{DcId, Position};
+use crate::names::{DcId, MAX_NUMBER, Position};
 use crate::room::Room;
 
 /// What is to be done with an entry that a link brought.
@@ -200,11 +200,12 @@ impl Replica {
     fn pass_own_numbers(&mut self, entry: &Entry) {
         let numbers = entry.ops.iter().filter_map(|op| match op {
             Op::Request { id, .. } => Some(id.n),
+            // Leases share the series.
+            Op::Commit(commit) => commit.client.map(|(lease, _)| lease.n()),
             _ => None,
         });
-        self.next_n = numbers.fold(self.next_n, |next, n| next.max(n + 1));
-        if self.next_n > self.bounds.recorded().n {
-            self.record_bound();
+        if let Some(n) = numbers.filter(|n| *n <= MAX_NUMBER).max() {
+            self.pass_number(n);
         }
     }
 
@@ -218,7 +219,12 @@ impl Replica {
         self.clock.observe(entry.at);
         for (index, op) in entry.ops.iter().enumerate() {
             match op {
-                Op::Commit(commit) => self.take_in_commit(entry, index, commit, position),
+                Op::Commit(commit) => {
+                    self.take_in_commit(entry, index, commit, position);
+                    if entry.dc == self.config.dc {
+                        self.note_earlier_commit(entry, commit, position);
+                    }
+                }
                 Op::Request { id, at, wants } => {
                     if id.dc == self.config.dc {
                         self.next_n = self.next_n.max(id.n + 1);

@@ -168,7 +168,7 @@ impl Replica {
             self.expiry.settled_at = self.now.mono + self.config.agreed.peer_timeout;
         }
         let mut keys: Vec<Key> = self.store.mortal_keys().map(|(key, _)| key.clone()).collect();
-        keys.extend(self.store.done_keys().map(|(key, _)| key.clone()));
+        keys.extend(self.store.done_keys().cloned());
         self.count_anew(keys);
     }
 

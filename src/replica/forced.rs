@@ -1,8 +1,8 @@
 //! Force release: an operator takes a lock from whoever holds it in this datacenter, and it is remembered who did, and why.
 //!
 //! To the locks it is what the end of a lease is: the record of it is on disk before a lock that was taken away is granted in
-//! conflict, before the operator is answered and before the victim hears of it. A request is atomic, so whoever loses one
-//! of its locks loses all; a transaction cannot commit any more. The lease lives on.
+//! conflict, and before the operator is answered. A call of the victim may be refused sooner. A request is atomic, so whoever
+//! loses one of its locks loses all; a transaction cannot commit any more. The lease lives on.
 //!
 //! A victim may not hear of it: its stream broke, or the server crashed. So what was taken from a lease is remembered as
 //! long as the lease lives: it is told again whenever a client attaches the lease, and a reclaim of it after a restart is refused.
@@ -170,8 +170,7 @@ impl Replica {
         self.end_held(request, position);
         self.counts.forced_releases += 1;
         self.report(Report::Forced(forced.clone()));
-        let session = self.leases.find(forced.lease).and_then(|lease| self.leases.get(lease).session);
-        if let Some(session) = session {
+        if let Some(session) = self.leases.session_of(forced.lease) {
             self.notify_forced_out(position, session, forced.clone());
         }
         forced
@@ -194,12 +193,7 @@ impl Replica {
     fn end_if_crowded(&mut self, lease: LeaseId) {
         let taken = self.audit.of_leases.get(&lease).map_or(0, BTreeMap::len);
         let Some(index) = self.leases.find(lease).filter(|_| taken >= MAX_OF_LEASE) else { return };
-        let session = self.leases.get(index).session;
-        self.audit.position = self.end_lease(index);
-        if let Some(session) = session {
-            let effect = Effect::Notify { session, notice: Notice::LeaseEnded { lease } };
-            self.after(self.audit.position, Gated::Effect(effect));
-        }
+        self.audit.position = self.take_lease_away(index);
     }
 
     /// A client is back and may not have heard of all that it lost.

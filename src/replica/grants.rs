@@ -5,7 +5,7 @@ use super::call::{Grant, Refusal, Reply};
 use super::effect::Effect;
 use super::gate::Gated;
 use super::tickets::Ticket;
-use super::transactions::TxnId;
+use super::transactions::{Death, TxnId};
 use crate::lock_state::{RequestIndex, State};
 use crate::names::{FencingToken, Position, RequestId};
 
@@ -110,7 +110,7 @@ impl Replica {
         }
         if let Some(key) = ticket.txn {
             let lease = lease.id;
-            self.on_txn_request_over(TxnId { lease, key });
+            self.txn_lost_locks(TxnId { lease, key }, Death::LocksLost);
         }
         ticket
     }

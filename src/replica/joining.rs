@@ -43,13 +43,10 @@ impl Replica {
     /// To be called before the first step when the data directory is an older copy: what was handed out since is not in it.
     ///
     /// Others tell what became of the log. Nobody else knows which leases were opened, so nothing is granted before the
-    /// longest of them must be over; nor which numbers were given, so they go on far above.
+    /// longest of them must be over.
     pub fn begin_restored(&mut self) {
         self.persist(Record::Restored);
         self.doubt();
-        // Fewer than this since the epoch.
-        self.next_n = self.next_n.max(self.clock.physical_millis() << 10);
-        self.record_bound();
     }
 
     /// What is known here may not be all: as if nobody had been heard yet.

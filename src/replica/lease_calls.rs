@@ -98,7 +98,7 @@ impl Replica {
     }
 
     pub(super) fn on_session_closed(&mut self, session: SessionId) {
-        self.early.retain(|(call, _)| call.session != session);
+        self.early.close_session(session);
         self.watches.close_session(session);
         for index in self.leases.close_session(session) {
             self.end_lease(index);
@@ -131,6 +131,7 @@ impl Replica {
                 self.end_waiting(request, Refusal::LeaseEnded);
             }
         }
+        self.end_early_reclaim(lease);
         self.leases.end(index);
         self.audit.end_lease(lease);
         position
@@ -147,18 +148,29 @@ impl Replica {
 
     pub(super) fn expire_leases(&mut self) {
         let now = self.lease_time();
-        self.leases.expire_graces(now);
+        if self.has_past() {
+            self.leases.expire_graces(now);
+        }
         while let Some(index) = self.leases.next_expired(now) {
             let row = self.leases.get(index);
-            let (lease, session, waiting) = (row.id, row.session, row.waiting);
+            let (lease, waiting) = (row.id, row.waiting);
             let held = row.requests.len() - waiting;
             self.counts.leases_expired += 1;
             self.report(Report::LeaseExpired { lease, held, waiting });
-            self.end_lease(index);
-            if let Some(session) = session {
-                self.effects.push_back(Effect::Notify { session, notice: Notice::LeaseEnded { lease } });
-            }
+            self.take_lease_away(index);
         }
+    }
+
+    /// Ends a lease whose client did not ask for that, and tells it when that is on disk.
+    pub(super) fn take_lease_away(&mut self, index: LeaseIndex) -> Position {
+        let row = self.leases.get(index);
+        let (lease, session) = (row.id, row.session);
+        let position = self.end_lease(index);
+        if let Some(session) = session {
+            let effect = Effect::Notify { session, notice: Notice::LeaseEnded { lease } };
+            self.after(position, Gated::Effect(effect));
+        }
+        position
     }
 
     pub(super) fn on_reclaim(&mut self, call: CallId, lease: LeaseId, proof: Proof, held: Vec<Reclaim>) {
@@ -166,12 +178,20 @@ impl Replica {
             Ok(index) => index,
             Err(refusal) => return self.refuse(call, refusal),
         };
-        let expected = self.leases.end_grace(index);
+        let expected = self.leases.is_in_grace(index);
         #[cfg(test)]
         let expected = expected || self.mutated(crate::sim::Mutation::StaleReclaim);
         if !expected {
-            return self.refuse(call, Refusal::NoReclaimExpected(lease));
+            self.refuse(call, Refusal::NoReclaimExpected(lease));
+        } else if self.has_past() {
+            self.reclaim(call, index, held);
+        } else {
+            self.put_off_reclaim(call, lease, held);
         }
+    }
+
+    pub(super) fn reclaim(&mut self, call: CallId, index: LeaseIndex, held: Vec<Reclaim>) {
+        self.leases.end_grace(index);
         let (mut kept, mut lost) = (Vec::new(), Vec::new());
         for reclaim in held {
             let list = if self.reclaim_one(index, &reclaim) { &mut kept } else { &mut lost };
@@ -203,6 +223,8 @@ impl Replica {
         for rival in rivals {
             self.lose(rival);
         }
+        // A disk that was rolled back does not know that it was ever that late.
+        self.clock.observe(token);
         let request = self.locks.reclaim(&held, self.now.mono);
         self.tickets.set(request, Ticket { key: reclaim.key, ..Ticket::default() });
         let lease = self.leases.get_mut(index);
@@ -218,8 +240,7 @@ impl Replica {
     fn lose(&mut self, request: RequestId) {
         let Some(row) = self.locks.find(request) else { return };
         let lease = self.locks.get(row).local().map(|local| local.lease);
-        let session =
-            lease.and_then(|lease| self.leases.find(lease)).and_then(|lease| self.leases.get(lease).session);
+        let session = lease.and_then(|lease| self.leases.session_of(lease));
         self.end_held(row, Position::default());
         if let (Some(lease), Some(session)) = (lease, session) {
             self.effects.push_back(Effect::Notify { session, notice: Notice::LockLost { lease, request } });

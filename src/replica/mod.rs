@@ -12,6 +12,7 @@ mod check;
 mod clients;
 mod config;
 mod describe;
+mod early;
 mod effect;
 mod entries;
 mod event;
@@ -65,7 +66,7 @@ use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, RequestIndex};
 use crate::names::{DcId, DcSet};
-use crate::replica::call::{Call, CallId, Counts, Phase};
+use crate::replica::call::{Counts, Phase};
 use crate::store_state::Store;
 use crate::time::{Instant, Now};
 
@@ -91,8 +92,7 @@ pub struct Replica {
     descriptions: describe::Descriptions,
     life: phase::Life,
     joining: joining::Joining,
-    /// Calls that came while the clock could not be read yet.
-    early: Vec<(CallId, Call)>,
+    early: early::Early,
     store: Store,
     transactions: transactions::Transactions,
     stability: stability::Stability,
@@ -149,6 +149,7 @@ impl Replica {
             Some(self.anti_entropy.next_at),
             self.locks.next_deadline(),
             self.leases.next_deadline(),
+            self.leases.next_grace().filter(|_| self.has_past()),
             self.waits.next(),
             self.reach.next_deadline(),
             self.descriptions.next_deadline(),

@@ -12,6 +12,8 @@ use crate::time::Instant;
 
 /// What decides about the phase.
 pub(super) struct Life {
+    /// A step was made since the start.
+    pub begun: bool,
     /// After a restart: until when nothing is stamped, so that bounds of restarts do not add up.
     pub quiet_until: Option<Instant>,
     /// Every member was heard once, now or before a restart: none knows more of our log than we do.
@@ -45,9 +47,16 @@ impl Replica {
         }
     }
 
-    /// Whether it has all of its own log, as far as it can know.
+    /// Whether it has all of its own log, as far as it can know, and leases that it may not know are over.
     pub(super) fn knows_own_log(&self) -> bool {
-        !self.asks_for_own_log() && self.log.applied().get(self.config.dc) >= self.life.own_known
+        self.life.joined && self.has_own_log()
+    }
+
+    /// Whether it has all of its own log, as far as it can know.
+    pub(super) fn has_own_log(&self) -> bool {
+        let all_heard = self.life.joined || self.life.heard.is_superset(self.peers());
+        let waits = self.life.asks_until.is_some() || !all_heard;
+        !waits && self.log.applied().get(self.config.dc) >= self.life.own_known
     }
 
     /// Whether some member is still to say how much it has of this datacenter's log.
@@ -60,12 +69,15 @@ impl Replica {
         self.life.asks_until.take_if(|until| *until <= self.now.mono);
         if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) {
             self.life.quiet_until = None;
+            // Whoever reclaims may name a reading of just before the crash.
+            self.renew_bound();
             self.on_heartbeat_due();
             self.start_early();
         }
         if self.life.joins_after.take_if(|after| *after <= self.now.mono).is_some() {
             self.join_when_all_heard();
         }
+        self.judge_past();
         let phase = self.current_phase();
         if phase != self.life.phase {
             self.life.phase = phase;

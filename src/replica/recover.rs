@@ -7,6 +7,7 @@ use super::bounds::{Bound, Bounds};
 use super::call::{Counts, Phase};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::describe::Descriptions;
+use super::early::Early;
 use super::expiry::Expiry;
 use super::forced::Audit;
 use super::gate::Gate;
@@ -91,6 +92,7 @@ impl Replica {
             waits: Deadlines::default(),
             descriptions: Descriptions::default(),
             life: Life {
+                begun: false,
                 quiet_until: None,
                 joined: false,
                 asks_until: None,
@@ -104,7 +106,7 @@ impl Replica {
                 phase: Phase::Starting,
             },
             joining: Joining::new(),
-            early: Vec::new(),
+            early: Early::default(),
             store,
             transactions: Transactions::default(),
             stability: Stability::default(),
@@ -132,6 +134,10 @@ impl Replica {
         }
         self.position = checkpoint.position;
         self.life.joined = checkpoint.joined;
+        if !checkpoint.joined {
+            // It does not say whether the directory is new or an old copy: leases that it does not know may live.
+            self.doubt();
+        }
         self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
         self.store.restore(checkpoint.contents, &checkpoint.applied);
         self.log.restore(checkpoint.applied, &checkpoint.last_stamps, &checkpoint.log, self.now.mono);
@@ -141,7 +147,7 @@ impl Replica {
             self.locks.apply_request(&Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq });
         }
         for lease in checkpoint.leases {
-            self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.lease_time());
+            self.open_again(&lease);
         }
         for forced in checkpoint.forced {
             self.note_forced(forced, Position::default());
@@ -151,6 +157,10 @@ impl Replica {
         }
         self.clock.observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
         Ok(())
+    }
+
+    fn open_again(&mut self, lease: &LeaseRecord) {
+        self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.lease_time());
     }
 
     fn replay(&mut self, position: Position, record: Record) -> Result<(), RecoveryError> {
@@ -176,13 +186,7 @@ impl Replica {
                 if self.leases.find(lease.lease).is_some() {
                     return Err(refused(format!("lease {} is open already", lease.lease)));
                 }
-                self.leases.open(
-                    lease.lease,
-                    lease.secret,
-                    lease.ttl,
-                    lease.on_disconnect,
-                    self.lease_time(),
-                );
+                self.open_again(&lease);
             }
             Record::LeaseEnded { lease } => match self.leases.find(lease) {
                 Some(index) => {
@@ -229,8 +233,6 @@ impl Replica {
         self.restart_expiry();
         if restarted {
             self.life.quiet_until = Some(self.now.mono + CLOCK_BOUND);
-            let patience = self.config.agreed.peer_timeout;
-            self.life.asks_until = (!self.peers().is_empty()).then(|| self.now.mono + patience);
         }
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {
@@ -238,6 +240,16 @@ impl Replica {
         }
         self.leases.start_grace(self.lease_time());
         self.locks.set_unreachable(self.reach.unreachable());
+    }
+
+    /// The first step. What it records comes after the word that the directory is a copy, if it is one.
+    pub(super) fn begin(&mut self) {
+        if self.life.quiet_until.is_some() && !self.peers().is_empty() {
+            // Not from the start on: since then the journal was read, however long that took.
+            self.life.asks_until = Some(self.now.mono + self.config.agreed.peer_timeout);
+        }
+        self.outnumber();
+        self.early.begin_at(self.next_n);
         if self.peers().is_empty() {
             self.join_when_all_heard();
         }

@@ -72,16 +72,11 @@ impl Stability {
         }
         let mut reached = members.iter().map(|dc| self.rows[dc.index()].reached.as_ref());
         let first = reached.next().flatten().cloned();
-        let stable = reached.fold(first, |stable, other| Some(least(&stable?, other?)));
+        let stable = reached.fold(first, |stable, other| Some(stable?.meet(other?)));
         if let Some(stable) = stable.filter(|stable| stable.covers(&self.stable)) {
             self.stable = stable;
         }
     }
-}
-
-/// What both cover.
-fn least(a: &VersionVector, b: &VersionVector) -> VersionVector {
-    a.iter().map(|(dc, seq)| (dc, seq.min(b.get(dc)))).collect()
 }
 
 impl Replica {

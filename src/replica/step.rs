@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::Replica;
-use super::bounds::{Bound, NUMBERS};
+use super::bounds::{Bound, NUMBERS, NUMBERS_PER_MILLI};
 use super::config::CLOCK_BOUND;
 use super::effect::{Effect, Report};
 use super::gate::Gated;
 use super::record::Record;
 use crate::causal_log::{Entry, Op};
-use crate::names::Position;
+use crate::names::{MAX_NUMBER, Position};
 use crate::room::Room;
 use crate::time::{Now, Timestamp};
 
@@ -32,6 +32,9 @@ impl Replica {
         self.now = now;
         if let Some(ahead_ms) = self.clock.advance(now) {
             self.report(Report::WallClockJumped { ahead_ms });
+        }
+        if !std::mem::replace(&mut self.life.begun, true) {
+            self.begin();
         }
         self.locks.expire(now.mono);
         self.expire_leases();
@@ -189,11 +192,24 @@ impl Replica {
     /// A new request number.
     pub(super) fn number(&mut self) -> u64 {
         let n = self.next_n;
-        self.next_n += 1;
+        self.pass_number(n);
+        n
+    }
+
+    /// Numbers up to `n` were handed out.
+    pub(super) fn pass_number(&mut self, n: u64) {
+        self.next_n = self.next_n.max(n + 1);
         if self.next_n > self.bounds.recorded().n {
             self.record_bound();
         }
-        n
+    }
+
+    /// Goes on above all numbers that were ever handed out: this start may be that of an old copy of the disk, or of an
+    /// empty one in its place, and nobody else knows what was.
+    pub(super) fn outnumber(&mut self) {
+        // Half of all numbers, whatever the wall clock says.
+        let millis = self.clock.physical_millis().min(MAX_NUMBER / 2 / NUMBERS_PER_MILLI);
+        self.pass_number(millis * NUMBERS_PER_MILLI);
     }
 
     /// Sets readings and numbers aside for the next half second.
@@ -213,7 +229,7 @@ impl Replica {
     }
 
     /// Renews the bound ahead of time, so that no grant has to wait for the disk because of it.
-    fn renew_bound(&mut self) {
+    pub(super) fn renew_bound(&mut self) {
         self.renew_bound_at = self.now.mono + CLOCK_BOUND / 2;
         let soon = self.clock.bound(CLOCK_BOUND / 2);
         let writes = self.life.quiet_until.is_none() && self.life.room != Room::Full;

@@ -45,6 +45,7 @@ impl Content {
     }
 
     /// Whether it is known to have ended.
+    #[cfg(test)]
     pub fn has_ends(&self) -> bool {
         self.marks.has_ends()
     }

@@ -131,6 +131,7 @@ impl Marks {
     }
 
     /// Whether the key is known to have ended.
+    #[cfg(test)]
     pub fn has_ends(&self) -> bool {
         self.0.as_ref().is_some_and(|kept| !kept.ends.is_empty() || !kept.removals.is_empty())
     }

@@ -42,11 +42,11 @@ impl Store {
         self.records[row as usize].read(Position(u64::MAX)).slots.done_by()
     }
 
-    /// Keys that were written for the last time, by which commit.
-    pub fn done_keys(&mut self) -> impl Iterator<Item = (&Key, Dot)> {
+    /// Keys that were written for the last time.
+    pub fn done_keys(&mut self) -> impl Iterator<Item = &Key> {
         self.records.iter_mut().filter_map(|(_, record)| {
-            let dot = record.read(Position(u64::MAX)).slots.done_by()?;
-            Some((&record.key, dot))
+            let is_done = record.read(Position(u64::MAX)).slots.done_by().is_some();
+            is_done.then_some(&record.key)
         })
     }
 }

@@ -68,6 +68,7 @@ struct State {
     capacity: Option<usize>,
     sync_fails: Option<io::ErrorKind>,
     write_fails: Option<io::ErrorKind>,
+    hides_free: bool,
     hold_syncs: bool,
     syncs_held: u64,
 }
@@ -95,6 +96,7 @@ impl CrashDisk {
             capacity: None,
             sync_fails: None,
             write_fails: None,
+            hides_free: false,
             hold_syncs: false,
             syncs_held: 0,
         };
@@ -130,6 +132,11 @@ impl CrashDisk {
     /// Writes fail with this from now on, and nothing of them happens.
     pub fn fail_writes(&self, kind: Option<io::ErrorKind>) {
         self.lock().write_fails = kind;
+    }
+
+    /// It does not say how much is free.
+    pub fn hide_free(&self) {
+        self.lock().hides_free = true;
     }
 
     pub fn hold_syncs(&self) {
@@ -345,6 +352,9 @@ impl Disk for CrashDisk {
 
     fn free(&self) -> io::Result<u64> {
         let state = self.lock();
+        if state.hides_free {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used()) as u64))
     }
 }

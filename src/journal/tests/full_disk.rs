@@ -166,6 +166,18 @@ fn a_checkpoint_without_room_leaves_everything_as_it_was() {
     assert_eq!((figures.since_checkpoint, figures.checkpoints, figures.checkpoints_skipped), (0, 1, 1));
 }
 
+#[test]
+fn a_disk_that_does_not_say_what_is_free_takes_checkpoints() {
+    let disk = CrashDisk::new(Forgets::Nothing);
+    disk.hide_free();
+    let (mut journal, _, events) = start(&disk, 0);
+    append(&mut journal, 1..=9);
+    until_durable(&events, 9);
+    journal.checkpoint(9, b"state".to_vec());
+    let next = events.iter().find(|event| !matches!(event, JournalEvent::Durable(_)));
+    assert!(matches!(next, Some(JournalEvent::CheckpointDone { position: 9, .. })), "{next:?}");
+}
+
 /// A checkpoint was under way when the disk became full: what it gives back is what the log goes on with.
 #[test]
 fn a_checkpoint_makes_room_for_what_waits() {

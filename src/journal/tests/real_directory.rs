@@ -114,3 +114,19 @@ fn a_copy_is_known_as_one_until_that_is_on_disk() {
     assert!(!mark.exists());
     assert!(!reopen(temp.path()).restored);
 }
+
+#[test]
+fn somebody_may_take_the_mark_of_a_copy_away_before_the_server_does() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let mark = temp.path().join("restored");
+    fs::write(&mark, b"").expect("it can be written");
+    let (sender, events) = channel();
+    let (mut journal, recovered) =
+        Journal::open(options(temp.path()), move |event| sender.send(event).expect("the test listens"))
+            .expect("a good directory");
+    assert!(recovered.restored);
+    fs::remove_file(&mark).expect("it was there");
+    journal.append(1, &record(1));
+    assert!(events.iter().any(|event| matches!(event, JournalEvent::Durable(1))));
+    journal.close().expect("nothing failed");
+}

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
-use crate::names::FencingToken;
+use super::store_cluster::add;
+use crate::causal_log::{Commit, Entry, Op};
+use crate::names::{ClusterId, FencingToken, LeaseId};
 use crate::replica::call::Phase;
-use crate::replica::{Event, Message};
+use crate::replica::{Event, Message, Record};
+use crate::time::Timestamp;
 
 /// Three that never ran, linked as a chain: the ends have no link to each other.
 fn new_chain() -> Cluster {
@@ -217,8 +220,13 @@ fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_o
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the lease may be alive");
     assert_eq!(c.nodes[0].replica.owner_of(&name("a"), dc(0)), dc(1));
 
-    // The wait begins anew with a restart in the middle of it.
+    // The wait begins anew with a restart in the middle of it, also if that is from a checkpoint.
     c.restart(0);
+    c.link_again(0);
+    c.pass(59_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
+    let checkpoint = c.nodes[0].replica.checkpoint();
+    c.restart_from(0, checkpoint);
     c.link_again(0);
     c.pass(59_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
@@ -234,4 +242,57 @@ fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_o
     c.restart(0);
     c.pass(11_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "it was heard once by all");
+}
+
+#[test]
+fn a_restart_asks_for_as_long_however_long_it_read_its_journal() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.isolate(2);
+    c.restart(0);
+    c.now += 8_000;
+    c.link(0, 1);
+    c.pass(1_500);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the third was not asked");
+    c.pass(2_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "no lease came back");
+}
+
+#[test]
+fn no_number_is_given_twice_whatever_was_lost() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.open_lease(0, Duration::from_secs(10));
+    let before = c.lease(0);
+    // The disk is gone, and nobody was heard yet.
+    c.pass(10);
+    c.crash(0, 0);
+    c.open_lease(0, Duration::from_secs(10));
+    assert!(c.lease(0).n() > before.n());
+    // A copy of it, and the next crash leaves no more of what followed than that it is one.
+    let before = c.lease(0);
+    let copy = c.nodes[0].records.len() - 1;
+    c.pass(10);
+    c.crash(0, copy);
+    c.nodes[0].replica.begin_restored();
+    c.handle(0, Event::Tick);
+    assert_eq!(c.nodes[0].records[copy].1, Record::Restored, "with the first record the mark is taken off");
+    c.crash(0, copy + 1);
+    c.open_lease(0, Duration::from_secs(10));
+    assert!(c.lease(0).n() > before.n());
+}
+
+#[test]
+fn numbers_in_own_entries_that_come_back_are_passed() {
+    let mut c = Cluster::new(2, 0, 0);
+    let deps = c.nodes[0].replica.status().applied;
+    // Given by a clock that was far ahead.
+    let lost = LeaseId::new(dc(0), 1 << 53);
+    let commit = Commit { seen: deps.clone(), client: Some((lost, 1)), changes: vec![add("n", 1)] };
+    let (seq, at) = (deps.get(dc(0)) + 1, Timestamp::from_millis(1_700_000_001_000));
+    let (cluster, ops) = (ClusterId::of("stories"), vec![Op::Commit(commit)]);
+    let entry = Entry { cluster, epoch: 0, dc: dc(0), seq, at, deps, ops };
+    c.handle(0, Event::Received { peer: dc(1), message: Message::Entries(vec![entry.into()]) });
+    assert_eq!(c.nodes[0].replica.status().applied.get(dc(0)), seq);
+    c.open_lease(0, Duration::from_secs(10));
+    assert!(c.lease(0).n() > lost.n());
 }

@@ -6,6 +6,7 @@ mod forced;
 mod full_disk;
 mod joining;
 mod overload;
+mod rolled_back;
 mod state_transfer;
 mod status;
 mod store_cluster;

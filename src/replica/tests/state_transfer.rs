@@ -5,10 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::cluster::{Cluster, dc, name};
-use super::store_cluster::{add, counted, put, step, written};
+use super::store_cluster::{add, counted, key, put, step, written};
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
+use crate::replica::call::{Call, Refusal, Reply};
 use crate::replica::store_call::{Then, TxnRefusal};
+use crate::replica::watch_call::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::{Event, Message, Record, StatePiece};
 
 /// Little enough for a story to fill.
@@ -271,4 +273,66 @@ fn a_state_that_makes_no_sense_closes_the_link_and_changes_nothing() {
     c.handle(1, Event::Received { peer: dc(2), message: Message::State(piece) });
     assert!(!c.nodes[1].records.iter().any(|(_, record)| matches!(record, Record::StatePiece(_))));
     c.assert_converged();
+}
+
+/// The pieces of dc0's state where dc2 gave it a lock.
+fn pieces_of_another_life() -> Vec<StatePiece> {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "mine");
+    c.count_up(0, 1, "n", 10);
+    c.handle(0, Event::Received { peer: dc(2), message: Message::AskState { anew: true, more: 16 } });
+    let mut pieces = Vec::new();
+    while pieces.last().is_none_or(|piece: &StatePiece| !piece.last) {
+        c.sync(0);
+        c.handle(0, Event::Tick);
+        let wire = c.wires.get_mut(&(dc(0), dc(2))).expect("they are linked");
+        pieces.extend(wire.drain(..).filter_map(|message| match message {
+            Message::State(piece) => Some(piece),
+            _ => None,
+        }));
+    }
+    pieces
+}
+
+#[test]
+fn a_checkpoint_does_not_wait_for_ever_for_a_state_that_cannot_be() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.isolate(2);
+    c.count_up(2, 1, "n", 5);
+    c.link(0, 2);
+    let truncated: VersionVector = [(dc(0), 9)].into_iter().collect();
+    let told = |message| Event::Received { peer: dc(0), message };
+    c.handle(2, told(Message::TooFarBehind { truncated }));
+    c.handle(2, Event::Checkpoint);
+    assert_eq!(c.nodes[2].checkpoint, None, "it would forget what has come of the state");
+    pieces_of_another_life().into_iter().for_each(|piece| c.handle(2, told(Message::State(piece))));
+    assert!(matches!(c.nodes[2].violations[..], [Violation::State { .. }]), "{:?}", c.nodes[2].violations);
+    assert!(c.nodes[2].checkpoint.is_some());
+}
+
+#[test]
+fn a_watch_begun_on_a_state_that_is_not_on_disk_yet_misses_nothing() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.isolate(2);
+    c.count_up(0, 1, "n", 200);
+    c.pass(2_000);
+    c.link(0, 2);
+    let is_taken = |c: &Cluster| matches!(c.nodes[2].records.last(), Some((_, Record::StateTaken { .. })));
+    while !is_taken(&c) {
+        if !(c.deliver(0, 2) | c.deliver(2, 0)) {
+            c.now += 600;
+            (0..3).for_each(|id| c.handle(id, Event::Tick));
+        }
+        c.sync(0);
+        if !is_taken(&c) {
+            c.sync(2);
+        }
+    }
+    let patterns = vec![Pattern::key(&key("n"))];
+    let watch = |from| Call::Watch(Watch { subject: Subject::Keys, patterns: patterns.clone(), from });
+    let early = c.call(2, watch(None));
+    assert!(matches!(c.refused(2, early), Refusal::Watch(WatchRefusal::TooOld { .. })), "it would miss 200");
+    c.sync(2);
+    let begun = c.call(2, watch(None));
+    assert!(matches!(c.reply(2, begun), Some(Reply::Watching { .. })));
 }

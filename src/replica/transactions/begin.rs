@@ -44,7 +44,7 @@ impl Replica {
         if id.key <= self.transactions.outcomes.settled(begin.lease) {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
-        if row.last_key.is_some_and(|last| id.key <= last) {
+        if row.last_key.is_some_and(|last| id.key <= last) && !self.early.had_turn(id) {
             return Err(TxnRefusal::Unknown(id.key).into());
         }
         if self.life.draining {
@@ -72,6 +72,10 @@ impl Replica {
 
     /// A lease that has ended: its client may still ask how its transactions did.
     fn tell_ended(&mut self, call: CallId, id: TxnId, proof: Proof, refusal: Refusal) -> Result<(), Refusal> {
+        if matches!(refusal, Refusal::UnknownLease(_)) && self.transactions.outcomes.is_lost(id.lease, id.key)
+        {
+            return Err(TxnRefusal::OutcomeUnknown(id.key).into());
+        }
         let (Refusal::UnknownLease(_), Proof::Secret(secret)) = (&refusal, proof) else {
             return Err(refusal);
         };

@@ -49,7 +49,8 @@ impl Replica {
         let why = match self.current_phase() {
             Phase::Starting => "it has just started; try again in half a second",
             Phase::ReadOnly => {
-                "it has not heard from every other datacenter since its data is new, or lacks entries of its own"
+                "it does not know yet whether it has all of its own log: it has just started (try again in some seconds), \
+                 or its data is new or restored, or others know more of its log"
             }
             _ if self.life.clock_skew => {
                 "its clock is too far ahead of the others: set it right and start it again"
@@ -101,17 +102,24 @@ impl Replica {
             let removals = commit.changes.iter().filter(|change| matches!(change.action, Action::Remove));
             self.counts.removals += removals.count() as u64;
         }
-        // From the journal: what a client may still ask. Live own commits are noted when they are made.
-        if !is_live
-            && is_own
-            && let Some((lease, key)) = commit.client
-            && let Some(row) = self.leases.find(lease)
-        {
-            let secret = self.leases.get(row).secret;
-            let mut vector: VersionVector = commit.seen.clone();
-            vector.raise(entry.dc, entry.seq);
-            let outcome = Outcome { commit: Arc::new(vector), position };
-            self.transactions.outcomes.note(lease, secret, key, outcome);
-        }
+    }
+
+    /// An own commit of an earlier run, from the journal or from a peer that kept it: its client may still ask. What this
+    /// run commits is noted when it is made.
+    pub(in crate::replica) fn note_earlier_commit(
+        &mut self,
+        entry: &Entry,
+        commit: &Commit,
+        position: Position,
+    ) {
+        let Some((lease, key)) = commit.client else { return };
+        let Some(row) = self.leases.find(lease) else {
+            return self.transactions.outcomes.note_lost(lease, key);
+        };
+        let secret = self.leases.get(row).secret;
+        let mut vector: VersionVector = commit.seen.clone();
+        vector.raise(entry.dc, entry.seq);
+        let outcome = Outcome { commit: Arc::new(vector), position };
+        self.transactions.outcomes.note(lease, secret, key, outcome);
     }
 }

@@ -115,6 +115,12 @@ impl Transactions {
         self.rows.len()
     }
 
+    /// Whether it is under way, or known how it ended.
+    pub fn knows(&self, id: TxnId) -> bool {
+        let is_settled = id.key <= self.outcomes.settled(id.lease);
+        is_settled || self.rows.get(&id).is_some() || self.outcomes.get(id.lease, id.key).is_some()
+    }
+
     /// Those of a lease.
     fn of_lease(&self, lease: LeaseId) -> Vec<TxnId> {
         let (first, last) = (TxnId { lease, key: 0 }, TxnId { lease, key: ClientKey::MAX });
@@ -147,11 +153,16 @@ impl Replica {
 
     /// Lets go what an open transaction had. `position`: of its commit, if it has one.
     fn close(&mut self, id: TxnId, open: Open, position: Position) {
-        self.transactions.deadlines.remove(open.expires, id);
-        self.store.close_snapshot(open.at);
+        self.forget_open(id, open.expires, open.at);
         if let Some(request) = open.request.and_then(|request| self.locks.find(request)) {
             self.end_held(request, position);
         }
+    }
+
+    /// Nothing waits for its end any more, and its snapshot need not be kept.
+    fn forget_open(&mut self, id: TxnId, expires: Instant, at: Position) {
+        self.transactions.deadlines.remove(expires, id);
+        self.store.close_snapshot(at);
     }
 
     /// What snapshots show is about to be replaced: no open transaction can go on.
@@ -162,11 +173,6 @@ impl Replica {
     }
 
     /// The request of a transaction is over, and not because the transaction ended.
-    pub(super) fn on_txn_request_over(&mut self, id: TxnId) {
-        self.txn_lost_locks(id, Death::LocksLost);
-    }
-
-    /// The same, when it is known why.
     pub(super) fn txn_lost_locks(&mut self, id: TxnId, death: Death) {
         match self.transactions.rows.get(&id) {
             // Its call is answered by whoever ended the request, unless it had been granted.
@@ -180,8 +186,7 @@ impl Replica {
             }
             Some(Txn::Open(open)) => {
                 let (expires, at) = (open.expires, open.at);
-                self.transactions.deadlines.remove(expires, id);
-                self.store.close_snapshot(at);
+                self.forget_open(id, expires, at);
                 self.transactions.rows.insert(id, Txn::Dead(death));
                 self.counts.transactions_killed += 1;
             }
@@ -193,10 +198,7 @@ impl Replica {
     pub(super) fn end_transactions_of(&mut self, lease: LeaseId) {
         for id in self.transactions.of_lease(lease) {
             match self.transactions.rows.remove(&id) {
-                Some(Txn::Open(open)) => {
-                    self.transactions.deadlines.remove(open.expires, id);
-                    self.store.close_snapshot(open.at);
-                }
+                Some(Txn::Open(open)) => self.forget_open(id, open.expires, open.at),
                 Some(Txn::Waiting(waiting)) => {
                     // One that waits for locks is answered when its request ends.
                     let answered = waiting.request.is_some() && waiting.token.is_none();

@@ -3,7 +3,7 @@
 //! A commit's entry names its lease and client key, so what is remembered here is in the journal by itself. It is kept
 //! while the lease lives and for [`KEPT`] after it, or until the client says that it knows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ use crate::time::Instant;
 const KEPT: Duration = Duration::from_secs(600);
 /// Most outcomes of one lease whose client does not say what it knows.
 pub(super) const MAX_OUTCOMES: usize = 10_000;
+
+/// Most commits of leases that were lost. The latest leases are the ones that somebody may ask for.
+const MAX_LOST: usize = 100_000;
 
 /// A commit, as a checkpoint keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +55,8 @@ struct OfLease {
 pub(in crate::replica) struct Outcomes {
     leases: BTreeMap<LeaseId, OfLease>,
     forgets: Deadlines<LeaseId>,
+    /// Own commits that came back after the disk had lost their leases: whose they were is not known any more.
+    lost: BTreeSet<(LeaseId, ClientKey)>,
 }
 
 impl Outcomes {
@@ -77,6 +82,18 @@ impl Outcomes {
     pub fn get_ended(&self, lease: LeaseId, secret: Secret, key: ClientKey) -> Option<&Outcome> {
         let row = self.leases.get(&lease).filter(|row| row.secret.matches(&secret))?;
         row.commits.get(&key)
+    }
+
+    pub fn note_lost(&mut self, lease: LeaseId, key: ClientKey) {
+        self.lost.insert((lease, key));
+        if self.lost.len() > MAX_LOST {
+            self.lost.pop_first();
+        }
+    }
+
+    /// Whether this was committed, under a lease that is not known here.
+    pub fn is_lost(&self, lease: LeaseId, key: ClientKey) -> bool {
+        self.lost.contains(&(lease, key))
     }
 
     /// Up to which key the client has said that it knows.

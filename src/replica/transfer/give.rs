@@ -180,10 +180,6 @@ impl Replica {
     pub(in crate::replica) fn given(&self) -> Option<VersionVector> {
         let mut given = self.transfers.giving.values().map(|giving| &*giving.vector);
         let first = given.next()?.clone();
-        Some(
-            given.fold(first, |least, other| {
-                least.iter().map(|(dc, seq)| (dc, seq.min(other.get(dc)))).collect()
-            }),
-        )
+        Some(given.fold(first, |all, other| all.meet(other)))
     }
 }

@@ -96,18 +96,13 @@ impl Replica {
         }
         let foreign = foreign(head, &taking.incoming);
         if let Err(fault) = self.locks.validate_foreign(&foreign, self.log.applied()) {
-            return self.close_link(peer, Violation::State { why: fault.to_string() });
+            self.refuse_state(peer, &fault);
+            return self.make_postponed_checkpoint();
         }
         let vector = head.vector.clone();
-        let lost_own_log = vector.get(self.config.dc) > self.log.applied().get(self.config.dc);
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
         self.take_over(taking.incoming, position);
-        if lost_own_log {
-            // And with it which numbers were handed out: fewer than this since the epoch.
-            self.next_n = self.next_n.max(self.clock.physical_millis() << 10);
-            self.record_bound();
-        }
         self.counts.states_taken += 1;
         self.report(Report::StateTaken { peer, vector });
         self.make_postponed_checkpoint();
@@ -194,7 +189,7 @@ impl Replica {
         Ok(())
     }
 
-    fn refuse_state(&mut self, peer: DcId, fault: &StateFault) {
+    fn refuse_state(&mut self, peer: DcId, fault: &dyn std::error::Error) {
         self.close_link(peer, Violation::State { why: fault.to_string() });
     }
 

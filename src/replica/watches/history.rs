@@ -95,7 +95,7 @@ impl History {
 
     /// From a checkpoint: what [`History::past`] gave, and the log after it.
     pub fn restore(&mut self, past: Past, log: &[Arc<Entry>]) {
-        past.and(log).for_each(|entry| self.remember(entry));
         self.forgotten.merge(past.forgotten);
+        past.entries.iter().chain(log).for_each(|entry| self.remember(entry));
     }
 }

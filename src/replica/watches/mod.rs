@@ -222,13 +222,19 @@ impl Replica {
             let retry_after = RETRY_AFTER;
             return Err(Refusal::ResourceExhausted { limit: Limit::Watches, retry_after });
         }
-        let Some(from) = &watch.from else { return Ok((**self.log.durable()).clone()) };
-        self.validate_vector(from)?;
+        let from = match &watch.from {
+            Some(from) => {
+                self.validate_vector(from)?;
+                from.clone()
+            }
+            None => (**self.log.durable()).clone(),
+        };
         let begins = self.watches.history.forgotten();
+        // Also of a state that was taken over and is not durable yet: what it brought is told to nobody.
         if !from.covers(begins) {
             return Err(WatchRefusal::TooOld { begins: begins.clone() }.into());
         }
-        Ok(from.clone())
+        Ok(from)
     }
 
     /// Ends a watch; one that is over already is none, too.

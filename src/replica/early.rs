@@ -1,0 +1,166 @@
+//! Calls that come too soon after a start wait until they can be judged.
+//!
+//! What needs the clock waits until that can be read. What was promised before the start waits until this datacenter has its
+//! own log, as far as anybody knows it ([`Replica::has_past`]): a disk that was rolled back believes in parts that it
+//! has given away since, lacks others that came since, and knows nothing of commits that it made since. So reclaims wait, and
+//! whoever may be asking after a commit of before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Replica;
+use super::call::{Call, CallId, Reclaim, Refusal, SessionId, Target};
+use super::store_call::{Begin, Then, TxnRefusal};
+use super::transactions::TxnId;
+use crate::names::LeaseId;
+
+/// Calls that may wait at a time, beside reclaims.
+const MAX_EARLY: usize = 10_000;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Early {
+    /// In the order in which they came.
+    calls: Vec<(CallId, Call)>,
+    /// One for each lease: its last word.
+    reclaims: BTreeMap<LeaseId, (CallId, Vec<Reclaim>)>,
+    /// Transactions that wait and whose keys had their turn when they came: later ones of their leases go on.
+    turns: BTreeSet<TxnId>,
+    /// Leases with lower numbers are of before the start.
+    first_lease: u64,
+}
+
+impl Early {
+    /// From `n` on numbers are handed out by this run.
+    pub fn begin_at(&mut self, n: u64) {
+        self.first_lease = n;
+    }
+
+    pub fn close_session(&mut self, session: SessionId) {
+        self.calls.retain(|(call, _)| call.session != session);
+        self.reclaims.retain(|_, (call, _)| call.session != session);
+    }
+
+    /// Whether the key of a transaction that waited had its turn then.
+    pub fn had_turn(&self, id: TxnId) -> bool {
+        self.turns.contains(&id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.reclaims.is_empty()
+    }
+}
+
+impl Replica {
+    /// Whether what was promised before the start can be judged.
+    pub(super) fn has_past(&self) -> bool {
+        self.life.quiet_until.is_none() && self.has_own_log()
+    }
+
+    /// Answers a call back unless it has to wait, or can do neither.
+    pub(super) fn put_off(&mut self, call: CallId, request: Call) -> Option<Call> {
+        let may_be_commit = self.may_be_commit_of_before(&request);
+        let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::GoOn(_));
+        if may_be_commit.is_none() && !(needs_clock && self.life.quiet_until.is_some()) {
+            return Some(request);
+        }
+        match may_be_commit {
+            _ if self.early.calls.len() < MAX_EARLY => {
+                self.keep_turn(call, &request);
+                self.early.calls.push((call, request));
+            }
+            Some(id) => self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into()),
+            None => return Some(request),
+        }
+        None
+    }
+
+    /// The transaction that a call may ask after, if it may have been committed before the start without being known here.
+    fn may_be_commit_of_before(&self, request: &Call) -> Option<TxnId> {
+        let (lease, key) = match request {
+            Call::Begin(begin) if begin.step.then == Then::Commit && !begin.step.changes.is_empty() => {
+                (begin.lease, begin.key)
+            }
+            // Also one that does not commit: it is not to overtake one that does.
+            Call::GoOn(go_on) => (go_on.lease, go_on.key),
+            _ => return None,
+        };
+        let id = TxnId { lease, key };
+        let is_of_before = lease.dc() == Some(self.config.dc) && lease.n() < self.early.first_lease;
+        (is_of_before && !self.has_past() && !self.transactions.knows(id)).then_some(id)
+    }
+
+    /// Keys of a lease are new in rising order, and others go on while a transaction waits. Until the clock can be read
+    /// all of them wait, in order.
+    fn keep_turn(&mut self, call: CallId, request: &Call) {
+        let Call::Begin(Begin { lease, proof, key, .. }) = *request else { return };
+        if self.life.quiet_until.is_some() {
+            return;
+        }
+        let Ok(index) = self.authorise(lease, proof, call) else { return };
+        let last = &mut self.leases.get_mut(index).last_key;
+        if last.is_none_or(|last| key > last) {
+            *last = Some(key);
+            self.early.turns.insert(TxnId { lease, key });
+        }
+    }
+
+    /// A reclaim waits. One of the same lease that waits already came from a stream that is gone.
+    pub(super) fn put_off_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
+        if let Some((before, _)) = self.early.reclaims.insert(lease, (call, held)) {
+            self.refuse(before, Refusal::NoReclaimExpected(lease));
+        }
+    }
+
+    /// A lease ends, and what it would reclaim with it.
+    pub(super) fn end_early_reclaim(&mut self, lease: LeaseId) {
+        if let Some((call, _)) = self.early.reclaims.remove(&lease) {
+            self.refuse(call, Refusal::UnknownLease(lease));
+        }
+    }
+
+    /// A client lets go what its reclaim, which waits, says that it holds. Whether that did.
+    pub(super) fn release_early(&mut self, lease: LeaseId, target: Target) -> bool {
+        let Some((_, held)) = self.early.reclaims.get_mut(&lease) else { return false };
+        let before = held.len();
+        held.retain(|reclaim| match target {
+            Target::Id(id) => reclaim.request != id,
+            Target::Key(key) => reclaim.key != Some(key),
+        });
+        held.len() < before
+    }
+
+    /// An acquire that has not started yet is cancelled by its key, on its own session. Whether there was one.
+    pub(super) fn cancel_early(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
+        let Target::Key(key) = target else { return false };
+        let is_it = |(other, early): &(CallId, Call)| {
+            let Call::Acquire(acquire) = early else { return false };
+            other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
+        };
+        let before = self.early.calls.len();
+        while let Some(index) = self.early.calls.iter().position(is_it) {
+            let (cancelled, _) = self.early.calls.remove(index);
+            self.refuse(cancelled, Refusal::Cancelled);
+        }
+        self.early.calls.len() < before
+    }
+
+    /// The past is known now, if it is: whatever waited for that goes on.
+    pub(super) fn judge_past(&mut self) {
+        if self.early.is_empty() || !self.has_past() {
+            return;
+        }
+        for (lease, (call, held)) in std::mem::take(&mut self.early.reclaims) {
+            let index = self.leases.find(lease).expect("a lease's reclaim ends with it");
+            self.reclaim(call, index, held);
+        }
+        self.start_early();
+        self.early.turns.clear();
+    }
+
+    /// Starts what came before the clock could be read.
+    pub(super) fn start_early(&mut self) {
+        for (call, request) in std::mem::take(&mut self.early.calls) {
+            self.on_client(call, request);
+        }
+    }
+}

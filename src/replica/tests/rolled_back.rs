@@ -1,0 +1,259 @@
+//! A server that starts on an old state of its disk: what it promised since comes back to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cluster::{Cluster, SECRET, dc, name};
+use super::store_cluster::{add, counted, step};
+use crate::causal_log::Wants;
+use crate::leases::Proof;
+use crate::names::{LeaseId, Mode};
+use crate::replica::Event;
+use crate::replica::call::{Call, Grant, Phase, Reclaim, Refusal, Reply, Target};
+use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal};
+
+impl Cluster {
+    fn reclaims_early(&mut self, id: u8, held: &[(&str, Mode, &Grant)]) -> u64 {
+        let held = held.iter().map(|(lock, mode, grant)| Reclaim {
+            request: grant.request,
+            key: None,
+            wants: Wants::all(vec![(name(lock), *mode)]).expect("one lock"),
+            token: grant.token,
+            label: Arc::from("a story"),
+        });
+        let (lease, proof, held) = (self.lease(id), Proof::Secret(SECRET), held.collect());
+        self.call(id, Call::Reclaim { lease, proof, held })
+    }
+
+    fn assert_kept(&self, id: u8, tag: u64, grants: &[&Grant]) {
+        let kept = grants.iter().map(|grant| grant.request).collect();
+        assert_eq!(self.reply(id, tag), Some(Reply::Reclaimed { kept, lost: vec![] }));
+    }
+
+    fn acquired(&mut self, id: u8, lock: &str, mode: Mode) -> Grant {
+        let tag = if mode == Mode::Shared { self.share(id, lock) } else { self.lock(id, lock) };
+        self.run();
+        self.granted(id, tag)
+    }
+
+    fn begins_early(&mut self, id: u8, lease: LeaseId) -> u64 {
+        let step = step(vec![add("n", 1)], &[], Then::Commit);
+        let (proof, at_least) = (Proof::Secret(SECRET), AtLeast::default());
+        let begin = Begin { lease, proof, key: 1, locks: None, at_least, settled: 0, step };
+        self.call(id, Call::Begin(begin))
+    }
+
+    fn assert_no_violations(&self) {
+        assert!(self.nodes.iter().all(|node| node.violations.is_empty()), "{:?}", self.nodes[0].violations);
+    }
+}
+
+/// dc0 held the lock, gave it away, and got it back for the holder of now; its disk knows only the beginning.
+fn there_and_back(c: &mut Cluster) -> (usize, Grant) {
+    c.use_lock(0, "x");
+    let copy = c.nodes[0].records.len();
+    c.use_lock(1, "x");
+    (copy, c.acquired(0, "x", Mode::Exclusive))
+}
+
+#[test]
+fn a_reclaim_waits_until_it_is_known_what_became_of_the_parts() {
+    let mut c = Cluster::new(3, 0, 0);
+    let (copy, grant) = there_and_back(&mut c);
+    c.crash(0, copy);
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.pass(600);
+    assert!(!c.is_answered(0, reclaim), "the parts may be elsewhere");
+    c.link_again(0);
+    c.pass(1_000);
+    c.assert_kept(0, reclaim, &[&grant]);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    let next = c.lock(2, "x");
+    c.run();
+    assert!(!c.is_answered(2, next));
+    let lease = c.lease(0);
+    let target = Target::Id(grant.request);
+    c.call(0, Call::Release { lease, proof: Proof::Secret(SECRET), target });
+    c.run();
+    assert!(c.granted(2, next).token > grant.token);
+    c.assert_no_violations();
+}
+
+#[test]
+fn a_reclaim_of_parts_that_came_after_the_copy_is_right() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(1, "x");
+    let copy = c.nodes[0].records.len();
+    let grant = c.acquired(0, "x", Mode::Exclusive);
+    c.crash(0, copy);
+    c.pass(600);
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.link_again(0);
+    c.pass(1_000);
+    c.assert_kept(0, reclaim, &[&grant]);
+    assert!((0..3).all(|part| c.nodes[0].replica.owner_of(&name("x"), dc(part)) == dc(0)));
+    c.assert_no_violations();
+}
+
+#[test]
+fn a_reader_that_is_back_first_stops_no_entry_that_gave_others_their_parts() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    let copy = c.nodes[0].records.len();
+    let grant = c.acquired(0, "x", Mode::Shared);
+    let other = c.acquired(1, "x", Mode::Shared);
+    assert_eq!(c.nodes[0].replica.owner_of(&name("x"), dc(1)), dc(1));
+    c.crash(0, copy);
+    // Nobody is there to be asked, and it is served after a while.
+    c.pass(4_000);
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Shared, &grant)]);
+    c.assert_kept(0, reclaim, &[&grant]);
+    c.link_again(0);
+    c.pass(1_000);
+    c.assert_no_violations();
+    assert_eq!(c.nodes[0].replica.owner_of(&name("x"), dc(1)), dc(1));
+    c.release(1, other.request);
+}
+
+#[test]
+fn a_holder_that_is_back_first_stops_no_state_in_which_its_parts_are_here() {
+    let mut c = Cluster::with_log(3, (0, 0), 4_000);
+    let (copy, grant) = there_and_back(&mut c);
+    c.pass(1_000);
+    assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have all");
+    c.crash(0, copy);
+    c.pass(4_000);
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.assert_kept(0, reclaim, &[&grant]);
+    c.link_again(0);
+    c.pass(3_000);
+    c.assert_no_violations();
+    assert_eq!(c.nodes[0].replica.counts().states_taken, 1);
+}
+
+#[test]
+fn a_lease_keeps_its_grace_while_its_reclaim_waits() {
+    let mut c = Cluster::new(3, 0, 0);
+    let copy = c.nodes[0].records.len();
+    let grant = c.acquired(0, "x", Mode::Exclusive);
+    c.crash(0, copy);
+    c.nodes[0].replica.begin_restored();
+    c.link(0, 1);
+    c.isolate(2);
+    let first = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    let lease = c.lease(0);
+    assert_eq!(c.refused(0, first), Refusal::NoReclaimExpected(lease), "the last word counts");
+    for _ in 0..6 {
+        c.pass(5_000);
+        c.call(0, Call::KeepAlive { lease, proof: Proof::Secret(SECRET) });
+        assert!(!c.is_answered(0, reclaim));
+    }
+    c.link(0, 2);
+    c.pass(1_000);
+    c.assert_kept(0, reclaim, &[&grant]);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "leases that it does not know may live");
+    c.assert_no_violations();
+}
+
+#[test]
+fn what_is_let_go_while_its_reclaim_waits_is_not_taken_back() {
+    let mut c = Cluster::new(2, 0, 0);
+    let (a, b) = (c.acquired(0, "a", Mode::Exclusive), c.acquired(0, "b", Mode::Exclusive));
+    c.restart(0);
+    let held = [("a", Mode::Exclusive, &a), ("b", Mode::Exclusive, &b)];
+    let reclaim = c.reclaims_early(0, &held);
+    let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
+    let release = c.call(0, Call::Release { lease, proof, target: Target::Id(a.request) });
+    assert_eq!(c.reply(0, release), Some(Reply::Released));
+    c.link(0, 1);
+    c.pass(1_000);
+    c.assert_kept(0, reclaim, &[&b]);
+    c.use_lock(1, "a");
+    // And a lease that ends takes its reclaim with it.
+    c.restart(0);
+    let reclaim = c.reclaims_early(0, &held);
+    c.call(0, Call::CloseLease { lease, proof });
+    assert_eq!(c.refused(0, reclaim), Refusal::UnknownLease(lease));
+    c.link(0, 1);
+    c.pass(1_000);
+    c.use_lock(1, "b");
+}
+
+#[test]
+fn a_commit_that_comes_back_is_not_made_again() {
+    for asks_early in [true, false] {
+        let mut c = Cluster::new(2, 0, 0);
+        let (copy, lease) = (c.nodes[0].records.len(), c.lease(0));
+        c.begins_early(0, lease);
+        c.run();
+        c.crash(0, copy);
+        let early = asks_early.then(|| c.begins_early(0, lease));
+        c.pass(600);
+        assert!(early.is_none_or(|early| !c.is_answered(0, early)), "it may have been committed");
+        c.link(0, 1);
+        c.pass(1_000);
+        let asked = early.unwrap_or_else(|| c.begins_early(0, lease));
+        c.committed(0, asked);
+        assert_eq!((c.reads(0, "n"), c.reads(1, "n")), (counted(1), counted(1)));
+    }
+}
+
+#[test]
+fn a_commit_that_comes_back_is_told_when_it_is_on_disk_again() {
+    let mut c = Cluster::new(2, 0, 0);
+    let (copy, lease) = (c.nodes[0].records.len(), c.lease(0));
+    c.begins_early(0, lease);
+    c.run();
+    c.crash(0, copy);
+    let asked = c.begins_early(0, lease);
+    c.pass(600);
+    c.sync(0);
+    c.link(0, 1);
+    while !c.nodes[0].replica.has_past() {
+        c.deliver(0, 1);
+        c.deliver(1, 0);
+        c.sync(1);
+        c.now += 10;
+        (0..2).for_each(|id| c.handle(id, Event::Tick));
+    }
+    assert!(!c.is_answered(0, asked));
+    c.run();
+    c.committed(0, asked);
+}
+
+#[test]
+fn of_a_commit_whose_lease_was_lost_too_nobody_is_told_that_it_failed() {
+    let mut c = Cluster::new(2, 0, 0);
+    let copy = c.nodes[0].records.len();
+    c.open_lease(0, Duration::from_secs(10));
+    let lease = c.lease(0);
+    c.begins_early(0, lease);
+    c.run();
+    c.crash(0, copy);
+    let early = c.begins_early(0, lease);
+    c.pass(600);
+    assert!(!c.is_answered(0, early));
+    c.link(0, 1);
+    c.pass(1_000);
+    assert_eq!(c.txn_refused(0, early), TxnRefusal::OutcomeUnknown(1));
+    let never = LeaseId::new(dc(0), lease.n() + 1);
+    let tag = c.begins_early(0, never);
+    assert_eq!(c.refused(0, tag), Refusal::UnknownLease(never));
+}
+
+#[test]
+fn a_commit_that_waits_keeps_its_turn() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.restart(0);
+    c.pass(600);
+    let (lease, secret) = (c.lease(0), SECRET);
+    c.call(0, Call::AttachLease { lease, secret });
+    let waits = c.begins_early(0, lease);
+    let later = c.begin(0, 2, None, step(vec![], &["n"], Then::GoOn));
+    assert_eq!(c.stepped(0, later).values, [None], "it commits nothing");
+    assert!(!c.is_answered(0, waits));
+    c.link(0, 1);
+    c.pass(1_000);
+    c.committed(0, waits);
+}
