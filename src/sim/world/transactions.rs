@@ -14,8 +14,9 @@ use crate::names::{DcId, FencingToken, RequestId};
 use crate::replica::call::{Call, CallId, ClientKey, Grant, SessionId};
 use crate::replica::store_call::{AtLeast, Look, Stepped, Then};
 use crate::rng::Rng;
-use crate::sim::client::{Timer, TxnOrder, TxnStep};
-use crate::sim::oracle::{Holder, HolderId};
+use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
+use crate::sim::oracle::{Asked, Holder, HolderId};
+use crate::sim::plan::LARGE;
 use crate::sim::world::{Action as Happens, World};
 use crate::time::TimeToLive;
 
@@ -68,7 +69,7 @@ impl World {
         let end = if rng.percent(plan.abort_percent) { Then::Abort } else { Then::Commit };
         let long = rng.percent(plan.long_think_percent);
         let think = if long { self.plan.load.ttl.1 * 3 / 2 } else { rng.around(plan.think) };
-        let max_open = plan.max_transaction;
+        let (max_open, may_be_replaced) = (plan.max_transaction, self.plan.max_log < LARGE);
         let mut steps: Vec<TxnStep> = (0..count)
             .map(|_| {
                 let changes = if read_only { Vec::new() } else { self.random_changes() };
@@ -80,7 +81,7 @@ impl World {
             let too_much = || change(&key(0, 0), Action::Update(Update::of(Op::Counter(i64::MAX))));
             steps = vec![TxnStep { changes: vec![too_much(), too_much()], reads: Vec::new() }];
         }
-        TxnOrder { locks, at_least, steps, end, think, overflows, max_open }
+        TxnOrder { locks, at_least, steps, end, think, overflows, max_open, may_be_replaced }
     }
 
     fn random_reads(&mut self) -> Vec<Key> {
