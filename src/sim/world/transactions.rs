@@ -12,7 +12,7 @@ use crate::crdt::value::{Op, SetOp, Update};
 use crate::keys::Key;
 use crate::names::{DcId, FencingToken, RequestId};
 use crate::replica::call::{Call, CallId, ClientKey, Grant, SessionId};
-use crate::replica::store_call::{AtLeast, Look, Stepped, Then};
+use crate::replica::store_call::{AtLeast, Look, Stepped, Then, TxnState};
 use crate::rng::Rng;
 use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
 use crate::sim::oracle::{Asked, Holder, HolderId};
@@ -128,6 +128,23 @@ impl World {
         let Some(asked) = self.clients[client].asked_step(call.tag) else { return };
         let durable = &self.nodes[dc.index()].disk.facts.applied;
         let judged = self.txns.on_stepped(dc, durable, &asked, stepped);
+        self.blame(judged);
+        let (Some((lease, key)), Some(token)) = (asked.txn, stepped.token) else { return };
+        let Some(txn) = self.clients[client].txns().get(&key) else { return };
+        let Some(wants) = txn.intent().wants else { return };
+        let until = txn.issued + usable(txn.order.max_open);
+        let members = self.nodes.iter().map(|node| node.dc).collect();
+        let node = &mut self.nodes[dc.index()];
+        let judged = match stepped.state {
+            TxnState::Open => {
+                let asked = Asked { lease, key, wants: wants.locks() };
+                node.promises.on_txn_open(&node.disk, asked, token, until, members)
+            }
+            // Its locks may be elsewhere by now.
+            TxnState::Committed(_) | TxnState::Aborted => {
+                node.promises.on_token(&format_args!("transaction {key} of {lease}"), token)
+            }
+        };
         self.blame(judged);
     }
 
