@@ -35,6 +35,8 @@ pub(in crate::sim) struct TxnOrder {
     pub overflows: bool,
     /// Longer than this the server keeps none open.
     pub max_open: Duration,
+    /// Logs are so short that its datacenter may have to take over the state of another.
+    pub may_be_replaced: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -76,7 +76,7 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
         let is_over = match refusal {
             Refusal::Transaction(TxnRefusal::Unknown(_)) => true,
             Refusal::Transaction(TxnRefusal::TooOld(..)) => took(waited, order.max_open),
-            Refusal::Transaction(TxnRefusal::StateReplaced(_)) => true,
+            Refusal::Transaction(TxnRefusal::StateReplaced(_)) => order.may_be_replaced,
             _ => false,
         };
         return only_if(is_over, "the server does not know it any more");
@@ -109,7 +109,9 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
                 only_if(in_doubt || txn.shaken || txn.resent, "the server does not know it")
             }
             TxnRefusal::TooOld(..) => only_if(took(waited, order.max_open), "it was open for too long"),
-            TxnRefusal::StateReplaced(_) => Verdict::Over("its datacenter took over another state"),
+            TxnRefusal::StateReplaced(_) => {
+                only_if(order.may_be_replaced, "its datacenter took over another state")
+            }
             TxnRefusal::SnapshotNotReached { .. } => {
                 only_if(first && took(waited, order.at_least.patience), "its snapshot did not come in time")
             }

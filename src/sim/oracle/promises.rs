@@ -1,14 +1,17 @@
 //! What a node told others: durable before it was told, and there after every crash.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::{Call, ClientKey, Grant, Reclaim, Target};
+use crate::replica::store_call::Then;
 use crate::replica::{Message, Position};
 use crate::sim::disk::Disk;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Broken;
+use crate::sim::queue::Moment;
 use crate::time::Timestamp;
 
 /// The end of a lease in the journal, with what it held as far as clients were told.
@@ -25,6 +28,13 @@ struct Told {
     lease: LeaseId,
     key: ClientKey,
     wants: Vec<(LockName, Mode)>,
+}
+
+/// A transaction that holds locks, at least until then.
+#[derive(Debug)]
+struct OpenTxn {
+    wants: Vec<(LockName, Mode)>,
+    until: Moment,
 }
 
 /// A request as its client knows it.
@@ -46,6 +56,8 @@ pub(crate) struct Promises {
     token_before: Option<FencingToken>,
     /// Granted and told, and neither released nor ended as far as the server knows.
     held: BTreeMap<RequestId, Told>,
+    /// Transactions that clients were told to hold locks, and that did not end since for any reason that is known here.
+    txns: BTreeMap<(LeaseId, ClientKey), OpenTxn>,
     /// Ends of leases that may not be durable yet.
     ended: Vec<EndedHold>,
 }
@@ -58,6 +70,7 @@ impl Promises {
             token: None,
             token_before: None,
             held: BTreeMap::new(),
+            txns: BTreeMap::new(),
             ended: Vec::new(),
         }
     }
@@ -91,11 +104,15 @@ impl Promises {
             Message::KnowsLog { of, by, seq, .. } if *by == self.dc => {
                 self.on_vector(durable, peer, &VersionVector::from_iter([(*of, *seq)]))?;
             }
+            Message::State(piece) => {
+                if let Some(told) = piece.vector() {
+                    self.on_vector(durable, peer, &told)?;
+                }
+            }
             Message::AskHolders { .. }
             | Message::Holders { .. }
             | Message::AskRights { .. }
             | Message::AskState { .. }
-            | Message::State(_)
             | Message::AskLog { .. }
             | Message::KnowsLog { .. } => {}
         }
@@ -142,14 +159,47 @@ impl Promises {
             let (snapshot, durable) = (&grant.snapshot, &disk.facts.applied);
             return left(format!("{dc} granted {} at {snapshot}; durable are only {durable}", grant.request));
         }
+        self.check_locks(disk, &grant.request, wants, members)?;
+        self.on_token(&grant.request, grant.token)?;
+        self.held.insert(grant.request, Told { lease, key, wants: wants.to_vec() });
+        Ok(())
+    }
+
+    /// The node tells a client, once more perhaps, that its transaction is open and holds these locks; `until` then by
+    /// the client's own count, at least.
+    pub fn on_txn_open(
+        &mut self,
+        disk: &Disk,
+        asked: Asked<'_>,
+        token: FencingToken,
+        until: Moment,
+        members: DcSet,
+    ) -> Result<(), Broken> {
+        let Asked { lease, key, wants } = asked;
+        let whose = format!("transaction {key} of {lease}");
+        self.check_locks(disk, &whose, wants, members)?;
+        self.on_token(&whose, token)?;
+        self.txns.insert((lease, key), OpenTxn { wants: wants.to_vec(), until });
+        Ok(())
+    }
+
+    /// The parts that these locks need are durably here, and so are the ends of all leases that held them.
+    fn check_locks(
+        &mut self,
+        disk: &Disk,
+        whose: &dyn fmt::Display,
+        wants: &[(LockName, Mode)],
+        members: DcSet,
+    ) -> Result<(), Broken> {
+        let dc = self.dc;
         for (lock, mode) in wants {
             let needed = if *mode == Mode::Exclusive { members } else { DcSet::only(dc) };
             let durably_here = disk.facts.ownership.parts_of(lock, dc, members);
             if !durably_here.is_superset(needed) {
-                return left(format!(
-                    "{dc} granted {lock} {mode} as {} with the parts {durably_here:?} durably there",
-                    grant.request
-                ));
+                let what = format!(
+                    "{dc} granted {lock} {mode} as {whose} with the parts {durably_here:?} durably there"
+                );
+                return Err(Broken::new(FailureKind::LeftBeforeDurable, what));
             }
         }
         self.ended.retain(|ended| ended.position > disk.durable());
@@ -159,24 +209,20 @@ impl Promises {
             })
         };
         if let Some(ended) = self.ended.iter().find(conflicts) {
-            let what =
-                format!("{dc} granted {} before the end of {:?} is durable", grant.request, ended.lease);
+            let what = format!("{dc} granted {whose} before the end of {:?} is durable", ended.lease);
             return Err(Broken::new(FailureKind::LeaseEndNotDurable, what));
         }
-        self.on_token(grant)?;
-        self.held.insert(grant.request, Told { lease, key, wants: wants.to_vec() });
         Ok(())
     }
 
-    fn on_token(&mut self, grant: &Grant) -> Result<(), Broken> {
-        if let Some(before) = self.token_before.filter(|before| *before >= grant.token) {
-            let what = format!(
-                "{} granted {} with {:?}; before its restart it gave {before:?}",
-                self.dc, grant.request, grant.token
-            );
+    /// The node tells a token: above all that it told before its restart.
+    pub fn on_token(&mut self, whose: &dyn fmt::Display, token: FencingToken) -> Result<(), Broken> {
+        if let Some(before) = self.token_before.filter(|before| *before >= token) {
+            let what =
+                format!("{} granted {whose} with {token:?}; before its restart it gave {before:?}", self.dc);
             return Err(Broken::new(FailureKind::HandedOutAgain, what));
         }
-        self.token = self.token.max(Some(grant.token));
+        self.token = self.token.max(Some(token));
         Ok(())
     }
 
@@ -192,8 +238,17 @@ impl Promises {
                     self.held.insert(*request, Told { lease: *lease, key, wants });
                 }
             }
+            // Its locks may be gone as soon as it has come.
+            Call::GoOn(go_on) if go_on.step.then != Then::GoOn => {
+                self.txns.remove(&(go_on.lease, go_on.key));
+            }
             _ => {}
         }
+    }
+
+    /// The node takes a state over: transactions that were open are over.
+    pub fn on_state_taken(&mut self) {
+        self.txns.clear();
     }
 
     /// Not all that clients say to hold was given back to them.
@@ -202,8 +257,12 @@ impl Promises {
     }
 
     /// The end of a lease is appended to the journal.
-    pub fn on_lease_ended(&mut self, lease: LeaseId, position: Position) {
+    pub fn on_lease_ended(&mut self, lease: LeaseId, position: Position, now: Moment) {
         let mut wants = Vec::new();
+        let txns: Vec<_> = self.txns.range((lease, 0)..=(lease, ClientKey::MAX)).map(|(id, _)| *id).collect();
+        for txn in txns.iter().filter_map(|id| self.txns.remove(id)).filter(|txn| txn.until > now) {
+            wants.extend(txn.wants);
+        }
         self.held.retain(|_, told| {
             let ends = told.lease == lease;
             if ends {
@@ -220,6 +279,7 @@ impl Promises {
     pub fn on_crash(&mut self) {
         self.token_before = self.token;
         self.held.clear();
+        self.txns.clear();
         self.ended.clear();
     }
 }
@@ -297,12 +357,44 @@ mod tests {
         };
         assert_eq!(granted(&mut promises, &disk, 1, Mode::Shared), Ok(()));
         disk.append(Position(1), Record::LeaseEnded { lease: lease() }).expect("no gap");
-        promises.on_lease_ended(lease(), Position(1));
+        promises.on_lease_ended(lease(), Position(1), Moment::from_millis(0));
         assert_eq!(granted(&mut promises, &disk, 2, Mode::Shared), Ok(()), "two readers do not conflict");
         let early = granted(&mut promises, &disk, 3, Mode::Exclusive);
         assert_eq!(kind(early), Some(FailureKind::LeaseEndNotDurable));
         sync(&mut disk);
         assert_eq!(granted(&mut promises, &disk, 4, Mode::Exclusive), Ok(()));
+    }
+
+    #[test]
+    fn a_transaction_over_an_end_that_is_not_durable_is_caught() {
+        let (mut promises, mut disk) = (Promises::new(dc(0)), Disk::new());
+        let (members, end) = (DcSet::only(dc(0)), Moment::from_millis(100));
+        let open = |promises: &mut Promises, disk: &Disk, key| {
+            let asked = Asked { lease: lease(), key, wants: &wants(Mode::Exclusive) };
+            promises.on_txn_open(disk, asked, FencingToken(key), end, members)
+        };
+        assert_eq!(open(&mut promises, &disk, 1), Ok(()));
+        disk.append(Position(1), Record::LeaseEnded { lease: lease() }).expect("no gap");
+        promises.on_lease_ended(lease(), Position(1), Moment::from_millis(99));
+        let early = open(&mut promises, &disk, 2);
+        assert_eq!(kind(early), Some(FailureKind::LeaseEndNotDurable));
+        sync(&mut disk);
+        assert_eq!(open(&mut promises, &disk, 3), Ok(()));
+        // Its locks may have been let go before.
+        disk.append(Position(2), Record::LeaseEnded { lease: lease() }).expect("no gap");
+        promises.on_lease_ended(lease(), Position(2), end);
+        assert_eq!(open(&mut promises, &disk, 4), Ok(()));
+        promises.on_crash();
+        assert_eq!(kind(open(&mut promises, &disk, 4)), Some(FailureKind::HandedOutAgain));
+    }
+
+    #[test]
+    fn a_transaction_without_all_parts_is_caught() {
+        let both: DcSet = [dc(0), dc(1)].into_iter().collect();
+        let asked = Asked { lease: lease(), key: 1, wants: &wants(Mode::Exclusive) };
+        let (mut promises, until) = (Promises::new(dc(0)), Moment::from_millis(1));
+        let result = promises.on_txn_open(&Disk::new(), asked, FencingToken(1), until, both);
+        assert_eq!(kind(result), Some(FailureKind::LeftBeforeDurable));
     }
 
     #[test]

@@ -140,8 +140,8 @@ pub(super) struct Plan {
 const MS: Duration = Duration::from_millis(1);
 /// Processes are not stopped more often than about every third pause.
 const PAUSE_EVERY: Duration = Duration::from_secs(12);
-/// More than a run makes.
-const LARGE: usize = 256 << 20;
+/// More than a run makes: nobody is given up.
+pub(super) const LARGE: usize = 256 << 20;
 
 /// Round trips of 80, 150 and 220 ms between three datacenters.
 pub(super) fn world_delays() -> Vec<((u8, u8), Duration)> {

@@ -58,10 +58,11 @@ impl World {
                 self.blame(judged);
             }
             Record::LeaseEnded { lease } => {
-                self.nodes[dc.index()].promises.on_lease_ended(*lease, position);
+                self.nodes[dc.index()].promises.on_lease_ended(*lease, position, self.now);
             }
             Record::StateTaken { vector } => {
                 self.tally.states_taken += 1;
+                self.nodes[dc.index()].promises.on_state_taken();
                 let judged = self.txns.check_closed(vector);
                 self.blame(judged);
                 let ownership = self.txns.ownership_at(vector);

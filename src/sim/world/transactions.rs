@@ -12,10 +12,11 @@ use crate::crdt::value::{Op, SetOp, Update};
 use crate::keys::Key;
 use crate::names::{DcId, FencingToken, RequestId};
 use crate::replica::call::{Call, CallId, ClientKey, Grant, SessionId};
-use crate::replica::store_call::{AtLeast, Look, Stepped, Then};
+use crate::replica::store_call::{AtLeast, Look, Stepped, Then, TxnState};
 use crate::rng::Rng;
-use crate::sim::client::{Timer, TxnOrder, TxnStep};
-use crate::sim::oracle::{Holder, HolderId};
+use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
+use crate::sim::oracle::{Asked, Holder, HolderId};
+use crate::sim::plan::LARGE;
 use crate::sim::world::{Action as Happens, World};
 use crate::time::TimeToLive;
 
@@ -68,7 +69,7 @@ impl World {
         let end = if rng.percent(plan.abort_percent) { Then::Abort } else { Then::Commit };
         let long = rng.percent(plan.long_think_percent);
         let think = if long { self.plan.load.ttl.1 * 3 / 2 } else { rng.around(plan.think) };
-        let max_open = plan.max_transaction;
+        let (max_open, may_be_replaced) = (plan.max_transaction, self.plan.max_log < LARGE);
         let mut steps: Vec<TxnStep> = (0..count)
             .map(|_| {
                 let changes = if read_only { Vec::new() } else { self.random_changes() };
@@ -80,7 +81,7 @@ impl World {
             let too_much = || change(&key(0, 0), Action::Update(Update::of(Op::Counter(i64::MAX))));
             steps = vec![TxnStep { changes: vec![too_much(), too_much()], reads: Vec::new() }];
         }
-        TxnOrder { locks, at_least, steps, end, think, overflows, max_open }
+        TxnOrder { locks, at_least, steps, end, think, overflows, max_open, may_be_replaced }
     }
 
     fn random_reads(&mut self) -> Vec<Key> {
@@ -127,6 +128,23 @@ impl World {
         let Some(asked) = self.clients[client].asked_step(call.tag) else { return };
         let durable = &self.nodes[dc.index()].disk.facts.applied;
         let judged = self.txns.on_stepped(dc, durable, &asked, stepped);
+        self.blame(judged);
+        let (Some((lease, key)), Some(token)) = (asked.txn, stepped.token) else { return };
+        let Some(txn) = self.clients[client].txns().get(&key) else { return };
+        let Some(wants) = txn.intent().wants else { return };
+        let until = txn.issued + usable(txn.order.max_open);
+        let members = self.nodes.iter().map(|node| node.dc).collect();
+        let node = &mut self.nodes[dc.index()];
+        let judged = match stepped.state {
+            TxnState::Open => {
+                let asked = Asked { lease, key, wants: wants.locks() };
+                node.promises.on_txn_open(&node.disk, asked, token, until, members)
+            }
+            // Its locks may be elsewhere by now.
+            TxnState::Committed(_) | TxnState::Aborted => {
+                node.promises.on_token(&format_args!("transaction {key} of {lease}"), token)
+            }
+        };
         self.blame(judged);
     }
 
