@@ -88,8 +88,10 @@ pub async fn run(
     }
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // All clients of a datacenter share its connection.
-    let targets =
-        clients.iter().map(|client| vec![Arc::new(Geolock { client: client.clone() }); options.clients]);
+    let targets = clients.iter().map(|client| {
+        let target = Arc::new(Geolock { client: client.clone() });
+        (0..options.clients).map(|_| Arc::clone(&target)).collect()
+    });
     let stage = Stage::new(&Arc::new(options.clone()), targets.collect(), &prefix(at));
     stage.bring_home(&mut tell).await?;
     stage.warm_up(&mut tell).await?;

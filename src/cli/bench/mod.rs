@@ -172,7 +172,7 @@ async fn measure(
 ) -> Result<Report, LoadTestError> {
     let said = |happening| tell(said(&happening));
     let Some(peer) = &args.peer else { return load_test::run(options, clients, wan, said).await };
-    let ready = load_test::peers::Ready::new(options, peer, clients).await?;
+    let ready = load_test::peers::Ready::new(options, peer, clients, args.places.is_empty()).await?;
     let mut report = load_test::run(options, clients, wan, said).await?;
     tell("now etcd");
     ready.run(options, &mut report, said).await?;
