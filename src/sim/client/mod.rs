@@ -213,8 +213,9 @@ pub(super) struct Client {
     requests: BTreeMap<ClientKey, Request>,
     txns: BTreeMap<ClientKey, Txn>,
     looks: BTreeMap<u64, Look>,
-    /// What it released last, if it is forgetful.
+    /// What it released last, if it is forgetful, and what it reclaimed of that without knowing yet what came of it.
     released: Option<Reclaim>,
+    stale: Option<RequestId>,
     /// The commit vector of its last transaction.
     pub last_commit: VersionVector,
     pending: BTreeMap<u64, Pending>,
@@ -239,6 +240,7 @@ impl Client {
             txns: BTreeMap::new(),
             looks: BTreeMap::new(),
             released: None,
+            stale: None,
             last_commit: VersionVector::default(),
             pending: BTreeMap::new(),
             next_tag: 1,

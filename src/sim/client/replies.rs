@@ -49,13 +49,9 @@ impl Client {
             (Pending::End(key), Reply::Released) => self.over(key, out),
             (Pending::Drop, Reply::Released) => {}
             (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => {
-                let stale = self.released.take().map(|reclaim| reclaim.request);
-                let given_back = kept.iter().filter(|id| Some(**id) == stale).count();
+                let given_back = kept.iter().filter(|id| Some(**id) == self.stale).count();
                 out.push(Out::Reclaimed { count: kept.len() - given_back });
-                if let (Some(id), 1, Some(lease)) = (stale, given_back, self.lease()) {
-                    let call = Call::Release { lease, proof: Proof::Attached, target: Target::Id(id) };
-                    self.call(Pending::Drop, call, out);
-                }
+                self.drop_stale(out);
                 self.on_lost(now, &lost, out);
             }
             (Pending::Close(_), Reply::LeaseClosed) => {}
@@ -89,14 +85,26 @@ impl Client {
                 Some(Reclaim { request: id, key: Some(key), wants, token, label: self.label.clone() })
             });
             let mut held: Vec<Reclaim> = held.collect();
-            if let Some(stale) = &self.released {
+            self.stale = self.released.as_ref().map(|stale| stale.request);
+            if let Some(stale) = self.released.take() {
                 out.push(Out::ReclaimsStale);
-                held.push(stale.clone());
+                held.push(stale);
             }
             let call = Call::Reclaim { lease: id, proof: Proof::Attached, held };
             self.call(Pending::Reclaim, call, out);
+        } else {
+            // The answer to an earlier reclaim was lost with its session.
+            self.drop_stale(out);
         }
         self.resend(now, out);
+    }
+
+    /// Lets go what it may have got back without a right to it.
+    fn drop_stale(&mut self, out: &mut Vec<Out>) {
+        if let (Some(stale), Some(lease)) = (self.stale.take(), self.lease()) {
+            let call = Call::Release { lease, proof: Proof::Attached, target: Target::Id(stale) };
+            self.call(Pending::Drop, call, out);
+        }
     }
 
     fn on_granted(&mut self, now: Moment, key: ClientKey, grant: Grant, out: &mut Vec<Out>) {
