@@ -327,8 +327,7 @@ async fn clients_are_served_on_while_the_disk_is_full() {
     rig.fill_disk();
     session.call(2, acquire("a")).await.expect("the server runs");
     assert_eq!(reply(&mut session).await.0, 2);
-    let told = |seen: &Seen| seen.events.contains(&Event::Disk { room: Room::Full });
-    assert!(told(&rig.seen()));
+    rig.settle_without_calls(|seen| seen.events.contains(&Event::Disk { room: Room::Full })).await;
 }
 
 #[tokio::test]
