@@ -36,7 +36,11 @@ impl Early {
     }
 
     pub fn close_session(&mut self, session: SessionId) {
-        self.calls.retain(|(call, _)| call.session != session);
+        for (_, request) in self.calls.extract_if(.., |(call, _)| call.session == session) {
+            if let Call::Begin(Begin { lease, key, .. }) = request {
+                self.turns.remove(&TxnId { lease, key });
+            }
+        }
         self.reclaims.retain(|_, (call, _)| call.session != session);
     }
 
