@@ -10,12 +10,44 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::script::{Clock, Kill, Nth, When};
 use super::{Script, Step};
 
-static ARMED: Mutex<Armed> = Mutex::new(Armed { kill: None, fail: None, clock: None });
+static ARMED: Mutex<Armed> = Mutex::new(Armed {
+    kill: None,
+    fail: None,
+    clock: None,
+    pace: Pace { ppm: 0, since: 0, shown: 0, next: None },
+});
 
 struct Armed {
     kill: Option<Kill>,
     fail: Option<Nth>,
     clock: Option<Wrong>,
+    pace: Pace,
+}
+
+/// How fast the monotonic clock runs. It never jumps, whatever its pace was before.
+struct Pace {
+    ppm: i64,
+    /// What it really was when it took this pace, and what it showed then, in nanoseconds.
+    since: u64,
+    shown: u64,
+    /// The pace that it takes when it is looked at next.
+    next: Option<i64>,
+}
+
+impl Pace {
+    fn shows(&mut self, nanos: u64) -> u64 {
+        if let Some(ppm) = self.next.take() {
+            let shown = self.at(nanos);
+            *self = Pace { ppm, since: nanos, shown, next: None };
+        }
+        self.at(nanos)
+    }
+
+    fn at(&self, nanos: u64) -> u64 {
+        let passed = i128::from(nanos.saturating_sub(self.since));
+        let shown = i128::from(self.shown) + passed + passed * i128::from(self.ppm) / 1_000_000;
+        u64::try_from(shown).unwrap_or(u64::MAX)
+    }
 }
 
 /// A wall clock that is wrong.
@@ -30,7 +62,8 @@ pub fn arm(script: &Script) {
     let clock = (script.clock != Clock::default()).then_some(Wrong { how: script.clock, since: None });
     // In hand until it is said: no step that ends the process comes before this line.
     let mut armed = armed();
-    *armed = Armed { kill: script.kill, fail: script.fail, clock };
+    armed.pace.next = Some(script.clock.mono_drift_ppm);
+    (armed.kill, armed.fail, armed.clock) = (script.kill, script.fail, clock);
     tracing::warn!(?script, "faults are armed: this is no server to rely on");
 }
 
@@ -66,6 +99,10 @@ pub(super) fn wall(millis: u64) -> u64 {
     u64::try_from(shown.max(0)).unwrap_or(u64::MAX)
 }
 
+pub(super) fn mono(nanos: u64) -> u64 {
+    armed().pace.shows(nanos)
+}
+
 /// Whether this is the one of those that are left. There is no second one.
 fn is_time(left: &mut NonZeroU64) -> bool {
     let after = NonZeroU64::new(left.get() - 1);
@@ -80,5 +117,22 @@ fn die(when: When, step: Step) -> ! {
     let _ = kill_process(getpid(), Signal::KILL);
     loop {
         thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_changes_its_pace_does_not_jump() {
+        let mut pace = Pace { ppm: 0, since: 0, shown: 0, next: None };
+        assert_eq!(pace.shows(5_000_000), 5_000_000);
+        pace.next = Some(10_000);
+        assert_eq!(pace.shows(6_000_000), 6_000_000);
+        assert_eq!(pace.shows(7_000_000), 7_010_000, "1 % fast");
+        pace.next = Some(-10_000);
+        assert_eq!(pace.shows(7_000_000), 7_010_000);
+        assert_eq!(pace.shows(8_000_000), 8_000_000, "1 % slow");
     }
 }

@@ -79,6 +79,15 @@ pub(crate) fn attempt(step: Step) -> io::Result<()> {
     }
 }
 
+/// What the monotonic clock shows, in nanoseconds, when it is really `nanos`. Never less than before.
+#[inline]
+pub(crate) fn mono(nanos: u64) -> u64 {
+    #[cfg(feature = "faults")]
+    return armed::mono(nanos);
+    #[cfg(not(feature = "faults"))]
+    nanos
+}
+
 /// What the wall clock shows, in milliseconds, when it is really `millis`.
 #[inline]
 pub(crate) fn wall(millis: u64) -> u64 {

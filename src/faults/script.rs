@@ -49,14 +49,16 @@ pub struct Nth {
     pub time: NonZeroU64,
 }
 
-/// How wrong the wall clock is.
+/// How wrong the clocks are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clock {
-    /// In milliseconds; negative if it is behind.
+    /// The wall clock, in milliseconds; negative if it is behind.
     pub ahead_ms: i64,
     /// How much faster it runs from now on, in millionths.
     pub drift_ppm: i64,
+    /// The same of the monotonic clock, by which leases and timeouts are measured. More than -1 000 000.
+    pub mono_drift_ppm: i64,
 }
 
 /// A way to another datacenter. The way back is that one's.

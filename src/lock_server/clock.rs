@@ -22,7 +22,7 @@ pub(super) fn now() -> Now {
     #[expect(clippy::disallowed_methods, reason = "this is where the edge reads it")]
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
-    Now { mono: Instant::from_nanos(nanos), wall: Wall(faults::wall(wall)) }
+    Now { mono: Instant::from_nanos(faults::mono(nanos)), wall: Wall(faults::wall(wall)) }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ fn a_script_says_what_happens_and_everything_else_is_well() {
     let time = |n| NonZeroU64::new(n).expect("above 0");
     assert_eq!(script.kill, Some(Kill { when: When::After, step: Step::Sync, time: time(3) }));
     assert_eq!(script.fail, Some(Nth { step: Step::Append, time: time(1) }));
-    assert_eq!(script.clock, Clock { ahead_ms: -5, drift_ppm: 0 });
+    assert_eq!(script.clock, Clock { ahead_ms: -5, ..Clock::default() });
     let path = |id| script.path(DcId::new(id).expect("a small id"));
     assert_eq!((path(0), path(1).cut, path(2).cut), (Way::default(), true, false));
     assert_eq!((path(2).delay(), path(2).loss), (Duration::from_millis(7), 0.5));
