@@ -119,15 +119,16 @@ impl Plan {
         self.data.join("client")
     }
 
-    /// Every pair of datacenters with its round-trip time.
-    pub(super) fn round_trips(&self) -> impl Iterator<Item = (DcId, DcId, Duration)> {
+    /// Every pair of datacenters that lie apart, with its round-trip time.
+    pub(super) fn round_trips(&self) -> Vec<String> {
         let rtt = |(a, b)| Some((a, b, 2 * self.wan.one_way(a, b).ok()?));
-        pairs(&self.dcs).filter_map(rtt).filter(|(.., rtt)| !rtt.is_zero())
+        let apart = pairs(&self.dcs).filter_map(rtt).filter(|(.., rtt)| !rtt.is_zero());
+        apart.map(|(a, b, rtt)| format!("{a}-{b} {rtt:?}")).collect()
     }
 
     /// How far apart they are, in words.
     pub(in crate::cli) fn distances(&self) -> String {
-        let trips: Vec<_> = self.round_trips().map(|(a, b, rtt)| format!("{a}-{b} {rtt:?}")).collect();
+        let trips = self.round_trips();
         let trips =
             if trips.is_empty() { "no delay".into() } else { format!("round trips {}", trips.join(", ")) };
         let jitter =

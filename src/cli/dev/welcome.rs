@@ -28,7 +28,7 @@ pub(super) fn welcome(plan: &Plan) -> impl Display {
 }
 
 fn round_trips(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
-    let trips: Vec<_> = plan.round_trips().map(|(a, b, rtt)| format!("{a}-{b} {rtt:?}")).collect();
+    let trips = plan.round_trips();
     if trips.is_empty() {
         return Ok(());
     }
