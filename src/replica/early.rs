@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Replica;
-use super::call::{Call, CallId, Reclaim, Refusal, SessionId, Target};
+use super::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
+use super::clients::RETRY_AFTER;
 use super::store_call::{Begin, Then, TxnRefusal};
 use super::transactions::TxnId;
 use crate::names::LeaseId;
@@ -23,6 +24,8 @@ pub(super) struct Early {
     calls: Vec<(CallId, Call)>,
     /// One for each lease: its last word.
     reclaims: BTreeMap<LeaseId, (CallId, Vec<Reclaim>)>,
+    /// Requests in them.
+    reclaimed: usize,
     /// Transactions that wait and whose keys had their turn when they came: later ones of their leases go on.
     turns: BTreeSet<TxnId>,
     /// Leases with lower numbers are of before the start.
@@ -41,7 +44,16 @@ impl Early {
                 self.turns.remove(&TxnId { lease, key });
             }
         }
-        self.reclaims.retain(|_, (call, _)| call.session != session);
+        let ended = |_: &LeaseId, (call, _): &mut (CallId, _)| call.session == session;
+        for (_, (_, held)) in self.reclaims.extract_if(.., ended) {
+            self.reclaimed -= held.len();
+        }
+    }
+
+    fn take_reclaim(&mut self, lease: LeaseId) -> Option<CallId> {
+        let (call, held) = self.reclaims.remove(&lease)?;
+        self.reclaimed -= held.len();
+        Some(call)
     }
 
     /// Whether the key of a transaction that waited had its turn then.
@@ -108,16 +120,23 @@ impl Replica {
         }
     }
 
-    /// A reclaim waits. One of the same lease that waits already came from a stream that is gone.
+    /// A reclaim waits. One of the same lease that waits already came from a stream that is gone. All together want no more
+    /// than could be held.
     pub(super) fn put_off_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
-        if let Some((before, _)) = self.early.reclaims.insert(lease, (call, held)) {
+        if let Some(before) = self.early.take_reclaim(lease) {
             self.refuse(before, Refusal::NoReclaimExpected(lease));
         }
+        if self.early.reclaimed + held.len() > self.config.local.max_held {
+            let limit = Limit::HeldPerServer;
+            return self.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
+        }
+        self.early.reclaimed += held.len();
+        self.early.reclaims.insert(lease, (call, held));
     }
 
     /// A lease ends, and what it would reclaim with it.
     pub(super) fn end_early_reclaim(&mut self, lease: LeaseId) {
-        if let Some((call, _)) = self.early.reclaims.remove(&lease) {
+        if let Some(call) = self.early.take_reclaim(lease) {
             self.refuse(call, Refusal::UnknownLease(lease));
         }
     }
@@ -130,7 +149,9 @@ impl Replica {
             Target::Id(id) => reclaim.request != id,
             Target::Key(key) => reclaim.key != Some(key),
         });
-        held.len() < before
+        let released = before - held.len();
+        self.early.reclaimed -= released;
+        released > 0
     }
 
     /// An acquire that has not started yet is cancelled by its key, on its own session. Whether there was one.
@@ -153,6 +174,7 @@ impl Replica {
         if self.early.is_empty() || !self.has_past() {
             return;
         }
+        self.early.reclaimed = 0;
         for (lease, (call, held)) in std::mem::take(&mut self.early.reclaims) {
             let index = self.leases.find(lease).expect("a lease's reclaim ends with it");
             self.reclaim(call, index, held);

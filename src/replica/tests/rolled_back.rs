@@ -9,7 +9,7 @@ use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::names::{LeaseId, Mode};
 use crate::replica::Event;
-use crate::replica::call::{Call, Grant, Phase, Reclaim, Refusal, Reply, Target};
+use crate::replica::call::{Call, Grant, Limit, Phase, Reclaim, Refusal, Reply, Target};
 use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal};
 
 impl Cluster {
@@ -77,6 +77,27 @@ fn a_reclaim_waits_until_it_is_known_what_became_of_the_parts() {
     c.run();
     assert!(c.granted(2, next).token > grant.token);
     c.assert_no_violations();
+}
+
+#[test]
+fn reclaims_that_wait_want_no_more_than_could_be_held() {
+    let mut c = Cluster::new(3, 0, 0);
+    let (copy, grant) = there_and_back(&mut c);
+    c.crash(0, copy);
+    c.nodes[0].replica.config.local.max_held = 1;
+    let one = [("x", Mode::Exclusive, &grant)];
+    let first = c.reclaims_early(0, &one);
+    let many = c.reclaims_early(0, &[one[0], ("y", Mode::Exclusive, &grant)]);
+    let limit = Limit::HeldPerServer;
+    assert!(
+        matches!(c.reply(0, many), Some(Reply::Refused(Refusal::ResourceExhausted { limit: l, .. })) if l == limit)
+    );
+    // The last word of the lease counts, and what went before it makes room.
+    assert!(matches!(c.reply(0, first), Some(Reply::Refused(Refusal::NoReclaimExpected(_)))));
+    let again = c.reclaims_early(0, &one);
+    c.link_again(0);
+    c.pass(1_000);
+    c.assert_kept(0, again, &[&grant]);
 }
 
 #[test]
