@@ -10,18 +10,17 @@ use crate::access::AccessFiles;
 use crate::api::ApiOptions;
 use crate::journal::{JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::lock_server::LockServerOptions;
-use crate::lock_state::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
-use crate::names::{DcId, MAX_DCS, MAX_LOCK_NAME};
+use crate::names::{DcId, MAX_DCS};
 use crate::replica::{AgreedConfig, LocalConfig, MIN_LEASE_TTL};
 use crate::telemetry::{LogFormat, LogOptions};
 
 use super::error::ConfigError;
-use super::options::{HoldEntry, MemberEntry, Options};
-use super::sources::{Given, Quoted, Sources, parse_within};
+use super::hold::hold;
+use super::options::{MemberEntry, Options};
+use super::sources::{Given, Quoted, Sources};
 use super::{Config, Listen, Member, Tls};
 
-const HOUR: Duration = Duration::from_secs(3600);
-const MAX_RULES: usize = 1000;
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
 const MAX_NAME: usize = 64;
 /// Bounds of what is counted per server.
 const COUNTS: RangeInclusive<usize> = 1..=100_000_000;
@@ -241,47 +240,6 @@ fn api(from: &Sources<'_>) -> Result<ApiOptions, ConfigError> {
         .number("limits.streams_per_connection", 1..=65_536, streams, |o| &o.limits.streams_per_connection)?;
     let max_streams = u32::try_from(streams).expect("at most 65536");
     Ok(ApiOptions { max_connections: connections, max_streams, ..default })
-}
-
-/// The rules as given; the default rule joins them if none is for all names.
-fn hold(from: &Sources<'_>) -> Result<Vec<HoldRule>, ConfigError> {
-    let given = from.list("hold", |o: &Options| &o.hold);
-    if given.value.len() > MAX_RULES {
-        return Err(given.refuse(format!("{} rules", given.value.len()), format!("at most {MAX_RULES}")));
-    }
-    let mut prefixes = BTreeSet::new();
-    let mut rules = Vec::new();
-    for option in given.value {
-        if !prefixes.insert(&option.prefix) {
-            return Err(given.refuse(Quoted(&option.prefix), "two rules have this prefix"));
-        }
-        rules.push(hold_rule(&given, option)?);
-    }
-    if !rules.iter().any(|rule| rule.prefix.is_empty()) {
-        rules.push(HoldRule::default());
-    }
-    Ok(rules)
-}
-
-fn hold_rule(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldRule, ConfigError> {
-    if option.prefix.len() > MAX_LOCK_NAME {
-        let allowed = format!("a prefix has at most {MAX_LOCK_NAME} bytes");
-        return Err(given.refuse(format!("{} bytes", option.prefix.len()), allowed));
-    }
-    let HoldRule { policy: HoldPolicy::Fixed { min_keep, max_keep }, request_delay, .. } =
-        HoldRule::default();
-    // An error names the option within the rule.
-    let read = |text: &Option<String>, key, default: Duration, bounds| match text {
-        None => Ok(default),
-        Some(text) => parse_within(&Given { key, place: given.place.clone(), value: () }, text, bounds),
-    };
-    let min_keep = read(&option.min_keep, "hold.min_keep", min_keep, Duration::ZERO..=HOUR)?;
-    // With a long min_keep the default is out of bounds; then it grows along.
-    let max_keep = read(&option.max_keep, "hold.max_keep", max_keep.max(min_keep), min_keep..=HOUR)?;
-    let delays = Duration::ZERO..=MAX_REQUEST_DELAY;
-    let request_delay = read(&option.request_delay, "hold.request_delay", request_delay, delays)?;
-    let policy = HoldPolicy::Fixed { min_keep, max_keep };
-    Ok(HoldRule { prefix: option.prefix.clone().into_bytes(), policy, request_delay })
 }
 
 fn listen(from: &Sources<'_>) -> Result<Listen, ConfigError> {

@@ -10,6 +10,7 @@ mod assemble;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+mod hold;
 mod options;
 mod sources;
 mod units;
@@ -32,7 +33,8 @@ use crate::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
 use crate::telemetry::LogOptions;
 
 pub use error::ConfigError;
-pub use options::{HoldEntry, Options};
+pub use hold::HoldEntry;
+pub use options::Options;
 pub use units::{parse_duration, units_of_durations};
 
 /// The flags of `geolock server`.

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use super::hold::HoldEntry;
 use serde::Deserialize;
 
 /// The top of the file.
@@ -39,8 +40,9 @@ pub struct Options {
     )]
     pub member: Vec<MemberEntry>,
     /// How long locks stay where they are used, by prefix of their names; the longest matching prefix counts;
-    /// repeat for each (separated by ; in the environment): PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY
-    /// [default: :250 ms:1 s:0 s; 0 s to 1 h, MIN_KEEP to 1 h, 0 s to 500 ms]
+    /// repeat for each (separated by ; in the environment): PREFIX:POLICY, where the policy is fair, throughput, latency or
+    /// fixed; PREFIX:adaptive:TURN:MAX_KEEP; or, fixed, PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY
+    /// [default: :fair; 0 to 1000 hand-overs, 0 s to 1 h, MIN_KEEP to 1 h, 0 s to 500 ms]
     #[arg(id = "hold", long = "hold", env = "GEOLOCK_HOLD", value_delimiter = ';', value_name = "RULE")]
     pub hold: Vec<HoldEntry>,
     #[command(flatten)]
@@ -338,27 +340,5 @@ impl FromStr for MemberEntry {
         let (id, (name, address)) = parts.ok_or("a member is ID=NAME@HOST:PORT")?;
         let id = id.parse().map_err(|_| "the id of a member is a number")?;
         Ok(MemberEntry { id, name: name.into(), address: address.into() })
-    }
-}
-
-/// `[[hold]]`
-#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(deny_unknown_fields, default)]
-pub struct HoldEntry {
-    pub prefix: String,
-    pub min_keep: Option<String>,
-    pub max_keep: Option<String>,
-    pub request_delay: Option<String>,
-}
-
-impl FromStr for HoldEntry {
-    type Err = &'static str;
-
-    /// From the right, so that a prefix may have colons.
-    fn from_str(text: &str) -> Result<HoldEntry, &'static str> {
-        let mut parts = text.rsplitn(4, ':').map(str::to_owned);
-        let (request_delay, max_keep, min_keep) = (parts.next(), parts.next(), parts.next());
-        let prefix = parts.next().ok_or("a rule is PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY")?;
-        Ok(HoldEntry { prefix, min_keep, max_keep, request_delay })
     }
 }

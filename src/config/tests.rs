@@ -201,6 +201,11 @@ fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
         ("min_keep = \"2 s\"\nmax_keep = \"1 s\"", "hold.max_keep", "2 s to 1 h"),
         ("request_delay = \"501 ms\"", "hold.request_delay", "0 s to 500 ms"),
         ("[[hold]]", "hold", "two rules"),
+        ("policy = \"slow\"", "hold.policy", "fair, throughput"),
+        ("policy = \"fair\"\nmax_keep = \"1 s\"", "hold.policy", "adaptive"),
+        ("policy = \"fair\"\nmin_keep = \"1 s\"", "hold.min_keep", "only the fixed"),
+        ("policy = \"fixed\"\nturn = 3", "hold.turn", "the fixed policy has none"),
+        ("turn = 1001", "hold.turn", "0 to 1000"),
     ] {
         let error = refused("", &format!("[[hold]]\n{rule}"), &[]);
         assert!(error.contains(key) && error.contains(bounds), "{error}");
@@ -267,6 +272,10 @@ fn flags_count_more_than_the_file() {
         request_delay: Duration::from_millis(1),
     };
     assert_eq!(config.replica.local.hold, [rule, HoldRule::default()]);
+    let config = load("", "", &["--hold", "x:adaptive:7:2 s", "--hold", ":latency"]).expect("good");
+    let adaptive = HoldPolicy::Adaptive { turn: 7, max_keep: Duration::from_secs(2) };
+    let policies: Vec<HoldPolicy> = config.replica.local.hold.into_iter().map(|rule| rule.policy).collect();
+    assert_eq!(policies, [adaptive, HoldPolicy::LATENCY]);
     let error = refused("", file, &["--agreed-heartbeat", "1 h"]);
     assert!(error.starts_with("--agreed-heartbeat or GEOLOCK_AGREED_HEARTBEAT: "), "{error}");
 }

@@ -1,19 +1,27 @@
 //! When a lock leaves a datacenter that keeps using it: the seam where policies differ.
 //!
 //! Moving a lock costs a WAN round trip and it will probably be used again where it is, so a datacenter keeps
-//! parts for a while although another one asks. `Fixed` keeps them until
+//! parts for a while although another one asks:
 //!
 //! ```text
-//! keep_until = min(last_used + min_keep, acquired_at + max_keep)
+//! keep_until = min(last_used + patience, acquired_at + turn)
 //! ```
 //!
 //! on this datacenter's monotonic clock: `last_used` is the last release of a grant that conflicts with the
 //! request that asks (now, while one is held), `acquired_at` the first local grant since a part last came.
-//! A lock not used since its parts came, or idle for `min_keep`, leaves at once. These bounds limit how long
+//! A lock not used since its parts came, or idle for its patience, leaves at once. These bounds limit how long
 //! a datacenter keeps parts against others, never a holder.
+//!
+//! [`HoldPolicy::Fixed`] is told both. [`HoldPolicy::Adaptive`] finds both out, per lock, from what a move costs:
+//!
+//! - A lock that is always in use is used for `turn / (turn + cost)` of the time, wherever it is. So a turn is a multiple of the
+//!   cost: ten times makes 10/11, and whoever waits elsewhere waits for no longer than that is worth.
+//! - Waiting for somebody to come back is worth no more than the cost (as in ski rental, Karlin et al. 1988). So a
+//!   lock leaves at once if who let it go usually stays away for longer, and else waits for as long as that rarely takes.
 
 use std::time::Duration;
 
+use super::returns::Returns;
 use crate::names::LockName;
 use crate::time::Instant;
 
@@ -29,6 +37,8 @@ pub struct HoldRule {
 
 /// Most that [`HoldRule::request_delay`] may be.
 pub const MAX_REQUEST_DELAY: Duration = Duration::from_millis(500);
+/// Most that [`HoldPolicy::Adaptive`]'s `turn` may be: use for 999 of 1000.
+pub const MAX_TURN: u32 = 1_000;
 
 /// How long parts are kept against the requests of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,11 +46,31 @@ pub enum HoldPolicy {
     /// `min_keep`: after the last use, default 250 ms; 0 hands over at once. `max_keep`: since the first use,
     /// default 1 s, at least `min_keep`; a waiter elsewhere waits up to that for each datacenter before it.
     Fixed { min_keep: Duration, max_keep: Duration },
+    /// `turn`: how long a lock stays that is always in use, in multiples of what it costs to hand it to the datacenter that
+    /// asks (its measured distance one way, and two syncs), 0 to 1000. `max_keep`: longest turn, whatever the distance.
+    Adaptive { turn: u32, max_keep: Duration },
+}
+
+/// What a hand-over costs apart from the distance, about: the entry has to be on the disks of both ends.
+const SYNCS: Duration = Duration::from_millis(2);
+/// What counts as the distance of a datacenter that was not measured yet.
+const UNKNOWN_DISTANCE: Duration = Duration::from_millis(25);
+
+impl HoldPolicy {
+    /// As much as possible of the time in use: turns of 30 hand-overs, up to 5 s.
+    pub const THROUGHPUT: HoldPolicy = HoldPolicy::Adaptive { turn: 30, max_keep: Duration::from_secs(5) };
+    /// Ten elevenths of the time in use, and nobody waits for longer than that takes: turns of ten hand-overs, up to 1 s.
+    pub const FAIR: HoldPolicy = HoldPolicy::Adaptive { turn: 10, max_keep: Duration::from_secs(1) };
+    /// Short waits elsewhere: turns of 3 hand-overs, up to 250 ms.
+    pub const LATENCY: HoldPolicy = HoldPolicy::Adaptive { turn: 3, max_keep: Duration::from_millis(250) };
+    /// What holds where nothing is said.
+    pub const FIXED: HoldPolicy =
+        HoldPolicy::Fixed { min_keep: Duration::from_millis(250), max_keep: Duration::from_secs(1) };
 }
 
 impl Default for HoldPolicy {
     fn default() -> HoldPolicy {
-        HoldPolicy::Fixed { min_keep: Duration::from_millis(250), max_keep: Duration::from_secs(1) }
+        HoldPolicy::FIXED
     }
 }
 
@@ -50,42 +80,82 @@ impl Default for HoldRule {
     }
 }
 
-/// How a lock was used here since a part of it last came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// How a lock was used here since a part of it last came, as a request of another datacenter sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Usage {
     /// The first grant since.
     pub acquired_at: Option<Instant>,
-    /// The last release that conflicts with the request that asks.
+    /// The last release that conflicts with the request.
     pub last_release: Option<Instant>,
     /// A grant that conflicts with it is held now.
     pub held: bool,
+    /// Somebody here waits for a grant that would conflict with it.
+    pub wanted: bool,
+    /// How soon such grants are usually wanted again here.
+    pub returns: Returns,
+    /// How far the datacenter is that asks, one way.
+    pub distance: Option<Duration>,
 }
 
 impl HoldPolicy {
+    /// The longest that a lock is kept which is always in use.
+    pub fn max_keep(&self) -> Duration {
+        match self {
+            HoldPolicy::Fixed { max_keep, .. } | HoldPolicy::Adaptive { max_keep, .. } => *max_keep,
+        }
+    }
+
+    /// How long after its last use, and how long since its first.
+    fn keep(&self, usage: &Usage) -> (Duration, Duration) {
+        match self {
+            HoldPolicy::Fixed { min_keep, max_keep } => (*min_keep, *max_keep),
+            HoldPolicy::Adaptive { turn, max_keep } => {
+                let cost = usage.distance.unwrap_or(UNKNOWN_DISTANCE) + SYNCS;
+                (patience(usage, cost), (cost * *turn).min(*max_keep))
+            }
+        }
+    }
+
     /// Until when parts are kept against a request; in the past when it is due.
-    pub(super) fn keep_until(&self, usage: Usage, now: Instant) -> Instant {
-        let HoldPolicy::Fixed { min_keep, max_keep } = self;
+    pub(super) fn keep_until(&self, usage: &Usage, now: Instant) -> Instant {
         let last_used = if usage.held { Some(now) } else { usage.last_release };
         match (usage.acquired_at, last_used) {
-            (Some(acquired_at), Some(last_used)) => (last_used + *min_keep).min(acquired_at + *max_keep),
+            (Some(acquired_at), Some(last_used)) => {
+                let (patience, turn) = self.keep(usage);
+                (last_used + patience).min(acquired_at + turn)
+            }
             _ => Instant::ZERO,
         }
     }
 
     /// When to look again at a request that is not due: never later than when it becomes due if nothing
     /// else happens, and not over and over while a holder moves `last_used` along.
-    pub(super) fn recheck_at(&self, usage: Usage, now: Instant) -> Instant {
-        let HoldPolicy::Fixed { max_keep, .. } = self;
+    pub(super) fn recheck_at(&self, usage: &Usage, now: Instant) -> Instant {
         match (usage.held, usage.acquired_at) {
-            (true, Some(acquired_at)) => acquired_at + *max_keep,
+            (true, Some(acquired_at)) => acquired_at + self.keep(usage).1,
             _ => self.keep_until(usage, now),
         }
     }
 
     /// After that long without use, a lock leaves at once whatever came before.
     pub(super) fn idle_after(&self) -> Duration {
-        let HoldPolicy::Fixed { min_keep, .. } = self;
-        *min_keep
+        match self {
+            HoldPolicy::Fixed { min_keep, .. } => *min_keep,
+            // What is known of who comes back is worth keeping for a while.
+            HoldPolicy::Adaptive { .. } => Duration::from_millis(250),
+        }
+    }
+}
+
+/// How long to wait for somebody here to come back. A hand-over costs `cost`; a small part of that is always worth waiting
+/// for who is there already, or may be.
+fn patience(usage: &Usage, cost: Duration) -> Duration {
+    let least = cost / 20;
+    match usage.returns.expected() {
+        None => cost / 8,
+        Some((mean, most)) if mean < cost => most.clamp(least, cost),
+        Some(_) if usage.wanted || usage.held => least,
+        Some(_) => Duration::ZERO,
     }
 }
 
@@ -121,29 +191,64 @@ mod tests {
         Instant::ZERO + Duration::from_millis(millis)
     }
 
-    const POLICY: HoldPolicy =
-        HoldPolicy::Fixed { min_keep: Duration::from_millis(250), max_keep: Duration::from_secs(1) };
+    const POLICY: HoldPolicy = HoldPolicy::FIXED;
+
+    /// Used from `first` on, last let go at `last`.
+    fn used(first: u64, last: u64) -> Usage {
+        Usage { acquired_at: Some(at(first)), last_release: Some(at(last)), ..Usage::default() }
+    }
 
     #[test]
     fn an_unused_lock_is_not_kept() {
-        let usage = Usage { acquired_at: None, last_release: None, held: false };
-        assert_eq!(POLICY.keep_until(usage, at(70)), Instant::ZERO);
+        assert_eq!(POLICY.keep_until(&Usage::default(), at(70)), Instant::ZERO);
+        assert_eq!(HoldPolicy::FAIR.keep_until(&Usage::default(), at(70)), Instant::ZERO);
     }
 
     #[test]
     fn a_lock_is_kept_a_little_after_its_last_use_and_not_for_ever() {
-        let used =
-            |first, last| Usage { acquired_at: Some(at(first)), last_release: Some(at(last)), held: false };
-        assert_eq!(POLICY.keep_until(used(100, 200), at(210)), at(450));
-        assert_eq!(POLICY.keep_until(used(100, 1_000), at(1_010)), at(1_100));
+        assert_eq!(POLICY.keep_until(&used(100, 200), at(210)), at(450));
+        assert_eq!(POLICY.keep_until(&used(100, 1_000), at(1_010)), at(1_100));
     }
 
     #[test]
     fn a_held_lock_is_kept_until_max_keep() {
-        let usage = Usage { acquired_at: Some(at(100)), last_release: None, held: true };
-        assert_eq!(POLICY.keep_until(usage, at(600)), at(850));
-        assert_eq!(POLICY.recheck_at(usage, at(600)), at(1_100));
-        assert_eq!(POLICY.keep_until(usage, at(1_100)), at(1_100));
+        let usage = Usage { acquired_at: Some(at(100)), held: true, ..Usage::default() };
+        assert_eq!(POLICY.keep_until(&usage, at(600)), at(850));
+        assert_eq!(POLICY.recheck_at(&usage, at(600)), at(1_100));
+        assert_eq!(POLICY.keep_until(&usage, at(1_100)), at(1_100));
+    }
+
+    /// Comes back after so many milliseconds, to be handed 38 ms far.
+    fn returning(millis: u64) -> Usage {
+        let mut usage = Usage { distance: Some(Duration::from_millis(38)), ..used(100, 200) };
+        for _ in 0..64 {
+            usage.returns.note_release(false, at(0));
+            usage.returns.note_request(at(millis));
+        }
+        usage
+    }
+
+    #[test]
+    fn a_turn_is_as_long_as_ten_hand_overs() {
+        let usage = Usage { held: true, ..returning(1) };
+        assert_eq!(HoldPolicy::FAIR.recheck_at(&usage, at(300)), at(100 + 10 * 40));
+        assert_eq!(HoldPolicy::LATENCY.recheck_at(&usage, at(300)), at(100 + 3 * 40));
+        let far = Usage { distance: Some(Duration::from_millis(500)), ..usage };
+        assert_eq!(HoldPolicy::FAIR.recheck_at(&far, at(300)), at(1_100));
+        assert_eq!(HoldPolicy::FAIR.keep_until(&usage, at(700)), at(500));
+    }
+
+    #[test]
+    fn nobody_waits_for_who_stays_away_longer_than_a_hand_over_takes() {
+        let fair = HoldPolicy::FAIR;
+        assert_eq!(fair.keep_until(&returning(41), at(200)), at(200));
+        // Who is there is not sent away for what others did.
+        assert_eq!(fair.keep_until(&Usage { wanted: true, ..returning(41) }, at(200)), at(202));
+        let soon = fair.keep_until(&returning(20), at(200));
+        assert!(soon > at(219) && soon <= at(240), "{soon:?}");
+        assert_eq!(fair.keep_until(&returning(0), at(200)), at(202));
+        let unknown = Usage { returns: Returns::default(), ..returning(0) };
+        assert_eq!(fair.keep_until(&unknown, at(200)), at(205));
     }
 
     #[test]

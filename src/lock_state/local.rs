@@ -50,6 +50,7 @@ impl Locks {
     /// Grants at once or joins the queues.
     pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
         let row = self.new_row(new);
+        row.wants.iter().for_each(|want| self.lock_mut(want.lock).note_request(want.mode, now));
         let free = self.permissions.grant && self.is_free(&row, now);
         if !free && if_not_free == IfNotFree::GiveUp {
             row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
@@ -168,7 +169,7 @@ impl Locks {
         if lock.queue.is_empty() {
             return true;
         }
-        lock.refresh_due(&self.rules.get(lock.rule).policy, now);
+        lock.refresh_due(&self.rules.get(lock.rule).policy, &self.distances, now);
         let first_local = lock.queue.first_local_conflict(want.mode);
         if first_local.is_some_and(|first| first < order) {
             return false;
@@ -218,11 +219,7 @@ impl Locks {
             lock.holders.mode = None;
         }
         lock.position = lock.position.max(position);
-        lock.last_release = Some(now);
-        if want.mode == Mode::Exclusive {
-            lock.last_exclusive_release = Some(now);
-            lock.recheck_shared = true;
-        }
+        lock.note_release(want.mode, now);
         if lock.queue.is_empty() {
             self.note_idle(want.lock, now);
         } else {

@@ -1,8 +1,12 @@
 //! One lock, while anything goes on with it here.
 
+use std::time::Duration;
+
+use super::distances::Distances;
 use super::hold_policy::{HoldPolicy, Usage};
 use super::queue::{Class, Order, Queue};
 use super::request::RequestIndex;
+use super::returns::Returns;
 use crate::names::Position;
 use crate::names::{DcId, DcSet, LockName, Mode};
 use crate::time::Instant;
@@ -27,6 +31,9 @@ pub(super) struct Lock {
     pub acquired_at: Option<Instant>,
     pub last_release: Option<Instant>,
     pub last_exclusive_release: Option<Instant>,
+    /// How soon it is wanted again here, in any mode and exclusively, while others want it too.
+    pub returns: Returns,
+    pub exclusive_returns: Returns,
     /// When it will be looked at again for requests that become due.
     pub timer: Option<Instant>,
     /// It stands in the list of locks to settle.
@@ -57,6 +64,8 @@ impl Lock {
             acquired_at: None,
             last_release: None,
             last_exclusive_release: None,
+            returns: Returns::default(),
+            exclusive_returns: Returns::default(),
             timer: None,
             dirty: false,
             recheck_shared: false,
@@ -76,32 +85,67 @@ impl Lock {
         self.holders.mode.is_some_and(|held| held.conflicts_with(mode))
     }
 
-    /// How it was used, as a request of another datacenter for `mode` sees it.
-    pub fn usage(&self, mode: Mode) -> Usage {
+    /// How it was used, as a request of another datacenter for `mode` sees it, which is that far away.
+    pub fn usage(&self, mode: Mode, distance: Option<Duration>) -> Usage {
+        let (last_release, returns) = match mode {
+            Mode::Exclusive => (self.last_release, self.returns),
+            Mode::Shared => (self.last_exclusive_release, self.exclusive_returns),
+        };
         Usage {
             acquired_at: self.acquired_at,
-            last_release: match mode {
-                Mode::Exclusive => self.last_release,
-                Mode::Shared => self.last_exclusive_release,
-            },
+            last_release,
             held: self.is_held_against(mode),
+            wanted: self.queue.first_local_conflict(mode).is_some(),
+            returns,
+            distance,
+        }
+    }
+
+    /// Somebody here wants it. Measured only while others want it too: what nobody else wants stays anyway.
+    pub fn note_request(&mut self, mode: Mode, now: Instant) {
+        self.returns.note_request(now);
+        if mode == Mode::Exclusive {
+            self.exclusive_returns.note_request(now);
+        }
+    }
+
+    /// A holder in `mode` let it go.
+    pub fn note_release(&mut self, mode: Mode, now: Instant) {
+        self.last_release = Some(now);
+        if mode == Mode::Exclusive {
+            self.last_exclusive_release = Some(now);
+            self.recheck_shared = true;
+        }
+        if self.queue.is_empty() {
+            return;
+        }
+        if self.holders.requests.is_empty() {
+            let wanted = self.queue.first_local_conflict(Mode::Exclusive).is_some();
+            self.returns.note_release(wanted, now);
+        }
+        if mode == Mode::Exclusive {
+            let wanted = self.queue.first_local_conflict(Mode::Shared).is_some();
+            self.exclusive_returns.note_release(wanted, now);
         }
     }
 
     /// Makes requests of others due whose time has come.
-    pub fn refresh_due(&mut self, policy: &HoldPolicy, now: Instant) {
+    pub fn refresh_due(&mut self, policy: &HoldPolicy, distances: &Distances, now: Instant) {
         if self.queue.is_empty() || self.parts.is_empty() {
             return;
         }
-        if self.queue.first(Class::RemoteExclusive).is_some()
-            && policy.keep_until(self.usage(Mode::Exclusive), now) <= now
-        {
-            self.queue.make_due(Class::RemoteExclusive, self.first_user(Mode::Exclusive));
+        if let Some((order, _)) = self.queue.first(Class::RemoteExclusive) {
+            let usage = self.usage(Mode::Exclusive, distances.to(order.id.dc));
+            if policy.keep_until(&usage, now) <= now {
+                self.queue.make_due(Class::RemoteExclusive, self.first_user(Mode::Exclusive));
+            }
         }
-        let shared_due = policy.keep_until(self.usage(Mode::Shared), now) <= now;
         for dc in self.parts.iter() {
-            if shared_due && self.queue.first(Class::RemoteShared(dc)).is_some() {
-                self.queue.make_due(Class::RemoteShared(dc), self.first_user(Mode::Shared));
+            if self.queue.first(Class::RemoteShared(dc)).is_some() {
+                let usage = self.usage(Mode::Shared, distances.to(dc));
+                if policy.keep_until(&usage, now) <= now {
+                    self.queue.make_due(Class::RemoteShared(dc), self.first_user(Mode::Shared));
+                }
             }
         }
     }
@@ -116,19 +160,15 @@ impl Lock {
     }
 
     /// When the next request of another datacenter becomes due, if one waits for that.
-    pub fn next_due(&self, policy: &HoldPolicy, now: Instant) -> Option<Instant> {
+    pub fn next_due(&self, policy: &HoldPolicy, distances: &Distances, now: Instant) -> Option<Instant> {
         if self.queue.is_empty() || self.parts.is_empty() || self.acquired_at.is_none() {
             return None;
         }
-        let exclusive = self
-            .queue
-            .first(Class::RemoteExclusive)
-            .map(|_| policy.recheck_at(self.usage(Mode::Exclusive), now));
-        let shared = self
-            .parts
-            .iter()
-            .any(|dc| self.queue.first(Class::RemoteShared(dc)).is_some())
-            .then(|| policy.recheck_at(self.usage(Mode::Shared), now));
+        let due = |mode, dc| policy.recheck_at(&self.usage(mode, distances.to(dc)), now);
+        let exclusive =
+            self.queue.first(Class::RemoteExclusive).map(|(order, _)| due(Mode::Exclusive, order.id.dc));
+        let asks = |dc: &DcId| self.queue.first(Class::RemoteShared(*dc)).is_some();
+        let shared = self.parts.iter().filter(asks).map(|dc| due(Mode::Shared, dc));
         exclusive.into_iter().chain(shared).min()
     }
 

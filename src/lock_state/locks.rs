@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
 
+use super::distances::Distances;
 use super::hold_policy::{HoldRule, HoldRules};
 use super::lock::{Lock, LockIndex};
 use super::orphans::Orphan;
@@ -44,6 +45,7 @@ pub(crate) struct Locks {
     pub(super) requests: Slab<Request>,
     pub(super) by_id: HashMap<RequestId, RequestIndex, FxBuildHasher>,
     pub(super) unreachable: DcSet,
+    pub(super) distances: Distances,
     pub(super) permissions: Permissions,
     pub(super) dirty: Vec<LockIndex>,
     pub(super) timers: Deadlines<LockIndex>,
@@ -90,6 +92,7 @@ impl Locks {
             requests: Slab::new(),
             by_id: HashMap::default(),
             unreachable: DcSet::EMPTY,
+            distances: Distances::unknown(),
             permissions: Permissions { grant: false, append: false },
             dirty: Vec::new(),
             timers: Deadlines::default(),
@@ -146,6 +149,11 @@ impl Locks {
             self.withdraw_orphans();
         }
         self.mark_all();
+    }
+
+    /// It takes so long to `dc`, one way. What is kept for a time that rests on it is looked at again then.
+    pub fn set_distance(&mut self, dc: DcId, distance: Duration) {
+        self.distances.set(dc, distance);
     }
 
     /// Who was granted since, in order.

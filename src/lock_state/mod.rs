@@ -6,6 +6,7 @@
 
 mod check;
 mod describe;
+mod distances;
 mod hold_policy;
 mod local;
 mod lock;
@@ -15,11 +16,12 @@ mod parking;
 mod queue;
 mod remote;
 mod request;
+mod returns;
 mod settle;
 mod take_over;
 
 pub(crate) use describe::{Holder, HolderCursor, LockRow, WaiterRow, Walk};
-pub use hold_policy::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY};
+pub use hold_policy::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
 pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use locks::{Locks, Permissions};
 pub(crate) use orphans::Orphan;

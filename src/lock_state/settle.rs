@@ -24,7 +24,7 @@ impl Locks {
 
     fn settle_lock(&mut self, index: LockIndex, now: Instant) {
         let lock = &mut self.locks[index.0 as usize];
-        lock.refresh_due(&self.rules.get(lock.rule).policy, now);
+        lock.refresh_due(&self.rules.get(lock.rule).policy, &self.distances, now);
         if self.permissions.grant {
             self.grant_local(index, now);
             if self.permissions.append {
@@ -185,7 +185,7 @@ impl Locks {
     fn set_timer(&mut self, index: LockIndex, now: Instant) {
         let lock = &mut self.locks[index.0 as usize];
         let next = if self.permissions.grant && self.permissions.append {
-            lock.next_due(&self.rules.get(lock.rule).policy, now)
+            lock.next_due(&self.rules.get(lock.rule).policy, &self.distances, now)
         } else {
             None
         };

@@ -1,5 +1,7 @@
 //! Links to the other datacenters: heartbeats, who gets which entries when.
 
+use std::time::Duration;
+
 use super::Replica;
 use super::effect::{Effect, Report};
 use super::gate::Gated;
@@ -188,6 +190,7 @@ impl Replica {
         let durable = (**self.log.durable()).clone();
         let (linked, heard) = (self.log.linked(), self.reach.heard(self.now.mono));
         let heartbeat = Heartbeat { clock, durable, linked, heard, floors: self.floors() };
+        self.round_trips.note_sent(peer, clock, self.now.mono);
         self.send(peer, Message::Heartbeat(heartbeat));
     }
 
@@ -207,12 +210,21 @@ impl Replica {
         self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
         self.reach.note_heard(peer, heartbeat.clock, self.now.mono, &heartbeat.durable);
         for (dc, clock, age_ms) in &heartbeat.heard {
+            let age = Duration::from_millis(u64::from(*age_ms));
+            if *dc == self.config.dc {
+                self.note_echo(peer, *clock, age);
+            }
             if self.peers().contains(*dc) && *dc != peer {
-                let at = self.now.mono - std::time::Duration::from_millis(u64::from(*age_ms));
-                self.reach.note_heard(*dc, *clock, at, &heartbeat.durable);
+                self.reach.note_heard(*dc, *clock, self.now.mono - age, &heartbeat.durable);
             }
         }
         self.note_skew();
+    }
+
+    fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
+        if let Some(round_trip) = self.round_trips.note_echo(peer, clock, age, self.now.mono) {
+            self.locks.set_distance(peer, round_trip / 2);
+        }
     }
 
     fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {

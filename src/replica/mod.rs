@@ -30,6 +30,7 @@ mod reach;
 mod record;
 mod recover;
 mod rights;
+mod round_trips;
 mod stability;
 mod status;
 mod step;
@@ -87,6 +88,7 @@ pub struct Replica {
     leases: Leases,
     reach: reach::Reach,
     links: links::Links,
+    round_trips: round_trips::RoundTrips,
     tickets: tickets::Tickets,
     waits: Deadlines<RequestIndex>,
     descriptions: describe::Descriptions,

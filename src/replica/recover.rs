@@ -16,6 +16,7 @@ use super::links::Links;
 use super::phase::Life;
 use super::reach::Reach;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
+use super::round_trips::RoundTrips;
 use super::stability::Stability;
 use super::tickets::Tickets;
 use super::transactions::Transactions;
@@ -88,6 +89,7 @@ impl Replica {
             leases: Leases::new(dc),
             reach: Reach::new(peers, config.agreed.peer_timeout),
             links: Links::new(),
+            round_trips: RoundTrips::new(),
             tickets: Tickets::default(),
             waits: Deadlines::default(),
             descriptions: Descriptions::default(),

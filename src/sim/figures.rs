@@ -16,6 +16,10 @@ pub struct Figures {
     /// The same lock under the default hold policy, clients that want it again at once and hold it for 1 ms.
     pub kept_grants_per_second: f64,
     pub kept_worst_wait: Duration,
+    /// The same lock in datacenters 40 ms apart one way, under the policy `fair`, four clients in each that hold it for 1 ms:
+    /// grants as a part of those that one datacenter alone has.
+    pub fair_utilisation: f64,
+    pub fair_worst_wait: Duration,
     /// Round trips to the farthest owner that an idle exclusive lock takes, the worst of several placements.
     pub idle_round_trips: f64,
     /// The same for a request of 100 such locks.
@@ -46,6 +50,12 @@ impl fmt::Display for Figures {
         )?;
         writeln!(
             f,
+            "40 ms one way, policy fair             {:8.3} of one datacenter alone, worst wait {:.2} s",
+            self.fair_utilisation,
+            self.fair_worst_wait.as_secs_f64()
+        )?;
+        writeln!(
+            f,
             "idle exclusive lock                    {:8.3} RTT to the farthest owner",
             self.idle_round_trips
         )?;
@@ -66,12 +76,15 @@ impl fmt::Display for Figures {
 pub fn figures() -> Figures {
     let (kept_grants_per_second, kept_worst_wait) = kept_hot_lock();
     let (local_grants_per_second, local_grants_per_second_one_down) = one_down();
+    let (fair_utilisation, fair_worst_wait) = fair_hot_lock();
     let many: Vec<String> = (0..100).map(|i| format!("many{i}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     Figures {
         hand_offs_per_second: hand_offs(),
         kept_grants_per_second,
         kept_worst_wait,
+        fair_utilisation,
+        fair_worst_wait,
         idle_round_trips: idle_round_trips(&["idle"]),
         idle_100_round_trips: idle_round_trips(&many),
         local_grants_per_second,
@@ -103,6 +116,25 @@ fn kept_hot_lock() -> (f64, Duration) {
     let before = scene.world.holders.grants;
     scene.run(Duration::from_secs(60));
     ((scene.world.holders.grants - before) as f64 / 60.0, scene.world.worst_wait)
+}
+
+fn fair_hot_lock() -> (f64, Duration) {
+    let contended = |dcs: u8| {
+        let mut scene = Scene::with(|plan| {
+            plan.hold = vec![HoldRule { policy: HoldPolicy::FAIR, ..HoldRule::default() }];
+            plan.net.delays.iter_mut().for_each(|(_, delay)| *delay = 40 * MS);
+        });
+        for id in (0..dcs).flat_map(|id| [id; 4]) {
+            scene.repeater(dc(id), wants(&["hot"], Mode::Exclusive), MS);
+        }
+        scene.run(Duration::from_secs(10));
+        let before = scene.world.holders.grants;
+        scene.world.worst_wait = Duration::ZERO;
+        scene.run(Duration::from_secs(60));
+        ((scene.world.holders.grants - before) as f64, scene.world.worst_wait)
+    };
+    let ((alone, _), (together, worst)) = (contended(1), contended(3));
+    (together / alone, worst)
 }
 
 /// How long an exclusive acquisition takes of locks whose parts are all at home, and of such whose parts are all
@@ -179,5 +211,7 @@ mod tests {
         // (members - 1) x max_keep, and the moves.
         assert!(figures.kept_worst_wait <= Duration::from_millis(2_700), "{figures}");
         assert!(figures.kept_grants_per_second >= 500.0, "{figures}");
+        assert!(figures.fair_utilisation >= 0.9, "{figures}");
+        assert!(figures.fair_worst_wait <= Duration::from_secs(1), "{figures}");
     }
 }

@@ -344,14 +344,7 @@ impl Plan {
     /// longest.
     pub fn healing_bound(&self, waiting: usize) -> Duration {
         let round_trip = 2 * self.net.longest();
-        let keep = self
-            .hold
-            .iter()
-            .map(|rule| {
-                let HoldPolicy::Fixed { max_keep, .. } = rule.policy;
-                max_keep + rule.request_delay
-            })
-            .max();
+        let keep = self.hold.iter().map(|rule| rule.policy.max_keep() + rule.request_delay).max();
         let hold = self.load.hold.max(self.txns.longest(self.load.ttl.1));
         let turn = 2 * hold + keep.unwrap_or_default() + 4 * round_trip + 4 * self.disk.slow;
         // A lease of a dead client, after a restart, after a reconnect; a clock that is ahead.
@@ -449,13 +442,16 @@ fn general_faults(
 }
 
 fn general_hold(rng: &mut Rng) -> Vec<HoldRule> {
-    let (min_keep, max_keep) = *rng.pick(&[
-        (250 * MS, 1_000 * MS),
-        (Duration::ZERO, Duration::ZERO),
-        (50 * MS, 100 * MS),
-        (250 * MS, 1_000 * MS),
-    ]);
-    let policy = HoldPolicy::Fixed { min_keep, max_keep };
+    let fixed = |min_keep, max_keep| HoldPolicy::Fixed { min_keep, max_keep };
+    let policies = [
+        HoldPolicy::FIXED,
+        fixed(Duration::ZERO, Duration::ZERO),
+        fixed(50 * MS, 100 * MS),
+        HoldPolicy::FAIR,
+        HoldPolicy::LATENCY,
+        HoldPolicy::Adaptive { turn: 1, max_keep: 20 * MS },
+    ];
+    let policy = rng.pick(&policies).clone();
     let request_delay = *rng.pick(&[Duration::ZERO, Duration::ZERO, 100 * MS]);
     vec![HoldRule { prefix: Vec::new(), policy, request_delay }]
 }

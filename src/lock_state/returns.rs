@@ -1,0 +1,107 @@
+//! How soon a lock that was let go here is wanted here again.
+//!
+//! Mean and mean deviation of the time from when nobody here has or wants a lock to the next request for it, smoothed as
+//! TCP smooths round trips (Jacobson 1988, RFC 6298): whoever waits for the mean and four deviations rarely waits in vain.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// A longer absence says no more than this one.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// See the module. In microseconds; the first sample makes it known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Returns {
+    smoothed: Option<Smoothed>,
+    /// Since when nobody here has it or wants it, if that is being measured.
+    away_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Smoothed {
+    mean: u32,
+    deviation: u32,
+}
+
+impl Returns {
+    /// It was let go; `wanted`: somebody here already waits for it.
+    pub fn note_release(&mut self, wanted: bool, now: Instant) {
+        if wanted {
+            self.sample(Duration::ZERO);
+        } else {
+            self.away_since = Some(now);
+        }
+    }
+
+    /// Somebody here wants it, now or as soon as it can be had.
+    pub fn note_request(&mut self, now: Instant) {
+        if let Some(since) = self.away_since.take() {
+            self.sample(now.saturating_since(since));
+        }
+    }
+
+    fn sample(&mut self, absence: Duration) {
+        let absence = absence.min(LONGEST).as_micros() as u32;
+        self.smoothed = Some(match self.smoothed {
+            None => Smoothed { mean: absence, deviation: absence / 2 },
+            Some(Smoothed { mean, deviation }) => Smoothed {
+                mean: mean - mean / 8 + absence / 8,
+                deviation: deviation - deviation / 4 + mean.abs_diff(absence) / 4,
+            },
+        });
+    }
+
+    /// The mean, and what is rarely exceeded; nothing before the first sample.
+    pub fn expected(&self) -> Option<(Duration, Duration)> {
+        let Smoothed { mean, deviation } = self.smoothed?;
+        let most = u64::from(mean) + 4 * u64::from(deviation);
+        Some((Duration::from_micros(mean.into()), Duration::from_micros(most)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Instant {
+        Instant::ZERO + Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn what_comes_back_evenly_is_expected_then() {
+        let mut returns = Returns::default();
+        assert_eq!(returns.expected(), None);
+        for turn in 0..100 {
+            returns.note_release(false, at(turn * 10_000));
+            returns.note_request(at(turn * 10_000 + 800));
+        }
+        let (mean, most) = returns.expected().expect("there were samples");
+        assert!((790..=810).contains(&mean.as_micros()), "{mean:?}");
+        assert!(most < Duration::from_millis(1), "{most:?}");
+    }
+
+    #[test]
+    fn only_the_first_request_after_a_release_counts() {
+        let mut returns = Returns::default();
+        returns.note_request(at(5));
+        assert_eq!(returns.expected(), None);
+        returns.note_release(false, at(10));
+        returns.note_request(at(110));
+        let once = returns;
+        returns.note_request(at(9_000));
+        assert_eq!(returns, once);
+    }
+
+    #[test]
+    fn a_long_absence_counts_but_is_soon_forgotten() {
+        let mut returns = Returns::default();
+        returns.note_release(false, at(0));
+        returns.note_request(at(3_600_000_000));
+        assert_eq!(returns.expected().map(|(mean, _)| mean), Some(LONGEST));
+        for _ in 0..40 {
+            returns.note_release(true, at(3_600_000_000));
+        }
+        assert!(returns.expected().is_some_and(|(mean, _)| mean < Duration::from_millis(4)), "{returns:?}");
+    }
+}
