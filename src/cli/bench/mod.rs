@@ -1,6 +1,7 @@
 //! `geolock bench`: a load test against a playground of its own, or against servers that run.
 
 mod playground;
+mod policies;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,6 +71,10 @@ pub struct BenchArgs {
     /// Write the report as a page for browsers, too
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Hold policies to put side by side, each in a playground of its own: fair, throughput, latency, fixed,
+    /// adaptive:TURN:MAX_KEEP or MIN_KEEP:MAX_KEEP:REQUEST_DELAY; of the workload hot beside one datacenter that is alone
+    #[arg(long, value_name = "POLICY,..", value_delimiter = ',', conflicts_with_all = ["connect", "hold"])]
+    policies: Vec<policies::Policy>,
     /// Another system that runs, to do the same afterwards and be put beside: a server for each datacenter
     #[cfg(feature = "peers")]
     #[arg(long, value_name = "etcd=HOST:PORT,..")]
@@ -93,7 +98,9 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
         .flatten()
         .try_for_each(|file| writable(file))
         .or_fail(Code::Usage)?;
-    let report = if args.places.is_empty() {
+    let report = if !args.policies.is_empty() {
+        policies::compare(&args, &options).await?
+    } else if args.places.is_empty() {
         #[cfg(feature = "peers")]
         if args.peer.is_some() && !args.shape.is_near() {
             let why = "the WAN of a playground delays geolock alone: compare without --wan, or with servers that run";

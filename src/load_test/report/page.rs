@@ -39,6 +39,9 @@ fn write(text: &mut String, report: &Report) -> std::fmt::Result {
     for (name, plot) in sections {
         section(text, name, &plots::legend(report), &plot)?;
     }
+    if report.systems.len() > 1 {
+        section(text, "How much, against how long one waits", "", &plots::trade(report))?;
+    }
     for system in &report.systems {
         of_system(text, report, system)?;
     }

@@ -115,6 +115,23 @@ pub(super) fn throughput(report: &Report) -> String {
     plot.finish()
 }
 
+/// What several systems do against how long one waits for it in the worst of a hundred cases: up and to the left is better.
+pub(super) fn trade(report: &Report) -> String {
+    let points = || report.systems.iter().map(|system| (system.total.acquire.p99, system.total.per_second));
+    let least = points().map(|(wait, _)| wait).fold(f64::INFINITY, f64::min);
+    let (longest, most) =
+        points().fold((0.0_f64, 0.0_f64), |(a, b), (wait, rate)| (a.max(wait), b.max(rate)));
+    let about = "Acquisitions a second against the wait that one in a hundred exceeds";
+    let mut plot = Plot::new(300.0, about, Scale::decades(least, longest), Scale::from_zero(most));
+    plot.y_axis(|value| format!("{value:.0}"));
+    plot.x_axis(micros);
+    plot.x_title("99 % of all acquisitions took no longer");
+    for (color, (point, system)) in points().zip(&report.systems).enumerate() {
+        plot.dot(point, color, &system.name);
+    }
+    plot.finish()
+}
+
 /// Of all datacenters together.
 fn sum(system: &SystemReport) -> Vec<f64> {
     let slices = system.dcs.iter().map(|dc| dc.throughput.len()).max().unwrap_or(0);

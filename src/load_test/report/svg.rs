@@ -145,6 +145,15 @@ impl Plot {
         ));
     }
 
+    /// A point with its name beside it.
+    pub(super) fn dot(&mut self, (x, y): (f64, f64), color: usize, name: &str) {
+        let (x, y, name) = (self.px(x), self.py(y), escape(name));
+        let color = color % COLORS.len();
+        self.push(format_args!("<circle class=\"fill c{color}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"/>"));
+        let (x, y) = (x + 10.0, y + 4.0);
+        self.push(format_args!("<text class=\"tick\" x=\"{x:.1}\" y=\"{y:.1}\">{name}</text>"));
+    }
+
     /// Levels that others are compared with. Their texts keep their order and do not touch.
     pub(super) fn levels(&mut self, levels: &[(f64, String)]) {
         let mut levels: Vec<_> = levels.iter().map(|(y, text)| (self.py(*y), escape(text))).collect();

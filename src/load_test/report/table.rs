@@ -10,7 +10,27 @@ pub fn table(report: &Report) -> String {
     for system in &report.systems {
         write(&mut text, report, system).expect("a string takes all");
     }
+    if report.systems.len() > 1 {
+        side_by_side(&mut text, report).expect("a string takes all");
+    }
     text
+}
+
+/// All systems, a line each, against the first one.
+fn side_by_side(text: &mut String, report: &Report) -> std::fmt::Result {
+    writeln!(
+        text,
+        "\n{:<28} {:>10} {:>8} {:>9} {:>9} {:>9}",
+        "", "a second", "ratio", "p50", "p99", "longest"
+    )?;
+    let first = report.systems[0].total.per_second;
+    for system in &report.systems {
+        let Tally { per_second, acquire, .. } = &system.total;
+        let ratio = if first > 0.0 { per_second / first } else { 0.0 };
+        let [p50, p99, max] = [acquire.p50, acquire.p99, acquire.max].map(micros);
+        writeln!(text, "{:<28} {per_second:>10.0} {ratio:>8.3} {p50:>9} {p99:>9} {max:>9}", system.name)?;
+    }
+    Ok(())
 }
 
 fn write(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt::Result {

@@ -1,0 +1,69 @@
+//! Hold policies side by side: the same load, each on a playground of its own.
+
+use std::str::FromStr;
+
+use super::playground::Playground;
+use super::{BenchArgs, test};
+use crate::cli::dev::DevArgs;
+use crate::cli::failure::{Code, Failure};
+use crate::cli::print::tell;
+use crate::config::HoldEntry;
+use crate::load_test::report::Report;
+use crate::load_test::{Options, Workload};
+
+/// For all locks.
+#[derive(Clone, Debug)]
+pub(super) struct Policy {
+    name: String,
+    rule: HoldEntry,
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        let rule = format!(":{text}").parse::<HoldEntry>();
+        let rule = rule.map_err(|why| format!("it is a rule without its prefix, and {why}"))?;
+        Ok(Policy { name: text.into(), rule })
+    }
+}
+
+/// One report of all. Where there is one lock for all, what a datacenter does that has it for itself comes first.
+pub(super) async fn compare(args: &BenchArgs, options: &Options) -> Result<Report, Failure> {
+    let mut all: Option<Report> = None;
+    let alone =
+        (options.workload == Workload::Hot).then(|| ("one datacenter alone", &args.policies[0], true));
+    for (name, policy, is_alone) in
+        alone.into_iter().chain(args.policies.iter().map(|policy| (policy.name.as_str(), policy, false)))
+    {
+        tell(format_args!("now {name}"));
+        let mut report = measure(args, options, policy, is_alone).await?;
+        report.systems.iter_mut().for_each(|system| system.name = name.into());
+        match &mut all {
+            None => all = Some(report),
+            Some(all) => all.systems.append(&mut report.systems),
+        }
+    }
+    all.ok_or_else(|| Failure::new(Code::Usage, anyhow::anyhow!("no policy to compare: name one")))
+}
+
+async fn measure(
+    args: &BenchArgs,
+    options: &Options,
+    policy: &Policy,
+    is_alone: bool,
+) -> Result<Report, Failure> {
+    let mut shape = args.shape.clone();
+    shape.hold = vec![policy.rule.clone()];
+    let playground = Playground::start(DevArgs::fresh(shape, args.data.clone())).await?;
+    let mut clients = playground.connect().await?;
+    if is_alone {
+        for client in clients.drain(1..) {
+            // Nothing was asked of it.
+            let _ = client.close().await;
+        }
+    }
+    let report = test(args, options, clients, &playground.distances()).await;
+    playground.stop().await?;
+    report
+}
