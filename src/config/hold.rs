@@ -10,9 +10,10 @@ use super::assemble::HOUR;
 use super::error::ConfigError;
 use super::options::Options;
 use super::sources::{Given, Quoted, Sources, parse_within};
-use crate::lock_state::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
+use crate::lock_state::{GO_HOME_AFTER, HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
 use crate::names::MAX_LOCK_NAME;
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
 const MAX_RULES: usize = 1000;
 const POLICIES: &str = "fair, throughput, latency, adaptive or fixed";
 
@@ -26,6 +27,7 @@ pub struct HoldEntry {
     pub min_keep: Option<String>,
     pub max_keep: Option<String>,
     pub request_delay: Option<String>,
+    pub go_home_after: Option<String>,
 }
 
 impl FromStr for HoldEntry {
@@ -90,8 +92,10 @@ fn hold_rule(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldRule
     }
     let delays = Duration::ZERO..=MAX_REQUEST_DELAY;
     let request_delay = read(given, "hold.request_delay", &option.request_delay, Duration::ZERO, delays)?;
+    let homes = Duration::from_secs(1)..=DAY * 365;
+    let go_home_after = read(given, "hold.go_home_after", &option.go_home_after, GO_HOME_AFTER, homes)?;
     let prefix = option.prefix.clone().into_bytes();
-    Ok(HoldRule { prefix, policy: policy(given, option)?, request_delay })
+    Ok(HoldRule { prefix, policy: policy(given, option)?, request_delay, go_home_after })
 }
 
 /// Times without a policy are those of the fixed one, as they always were.

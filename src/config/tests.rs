@@ -205,6 +205,7 @@ fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
         ("policy = \"fair\"\nmax_keep = \"1 s\"", "hold.policy", "adaptive"),
         ("policy = \"fair\"\nmin_keep = \"1 s\"", "hold.min_keep", "only the fixed"),
         ("policy = \"fixed\"\nturn = 3", "hold.turn", "the fixed policy has none"),
+        ("go_home_after = \"999 ms\"", "hold.go_home_after", "1 s to"),
         ("turn = 1001", "hold.turn", "0 to 1000"),
     ] {
         let error = refused("", &format!("[[hold]]\n{rule}"), &[]);
@@ -270,6 +271,7 @@ fn flags_count_more_than_the_file() {
         prefix: b"a:b/".to_vec(),
         policy: HoldPolicy::Fixed { min_keep: Duration::ZERO, max_keep: Duration::from_secs(2) },
         request_delay: Duration::from_millis(1),
+        ..HoldRule::default()
     };
     assert_eq!(config.replica.local.hold, [rule, HoldRule::default()]);
     let config = load("", "", &["--hold", "x:adaptive:7:2 s", "--hold", ":latency"]).expect("good");

@@ -33,7 +33,14 @@ pub struct HoldRule {
     /// Added to the time of a request that has to ask other datacenters; it only orders, and lets others'
     /// requests made meanwhile go first. Default 0, at most 500 ms.
     pub request_delay: Duration,
+    /// After that long without use, the parts of other datacenters go back to them: shared use is local everywhere again, and
+    /// nobody has to remember the lock. Default 60 s, at least 1 s. Lower frees memory sooner; a lock that is used
+    /// again here after it went home costs a round trip.
+    pub go_home_after: Duration,
 }
+
+/// Default of [`HoldRule::go_home_after`].
+pub const GO_HOME_AFTER: Duration = Duration::from_secs(60);
 
 /// Most that [`HoldRule::request_delay`] may be.
 pub const MAX_REQUEST_DELAY: Duration = Duration::from_millis(500);
@@ -76,7 +83,12 @@ impl Default for HoldPolicy {
 
 impl Default for HoldRule {
     fn default() -> HoldRule {
-        HoldRule { prefix: Vec::new(), policy: HoldPolicy::default(), request_delay: Duration::ZERO }
+        HoldRule {
+            prefix: Vec::new(),
+            policy: HoldPolicy::default(),
+            request_delay: Duration::ZERO,
+            go_home_after: GO_HOME_AFTER,
+        }
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Locks {
     pub(super) dirty: Vec<LockIndex>,
     pub(super) timers: Deadlines<LockIndex>,
     pub(super) idle: VecDeque<(Instant, LockIndex)>,
+    /// The row of the ownership map that [`Locks::go_home`] looks at next.
+    pub(super) go_home_at: usize,
     pub(super) orphans: Vec<Orphan>,
     pub(super) counts: LockCounts,
     pub(super) output: LockOutput,
@@ -67,6 +69,8 @@ pub(crate) struct LockCounts {
     pub parked: u64,
     pub transfers_sent: u64,
     pub transfers_received: u64,
+    /// Locks whose parts went back to where they belong because nobody used them.
+    pub gone_home: u64,
 }
 
 /// What a step wants done: operations for one entry, and who was granted, in order.
@@ -97,6 +101,7 @@ impl Locks {
             dirty: Vec::new(),
             timers: Deadlines::default(),
             idle: VecDeque::new(),
+            go_home_at: 0,
             orphans: Vec::new(),
             counts: LockCounts::default(),
             output: LockOutput::default(),
@@ -338,6 +343,7 @@ impl Locks {
                 self.timers.remove(timer, index);
             }
             self.names.remove(&lock.name);
+            self.note_unused(&lock.name, now);
         }
     }
 

@@ -7,6 +7,7 @@
 mod check;
 mod describe;
 mod distances;
+mod go_home;
 mod hold_policy;
 mod local;
 mod lock;
@@ -21,7 +22,7 @@ mod settle;
 mod take_over;
 
 pub(crate) use describe::{Holder, HolderCursor, LockRow, WaiterRow, Walk};
-pub use hold_policy::{HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
+pub use hold_policy::{GO_HOME_AFTER, HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
 pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use locks::{Locks, Permissions};
 pub(crate) use orphans::Orphan;

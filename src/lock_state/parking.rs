@@ -22,8 +22,11 @@ impl Locks {
         waiting.into_iter().for_each(|request| self.repark(request));
     }
 
-    /// The owner of a part of this lock changed while something cannot be reached.
+    /// The owner of a part of this lock changed: perhaps to or from one that cannot be reached.
     pub(super) fn repark_lock(&mut self, index: LockIndex) {
+        if self.unreachable.is_empty() {
+            return;
+        }
         let waiting: Vec<RequestIndex> =
             self.lock(index).queue.iter().map(|(_, _, request)| request).collect();
         waiting.into_iter().for_each(|request| self.repark(request));

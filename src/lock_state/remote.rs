@@ -10,7 +10,7 @@ use super::orphans::Orphan;
 use super::request::{IN_THIS_STEP, Origin, Request, RequestIndex, Want};
 use crate::causal_log::{EntryFault, LockParts, Op, Wants};
 use crate::crdt::{Ownership, PartMove};
-use crate::names::{DcId, LockName, MAX_NUMBER, Mode, Position, RequestId};
+use crate::names::{DcId, DcSet, LockName, MAX_NUMBER, Mode, Position, RequestId};
 use crate::time::{Instant, Timestamp};
 
 /// A published request.
@@ -82,7 +82,8 @@ impl Locks {
                 return Err(EntryFault::HeldHere { lock, part });
             }
             let current = self.ownership.register(&lock, part).version();
-            if *version != current + 1 {
+            // By one, but for parts that were at home when this was not where versions began anew.
+            if *version <= current {
                 return Err(EntryFault::WrongVersion { lock, part, version: *version, current });
             }
         }
@@ -138,25 +139,38 @@ impl Locks {
     /// Parts move, as an entry of `from` at `position` says; [`Position::default`] for one that has long been
     /// durable.
     pub fn apply_transfer(&mut self, from: DcId, to: DcId, moved: &LockParts, position: Position) {
-        if from == self.me {
-            // Read again from the journal, or fetched from peers that kept it.
-            if let Some(index) = self.names.get(&moved.lock).copied() {
-                let parts = moved.parts.iter().map(|(part, _)| *part).collect();
+        self.move_parts(to, moved);
+        let parts = moved.parts.iter().map(|(part, _)| *part).collect();
+        self.note_moved(from, to, &moved.lock, parts, position);
+    }
+
+    /// What the ownership map says of these parts has changed.
+    pub(super) fn note_moved(
+        &mut self,
+        from: DcId,
+        to: DcId,
+        lock: &LockName,
+        parts: DcSet,
+        position: Position,
+    ) {
+        let known = self.names.get(lock).copied();
+        if let Some(index) = known {
+            if from == self.me {
+                // Read again from the journal, or fetched from peers that kept it.
                 let lock = self.lock_mut(index);
                 lock.parts = lock.parts.difference(parts);
                 self.mark(index);
             }
+            self.repark_lock(index);
         }
-        self.move_parts(to, moved);
         if to == self.me {
-            self.counts.transfers_received += moved.parts.len() as u64;
-            let known = self.names.get(&moved.lock).copied();
+            self.counts.transfers_received += parts.len() as u64;
             if known.is_none() && position == Position::default() {
                 return;
             }
-            let index = self.activate(&moved.lock);
+            let index = self.activate(lock);
             let lock = self.lock_mut(index);
-            moved.parts.iter().for_each(|(part, _)| lock.gain_part(*part, position));
+            parts.iter().for_each(|part| lock.gain_part(part, position));
             self.mark(index);
         }
     }
@@ -171,11 +185,6 @@ impl Locks {
                 );
             }
             self.ownership.apply(part_move);
-        }
-        if !self.unreachable.is_empty()
-            && let Some(index) = self.names.get(&moved.lock)
-        {
-            self.repark_lock(*index);
         }
     }
 

@@ -154,6 +154,7 @@ impl Locks {
         let lock = LockParts { lock: lock.name.clone(), parts: moved };
         self.counts.transfers_sent += parts.len() as u64;
         self.move_parts(to, &lock);
+        self.repark_lock(index);
         self.output.transfers.push((to, lock));
     }
 

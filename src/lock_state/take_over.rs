@@ -1,18 +1,19 @@
 //! Another datacenter's view of the locks is taken over, because the entries between are not kept any more.
 //!
-//! Nobody's belief about what is here changes by it, but for parts that came here on the way: only the owner of a part gives
-//! it away, so the higher version of each register is the later one. Of the request table, a row that only one side
+//! It replaces what is known here, and the entries that are applied here and that it lacks are applied on top of it: so what
+//! comes out is what it would be had the entries come one by one. Nobody's belief about what is here changes by it, but for
+//! parts that came here on the way: only the owner of a part gives it away. Of the request table, a row that only one side
 //! has stays if the other side's vector does not cover the entry that published it; covered and absent means
 //! withdrawn.
 
-use crdts::CvRDT;
+use crdts::CmRDT;
 
 use super::locks::Locks;
 use super::remote::Published;
 use super::request::Origin;
-use crate::causal_log::LockParts;
-use crate::crdt::{Ownership, VersionVector};
-use crate::names::{DcId, LockName, MAX_NUMBER, Position, RequestId};
+use crate::causal_log::{LockParts, Op};
+use crate::crdt::{Ownership, PartMove, VersionVector};
+use crate::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
 use crate::time::Instant;
 
 /// What another datacenter knew of locks when it had applied `vector`.
@@ -20,13 +21,29 @@ pub(crate) struct Foreign<'a> {
     pub vector: &'a VersionVector,
     pub ownership: &'a Ownership,
     pub requests: Vec<Published<'a>>,
+    /// What was done by entries that are applied here and not there, in order.
+    pub beyond: Vec<&'a Op>,
+}
+
+impl Foreign<'_> {
+    /// Who owns what when those are applied, too.
+    fn ownership_with_ours(&self) -> Ownership {
+        let mut ownership = self.ownership.clone();
+        for op in &self.beyond {
+            let Op::Transfer { to, parts } = op else { continue };
+            for LockParts { lock, parts } in parts {
+                for &(part, version) in parts {
+                    ownership.apply(PartMove { lock: lock.clone(), part, owner: *to, version });
+                }
+            }
+        }
+        ownership
+    }
 }
 
 /// What cannot be: nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ForeignFault {
-    #[error(transparent)]
-    DoubleOwner(#[from] crate::crdt::DoubleOwner),
     #[error("part {part} of lock {lock} belongs to {owner}, which is no member, or is a part of none")]
     Stranger { lock: LockName, part: DcId, owner: DcId },
     #[error("part {part} of lock {lock} is here and was given to nobody; it says that {owner} has it")]
@@ -42,21 +59,22 @@ impl Locks {
         foreign: &Foreign<'_>,
         applied: &VersionVector,
     ) -> Result<(), ForeignFault> {
-        self.ownership.validate_merge(foreign.ownership)?;
+        for (lock, part, theirs) in foreign.ownership.iter() {
+            let owner = theirs.owner().expect("only parts that moved are iterated");
+            let member = |dc| self.members.contains(dc);
+            if !member(part) || !member(owner) {
+                return Err(ForeignFault::Stranger { lock: lock.clone(), part, owner });
+            }
+        }
         // Who lost its own log may have given parts away that it believes to have, and have got them back; but it has
         // granted none of them.
         let knows_own_log = foreign.vector.get(self.me) <= applied.get(self.me);
-        for (lock, part, theirs) in foreign.ownership.iter() {
-            let owner = theirs.owner().expect("only parts that moved are iterated");
-            let (lock, member) = (lock.clone(), |dc| self.members.contains(dc));
-            if !member(part) || !member(owner) {
-                return Err(ForeignFault::Stranger { lock, part, owner });
-            }
-            let ours = self.ownership.register(&lock, part);
-            let is_here = self.ownership.owner(&lock, part) == self.me;
-            let stays = knows_own_log || (owner != self.me && self.is_held_by(&lock, part));
-            if stays && is_here && theirs.version() > ours.version() {
-                return Err(ForeignFault::Stolen { lock, part, owner });
+        let theirs = foreign.ownership_with_ours();
+        for (lock, part) in self.changes(&theirs) {
+            let owner = theirs.owner(lock, part);
+            let stays = knows_own_log || (owner != self.me && self.is_held_by(lock, part));
+            if stays && self.ownership.owner(lock, part) == self.me {
+                return Err(ForeignFault::Stolen { lock: lock.clone(), part, owner });
             }
         }
         let is_fine = |row: &&Published<'_>| {
@@ -78,13 +96,13 @@ impl Locks {
         position: Position,
         now: Instant,
     ) {
-        for (lock, part, theirs) in foreign.ownership.iter() {
-            if theirs.version() > self.ownership.register(lock, part).version() {
-                let from = self.ownership.owner(lock, part);
-                let to = theirs.owner().expect("only parts that moved are iterated");
-                let moved = LockParts { lock: lock.clone(), parts: vec![(part, theirs.version())] };
-                self.apply_transfer(from, to, &moved, position);
-            }
+        let theirs = foreign.ownership_with_ours();
+        let changes: Vec<(LockName, DcId)> =
+            self.changes(&theirs).map(|(lock, part)| (lock.clone(), part)).collect();
+        let before = std::mem::replace(&mut self.ownership, theirs);
+        for (lock, part) in &changes {
+            let to = self.ownership.owner(lock, *part);
+            self.note_moved(before.owner(lock, *part), to, lock, DcSet::only(*part), position);
         }
         let is_withdrawn = |id: RequestId, seq| {
             seq <= foreign.vector.get(id.dc)
@@ -102,5 +120,11 @@ impl Locks {
                 self.apply_request(row);
             }
         }
+    }
+
+    /// The parts that another map gives to somebody else; some of them twice.
+    fn changes<'a>(&'a self, theirs: &'a Ownership) -> impl Iterator<Item = (&'a LockName, DcId)> {
+        let away = self.ownership.iter().chain(theirs.iter()).map(|(lock, part, _)| (lock, part));
+        away.filter(|(lock, part)| self.ownership.owner(lock, *part) != theirs.owner(lock, *part))
     }
 }

@@ -120,7 +120,23 @@ impl Disk {
         Ok(())
     }
 
-    /// The record at `position` takes a state over in which these owned the parts.
+    /// What is applied when everything before `position` is read, and a state taken over that has `taken`.
+    pub fn applied_before(&self, position: Position, taken: &VersionVector) -> VersionVector {
+        let mut applied = self.facts.applied.clone();
+        applied.merge(taken.clone());
+        for position in self.durable.0 + 1..position.0 {
+            match &self.records[(position - self.first) as usize] {
+                Record::Entry(entry) => {
+                    applied.raise(entry.dc, entry.seq);
+                }
+                Record::StateTaken { vector } => applied.merge(vector.clone()),
+                _ => {}
+            }
+        }
+        applied
+    }
+
+    /// After the record at `position`, which takes a state over, these own the parts.
     pub fn note_taken(&mut self, position: Position, ownership: Ownership) {
         self.taken.insert(position, ownership);
     }
@@ -146,7 +162,7 @@ impl Disk {
         for position in self.durable.0 + 1..=until.0 {
             self.facts.apply(&self.records[(position - self.first) as usize]);
             if let Some(ownership) = self.taken.remove(&Position(position)) {
-                self.facts.ownership.merge(ownership);
+                self.facts.ownership = ownership;
             }
         }
         self.durable = until;

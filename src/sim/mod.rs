@@ -86,4 +86,6 @@ pub enum Mutation {
     StateToldBeforeDurable,
     /// (v) A key whose time is over is removed, as by a client.
     LapseByRemoval,
+    /// (w) A lock goes home although somebody holds it.
+    HeldGoesHome,
 }

@@ -77,4 +77,5 @@ hunts! {
     t_a_state_without_the_own_entries: StateWithoutOwn, LeftBehind, 10 s, seeds 400..406, as WrongReading | Resurrected | Diverged;
     u_a_state_told_before_it_is_durable: StateToldBeforeDurable, LeftBehind, 10 s, seeds 400..410, as LeftBeforeDurable;
     v_a_lapse_that_removes: LapseByRemoval, LeftBehind, 10 s, seeds 400..404, as GhostCommit | LapsedEarly;
+    w_a_held_lock_goes_home: HeldGoesHome, General, 10 s, seeds 0..4, as GivenUnasked | Panic | LeftBeforeDurable;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::sim::client::Client;
 use crate::sim::failure::{Failure, FailureKind, FaultKind, Outcome};
 use crate::sim::oracle::{Broken, verify};
-use crate::sim::plan::{Plan, Profile};
+use crate::sim::plan::{GOES_HOME_SOON, Plan, Profile};
 use crate::sim::trace::TraceMode;
 use crate::sim::world::{Phase, World};
 
@@ -174,7 +174,11 @@ impl Run {
             return Err(Broken::new(FailureKind::NotAnswered, what));
         }
         let plan = &self.world.plan;
-        let bound = QUIET_WITHIN + 3 * plan.load.ttl.1 + 2 * plan.clock.restart_ahead + 2 * plan.peer_timeout;
+        let bound = QUIET_WITHIN
+            + 4 * GOES_HOME_SOON
+            + 3 * plan.load.ttl.1
+            + 2 * plan.clock.restart_ahead
+            + 2 * plan.peer_timeout;
         if self.wait_for(bound, |world| world.unrest().is_none())? {
             return Ok(());
         }

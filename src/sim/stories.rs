@@ -280,3 +280,31 @@ fn two_holders_fail_their_run() {
     let broken = scene.world.holders.begin(scene.now(), &holder).expect_err("it is held");
     assert_eq!(broken.kind, FailureKind::ConflictingHolders);
 }
+
+#[test]
+fn a_lock_that_nobody_uses_goes_home_and_is_forgotten() {
+    let mut scene = Scene::new();
+    let (writer, key) = (scene.client(dc(0)), wants(&["a", "b"], Exclusive));
+    let held = scene.acquire(writer, key);
+    scene.granted_within(writer, held, SECOND).expect("it is idle");
+    let away = |scene: &Scene| -> Vec<usize> {
+        let running = scene.world.replicas();
+        running.map(|replica| replica.ownership().len()).collect()
+    };
+    // As long as it is held it stays.
+    scene.run(100 * SECOND);
+    assert_eq!(away(&scene), [2, 2, 2]);
+    scene.release(writer, held);
+    scene.run(50 * SECOND);
+    assert_eq!(away(&scene), [2, 2, 2]);
+    scene.run(20 * SECOND);
+    assert_eq!(away(&scene), [0, 0, 0]);
+    // Everybody can share it without asking anybody.
+    let entries = scene.world.entry_messages;
+    for id in 0..3 {
+        let reader = scene.client(dc(id));
+        let key = scene.acquire(reader, wants(&["a"], Shared));
+        scene.granted_within(reader, key, Duration::from_millis(5)).expect("its part is at home");
+    }
+    assert_eq!(scene.world.entry_messages, entries);
+}

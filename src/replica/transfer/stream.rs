@@ -3,7 +3,6 @@
 //! Wire and disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
 
 use bytes::{Buf, Bytes, BytesMut};
-use crdts::CvRDT;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::{DoubleOwner, Ownership, VersionVector};
@@ -177,8 +176,7 @@ impl Incoming {
                 self.head = Some(head);
             }
             StateItem::Locks(locks) => {
-                self.ownership.validate_merge(&locks)?;
-                self.ownership.merge(locks);
+                self.ownership.extend(locks);
             }
             StateItem::Request(row) => {
                 if self.requests.last().is_some_and(|before| before.id >= row.id) {

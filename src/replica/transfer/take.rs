@@ -2,7 +2,7 @@
 
 use super::stream::{Head, Incoming, StateFault, StatePiece};
 use super::{PATIENCE, WINDOW};
-use crate::causal_log::{Entry, Violation};
+use crate::causal_log::{Entry, Log, Violation};
 use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
 use crate::lock_state::{Foreign, Published};
@@ -94,7 +94,7 @@ impl Replica {
             self.report(Report::StateOfNoUse { peer, why });
             return self.make_postponed_checkpoint();
         }
-        let foreign = foreign(head, &taking.incoming);
+        let foreign = foreign(head, &taking.incoming, &self.log);
         if let Err(fault) = self.locks.validate_foreign(&foreign, self.log.applied()) {
             self.refuse_state(peer, &fault);
             return self.make_postponed_checkpoint();
@@ -127,7 +127,7 @@ impl Replica {
         let head = incoming.head.as_ref().expect("a whole state has a head");
         head.stamps.iter().for_each(|(_, stamp)| self.clock.observe(*stamp));
         let before = self.log.applied().clone();
-        self.locks.take_over(&foreign(head, &incoming), &before, position, self.now.mono);
+        self.locks.take_over(&foreign(head, &incoming, &self.log), &before, position, self.now.mono);
         let Head { vector, stamps } = head;
         #[cfg(test)]
         let position = if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
@@ -182,7 +182,7 @@ impl Replica {
         if head.vector != *taken {
             return Err(format!("it takes over {taken}, the state is that at {}", head.vector));
         }
-        let checked = self.locks.validate_foreign(&foreign(head, &incoming), self.log.applied());
+        let checked = self.locks.validate_foreign(&foreign(head, &incoming, &self.log), self.log.applied());
         checked.map_err(|fault| fault.to_string())?;
         self.take_over(incoming, Position::default());
         self.log.note_durable(Position::default(), self.now.mono);
@@ -220,10 +220,17 @@ impl Replica {
     }
 }
 
-fn foreign<'a>(head: &'a Head, incoming: &'a Incoming) -> Foreign<'a> {
+fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log) -> Foreign<'a> {
     let rows = incoming.requests.iter();
     let requests = rows.map(|row| Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq });
-    Foreign { vector: &head.vector, ownership: &incoming.ownership, requests: requests.collect() }
+    let beyond =
+        log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc)).flat_map(|entry| &entry.ops);
+    Foreign {
+        vector: &head.vector,
+        ownership: &incoming.ownership,
+        requests: requests.collect(),
+        beyond: beyond.collect(),
+    }
 }
 
 /// `mortal` gets the keys that do not live for ever, perhaps.

@@ -1,6 +1,7 @@
 //! Who holds what, all over the cluster, as it happens.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crdts::CvRDT;
 
@@ -30,6 +31,7 @@ pub(crate) struct Holder {
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     id: HolderId,
+    dc: DcId,
     mode: Mode,
     request: RequestId,
     token: FencingToken,
@@ -41,6 +43,8 @@ struct Holding {
 struct Lock {
     holdings: Vec<Holding>,
     last_dc: Option<DcId>,
+    /// When it was last granted and last let go, by datacenter, as clients see it.
+    last_use: BTreeMap<DcId, (Moment, Moment)>,
     exclusive: Past,
     shared: Past,
 }
@@ -115,9 +119,23 @@ impl Holders {
         for name in self.held.remove(&id).unwrap_or_default() {
             let Some(lock) = self.locks.get_mut(&name) else { continue };
             if let Some(index) = lock.holdings.iter().position(|h| h.id == id) {
-                let Holding { mode, token, since, .. } = lock.holdings.swap_remove(index);
+                let Holding { dc, mode, token, since, .. } = lock.holdings.swap_remove(index);
+                let last = lock.last_use.entry(dc).or_insert((since, now));
+                *last = (last.0.max(since), now);
                 self.finished.push(Interval { lock: name, mode, token, from: since, until: now });
             }
+        }
+    }
+
+    /// For how long nobody in `dc` has had the lock, as far as a server can know that runs since `started`.
+    pub fn idle_for(&self, lock: &LockName, dc: DcId, started: Moment, now: Moment) -> Duration {
+        let lock = self.locks.get(lock);
+        if lock.is_some_and(|lock| lock.holdings.iter().any(|holding| holding.dc == dc)) {
+            return Duration::ZERO;
+        }
+        match lock.and_then(|lock| lock.last_use.get(&dc)) {
+            Some((granted, released)) if *granted >= started => now.since(*released),
+            _ => now.since(started),
         }
     }
 
@@ -172,7 +190,7 @@ impl Lock {
             Mode::Shared => self.shared.add(grant),
         }
         let Grant { request, token, .. } = *grant;
-        self.holdings.push(Holding { id: *id, mode, request, token, since: now });
+        self.holdings.push(Holding { id: *id, dc: *dc, mode, request, token, since: now });
         self.last_dc = Some(*dc);
         Ok(())
     }

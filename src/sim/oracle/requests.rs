@@ -57,15 +57,22 @@ impl Requests {
         own.for_each(|(_, rows)| rows.retain(|row| row.seq <= left.get(dc)));
     }
 
-    /// `from` hands parts to `to` in its `step`. What it learnt in that very step may come too late for it.
-    pub fn on_transfer(&self, from: DcId, to: DcId, moved: &LockParts, step: u64) -> Result<(), Broken> {
+    /// `from` hands parts to `to` in its `step`. What it learnt in that very step may come too late for it. `is_idle`: nobody
+    /// there has had the lock for so long that it may go home.
+    pub fn on_transfer(
+        &self,
+        (from, to): (DcId, DcId),
+        moved: &LockParts,
+        step: u64,
+        is_idle: bool,
+    ) -> Result<(), Broken> {
         let only_own = moved.parts.iter().all(|(part, _)| *part == to);
         let wanted = |row: &Row| {
             let known_gone = self.gone.get(&(from, row.id)).is_some_and(|gone| gone.step < step);
             !known_gone && (only_own || row.mode == Mode::Exclusive)
         };
         let rows = self.by_lock.get(&(to, moved.lock.clone()));
-        if rows.is_some_and(|rows| rows.iter().rev().any(wanted)) {
+        if rows.is_some_and(|rows| rows.iter().rev().any(wanted)) || (only_own && is_idle) {
             return Ok(());
         }
         let what =
@@ -96,7 +103,7 @@ mod tests {
 
     fn given(requests: &Requests, parts: &[u8], step: u64) -> Option<FailureKind> {
         let moved = LockParts { lock: lock(), parts: parts.iter().map(|part| (dc(*part), 1)).collect() };
-        requests.on_transfer(dc(0), dc(1), &moved, step).err().map(|broken| broken.kind)
+        requests.on_transfer((dc(0), dc(1)), &moved, step, false).err().map(|broken| broken.kind)
     }
 
     #[test]
@@ -115,6 +122,9 @@ mod tests {
         requests.on_applied(dc(0), &entry(2, Op::Withdraw { id }), 3);
         assert_eq!(given(&requests, &[1], 3), None, "decided before");
         assert_eq!(given(&requests, &[1], 4), Some(FailureKind::GivenUnasked));
+        let part = |id| LockParts { lock: lock(), parts: vec![(dc(id), 1)] };
+        let goes_home = |part: &LockParts| requests.on_transfer((dc(0), dc(1)), part, 4, true).is_ok();
+        assert!(goes_home(&part(1)) && !goes_home(&part(0)), "only what belongs there goes there");
         requests.on_crash(dc(0), &[(dc(1), 1)].into_iter().collect());
         assert_eq!(given(&requests, &[1], 5), None, "it has lost the withdrawal");
     }

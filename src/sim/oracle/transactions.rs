@@ -205,10 +205,10 @@ impl Transactions {
     /// Who owned what when all of these entries were applied.
     pub fn ownership_at(&self, vector: &VersionVector) -> Ownership {
         let mut ownership = Ownership::new(0);
-        self.commits
-            .entries(vector)
-            .flat_map(|entry| &entry.ops)
-            .for_each(|op| apply_transfers(&mut ownership, op));
+        let mut entries: Vec<&Arc<Entry>> = self.commits.entries(vector).collect();
+        // An order in which causes come before what they cause.
+        entries.sort_by_key(|entry| (entry.at, entry.dc));
+        entries.iter().flat_map(|entry| &entry.ops).for_each(|op| apply_transfers(&mut ownership, op));
         ownership
     }
 

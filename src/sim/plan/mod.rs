@@ -340,6 +340,16 @@ impl Plan {
         self
     }
 
+    /// Whether a lock may go home that was idle for that long, on a clock that is a little off.
+    pub fn may_go_home(&self, idle: Duration) -> bool {
+        self.hold.iter().any(|rule| idle >= rule.go_home_after * 9 / 10)
+    }
+
+    /// Whether idle locks go home within a time that a run waits for.
+    pub fn locks_go_home(&self) -> bool {
+        self.hold.iter().all(|rule| rule.go_home_after <= GOES_HOME_SOON)
+    }
+
     /// How long healing may take at most, given how many requests wait: everything serial, everything at its
     /// longest.
     pub fn healing_bound(&self, waiting: usize) -> Duration {
@@ -441,6 +451,9 @@ fn general_faults(
     faults
 }
 
+/// Runs wait for locks to go home if it takes no longer.
+pub(super) const GOES_HOME_SOON: Duration = Duration::from_secs(3);
+
 fn general_hold(rng: &mut Rng) -> Vec<HoldRule> {
     let fixed = |min_keep, max_keep| HoldPolicy::Fixed { min_keep, max_keep };
     let policies = [
@@ -453,5 +466,6 @@ fn general_hold(rng: &mut Rng) -> Vec<HoldRule> {
     ];
     let policy = rng.pick(&policies).clone();
     let request_delay = *rng.pick(&[Duration::ZERO, Duration::ZERO, 100 * MS]);
-    vec![HoldRule { prefix: Vec::new(), policy, request_delay }]
+    let go_home_after = *rng.pick(&[1_000 * MS, 3_000 * MS, 60_000 * MS]);
+    vec![HoldRule { prefix: Vec::new(), policy, request_delay, go_home_after }]
 }

@@ -65,8 +65,9 @@ impl World {
                 self.nodes[dc.index()].promises.on_state_taken();
                 let judged = self.txns.check_closed(vector);
                 self.blame(judged);
-                let ownership = self.txns.ownership_at(vector);
-                self.nodes[dc.index()].disk.note_taken(position, ownership);
+                let disk = &mut self.nodes[dc.index()].disk;
+                let ownership = self.txns.ownership_at(&disk.applied_before(position, vector));
+                disk.note_taken(position, ownership);
             }
             Record::LeaseOpened(_)
             | Record::Bound { .. }
@@ -102,7 +103,9 @@ impl World {
                 let what = format!("{dc} gives parts of {} to {to}, which it cannot reach", moved.lock);
                 return self.fail(FailureKind::GivenToUnreachable, what);
             }
-            if let Err(broken) = self.requests.on_transfer(dc, to, moved, step) {
+            let is_idle =
+                self.plan.may_go_home(self.holders.idle_for(&moved.lock, dc, node.started, self.now));
+            if let Err(broken) = self.requests.on_transfer((dc, to), moved, step, is_idle) {
                 return self.blame(Err(broken));
             }
         }

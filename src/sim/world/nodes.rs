@@ -29,6 +29,8 @@ pub(crate) struct Node {
     pub promises: Promises,
     /// Counts starts.
     pub life: u64,
+    /// When the last one was.
+    pub started: Moment,
     /// Counts its inputs.
     pub steps: u64,
     /// While its process is stopped: what waits for it.
@@ -72,6 +74,7 @@ impl Node {
             disk: Disk::new(),
             promises: Promises::new(dc),
             life: 0,
+            started: Moment::START,
             steps: 0,
             stalled: None,
             unreachable_before: DcSet::EMPTY,
@@ -95,6 +98,12 @@ impl World {
         &self.nodes[dc.index()]
     }
 
+    /// Those that run, in the order of their datacenters.
+    #[cfg(test)]
+    pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
+        self.nodes.iter().filter_map(|node| node.replica.as_deref())
+    }
+
     pub fn is_running(&self, dc: DcId) -> bool {
         self.node(dc).replica.is_some()
     }
@@ -105,6 +114,7 @@ impl World {
         let node = &mut self.nodes[dc.index()];
         node.clock = clock;
         node.life += 1;
+        node.started = self.now;
         let life = node.life;
         let now = node.clock.now(self.now);
         let (checkpoint, records) = node.disk.recover();
