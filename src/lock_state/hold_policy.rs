@@ -70,14 +70,16 @@ impl HoldPolicy {
     pub const FAIR: HoldPolicy = HoldPolicy::Adaptive { turn: 10, max_keep: Duration::from_secs(1) };
     /// Short waits elsewhere: turns of 3 hand-overs, up to 250 ms.
     pub const LATENCY: HoldPolicy = HoldPolicy::Adaptive { turn: 3, max_keep: Duration::from_millis(250) };
-    /// What holds where nothing is said.
+    /// As in Antidote: bounds that know nothing of distances.
     pub const FIXED: HoldPolicy =
         HoldPolicy::Fixed { min_keep: Duration::from_millis(250), max_keep: Duration::from_secs(1) };
 }
 
 impl Default for HoldPolicy {
+    /// Fair: in mixed loads it does more than the fixed one with shorter waits, and of a lock that all want all the time it
+    /// makes as much as any policy with the same waits (docs/performance.md).
     fn default() -> HoldPolicy {
-        HoldPolicy::FIXED
+        HoldPolicy::FAIR
     }
 }
 
