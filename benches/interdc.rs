@@ -1,6 +1,6 @@
 //! What does a link between two datacenters cost? Two of them on loopback, in one process: messages per second,
-//! round trips on an idle link and beside a full bulk lane, and with simulated distance. The baseline, in the same
-//! run, is a ping over plain UDP between two threads.
+//! round trips on an idle link and with simulated distance, and what an entry waits for beside a state transfer, on a lane of
+//! its own and on the same. The baseline, in the same run, is a ping over plain UDP between two threads.
 //!
 //! `cargo bench --bench interdc`
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
@@ -24,6 +24,11 @@ const SMALL: (usize, usize) = (100, 2_000_000);
 const LARGE: (usize, usize) = (16 << 10, 40_000);
 /// Messages in the queue at most, and their bytes: well within its bound.
 const IN_FLIGHT: (usize, usize) = (16_384, 16 << 20);
+
+/// Bytes of a piece of a state, and how many are under way.
+const PIECE: (usize, usize) = (256 << 10, 16);
+/// How long entries are measured beside them.
+const BESIDE: Duration = Duration::from_secs(8);
 
 fn main() -> Result<()> {
     let baseline = udp_pings()?;
@@ -50,6 +55,14 @@ fn main() -> Result<()> {
         report(&format!("round trip, 2 x {:?} away", rtt / 2), &pings);
         let over = |quantile| pings.value_at_quantile(quantile) as f64 / 1e3 - rtt.as_secs_f64() * 1e6;
         println!("{:32} over by {:.0} us (p50), {:.0} us (p99)", "", over(0.5), over(0.99));
+    }
+    let mut pair = Pair::start(Some(Duration::from_millis(40)))?;
+    for (what, full) in
+        [("alone", None), ("beside a state", Some(Lane::State)), ("behind as much", Some(Lane::Bulk))]
+    {
+        let (times, megabytes) = pair.beside(full)?;
+        report(&format!("an entry and back, {what}"), &times);
+        println!("{:32} {megabytes:.0} MB/s of state", "");
     }
     Ok(())
 }
@@ -147,6 +160,31 @@ impl Pair {
             record(&mut times, began);
         }
         Ok(times)
+    }
+
+    /// How long an entry and an answer take while another lane, or the same one, is kept full; and how full.
+    fn beside(&mut self, full: Option<Lane>) -> Result<(Histogram<u64>, f64)> {
+        let piece = Bytes::from(vec![7; PIECE.0]);
+        let (mut times, mut in_flight, mut pieces) = (histogram()?, 0, 0);
+        let began = Instant::now();
+        while began.elapsed() < BESIDE {
+            let asked = Instant::now();
+            self.here.send(self.link, Lane::Bulk, Bytes::from_static(LAST))?;
+            in_flight += 1;
+            loop {
+                while full.is_some() && in_flight < PIECE.1 {
+                    self.here.send(self.link, full.unwrap_or(Lane::State), piece.clone())?;
+                    (in_flight, pieces) = (in_flight + 1, pieces + 1);
+                }
+                match self.events.blocking_recv() {
+                    Some(LinkEvent::Flushed { messages, .. }) => in_flight -= messages,
+                    Some(LinkEvent::Received { .. }) => break,
+                    other => bail!("an echo expected, not {other:?}"),
+                }
+            }
+            record(&mut times, asked);
+        }
+        Ok((times, (pieces * PIECE.0) as f64 / 1e6 / began.elapsed().as_secs_f64()))
     }
 
     /// How long it takes until so many bulk messages are through: the last is echoed.

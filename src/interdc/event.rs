@@ -25,22 +25,31 @@ impl LinkId {
     }
 }
 
-/// Two independent streams in each direction of a link. Order is kept within a lane, not between them.
+/// The independent streams in each direction of a link. Order is kept within a lane, not between them. What waits for room on
+/// the way goes by lane: the first ones first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lane {
     /// Small, and waited for.
     Urgent,
-    /// Large, or able to wait.
+    /// In its order, and waited for.
     Bulk,
+    /// Large, and able to wait.
+    State,
 }
 
 impl Lane {
-    pub(super) const BOTH: [Lane; 2] = [Lane::Urgent, Lane::Bulk];
+    pub(super) const COUNT: usize = 3;
+    pub(super) const ALL: [Lane; Lane::COUNT] = [Lane::Urgent, Lane::Bulk, Lane::State];
+
+    pub(super) fn of(index: u8) -> Option<Lane> {
+        Lane::ALL.into_iter().find(|lane| lane.index() == usize::from(index))
+    }
 
     pub(super) fn index(self) -> usize {
         match self {
             Lane::Urgent => 0,
             Lane::Bulk => 1,
+            Lane::State => 2,
         }
     }
 }
@@ -50,6 +59,7 @@ impl fmt::Display for Lane {
         f.write_str(match self {
             Lane::Urgent => "urgent",
             Lane::Bulk => "bulk",
+            Lane::State => "state",
         })
     }
 }

@@ -1,20 +1,19 @@
-//! One link: a connection that both sides agreed on, its two lanes out and its two lanes in.
+//! One link: a connection that both sides agreed on, its lanes out and its lanes in.
 //!
-//! All four run in one task and end together, with one reason: whichever comes first. Every lane is a
+//! All of them run in one task and end together, with one reason: whichever comes first. Every lane is a
 //! unidirectional stream: format, lane number, then frames.
 //!
 //! The peer is told the reason by a packet that waits, like all others, for room in the congestion window while there
 //! is more to be sent (quinn 0.11). So on a path that is full it may not come, and the peer learns of the end from the
 //! next connection, or from silence.
 
-use std::pin::pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{Connection, RecvStream};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::config::QueueBound;
 use super::error::{DownReason, FrameError};
@@ -31,7 +30,7 @@ const CHUNKS: usize = 32;
 pub(super) struct Link {
     pub id: LinkId,
     pub connection: Connection,
-    lanes: [LaneQueue; 2],
+    lanes: [LaneQueue; Lane::COUNT],
     /// Set once, by whoever wants the link to end.
     ending: Mutex<Option<DownReason>>,
     ended: Notify,
@@ -39,7 +38,7 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(id: LinkId, connection: Connection, bound: QueueBound) -> Link {
-        let lanes = [LaneQueue::new(bound), LaneQueue::new(bound)];
+        let lanes = Lane::ALL.map(|_| LaneQueue::new(bound));
         Link { id, connection, lanes, ending: Mutex::default(), ended: Notify::new() }
     }
 
@@ -55,7 +54,7 @@ impl Link {
 
     /// Lets what is queued go out, and then the link end.
     pub(super) fn finish(&self) {
-        Lane::BOTH.into_iter().for_each(|lane| self.queue(lane).finish());
+        Lane::ALL.into_iter().for_each(|lane| self.queue(lane).finish());
     }
 
     async fn wanted_end(&self) -> DownReason {
@@ -89,9 +88,13 @@ impl Running<'_> {
     }
 
     async fn send(&self) -> DownReason {
-        let sent = tokio::try_join!(self.send_lane(Lane::Urgent), self.send_lane(Lane::Bulk));
+        let sent = tokio::try_join!(
+            self.send_lane(Lane::Urgent),
+            self.send_lane(Lane::Bulk),
+            self.send_lane(Lane::State)
+        );
         match sent {
-            // Both are drained: the other side closes the connection once it has everything.
+            // All are drained: the other side closes the connection once it has everything.
             Ok(_) => self.link.connection.closed().await.into(),
             Err(reason) => reason,
         }
@@ -100,10 +103,8 @@ impl Running<'_> {
     async fn send_lane(&self, lane: Lane) -> Result<(), DownReason> {
         let queue = self.link.queue(lane);
         let mut stream = self.link.connection.open_uni().await?;
-        if lane == Lane::Urgent {
-            // Fails for a closed stream only, and then the write below says so.
-            let _ = stream.set_priority(1);
-        }
+        // Fails for a closed stream only, and then the write below says so.
+        let _ = stream.set_priority((Lane::COUNT - lane.index()) as i32);
         stream.write_all(&[FORMAT, lane.index() as u8]).await?;
         while let Some(mut batch) = queue.take().await {
             stream.write_all_chunks(&mut batch.chunks).await?;
@@ -122,49 +123,51 @@ impl Running<'_> {
             Ok(Err(reason)) => return reason,
             Err(_) => return FrameError::NoLanes.into(),
         };
-        let [urgent, bulk] = lanes;
-        let mut urgent = pin!(self.receive_lane(Lane::Urgent, urgent));
-        let mut bulk = pin!(self.receive_lane(Lane::Bulk, bulk));
-        // A side that shuts down ends both lanes; one alone is no link, and not waited with for long.
-        let outcome = tokio::select! {
-            ended = &mut urgent => match ended {
-                Ok(()) => timeout(DRAIN_TIME, bulk).await.unwrap_or(Ok(())),
-                failed => failed,
-            },
-            ended = &mut bulk => match ended {
-                Ok(()) => timeout(DRAIN_TIME, urgent).await.unwrap_or(Ok(())),
-                failed => failed,
-            },
+        let [urgent, bulk, state] = lanes;
+        let one_ended = Notify::new();
+        let all = async {
+            tokio::try_join!(
+                self.receive_lane(Lane::Urgent, urgent, &one_ended),
+                self.receive_lane(Lane::Bulk, bulk, &one_ended),
+                self.receive_lane(Lane::State, state, &one_ended)
+            )
         };
-        outcome.err().unwrap_or(DownReason::Finished)
+        // A side that shuts down ends all lanes; some without the others are no link, and not waited with for long.
+        let too_long = async {
+            one_ended.notified().await;
+            sleep(DRAIN_TIME).await;
+        };
+        tokio::select! {
+            ended = all => ended.err().unwrap_or(DownReason::Finished),
+            () = too_long => DownReason::Finished,
+        }
     }
 
-    async fn accept_lanes(&self) -> Result<[RecvStream; 2], DownReason> {
-        let (mut urgent, mut bulk) = (None, None);
-        loop {
+    async fn accept_lanes(&self) -> Result<[RecvStream; Lane::COUNT], DownReason> {
+        let mut lanes = [const { None }; Lane::COUNT];
+        while lanes.iter().any(Option::is_none) {
             let mut stream = self.link.connection.accept_uni().await?;
             let [format, lane] = preamble(&mut stream).await?;
             if format != FORMAT {
                 return Err(FrameError::Format { found: format, known: FORMAT }.into());
             }
-            let slot = match lane {
-                0 => &mut urgent,
-                1 => &mut bulk,
-                _ => return Err(FrameError::Lane(lane).into()),
-            };
-            if slot.replace(stream).is_some() {
-                return Err(FrameError::Lane(lane).into());
-            }
-            match (urgent, bulk) {
-                (Some(urgent), Some(bulk)) => return Ok([urgent, bulk]),
-                opened => (urgent, bulk) = opened,
+            let slot = Lane::of(lane).map(|lane| &mut lanes[lane.index()]);
+            match slot.filter(|slot| slot.is_none()) {
+                Some(slot) => *slot = Some(stream),
+                None => return Err(FrameError::Lane(lane).into()),
             }
         }
+        Ok(lanes.map(|lane| lane.expect("none is missing")))
     }
 
     /// Passes the frames of a lane on until it ends in good order. Waits for whoever reads the events; QUIC's flow
     /// control passes that on to the sender.
-    async fn receive_lane(&self, lane: Lane, mut stream: RecvStream) -> Result<(), DownReason> {
+    async fn receive_lane(
+        &self,
+        lane: Lane,
+        mut stream: RecvStream,
+        ended: &Notify,
+    ) -> Result<(), DownReason> {
         let mut deframer = Deframer::default();
         let mut chunks = [const { Bytes::new() }; CHUNKS];
         while let Some(filled) = stream.read_chunks(&mut chunks).await? {
@@ -175,7 +178,9 @@ impl Running<'_> {
                 }
             }
         }
-        Ok(deframer.finish()?)
+        deframer.finish()?;
+        ended.notify_one();
+        Ok(())
     }
 
     /// Without anybody to report to, there is nothing left to do.

@@ -87,7 +87,7 @@ pub(super) struct Peer {
     last_link: AtomicU64,
     /// Links that were up so far.
     generation: AtomicU64,
-    lanes: [LaneCounters; 2],
+    lanes: [LaneCounters; Lane::COUNT],
     /// On the links before this one.
     wire: Mutex<WireStats>,
     last_error: Mutex<Option<String>>,
@@ -176,7 +176,7 @@ impl Peer {
 
     fn stats(&self) -> PeerStats {
         let link = self.link();
-        let [urgent, bulk] = self.lanes.each_ref().map(LaneCounters::read);
+        let [urgent, bulk, state] = self.lanes.each_ref().map(LaneCounters::read);
         let before = *self.wire.lock().expect("nothing panics while it holds the counts");
         PeerStats {
             peer: self.id,
@@ -184,6 +184,7 @@ impl Peer {
             rtt: link.as_ref().map(|link| link.connection.rtt()),
             urgent,
             bulk,
+            state,
             wire: link.map_or(before, |link| before.and(&link.connection)),
             reconnects: self.generation.load(Ordering::Relaxed).saturating_sub(1),
             last_error: self.last_error.lock().expect("nothing panics while it holds an error").clone(),
@@ -221,11 +222,24 @@ pub struct PeerStats {
     pub rtt: Option<Duration>,
     pub urgent: LaneStats,
     pub bulk: LaneStats,
+    pub state: LaneStats,
     pub wire: WireStats,
     /// Links after the first.
     pub reconnects: u64,
     /// Why there is no link, or why there was none before this one.
     pub last_error: Option<String>,
+}
+
+impl PeerStats {
+    /// On all lanes together.
+    pub fn messages_sent(&self) -> u64 {
+        [self.urgent, self.bulk, self.state].iter().map(|lane| lane.messages_sent).sum()
+    }
+
+    /// On all lanes together.
+    pub fn messages_received(&self) -> u64 {
+        [self.urgent, self.bulk, self.state].iter().map(|lane| lane.messages_received).sum()
+    }
 }
 
 /// Messages on one lane, and their bytes without framing.

@@ -8,6 +8,7 @@ use quinn::{ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportCo
 
 use super::accept::MAX_PENDING;
 use super::error::InterdcError;
+use super::event::Lane;
 use crate::names::DcId;
 use crate::pki::Credentials;
 
@@ -15,7 +16,7 @@ use crate::pki::Credentials;
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// A lane keeps 1 Gbit/s busy over 250 ms: just above 31.25 MB.
 const STREAM_WINDOW: u32 = 32 << 20;
-/// Two lanes.
+/// Two lanes in full use; the third is for small messages.
 const CONNECTION_WINDOW: u32 = 2 * STREAM_WINDOW;
 /// What all connections that are not yet accepted may have sent beyond their first packet.
 const INCOMING_BUFFER: u64 = 1 << 20;
@@ -36,7 +37,7 @@ pub(super) fn transport(peer_timeout: Duration) -> Result<Arc<TransportConfig>, 
         .send_window(u64::from(CONNECTION_WINDOW))
         // One for the hello; one for each lane.
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
-        .max_concurrent_uni_streams(VarInt::from_u32(2))
+        .max_concurrent_uni_streams(VarInt::from_u32(Lane::COUNT as u32))
         .datagram_receive_buffer_size(None);
     Ok(Arc::new(config))
 }

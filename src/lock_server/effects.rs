@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::callers::{Callers, OWN, UNARY};
 use super::outbox::Output;
-use super::ports::{Links, Store, Urgency};
+use super::ports::{Links, Store};
 use super::report;
 use super::start::StopError;
 use super::steps::Steps;
@@ -58,7 +58,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
         if self.closing.contains(peer) {
             return;
         }
-        let urgency = if message.is_urgent() { Urgency::Urgent } else { Urgency::InOrder };
+        let urgency = message.urgency();
         match wire::encode("message", message) {
             Ok(bytes) => self.links.send(peer, urgency, bytes),
             // A bug of ours, but no reason to stop serving what needs no other datacenter.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store, Urgency};
+use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store};
 use crate::crdt::{Ownership, VersionVector};
 use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
+use crate::replica::Urgency;
 use crate::replica::call::{Acquire, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Event, Message, Past, Position, Record};
 use crate::room::{Load, Room};

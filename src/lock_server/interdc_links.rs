@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::ports::{LinkInput, Links, Urgency};
+use super::ports::{LinkInput, Links};
 use crate::interdc::{Interdc, Lane, LinkEvent, LinkId, PeerStats};
 use crate::names::DcId;
+use crate::replica::Urgency;
 use crate::telemetry::LinkFigures;
 
 /// See the top of this file.
@@ -37,8 +38,8 @@ impl InterdcLinks {
         let peer = self.peers.get(&stats.peer);
         LinkFigures {
             peer: stats.peer,
-            messages_sent: stats.urgent.messages_sent + stats.bulk.messages_sent,
-            messages_received: stats.urgent.messages_received + stats.bulk.messages_received,
+            messages_sent: stats.messages_sent(),
+            messages_received: stats.messages_received(),
             bytes_sent: stats.wire.bytes_sent,
             bytes_received: stats.wire.bytes_received,
             queued: peer.map_or(0, |peer| peer.queued),
@@ -79,6 +80,7 @@ impl Links for InterdcLinks {
         let lane = match urgency {
             Urgency::Urgent => Lane::Urgent,
             Urgency::InOrder => Lane::Bulk,
+            Urgency::Background => Lane::State,
         };
         match self.interdc.send(link, lane, Bytes::from(message)) {
             Ok(()) => known.queued += 1,

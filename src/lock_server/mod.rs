@@ -63,6 +63,6 @@ pub use handle::{LockServerHandle, OpenError, Stage, Stopped, TooManySessions};
 pub use journal_inbox::JournalInbox;
 pub use options::LockServerOptions;
 pub use outbox::{End, Output};
-pub use ports::{LinkInput, Links, Machine, Store, Urgency};
+pub use ports::{LinkInput, Links, Machine, Store};
 pub use session::Session;
 pub use start::{LockServer, Parts, StartError, StopError, recover};

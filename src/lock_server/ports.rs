@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::journal::{Figures, Journal, JournalError};
 use crate::names::DcId;
-use crate::replica::{Effect, Event, Position, Replica};
+use crate::replica::{Effect, Event, Position, Replica, Urgency};
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now};
 
@@ -83,11 +83,4 @@ pub trait Links: Send + 'static {
     fn figures(&self) -> Vec<LinkFigures>;
     /// Sends what is queued, as far as a short time allows, and closes everything.
     fn shutdown(self) -> impl Future<Output = ()> + Send;
-}
-
-/// Whether a message may overtake others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    Urgent,
-    InOrder,
 }

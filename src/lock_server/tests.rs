@@ -6,11 +6,12 @@ use bytes::Bytes;
 
 use super::fakes::{Rig, Seen, Syncs, dc, name};
 use super::handle::OpenError;
-use super::{End, LinkInput, LockServerOptions, Output, Session, Stage, StopError, Stopped, Urgency};
+use super::{End, LinkInput, LockServerOptions, Output, Session, Stage, StopError, Stopped};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::journal::{JournalError, JournalEvent};
 use crate::names::{LeaseId, Mode, Secret};
+use crate::replica::Urgency;
 use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
 use crate::replica::{Event, Message, Position};
 use crate::room::{Load, Room};

@@ -63,9 +63,23 @@ pub struct Heartbeat {
     pub floors: Vec<Floor>,
 }
 
+/// How a message travels. Order is kept among those of the same urgency only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// It may overtake all others on the way: small, and what failure detection rests on.
+    Urgent,
+    /// Entries: in their order. Locks travel in them.
+    InOrder,
+    /// A state transfer: as much as the way carries beside the others.
+    Background,
+}
+
 impl Message {
-    /// Whether this may overtake entries on the way: small, and what failure detection rests on.
-    pub fn is_urgent(&self) -> bool {
-        !matches!(self, Message::Entries(_) | Message::State(_))
+    pub fn urgency(&self) -> Urgency {
+        match self {
+            Message::Entries(_) => Urgency::InOrder,
+            Message::State(_) => Urgency::Background,
+            _ => Urgency::Urgent,
+        }
     }
 }

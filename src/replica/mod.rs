@@ -47,7 +47,7 @@ pub use crate::names::Position;
 pub use config::{AgreedConfig, CLOCK_BOUND, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
-pub use message::{Heartbeat, Message};
+pub use message::{Heartbeat, Message, Urgency};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
 pub use stability::Floor;

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use crate::names::DcId;
-use crate::replica::Message;
+use crate::replica::{Message, Urgency};
 use crate::rng::Rng;
 use crate::sim::queue::Moment;
 
@@ -46,7 +46,7 @@ struct Direction {
     path: Path,
     weather: Weather,
     /// Last arrival by lane: entries, urgent.
-    last: [Moment; 2],
+    last: [Moment; 3],
     /// How many cuts block it.
     cuts: u32,
     /// How often it carries nothing although it is up.
@@ -103,7 +103,7 @@ impl Network {
         let direction = |from, to| Direction {
             path: path(from, to),
             weather: Weather::default(),
-            last: [Moment::START; 2],
+            last: [Moment::START; 3],
             cuts: 0,
             mutes: 0,
             stalled: Vec::new(),
@@ -164,7 +164,7 @@ impl Network {
         link.conn += 1;
         link.alive = true;
         for direction in &mut link.directions {
-            direction.last = [now; 2];
+            direction.last = [now; 3];
             direction.stalled.clear();
             direction.unflushed = 0;
             direction.flush_scheduled = false;
@@ -236,8 +236,9 @@ impl Network {
             direction.stalled.push(message);
             return Sent::Stalled;
         }
-        let at = direction.arrival(now, message.is_urgent(), rng).max(receiver_up);
-        let overtakes = message.is_urgent() && direction.last[0] > at;
+        let at = direction.arrival(now, message.urgency(), rng).max(receiver_up);
+        let overtakes =
+            message.urgency() == Urgency::Urgent && direction.last[Urgency::InOrder as usize] > at;
         self.overtaking += u64::from(overtakes);
         Sent::Arrives { at, conn, message }
     }
@@ -313,15 +314,15 @@ impl Direction {
             return Vec::new();
         }
         let stalled = std::mem::take(&mut self.stalled);
-        stalled.into_iter().map(|m| (self.arrival(now, m.is_urgent(), rng), m)).collect()
+        stalled.into_iter().map(|m| (self.arrival(now, m.urgency(), rng), m)).collect()
     }
 
-    fn arrival(&mut self, now: Moment, urgent: bool, rng: &mut Rng) -> Moment {
+    fn arrival(&mut self, now: Moment, urgency: Urgency, rng: &mut Rng) -> Moment {
         let Weather { jitter, loss_percent, gap } = self.weather;
         let jitter = rng.duration(Duration::ZERO, self.path.jitter.max(jitter));
         let is_lost = loss_percent > 0 && rng.percent(loss_percent);
         let again = if is_lost { 2 * self.path.delay + LOSS_NOTICED } else { Duration::ZERO };
-        let lane = &mut self.last[usize::from(urgent)];
+        let lane = &mut self.last[urgency as usize];
         *lane = (now + self.path.delay + jitter + again).max(*lane + gap);
         *lane
     }

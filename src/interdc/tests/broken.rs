@@ -44,9 +44,9 @@ impl Broken {
         stream
     }
 
-    /// Both lanes, opened as they should be.
-    async fn lanes(&self) -> [SendStream; 2] {
-        [self.lane(&[FORMAT, 0]).await, self.lane(&[FORMAT, 1]).await]
+    /// All lanes, opened as they should be.
+    async fn lanes(&self) -> [SendStream; 3] {
+        [self.lane(&[FORMAT, 0]).await, self.lane(&[FORMAT, 1]).await, self.lane(&[FORMAT, 2]).await]
     }
 
     /// The link goes down for this reason, the raw peer hears it, and a real peer can take its place.
@@ -65,7 +65,7 @@ impl Broken {
 #[tokio::test]
 async fn an_oversized_frame_closes_the_link() {
     let broken = Broken::meet().await;
-    let [_urgent, mut bulk] = broken.lanes().await;
+    let [_urgent, mut bulk, _state] = broken.lanes().await;
     let too_large = MAX_FRAME as u32 + 1;
     bulk.write_all(&too_large.to_be_bytes()).await.unwrap();
     broken.closes_for(FrameError::TooLarge(too_large)).await;
@@ -74,7 +74,7 @@ async fn an_oversized_frame_closes_the_link() {
 #[tokio::test]
 async fn a_truncated_frame_closes_the_link() {
     let broken = Broken::meet().await;
-    let [mut urgent, _bulk] = broken.lanes().await;
+    let [mut urgent, _bulk, _state] = broken.lanes().await;
     urgent.write_all(&[0, 0, 0, 9, 1, 2, 3]).await.unwrap();
     urgent.finish().unwrap();
     broken.closes_for(FrameError::Truncated).await;
@@ -83,7 +83,7 @@ async fn a_truncated_frame_closes_the_link() {
 #[tokio::test]
 async fn an_empty_frame_closes_the_link() {
     let broken = Broken::meet().await;
-    let [mut urgent, _bulk] = broken.lanes().await;
+    let [mut urgent, _bulk, _state] = broken.lanes().await;
     urgent.write_all(&[0; 4]).await.unwrap();
     broken.closes_for(FrameError::Empty).await;
 }
@@ -98,8 +98,8 @@ async fn an_unknown_format_closes_the_link() {
 #[tokio::test]
 async fn an_unknown_or_doubled_lane_closes_the_link() {
     let broken = Broken::meet().await;
-    let _lane = broken.lane(&[FORMAT, 2]).await;
-    broken.closes_for(FrameError::Lane(2)).await;
+    let _lane = broken.lane(&[FORMAT, 3]).await;
+    broken.closes_for(FrameError::Lane(3)).await;
 
     let broken = Broken::meet().await;
     let _lanes = [broken.lane(&[FORMAT, 1]).await, broken.lane(&[FORMAT, 1]).await];
@@ -109,7 +109,7 @@ async fn an_unknown_or_doubled_lane_closes_the_link() {
 #[tokio::test]
 async fn one_lane_alone_is_no_link() {
     let mut broken = Broken::meet().await;
-    let [mut urgent, _bulk] = broken.lanes().await;
+    let [mut urgent, _bulk, _state] = broken.lanes().await;
     urgent.finish().unwrap();
     assert_eq!(broken.right.down().await, DownReason::Finished);
 }
@@ -126,7 +126,7 @@ async fn more_streams_than_agreed_are_never_opened() {
 #[tokio::test]
 async fn messages_that_come_before_the_break_are_delivered() {
     let mut broken = Broken::meet().await;
-    let [mut urgent, _bulk] = broken.lanes().await;
+    let [mut urgent, _bulk, _state] = broken.lanes().await;
     urgent.write_all(&[0, 0, 0, 2, 7, 8, 0xff, 0, 0, 0]).await.unwrap();
     let event = broken.right.event().await;
     assert!(matches!(&event, LinkEvent::Received { bytes, .. } if bytes[..] == [7, 8]), "{event:?}");
