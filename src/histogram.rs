@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_bucket_has_its_end_and_not_its_beginning() {
-        for (nanos, above, up_to) in [(0, 0, 1), (1_000, 0, 1), (1_001, 1, 2), (8_000, 7, 8), (8_001, 8, 10)] {
+        for (nanos, above, up_to) in [(0, 0, 1), (1_000, 0, 1), (1_001, 1, 2), (8_000, 7, 8), (8_001, 8, 10)]
+        {
             let bucket = bucket_of(Duration::from_nanos(nanos));
             assert_eq!((bucket.above_us, bucket.up_to_us), (above, Some(up_to)), "{nanos} ns");
         }

@@ -14,9 +14,8 @@ pub(super) fn durations(
     picture: Option<&Snapshot>,
 ) -> BTreeMap<String, proto::Durations> {
     let of_machine = [("acquire_local", &acquires.local), ("acquire_remote", &acquires.remote)];
-    let of_edge = picture.map(|picture| {
-        [("journal_sync", &picture.sync_times), ("mailbox_delay", &picture.mailbox_delays)]
-    });
+    let of_edge = picture
+        .map(|picture| [("journal_sync", &picture.sync_times), ("mailbox_delay", &picture.mailbox_delays)]);
     let all = of_machine.into_iter().chain(of_edge.into_iter().flatten());
     all.map(|(name, histogram)| (name.to_owned(), histogram_shown(histogram))).collect()
 }

@@ -163,3 +163,15 @@ pub(super) fn of_refusal(error: proto::Error) -> AcquireError {
         reason => AcquireError::Refused(reason, error.message),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_have_a_call_is_too_old() {
+        let error = of_status("there:1", tonic::Status::unimplemented(""));
+        assert!(matches!(&error, ClientError::Unsupported { endpoint } if endpoint == "there:1"));
+        assert!(error.to_string().contains("too old"), "{error}");
+    }
+}

@@ -17,8 +17,8 @@ use super::values::Value;
 use crate::keys::Key;
 use crate::names::LockName;
 use crate::proto::{
-    self, DescribeLockRequest, HotLock, ListLocksRequest, LockDescription, LockSummary, ReadRequest, Snapshot,
-    StatusRequest, StatusResponse, TopLocksRequest,
+    self, DescribeLockRequest, HotLock, ListLocksRequest, LockDescription, LockSummary, ReadRequest,
+    Snapshot, StatusRequest, StatusResponse, TopLocksRequest,
 };
 
 /// What an answer may take beyond a connection: a description asks other datacenters for up to a second.

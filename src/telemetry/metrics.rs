@@ -208,8 +208,10 @@ impl Page<'_> {
 
     fn durations(&mut self, snapshot: &Snapshot) -> fmt::Result {
         let acquires = &snapshot.status.acquires;
-        let help = "From an acquire to its grant on its way out, by whether another datacenter had to be asked";
-        let mut metric = self.0.encode_descriptor("acquire", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let help =
+            "From an acquire to its grant on its way out, by whether another datacenter had to be asked";
+        let mut metric =
+            self.0.encode_descriptor("acquire", help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (origin, histogram) in [("local", &acquires.local), ("remote", &acquires.remote)] {
             observed(metric.encode_family(&[("origin", origin)])?, histogram)?;
         }

@@ -9,17 +9,19 @@ use bytes::Bytes;
 use crate::api::parse::{self, ProofBy, ReclaimPiece};
 use crate::api::reclaim::Gathered;
 use crate::api::server_info::ServerInfo;
-use crate::api::{answer, error, show};
+use crate::api::{answer, error, show, show_top};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
+use crate::histogram::Histogram;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::lock_server::fakes::{dc, name};
 use crate::names::{DcSet, FencingToken, LeaseId, Mode, RequestId, Secret};
 use crate::proto::server_message::Answer;
 use crate::proto::{self, acquire_request, cancel_request, release_request};
 use crate::replica::call::{
-    Acquire, Call, Counts, Grant, HolderInfo, ListCursor, LockDescription, LockSummary, OnDisconnect,
-    PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait, WaiterInfo,
+    Acquire, Acquires, Call, Counts, Grant, Heat, HolderInfo, HotLock, ListCursor, LockDescription,
+    LockSummary, OnDisconnect, PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait,
+    WaiterInfo,
 };
 use crate::room::{Load, Room};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot};
@@ -29,7 +31,12 @@ const LEASE: u64 = 0x2a00;
 const SECRET: [u8; 16] = [7; 16];
 
 pub(super) fn info() -> ServerInfo {
-    ServerInfo { dc: dc(0), names: BTreeMap::from([(dc(0), "oslo".to_owned())]), instance: 99, started: Instant::now() }
+    ServerInfo {
+        dc: dc(0),
+        names: BTreeMap::from([(dc(0), "oslo".to_owned())]),
+        instance: 99,
+        started: Instant::now(),
+    }
 }
 
 pub(super) fn secret() -> Bytes {
@@ -289,7 +296,10 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
     let names: Vec<&str> = shown.durations.keys().map(String::as_str).collect();
     assert_eq!(names, ["acquire_local", "acquire_remote", "journal_sync", "mailbox_delay"]);
-    assert_eq!((shown.durations["acquire_local"].count, &shown.durations["acquire_local"].buckets[..]), (0, &[][..]));
+    assert_eq!(
+        (shown.durations["acquire_local"].count, &shown.durations["acquire_local"].buckets[..]),
+        (0, &[][..])
+    );
     let remote = &shown.durations["acquire_remote"];
     let bucket = proto::DurationBucket { above_us: 4_096, up_to_us: 5_120, count: 1 };
     assert_eq!((remote.count, remote.sum_us, &remote.buckets[..]), (1, 5_000, &[bucket][..]));

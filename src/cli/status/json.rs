@@ -53,7 +53,10 @@ pub(super) fn status(status: &Status) -> Value {
 }
 
 fn durations(took: &Durations) -> Value {
-    let buckets = took.buckets.iter().map(|one| json!({ "above_us": one.above_us, "up_to_us": one.up_to_us, "count": one.count }));
+    let buckets = took
+        .buckets
+        .iter()
+        .map(|one| json!({ "above_us": one.above_us, "up_to_us": one.up_to_us, "count": one.count }));
     json!({ "count": took.count, "sum_us": took.sum_us, "buckets": buckets.collect::<Vec<_>>() })
 }
 
