@@ -384,7 +384,9 @@ fn observed(mut metric: MetricEncoder<'_>, histogram: &Histogram) -> fmt::Result
         open += count;
         match up_to_us {
             Some(end) if !end.is_power_of_two() || end < FIRST_BOUND_US => {}
-            end => buckets.push((end.map_or(f64::MAX, |end| end as f64 / 1e6), std::mem::take(&mut open))),
+            end => {
+                buckets.push((end.map_or(f64::INFINITY, |end| end as f64 / 1e6), std::mem::take(&mut open)))
+            }
         }
     }
     metric.encode_histogram::<NoLabelSet>(histogram.sum().as_secs_f64(), histogram.count(), &buckets, None)
