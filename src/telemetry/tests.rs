@@ -236,8 +236,8 @@ fn explained(page: &str) {
     let manual = of_repository("docs/operations.md");
     // A histogram has samples of three names, and is explained once.
     let whole = |name: &str| {
-        let parts = ["_bucket", "_sum", "_count"].into_iter().filter_map(|part| name.strip_suffix(part));
-        let of = parts.filter(|name| page.contains(&format!("# TYPE {name} histogram"))).next();
+        let mut parts = ["_bucket", "_sum", "_count"].into_iter().filter_map(|part| name.strip_suffix(part));
+        let of = parts.find(|name| page.contains(&format!("# TYPE {name} histogram")));
         of.unwrap_or(name)["geolock_".len()..].to_owned()
     };
     let unexplained: Vec<&&str> =

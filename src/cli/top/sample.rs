@@ -60,6 +60,17 @@ impl Window {
         }
     }
 
+    /// Two samples a second apart.
+    #[cfg(test)]
+    pub fn of(samples: [(Status, Result<Vec<HotLock>, String>); 2]) -> Window {
+        let start = Instant::now();
+        let mut window = Window::default();
+        for (second, (status, hot)) in samples.into_iter().enumerate() {
+            window.push(Sample { status, hot, at: start + Duration::from_secs(second as u64) });
+        }
+        window
+    }
+
     /// `None` before the first.
     pub fn look(&self) -> Option<Look<'_>> {
         let (now, before) = (self.samples.back()?, self.samples.len().checked_sub(2));
@@ -159,19 +170,9 @@ impl Look<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::client::LockDescription;
-
-    /// Two samples a second apart.
-    pub fn window(samples: [(Status, Result<Vec<HotLock>, String>); 2]) -> Window {
-        let start = Instant::now();
-        let mut window = Window::default();
-        for (second, (status, hot)) in samples.into_iter().enumerate() {
-            window.push(Sample { status, hot, at: start + Duration::from_secs(second as u64) });
-        }
-        window
-    }
 
     fn counted(instance: u64, grants: u64) -> Status {
         let buckets = vec![
@@ -193,7 +194,7 @@ pub(super) mod tests {
 
     #[test]
     fn rates_and_quantiles_are_of_what_happened_since() {
-        let window = window([(counted(1, 1_000), Ok(vec![])), (counted(1, 1_100), Ok(vec![]))]);
+        let window = Window::of([(counted(1, 1_000), Ok(vec![])), (counted(1, 1_100), Ok(vec![]))]);
         let look = window.look().expect("there are two");
         assert_eq!(look.counted("grants_total"), Some(100.0));
         assert_eq!(look.counted("commits_total"), Some(0.0));
@@ -205,7 +206,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_restart_begins_anew() {
-        let window = window([(counted(1, 1_000), Ok(vec![])), (counted(2, 10), Ok(vec![]))]);
+        let window = Window::of([(counted(1, 1_000), Ok(vec![])), (counted(2, 10), Ok(vec![]))]);
         let look = window.look().expect("there is one");
         assert_eq!((look.counted("grants_total"), look.took("acquire_local", 0.5)), (None, None));
         assert!(look.restarted.is_some());
@@ -215,10 +216,10 @@ pub(super) mod tests {
     fn a_lock_is_counted_from_when_it_was_seen() {
         let before = vec![hot(b"old", 5_000, 10), hot(b"back", 5_000, 10)];
         let now = vec![hot(b"old", 6_000, 30), hot(b"back", 200, 3), hot(b"unseen", 4_000, 8)];
-        let window = window([(counted(1, 0), Ok(before)), (counted(1, 0), Ok(now))]);
+        let window = Window::of([(counted(1, 0), Ok(before)), (counted(1, 0), Ok(now))]);
         let look = window.look().expect("there are two");
         let rates: Vec<f64> =
-            look.now.hot.iter().flatten().map(|hot| look.lock(hot).unwrap().grants).collect();
+            look.now.hot.iter().flatten().map(|hot| look.lock(hot).expect("there are two").grants).collect();
         assert_eq!(rates, [20.0, 3.0, 2.0]);
     }
 

@@ -284,7 +284,6 @@ mod tests {
     use super::*;
     use crate::cli::top::json;
     use crate::cli::top::sample::Window;
-    use crate::cli::top::sample::tests::window;
     use crate::client::Status;
     use crate::proto::{self, DurationBucket, Durations, Holder, PartOwner, Phase, RequestId, Waiter};
 
@@ -365,7 +364,7 @@ mod tests {
     fn pictures() -> Window {
         let hot =
             |second| Ok(vec![hot(b"orders\n", second), hot(b"a/lock/with/a/rather/long/name/17", second)]);
-        window([(status(1), hot(1)), (status(2), hot(2))])
+        Window::of([(status(1), hot(1)), (status(2), hot(2))])
     }
 
     #[test]
@@ -415,7 +414,7 @@ a/lock/with/a/rather/long/name/17  dc1 eve\\u{1b}[2J  1m01s     5  dc2    2.5s  
     #[test]
     fn who_may_not_see_locks_sees_the_rest() {
         let refused = |second| (status(second), Err("no rule\nallows it".to_owned()));
-        let window = window([refused(1), refused(2)]);
+        let window = Window::of([refused(1), refused(2)]);
         let look = window.look().expect("there is one");
         assert!(plain(&look).ends_with("\n\nLocks are not shown: no rule allows it"));
         let object = json::picture(&look);
