@@ -129,7 +129,8 @@ impl HotLocks {
         self.halves_at <= now
     }
 
-    /// A half-life is over: what was counts half. Forgets what does not count any more, and nobody waits for.
+    /// A half-life is over: what was counts half. Forgets what nobody waits for and weighs less than a move, what it inherited left
+    /// out: so thousands of locks that moved once are gone soon.
     pub fn halve(&mut self, is_waited_for: impl Fn(&LockName) -> bool) {
         let over = self.now.saturating_since(self.halves_at).as_nanos() / HALF_LIFE.as_nanos() + 1;
         self.halves_at = self.now + HALF_LIFE;
@@ -144,7 +145,7 @@ impl HotLocks {
             if is_waited_for(&row.lock) {
                 *weight = weight.saturating_add(HALF_LIFE_US);
             }
-            if *weight > 0 {
+            if *weight - row.inherited.min(*weight) >= MOVE_US {
                 place += 1;
                 continue;
             }
@@ -233,7 +234,9 @@ mod tests {
         pass(&mut hot, 1, None);
         let (weight, then) = heat(&hot, 1).expect("it is still there");
         assert_eq!((weight, then.worst_wait, then.waited), (250_000, Duration::ZERO, ms(1_000)));
-        pass(&mut hot, 20, None);
+        pass(&mut hot, 4, None);
+        assert_eq!(heat(&hot, 1).map(|(weight, _)| weight), Some(15_625));
+        pass(&mut hot, 1, None);
         assert_eq!(hot.iter().count(), 0);
     }
 

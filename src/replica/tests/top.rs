@@ -153,14 +153,14 @@ fn the_hottest_come_first_and_a_wait_that_does_not_end_is_not_forgotten() {
         c.call(0, Call::KeepAlive { lease, proof });
         let held = c.lock(0, "busy");
         let next = c.lock(0, "busy");
-        c.now += 3;
+        c.now += 30;
         c.release(0, c.granted(0, held).request);
         c.release(0, c.granted(0, next).request);
     }
     let hot = top(&mut c, 0);
     assert_eq!(names(&hot), ["x/quick", "x/stuck", "y", "busy"]);
     assert!(hot[0].first_waits > 79_000 * MS);
-    assert_eq!((hot[3].heat.grants, hot[3].heat.worst_wait), (20, 3 * MS));
+    assert_eq!((hot[3].heat.grants, hot[3].heat.worst_wait), (20, 30 * MS));
     assert_eq!(names(&top_of(&mut c, 0, "x/", 100)), ["x/quick", "x/stuck"]);
     assert_eq!(names(&top_of(&mut c, 0, "x/", 1)), ["x/quick"]);
 }
