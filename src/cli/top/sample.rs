@@ -17,6 +17,9 @@ pub(super) struct Sample {
 /// What quantiles are of, at least.
 const QUANTILES_OF: Duration = Duration::from_secs(10);
 
+/// For how long a restart is told.
+const NEWS: Duration = Duration::from_secs(60);
+
 /// The last samples of one run of a server, the latest last.
 #[derive(Default)]
 pub(super) struct Window {
@@ -78,7 +81,7 @@ impl Window {
             now,
             before: before.and_then(|place| self.samples.get(place)),
             long_before: before.and_then(|_| self.samples.front()),
-            restarted: self.restarted.map(|at| at.elapsed()),
+            restarted: self.restarted.map(|at| at.elapsed()).filter(|ago| *ago < NEWS),
         })
     }
 }
