@@ -259,6 +259,7 @@ only_echo! {
     status: StatusRequest -> StatusResponse,
     list_locks: ListLocksRequest -> ListLocksResponse,
     describe_lock: DescribeLockRequest -> DescribeLockResponse,
+    top_locks: TopLocksRequest -> TopLocksResponse,
     force_release: ForceReleaseRequest -> ForceReleaseResponse,
     audit: AuditRequest -> AuditResponse,
 }

@@ -14,6 +14,7 @@ pub mod deadlines;
 pub mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+pub mod histogram;
 pub mod hybrid_clock;
 pub mod interdc;
 pub mod journal;

@@ -45,6 +45,7 @@ fn wrong_usage_is_64_and_help_is_0() {
         &["lock", "--connect", "nowhere", "x", "--", "true"],
         &["lock", "--tls", "/nowhere", "x", "--", "true"],
         &["describe"],
+        &["top", "--interval", "1ms"],
         &["dev", "--dcs", "0"],
         &["dev", "--wan", "mars"],
         &["dev", "--dcs", "4", "--wan", "world"],
@@ -72,7 +73,7 @@ fn nobody_there_is_69_and_says_what_to_do() {
 
     let mut cluster = Cluster::start(1);
     cluster.kill(0);
-    for args in [&["lock", "x", "--", "true"][..], &["status"], &["locks"], &["describe", "x"]] {
+    for args in [&["lock", "x", "--", "true"][..], &["status"], &["locks"], &["describe", "x"], &["top"]] {
         let said = run(&mut cluster.command(0, args));
         assert_eq!(said.code, 69, "{args:?}: {}", said.stderr);
         assert!(said.stderr.contains(&cluster.endpoint(0)), "{args:?}: {}", said.stderr);
@@ -350,4 +351,65 @@ fn shells_get_completions_and_people_the_version() {
         None if cfg!(debug_assertions) => assert_eq!(version, format!("{number}\n"), "it does not look"),
         None => assert!(version.starts_with(number), "{version}"),
     }
+}
+
+#[test]
+fn top_shows_a_hot_lock_with_its_holder_and_who_is_next() {
+    let cluster = Cluster::start(2);
+    let top = |dc, args: &[&str]| {
+        let said = run(cluster.command(dc, ["top", "--once", "--interval", "100ms"]).args(args));
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        said.stdout
+    };
+    let object = |dc| serde_json::from_str::<serde_json::Value>(&top(dc, &["--json"])).expect("an object");
+    assert!(top(0, &[]).contains("No lock is waited for"));
+
+    let mut first = holding(&cluster, &["--label", "the night\x1b[2J shift"], "cat");
+    let script = "echo in; cat";
+    let mut command = cluster.command(1, ["lock", "--label", "the day shift", "x", "--", "sh", "-c", script]);
+    let mut second = Running::start(command.stdin(Stdio::piped()), Output::Stdout);
+    until_waited_for(&cluster, 1);
+    let shown = top(0, &[]);
+    assert!(shown.starts_with("dc0 (city0)  serving  up "), "{shown}");
+    for text in ["1 held", "dc1 (city1)", "GRANTS", "LOCK", "the night\\u{1b}[2J shift", "excl"] {
+        assert!(shown.contains(text), "{text} is missing in {shown}");
+    }
+    let hot = object(0);
+    let lock = &hot["locks"][0];
+    assert_eq!((&lock["name"], &lock["waiting"], &lock["holders_here"]), (&"x".into(), &1.into(), &1.into()));
+    assert_eq!(lock["first"]["request"].as_str().map(|id| &id[..3]), Some("dc1"));
+    // A part of it came when it was first wanted.
+    assert_eq!(lock["hand_offs"], 1);
+    assert_eq!(hot["durations"]["acquire_remote"].as_object().map(|took| took.len()), Some(2));
+    assert!(top(0, &["y"]).contains("No lock is waited for"));
+
+    drop(first.stdin());
+    second.line("in");
+    // From where it was, too: who has it is asked there.
+    for dc in [0, 1] {
+        let lock = &object(dc)["locks"][0];
+        assert_eq!(
+            (&lock["holders"][0]["label"], &lock["holders"][0]["dc"]),
+            (&"the day shift".into(), &1.into())
+        );
+        assert_eq!((&lock["hand_offs"], &lock["waiting"]), (&2.into(), &0.into()), "dc{dc}");
+    }
+    drop(second.stdin());
+    assert_eq!((first.wait(), second.wait()), (0, 0));
+}
+
+#[test]
+fn top_goes_on_when_the_server_comes_back() {
+    let mut cluster = Cluster::start(1);
+    let mut top =
+        Running::start(&mut cluster.command(0, ["top", "--json", "--interval", "100ms"]), Output::Stdout);
+    let instance =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["instance"].clone();
+    let before = instance(&top.line("\"dc\":0"));
+    cluster.kill(0);
+    top.line("unreachable");
+    cluster.restart(0);
+    assert_ne!(instance(&top.line("\"dc\":0")), before);
+    top.signal(Signal::TERM);
+    assert_eq!(top.wait(), 0);
 }

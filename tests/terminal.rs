@@ -1,4 +1,4 @@
-//! `geolock lock` at a terminal, below a shell with job control, as `script` (part of every Linux) makes one.
+//! `geolock lock` and `geolock top` at a terminal, below a shell with job control, as `script` (part of every Linux) makes one.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -114,4 +114,48 @@ fn in_a_pipeline_whoever_needs_the_keyboard_gets_it() {
     );
     shell.types("another key\n");
     shell.shows("piped and another key");
+}
+
+/// Shows whether the terminal is as a shell has it.
+fn says_its_mode(shell: &mut Shell) {
+    shell.types("case $(stty -a) in *' -icanon'*|*' -echo '*) echo ra''w;; *) echo coo''ked;; esac\n");
+}
+
+#[test]
+fn top_takes_the_screen_and_gives_it_back() {
+    let cluster = Cluster::start(1);
+    let mut shell = Shell::start(&cluster);
+    for end in ["q", CTRL_C] {
+        shell.types("stty cols 60 rows 10; $GEOLOCK top --interval 100ms; echo rc=$?\n");
+        shell.shows("\x1b[?1049h");
+        shell.shows("GRANTS");
+        shell.types("x");
+        shell.shows("GRANTS");
+        shell.types(end);
+        let left = shell.screen.line("rc=0");
+        assert!(left.contains("\x1b[?1049l") && left.contains("\x1b[?25h"), "{left:?}");
+        says_its_mode(&mut shell);
+        shell.shows("cooked");
+    }
+    let frames: Vec<&String> = shell.screen.seen.iter().filter(|line| line.contains("GRANTS")).collect();
+    assert!(frames.iter().all(|line| line.contains("\x1b[K")), "each line is written over the one before");
+}
+
+#[test]
+fn top_can_be_stopped_and_goes_on() {
+    let cluster = Cluster::start(1);
+    let mut shell = Shell::start(&cluster);
+    shell.types("$GEOLOCK top --interval 100ms; echo rc=$?\n");
+    shell.shows("GRANTS");
+    shell.types(CTRL_Z);
+    shell.shows("Stopped");
+    says_its_mode(&mut shell);
+    shell.shows("cooked");
+    shell.types("fg; echo rc=$?\n");
+    shell.shows("\x1b[?1049h");
+    shell.shows("GRANTS");
+    shell.types("q");
+    shell.shows("rc=0");
+    says_its_mode(&mut shell);
+    shell.shows("cooked");
 }

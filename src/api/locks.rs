@@ -16,6 +16,7 @@ use super::reclaim::{Gathered, Room};
 use super::server_info::ServerInfo;
 use super::show;
 use super::show_store;
+use super::show_top;
 use super::watch::Watching;
 use crate::access::{Access, Judge};
 use crate::lock_server::LockServerHandle;
@@ -216,6 +217,16 @@ impl Locks for LocksService {
         let call = parse::describe(&message)?;
         answer!(self.call(judge, call).await?, Reply::Described(lock) => proto::DescribeLockResponse {
             lock: Some(show::description(&lock)),
+        })
+    }
+
+    async fn top_locks(
+        &self,
+        request: Request<proto::TopLocksRequest>,
+    ) -> Result<Response<proto::TopLocksResponse>, Status> {
+        let (judge, message) = self.enter(request)?;
+        answer!(self.call(judge, parse::top(message)).await?, Reply::Top(locks) => proto::TopLocksResponse {
+            locks: locks.iter().map(show_top::hot_lock).collect(),
         })
     }
 

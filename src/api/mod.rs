@@ -38,6 +38,7 @@ mod serve;
 mod server_info;
 mod show;
 mod show_store;
+mod show_top;
 mod show_watch;
 mod watch;
 

@@ -39,6 +39,8 @@ pub(super) const MAX_EXPLANATION_IN_TRAILERS: usize = 3 << 10;
 /// Locks on a page of a listing: unless told, and at most.
 pub(super) const PAGE: u32 = 100;
 pub(super) const MAX_PAGE: u32 = 1_000;
+/// Locks of which a client is shown that they are hot, unless told.
+pub(super) const TOP: u32 = 20;
 /// Time to live of a lease unless told.
 pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(10);
 /// Bytes of reclaims in several messages that a stream may gather.

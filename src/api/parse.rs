@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::error::BorderError;
-use super::options::{DEFAULT_TTL, MAX_PAGE, PAGE};
+use super::options::{DEFAULT_TTL, MAX_PAGE, PAGE, TOP};
 use super::server_info;
 use crate::access::Who;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, Wants};
@@ -151,6 +151,14 @@ pub(super) fn list(message: proto::ListLocksRequest) -> Result<Call, BorderError
         token => ListCursor(u64::from_be_bytes(token.try_into().map_err(|_| BAD_PAGE_TOKEN)?)),
     };
     Ok(Call::List { prefix: message.prefix.into(), cursor, limit: limit as usize })
+}
+
+pub(super) fn top(message: proto::TopLocksRequest) -> Call {
+    let limit = match message.limit {
+        0 => TOP,
+        limit => limit,
+    };
+    Call::Top { prefix: message.prefix.into(), limit: limit as usize }
 }
 
 /// What [`list`] reads back.

@@ -33,7 +33,9 @@ pub(super) fn permit(judge: &mut Judge, call: &Call) -> Result<(), Refused> {
         Call::Acquire(acquire) => wants(judge, &acquire.wants),
         Call::Reclaim { held, .. } => held.iter().try_for_each(|held| wants(judge, &held.wants)),
         Call::Describe { lock } => judge.check(Action::Describe, What::Lock(lock)),
-        Call::List { prefix, .. } => judge.check(Action::Describe, What::Locks(prefix)),
+        Call::List { prefix, .. } | Call::Top { prefix, .. } => {
+            judge.check(Action::Describe, What::Locks(prefix))
+        }
         Call::ForceRelease(Force { lock, .. }) => judge.check(Action::ForceRelease, What::Lock(lock)),
         Call::Audit => judge.check(Action::Admin, What::Server),
         // It names no lock, no key and no client.

@@ -1,6 +1,7 @@
 //! Who answers: what a server says of itself.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use rustls::crypto::{GetRandomFailed, ring};
 
@@ -14,12 +15,14 @@ pub struct ServerInfo {
     pub names: BTreeMap<DcId, String>,
     /// The run of this server; random, positive. Tells clients that it was restarted.
     pub instance: u64,
+    /// When it began.
+    pub started: Instant,
 }
 
 impl ServerInfo {
     pub fn new(dc: DcId, names: BTreeMap<DcId, String>) -> Result<ServerInfo, GetRandomFailed> {
         let instance = u64::from_le_bytes(random()?).max(1);
-        Ok(ServerInfo { dc, names, instance })
+        Ok(ServerInfo { dc, names, instance, started: Instant::now() })
     }
 
     /// Empty if it has none.

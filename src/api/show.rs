@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::server_info::{ServerInfo, VERSION};
+use super::show_top;
 use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::names::{DcSet, LockName, Mode, RequestId};
@@ -22,7 +23,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -148,6 +149,8 @@ pub(super) fn status(
         durable: Some(snapshot(&status.durable)),
         peers: status.peers.iter().map(|peer| peer_status(info, peer, links)).collect(),
         counts: counts(&status.counts),
+        durations: show_top::durations(&status.acquires, picture),
+        uptime_ms: millis(info.started.elapsed()),
         room: room(status.room).into(),
         journal: picture.map(|picture| journal(&picture.journal)),
         resident_bytes: resident_bytes().unwrap_or(0),
@@ -231,7 +234,7 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
           transactions watches keys value_bytes effects snapshots unsettled keys_mortal }
         {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
-            transfers_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
+            transfers_received hand_offs_sent hand_offs_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits removals aborts transactions_killed anti_entropy_rounds digests_compared digest_mismatches
             rights_moved states_given states_taken keys_lapsed watch_news_lost forced_releases shed
         }

@@ -52,12 +52,24 @@ impl Failure {
         Failure { error: self.error.map(|error| error.context(place)), ..self }
     }
 
+    /// Whether it has that exit code.
+    pub fn is(&self, code: Code) -> bool {
+        self.code == code as u8
+    }
+
     /// Says on standard error what happened. The exit code.
     pub fn report(&self) -> ExitCode {
         if let Some(error) = &self.error {
             tell(text(error));
         }
         ExitCode::from(self.code)
+    }
+}
+
+/// What happened, on one line; empty if everything has been said.
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.as_ref().map_or(Ok(()), |error| write!(f, "{error:#}"))
     }
 }
 

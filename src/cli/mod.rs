@@ -25,6 +25,7 @@ mod state_dir;
 mod status;
 mod stopping;
 mod token;
+mod top;
 mod watch;
 
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ enum Command {
     Locks(locks::LocksArgs),
     Describe(describe::DescribeArgs),
     Watch(watch::WatchArgs),
+    Top(top::TopArgs),
     Release(release::ReleaseArgs),
     Audit(audit::AuditArgs),
     Dev(dev::DevArgs),
@@ -93,6 +95,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Locks(args) => locks::run(args).await,
             Command::Describe(args) => describe::run(args).await,
             Command::Watch(args) => watch::run(args).await,
+            Command::Top(args) => top::run(args).await,
             Command::Release(args) => release::run(args).await,
             Command::Audit(args) => audit::run(args).await,
             Command::Dev(args) => dev::run(args).await,

@@ -32,6 +32,9 @@ pub enum ClientError {
     /// The server said no and changed nothing.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
+    /// Nothing was changed.
+    #[error("the server at {endpoint} is too old for that: it does not have this call; upgrade it")]
+    Unsupported { endpoint: String },
     /// The datacenter does not remember what was committed since the position of the watch: that is too long ago. Read the keys, and watch anew [after](super::WatchRequest::after) the snapshot read.
     #[error("the watch cannot go on from where it was: {0}")]
     WatchTooOld(String),
@@ -137,6 +140,9 @@ pub(super) fn of_status(endpoint: &str, status: tonic::Status) -> ClientError {
     let detail = status.metadata().get_bin(ERROR_METADATA).and_then(|value| value.to_bytes().ok());
     match detail.and_then(|bytes| proto::Error::decode(bytes).ok()) {
         Some(error) => ClientError::Refused(error.reason(), error.message),
+        None if status.code() == tonic::Code::Unimplemented => {
+            ClientError::Unsupported { endpoint: endpoint.to_owned() }
+        }
         None => ClientError::Unreachable {
             endpoint: endpoint.to_owned(),
             source: LinkError::Stream(Box::new(status)),
@@ -155,5 +161,17 @@ pub(super) fn of_refusal(error: proto::Error) -> AcquireError {
             retry_after: Duration::from_millis(error.retry_after_ms),
         },
         reason => AcquireError::Refused(reason, error.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_have_a_call_is_too_old() {
+        let error = of_status("there:1", tonic::Status::unimplemented(""));
+        assert!(matches!(&error, ClientError::Unsupported { endpoint } if endpoint == "there:1"));
+        assert!(error.to_string().contains("too old"), "{error}");
     }
 }

@@ -120,6 +120,6 @@ pub use crate::crdt::value::{
 pub use crate::keys::{Key, KeyError};
 pub use crate::names::Mode;
 pub use crate::proto::{
-    ForceReleaseResponse, ForcedRelease, LockDescription, LockSummary, Reason, Snapshot,
+    ForceReleaseResponse, ForcedRelease, HotLock, LockDescription, LockSummary, Reason, Snapshot,
     StatusResponse as Status,
 };

@@ -17,8 +17,8 @@ use super::values::Value;
 use crate::keys::Key;
 use crate::names::LockName;
 use crate::proto::{
-    self, DescribeLockRequest, ListLocksRequest, LockDescription, LockSummary, ReadRequest, Snapshot,
-    StatusRequest, StatusResponse,
+    self, DescribeLockRequest, HotLock, ListLocksRequest, LockDescription, LockSummary, ReadRequest,
+    Snapshot, StatusRequest, StatusResponse, TopLocksRequest,
 };
 
 /// What an answer may take beyond a connection: a description asks other datacenters for up to a second.
@@ -105,6 +105,14 @@ impl Viewer {
         Ok(answer.lock.unwrap_or(proto::LockDescription { name, ..proto::LockDescription::default() }))
     }
 
+    /// The locks with this prefix that are waited for most in this datacenter, the hottest first: at most `limit`; 0 means
+    /// 20, more than 100 means 100. Asks other datacenters for holders, so it may take a second.
+    pub async fn top_locks(&self, prefix: &[u8], limit: u32) -> Result<Vec<HotLock>, ClientError> {
+        let request = TopLocksRequest { prefix: Bytes::copy_from_slice(prefix), limit };
+        let answer = self.ask(async |mut locks| locks.top_locks(request).await).await?;
+        Ok(answer.locks)
+    }
+
     /// Reads keys of the store, at most 1 000, all at one snapshot that shows what was asked for.
     pub async fn read(&self, keys: &[Key], at_least: &AtLeast) -> Result<View, ClientError> {
         let request =
@@ -160,6 +168,11 @@ impl Client {
     /// As [`Viewer::list_locks`].
     pub async fn list_locks(&self, prefix: &[u8], page: Page) -> Result<LockPage, ClientError> {
         self.viewer()?.list_locks(prefix, page).await
+    }
+
+    /// As [`Viewer::top_locks`].
+    pub async fn top_locks(&self, prefix: &[u8], limit: u32) -> Result<Vec<HotLock>, ClientError> {
+        self.viewer()?.top_locks(prefix, limit).await
     }
 
     /// As [`Viewer::describe_lock`].

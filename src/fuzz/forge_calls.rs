@@ -80,7 +80,8 @@ impl Client {
                 let reason = ForceReason::new("it hangs").expect("a short reason");
                 Call::ForceRelease(Force { lock: lock(choices), by: Arc::from("fuzz"), reason })
             }
-            20 => Call::Audit,
+            20 if choices.one_in(2) => Call::Audit,
+            20 => Call::Top { prefix: choices.pick(&[&b""[..], b"a"]).to_vec(), limit: choices.below(4) },
             _ if choices.one_in(2) => Call::Unwatch { watch: choices.number(1) },
             _ => Call::WatchTaken { watch: choices.number(1), weight: choices.number(100) as usize },
         }

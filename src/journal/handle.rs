@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use crate::histogram::Histogram;
 use crate::names::{ClusterId, DcId};
 use crate::room::Room;
 
@@ -179,6 +180,11 @@ impl Journal {
     /// while [`Figures::backlog_bytes`] is large.
     pub fn figures(&self) -> Figures {
         self.queue.figures()
+    }
+
+    /// How long batches took to become durable since the start: a write and a sync each.
+    pub fn sync_times(&self) -> Histogram {
+        self.queue.sync_times()
     }
 
     /// Makes everything appended durable and ends the threads; blocks until then. A checkpoint that is being

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::histogram::Histogram;
 use crate::room::Room;
 
 use super::checkpoint::Checkpoint;
@@ -103,6 +104,7 @@ struct State {
     covering: u64,
     phase: Phase,
     figures: Figures,
+    sync_times: Histogram,
 }
 
 pub(super) struct Queue {
@@ -161,6 +163,7 @@ impl Queue {
             covering: 0,
             phase: Phase::Running,
             figures,
+            sync_times: Histogram::default(),
         };
         Queue { state: Mutex::new(state), work: Condvar::new(), progress: Condvar::new() }
     }
@@ -205,6 +208,12 @@ impl Queue {
 
     pub fn figures(&self) -> Figures {
         self.lock().figures
+    }
+
+    /// How long batches took to become durable, a write and a sync each. Larger than [`Figures`], which are asked for at
+    /// every step.
+    pub fn sync_times(&self) -> Histogram {
+        self.lock().sync_times
     }
 
     /// Blocks the writer thread until there is something to do, or for that long: then `None`.
@@ -259,6 +268,7 @@ impl Queue {
         figures.written_bytes += batch.bytes.len() as u64;
         figures.write_time += took;
         figures.log = log;
+        state.sync_times.record(took);
         state.spare = batch.bytes;
         drop(state);
         self.progress.notify_all();

@@ -275,6 +275,8 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         self.showing.board.publish(Snapshot {
             status,
             journal: self.outlets.store.figures(),
+            sync_times: self.outlets.store.sync_times(),
+            mailbox_delays: *self.overload.delays(),
             links: self.outlets.links.figures(),
         });
     }

@@ -8,10 +8,13 @@ use tokio::sync::mpsc;
 
 use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store};
 use crate::crdt::{Ownership, VersionVector};
+use crate::histogram::Histogram;
 use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::Urgency;
-use crate::replica::call::{Acquire, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status};
+use crate::replica::call::{
+    Acquire, Acquires, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status,
+};
 use crate::replica::{Checkpoint, Effect, Event, Message, Past, Position, Record};
 use crate::room::{Load, Room};
 use crate::telemetry::LinkFigures;
@@ -218,6 +221,7 @@ impl FakeMachine {
                 let status = self.status();
                 self.reply(call, Reply::Status(Box::new(status)));
             }
+            Call::Top { .. } => self.reply(call, Reply::Top(vec![])),
             Call::List { .. } => self.reply(call, Reply::Listed { locks: vec![], next: None }),
             Call::Begin(_)
             | Call::GoOn(_)
@@ -265,6 +269,7 @@ impl FakeMachine {
             durable: VersionVector::default(),
             peers: vec![],
             counts: self.counts,
+            acquires: Acquires::default(),
         }
     }
 }
@@ -341,6 +346,10 @@ impl Store for FakeStore {
             waits_for_room: disk.waits_for_room,
             ..Figures::default()
         }
+    }
+
+    fn sync_times(&self) -> Histogram {
+        Histogram::default()
     }
 
     fn close(self) -> Result<(), JournalError> {

@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use crate::histogram::Histogram;
 use crate::room::Load;
 use crate::time::Instant;
 
@@ -30,6 +31,8 @@ pub(super) struct Overload {
     is_in_mailbox: bool,
     /// How long the last one was on its way.
     waited: Duration,
+    /// How long each was.
+    delays: Histogram,
     looks_behind: u32,
     load: Load,
     /// When calls were refused last, until that is over.
@@ -59,6 +62,7 @@ impl Overload {
             probe: None,
             is_in_mailbox: false,
             waited: Duration::ZERO,
+            delays: Histogram::default(),
             looks_behind: 0,
             load: Load::default(),
             last_shed: None,
@@ -81,7 +85,13 @@ impl Overload {
         self.is_in_mailbox = false;
         if let Some(sent) = self.probe.take() {
             self.waited = now.saturating_since(sent);
+            self.delays.record(self.waited);
         }
+    }
+
+    /// How long inputs waited in the mailbox: one for each probe, so about ten a second.
+    pub(super) fn delays(&self) -> &Histogram {
+        &self.delays
     }
 
     /// A look at it, a few times a second.

@@ -4,6 +4,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 
+use crate::histogram::Histogram;
 use crate::journal::{Figures, Journal, JournalError};
 use crate::names::DcId;
 use crate::replica::{Effect, Event, Position, Replica, Urgency};
@@ -37,6 +38,7 @@ pub trait Store: Send + 'static {
     /// Keeps this state once everything up to `position` is durable, and forgets what it covers.
     fn checkpoint(&mut self, position: Position, state: Vec<u8>);
     fn figures(&self) -> Figures;
+    fn sync_times(&self) -> Histogram;
     /// Makes everything durable and stops.
     fn close(self) -> Result<(), JournalError>;
 }
@@ -52,6 +54,10 @@ impl Store for Journal {
 
     fn figures(&self) -> Figures {
         Journal::figures(self)
+    }
+
+    fn sync_times(&self) -> Histogram {
+        Journal::sync_times(self)
     }
 
     fn close(self) -> Result<(), JournalError> {

@@ -9,6 +9,7 @@ impl Locks {
     /// Asserts what must hold after every step. Walks everything: for tests and the simulator.
     pub fn check(&self) {
         assert!(self.dirty.is_empty(), "every step settles what it touched");
+        self.hot.check();
         for (i, lock) in &self.locks {
             let index = super::lock::LockIndex(i as u32);
             assert_eq!(self.names.get(&lock.name), Some(&index), "lock {} is found by its name", lock.name);

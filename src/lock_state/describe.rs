@@ -1,8 +1,9 @@
 //! What people are shown of locks. Off the hot path; bounded in what it looks at.
 
+use super::hot::Heat;
 use super::lock::LockIndex;
 use super::locks::Locks;
-use super::queue::Class;
+use super::queue::{Class, Order};
 use super::request::{RequestIndex, State};
 use crate::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
 use crate::time::{Instant, Timestamp};
@@ -30,6 +31,16 @@ pub(crate) struct LockRow {
     pub parts: DcSet,
     pub holders: usize,
     pub held: Option<Mode>,
+    pub waiting: usize,
+}
+
+/// A lock that is waited for much.
+pub(crate) struct HotRow {
+    pub name: LockName,
+    pub heat: Heat,
+    /// Here.
+    pub holders: usize,
+    pub first: Option<WaiterRow>,
     pub waiting: usize,
 }
 
@@ -126,12 +137,60 @@ impl Locks {
             waiters.truncate(most);
         }
         waiters.sort_unstable_by_key(|(_, order, _)| *order);
-        let row = |(class, order, request): &(Class, super::queue::Order, RequestIndex)| {
-            let want = self.get(*request).wants.iter().find(|want| want.lock == *index);
-            let mode = want.expect("a waiter wants the lock that it waits for").mode;
-            WaiterRow { id: order.id, request: *request, at: order.at, mode, parked: class.is_parked() }
+        let row = |(class, order, request): &(Class, Order, RequestIndex)| {
+            self.waiter_row(*index, *class, *order, *request)
         };
         (waiters.iter().map(row).collect(), lock.queue.len())
+    }
+
+    /// Those with this prefix that are waited for most, the hottest first, at most `most`. What waits now counts as what
+    /// has waited. `millis`: the clock's reading now.
+    pub fn hottest(&self, prefix: &[u8], most: usize, millis: u64) -> Vec<HotRow> {
+        let rows = self.hot.iter().filter(|(name, ..)| name.as_bytes().starts_with(prefix));
+        let mut rows: Vec<(u64, &LockName, Heat)> = rows
+            .map(|(name, weight, heat)| {
+                let first = self.names.get(name).and_then(|index| self.first_waiter(*index));
+                let waits = first.map_or(0, |(_, order, _)| millis.saturating_sub(order.at.millis()));
+                (weight.saturating_add(waits * 1_000), name, heat)
+            })
+            .collect();
+        rows.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        rows.truncate(most);
+        rows.into_iter().map(|(_, name, heat)| self.hot_row(name.clone(), heat)).collect()
+    }
+
+    fn hot_row(&self, name: LockName, heat: Heat) -> HotRow {
+        let Some(index) = self.names.get(&name).copied() else {
+            return HotRow { name, heat, holders: 0, first: None, waiting: 0 };
+        };
+        let lock = self.lock(index);
+        let first = self.first_waiter(index);
+        HotRow {
+            name,
+            heat,
+            holders: lock.holders.requests.len(),
+            first: first.map(|(class, order, request)| self.waiter_row(index, class, order, request)),
+            waiting: lock.queue.len(),
+        }
+    }
+
+    /// A look-up for each class, however many wait.
+    fn first_waiter(&self, index: LockIndex) -> Option<(Class, Order, RequestIndex)> {
+        let queue = &self.lock(index).queue;
+        let of_members =
+            self.members.iter().flat_map(|dc| [Class::RemoteShared(dc), Class::RemoteSharedDue(dc)]);
+        [Class::LocalExclusive, Class::LocalShared, Class::RemoteExclusive]
+            .into_iter()
+            .chain([Class::RemoteExclusiveDue, Class::Parked])
+            .chain(of_members)
+            .filter_map(|class| queue.first(class).map(|(order, request)| (class, order, request)))
+            .min_by_key(|(_, order, _)| *order)
+    }
+
+    fn waiter_row(&self, lock: LockIndex, class: Class, order: Order, request: RequestIndex) -> WaiterRow {
+        let want = self.get(request).wants.iter().find(|want| want.lock == lock);
+        let mode = want.expect("a waiter wants the lock that it waits for").mode;
+        WaiterRow { id: order.id, request, at: order.at, mode, parked: class.is_parked() }
     }
 
     /// A page of the locks with this prefix that are held, waited for, or have parts away from home: at most

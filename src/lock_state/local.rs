@@ -49,7 +49,7 @@ pub(crate) enum Acquired {
 impl Locks {
     /// Grants at once or joins the queues.
     pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
-        let row = self.new_row(new);
+        let row = self.new_row(new, now);
         row.wants.iter().for_each(|want| self.lock_mut(want.lock).note_request(want.mode, now));
         let free = self.permissions.grant && self.is_free(&row, now);
         if !free && if_not_free == IfNotFree::GiveUp {
@@ -66,6 +66,7 @@ impl Locks {
             return Acquired::Granted(index);
         }
         self.enqueue(index);
+        self.note_wait(index);
         for i in 0..self.get(index).wants.len() {
             let lock = self.get(index).wants[i].lock;
             self.publish(lock);
@@ -78,7 +79,7 @@ impl Locks {
     ///
     /// `None` when it cannot be held: its parts are not here, or a conflicting holder has the higher token.
     pub fn conflicts_of(&mut self, held: &HeldRequest<'_>, now: Instant) -> Option<Vec<RequestId>> {
-        let row = self.new_row(&held.request);
+        let row = self.new_row(&held.request, now);
         row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
         let here = row.wants.iter().all(|w| self.lock(w.lock).has_parts(w.mode, self.me, self.members));
         let rivals = self.rivals(&row);
@@ -90,7 +91,7 @@ impl Locks {
 
     /// Holds again what was held before a restart. Nothing stands against it, see [`Locks::conflicts_of`].
     pub fn reclaim(&mut self, held: &HeldRequest<'_>, now: Instant) -> RequestIndex {
-        let row = self.new_row(&held.request);
+        let row = self.new_row(&held.request, now);
         let index = self.insert_row(row);
         self.counts.waiting += 1;
         self.hold(index, now);
@@ -152,6 +153,19 @@ impl Locks {
         }
         self.counts.waiting -= 1;
         self.forget(request);
+    }
+
+    /// A request begins to wait: for the first of its locks that is held or away, as far as a glance tells.
+    pub(super) fn note_wait(&mut self, request: RequestIndex) {
+        let row = &self.requests[request.0 as usize];
+        let is_in_the_way = |want: &&Want| {
+            let lock = &self.locks[want.lock.0 as usize];
+            lock.is_held_against(want.mode)
+                || (row.local().is_some() && !lock.has_parts(want.mode, self.me, self.members))
+        };
+        if let Some(want) = row.wants.iter().find(is_in_the_way).or(row.wants.first()) {
+            self.hot.waits(&self.locks[want.lock.0 as usize].name);
+        }
     }
 
     /// Whether all that a request wants is free for it now.
@@ -227,13 +241,14 @@ impl Locks {
         }
     }
 
-    fn new_row(&mut self, new: &NewRequest<'_>) -> Request {
+    fn new_row(&mut self, new: &NewRequest<'_>, now: Instant) -> Request {
         let want = |(name, mode): &(_, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
         let wants: SmallVec<[Want; 1]> = new.wants.locks().iter().map(want).collect();
         let local = Local {
             lease: new.lease,
             label: new.label.clone(),
             state: State::Waiting,
+            since: now,
             published: None,
             was_published: false,
         };

@@ -13,6 +13,7 @@ use slab::Slab;
 
 use super::distances::Distances;
 use super::hold_policy::{HoldRule, HoldRules};
+use super::hot::HotLocks;
 use super::lock::{Lock, LockIndex};
 use super::orphans::Orphan;
 use super::request::{Local, Origin, Request, RequestIndex, State};
@@ -54,6 +55,7 @@ pub(crate) struct Locks {
     pub(super) go_home_at: usize,
     pub(super) orphans: Vec<Orphan>,
     pub(super) counts: LockCounts,
+    pub(super) hot: HotLocks,
     pub(super) output: LockOutput,
     #[cfg(test)]
     pub mutation: Option<crate::sim::Mutation>,
@@ -71,6 +73,8 @@ pub(crate) struct LockCounts {
     pub transfers_received: u64,
     /// Locks whose parts went back to where they belong because nobody used them.
     pub gone_home: u64,
+    pub hand_offs_sent: u64,
+    pub hand_offs_received: u64,
 }
 
 /// What a step wants done: operations for one entry, and who was granted, in order.
@@ -104,6 +108,7 @@ impl Locks {
             go_home_at: 0,
             orphans: Vec::new(),
             counts: LockCounts::default(),
+            hot: HotLocks::new(hash_seed),
             output: LockOutput::default(),
             #[cfg(test)]
             mutation: None,
@@ -136,11 +141,16 @@ impl Locks {
         self.timers.next()
     }
 
-    /// Marks the locks whose timers have come.
+    /// Marks the locks whose timers have come; what was hot cools down.
     pub fn expire(&mut self, now: Instant) {
         while let Some(index) = self.timers.pop_expired(now) {
             self.lock_mut(index).timer = None;
             self.mark(index);
+        }
+        if self.hot.advance(now) {
+            let (names, locks) = (&self.names, &self.locks);
+            let index = |name: &LockName| names.get(name).map(|index| index.0 as usize);
+            self.hot.halve(|name| index(name).is_some_and(|index| !locks[index].queue.is_empty()));
         }
     }
 

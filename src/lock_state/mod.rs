@@ -9,6 +9,7 @@ mod describe;
 mod distances;
 mod go_home;
 mod hold_policy;
+mod hot;
 mod local;
 mod lock;
 mod locks;
@@ -21,8 +22,9 @@ mod returns;
 mod settle;
 mod take_over;
 
-pub(crate) use describe::{Holder, HolderCursor, LockRow, WaiterRow, Walk};
+pub(crate) use describe::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};
 pub use hold_policy::{GO_HOME_AFTER, HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
+pub use hot::Heat;
 pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use locks::{Locks, Permissions};
 pub(crate) use orphans::Orphan;

@@ -112,6 +112,7 @@ impl Locks {
         let locks: SmallVec<[LockIndex; 1]> = row.wants.iter().map(|want| want.lock).collect();
         let index = self.insert_row(row);
         self.enqueue(index);
+        self.note_wait(index);
         self.counts.remote += 1;
         locks.into_iter().for_each(|lock| self.mark(lock));
     }
@@ -165,6 +166,12 @@ impl Locks {
         }
         if to == self.me {
             self.counts.transfers_received += parts.len() as u64;
+            // What nobody waits for goes home, or is told anew after a start.
+            let is_wanted = known.is_some_and(|index| !self.lock(index).queue.is_empty());
+            if is_wanted && position != Position::default() {
+                self.counts.hand_offs_received += 1;
+                self.hot.moved(lock);
+            }
             if known.is_none() && position == Position::default() {
                 return;
             }

@@ -52,6 +52,8 @@ pub(crate) struct Local {
     pub lease: LeaseId,
     pub label: Arc<str>,
     pub state: State,
+    /// When it was made.
+    pub since: Instant,
     /// In the log: the entry that published it; [`IN_THIS_STEP`] until that entry is made.
     pub published: Option<u64>,
     /// It was in the log at some time: other datacenters were asked.

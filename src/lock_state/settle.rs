@@ -48,7 +48,7 @@ impl Locks {
             let shared = queue.first(Class::LocalShared);
             match (exclusive, shared) {
                 (Some(first), shared) if shared.is_none_or(|shared| first < shared) => {
-                    if !self.grant_if_free(first.1, now) {
+                    if !self.grant_if_free(first.1, index, now) {
                         return;
                     }
                 }
@@ -74,11 +74,12 @@ impl Locks {
             .map(|(_, request)| request)
             .collect();
         for request in run {
-            self.grant_if_free(request, now);
+            self.grant_if_free(request, index, now);
         }
     }
 
-    fn grant_if_free(&mut self, request: RequestIndex, now: Instant) -> bool {
+    /// `index`: the lock that was settled, so the last one that stood in its way.
+    fn grant_if_free(&mut self, request: RequestIndex, index: LockIndex, now: Instant) -> bool {
         let needs_entry = self.get(request).local().is_some_and(|local| local.published.is_some());
         if needs_entry && !self.permissions.append {
             return false;
@@ -90,6 +91,8 @@ impl Locks {
         if free {
             self.dequeue(request);
             self.hold(request, now);
+            let waited = now.saturating_since(self.local_mut(request).since);
+            self.hot.granted(&self.locks[index.0 as usize].name, waited);
         }
         free
     }
@@ -153,6 +156,8 @@ impl Locks {
         lock.parts = lock.parts.difference(parts);
         let lock = LockParts { lock: lock.name.clone(), parts: moved };
         self.counts.transfers_sent += parts.len() as u64;
+        self.counts.hand_offs_sent += 1;
+        self.hot.moved(&lock.lock);
         self.move_parts(to, &lock);
         self.repark_lock(index);
         self.output.transfers.push((to, lock));

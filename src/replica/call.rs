@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
+use crate::histogram::Histogram;
 pub use crate::leases::{OnDisconnect, Proof, SessionId};
+pub use crate::lock_state::Heat;
 pub use crate::names::ClientKey;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
 use crate::replica::forced::{Force, ForceOutcome, Forced};
@@ -65,6 +67,9 @@ pub enum Call {
     Describe { lock: LockName },
     /// Locks that are held, waited for, or have parts away from home; in no order. Answer: [`Reply::Listed`].
     List { prefix: Vec<u8>, cursor: ListCursor, limit: usize },
+    /// The locks that are waited for most in this datacenter; of those that begin with `prefix` at most `limit`.
+    /// Answer: [`Reply::Top`], within a second.
+    Top { prefix: Vec<u8>, limit: usize },
     /// Answer: [`Reply::Status`].
     Status,
     /// Takes a lock from whoever holds it in this datacenter. Answer: [`Reply::Forced`], within a second.
@@ -142,6 +147,8 @@ pub enum Reply {
         locks: Vec<LockSummary>,
         next: Option<ListCursor>,
     },
+    /// The hottest first.
+    Top(Vec<HotLock>),
     Status(Box<Status>),
     Forced(Box<ForceOutcome>),
     /// The last ones, the latest last.
@@ -309,6 +316,33 @@ pub struct LockSummary {
     pub waiting: usize,
 }
 
+/// A lock that is waited for, and how much; times by this datacenter's clock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HotLock {
+    /// With the first waiter only, and at most [`MAX_HOT_HOLDERS`] holders.
+    pub lock: LockDescription,
+    /// How many hold it in this datacenter.
+    pub holders_here: usize,
+    /// How long the first waiter has waited.
+    pub first_waits: Duration,
+    pub heat: Heat,
+    /// How long ago [`Heat::since`] was.
+    pub seen_for: Duration,
+}
+
+/// See [`HotLock`].
+pub const MAX_HOT_HOLDERS: usize = 10;
+
+/// How long requests of clients of this datacenter waited, from the acquire to the answer on its way out; from the moments
+/// at which the machine took either up, so that who is granted within one step waited for 0.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Acquires {
+    /// Granted with the parts that were here.
+    pub local: Histogram,
+    /// Another datacenter had to be asked.
+    pub remote: Histogram,
+}
+
 /// The state of a datacenter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
@@ -324,6 +358,7 @@ pub struct Status {
     pub durable: VersionVector,
     pub peers: Vec<PeerStatus>,
     pub counts: Counts,
+    pub acquires: Acquires,
 }
 
 /// What a datacenter does.
@@ -398,6 +433,8 @@ pub struct Counts {
     pub leases_expired: u64,
     pub transfers_sent: u64,
     pub transfers_received: u64,
+    pub hand_offs_sent: u64,
+    pub hand_offs_received: u64,
     pub entries_made: u64,
     pub entries_applied: u64,
     pub entries_relayed: u64,

@@ -42,6 +42,7 @@ impl Replica {
             Call::Reclaim { lease, proof, held } => self.on_reclaim(call, lease, proof, held),
             Call::Describe { lock } => self.on_describe(call, lock),
             Call::List { prefix, cursor, limit } => self.on_list(call, &prefix, cursor, limit),
+            Call::Top { prefix, limit } => self.on_top(call, &prefix, limit),
             Call::Begin(begin) => self.on_begin(call, begin),
             Call::GoOn(go_on) => self.on_go_on(call, go_on),
             Call::Look(look) => self.on_look(call, look),

@@ -7,8 +7,10 @@ use super::Replica;
 use super::call::{CallId, HolderInfo, LockDescription, MAX_DESCRIBED, Refusal, Reply, WaiterInfo};
 use super::forced::Taken;
 use super::message::Message;
+use super::top::Top;
 use crate::causal_log::Violation;
 use crate::deadlines::Deadlines;
+use crate::lock_state::WaiterRow;
 use crate::names::{DcId, DcSet, LockName};
 use crate::time::Instant;
 
@@ -24,6 +26,7 @@ pub(super) enum Purpose {
     Timeout,
     /// A lock was taken away.
     Force(Taken),
+    Top(Top),
 }
 
 struct Pending {
@@ -76,18 +79,11 @@ impl Replica {
         let owners: Vec<(DcId, DcId)> = self.locks.owners(lock).collect();
         let unreachable = self.reach.unreachable();
         let (rows, waiting) = self.locks.waiters(lock, MAX_DESCRIBED);
-        let waiter = |row: &crate::lock_state::WaiterRow| WaiterInfo {
-            request: row.id,
-            at: row.at,
-            mode: row.mode,
-            label: self.locks.get(row.request).local().map(|local| local.label.clone()),
-            parked: row.parked,
-        };
         LockDescription {
             lock: lock.clone(),
-            holders: self.holders_here(lock),
+            holders: self.holders_here(lock, MAX_DESCRIBED),
             unknown: DcSet::EMPTY,
-            waiters: rows.iter().map(waiter).collect(),
+            waiters: rows.iter().map(|row| self.waiter_info(row)).collect(),
             waiting,
             unreachable: owners
                 .iter()
@@ -98,8 +94,18 @@ impl Replica {
         }
     }
 
-    fn holders_here(&self, lock: &LockName) -> Vec<HolderInfo> {
-        let holders = self.locks.holders(lock, MAX_DESCRIBED).into_iter();
+    pub(super) fn waiter_info(&self, row: &WaiterRow) -> WaiterInfo {
+        WaiterInfo {
+            request: row.id,
+            at: row.at,
+            mode: row.mode,
+            label: self.locks.get(row.request).local().map(|local| local.label.clone()),
+            parked: row.parked,
+        }
+    }
+
+    pub(super) fn holders_here(&self, lock: &LockName, most: usize) -> Vec<HolderInfo> {
+        let holders = self.locks.holders(lock, most).into_iter();
         let info = |holder: crate::lock_state::Holder| {
             let row = self.locks.get(holder.request);
             Some(HolderInfo {
@@ -141,7 +147,7 @@ impl Replica {
             return self
                 .close_link(peer, Violation::QueryTooLarge { count: locks.len(), limit: MAX_EXPLAINED });
         }
-        let holders = locks.iter().map(|lock| self.holders_here(lock)).collect();
+        let holders = locks.iter().map(|lock| self.holders_here(lock, MAX_DESCRIBED)).collect();
         self.send(peer, Message::Holders { query, holders });
     }
 
@@ -197,6 +203,7 @@ impl Replica {
                 self.reply(call, Reply::Described(description));
             }
             Purpose::Force(taken) => self.answer_force(call, taken, locks.pop().expect(one)),
+            Purpose::Top(top) => self.answer_top(call, top, locks),
         }
     }
 }

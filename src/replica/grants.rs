@@ -1,7 +1,7 @@
 //! From a grant inside to an answer outside, and the end of requests.
 
 use super::Replica;
-use super::call::{Grant, Refusal, Reply};
+use super::call::{Acquires, Grant, Refusal, Reply};
 use super::effect::Effect;
 use super::gate::Gated;
 use super::tickets::Ticket;
@@ -27,7 +27,11 @@ impl Replica {
                 self.waits.remove(until, request);
             }
             self.counts.grants += 1;
-            self.after(self.ready_at(request), Gated::Grant(id));
+            let ready = self.ready_at(request);
+            if ready <= self.gate.durable() {
+                self.time_grant(request);
+            }
+            self.after(ready, Gated::Grant(id));
         }
     }
 
@@ -42,6 +46,14 @@ impl Replica {
             if self.mutated(crate::sim::Mutation::GrantBeforeData) { Position::default() } else { ready };
         let stamp = crate::time::Timestamp::from_raw(token.0);
         ready.max(self.bounds.position_of(stamp, row.id.n))
+    }
+
+    /// Counts how long a request waited for its grant, when that is told.
+    pub(super) fn time_grant(&mut self, request: RequestIndex) {
+        let Some(local) = self.locks.get(request).local() else { return };
+        let waited = self.now.mono.saturating_since(local.since);
+        let Acquires { local: here, remote } = &mut self.acquires;
+        if local.was_published { remote.record(waited) } else { here.record(waited) }
     }
 
     /// Answers the acquire of a granted request, unless the grant is over or was answered already.

@@ -38,6 +38,7 @@ pub mod store_call;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod top;
 mod transactions;
 mod transfer;
 pub mod watch_call;
@@ -67,7 +68,7 @@ use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, RequestIndex};
 use crate::names::{DcId, DcSet};
-use crate::replica::call::{Counts, Phase};
+use crate::replica::call::{Acquires, Counts, Phase};
 use crate::store_state::Store;
 use crate::time::{Instant, Now};
 
@@ -111,6 +112,7 @@ pub struct Replica {
     store_backlog: bool,
     export: Option<export::Export>,
     counts: Counts,
+    acquires: Acquires,
     effects: VecDeque<Effect>,
 }
 

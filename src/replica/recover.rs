@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::anti_entropy::AntiEntropy;
 use super::bounds::{Bound, Bounds};
-use super::call::{Counts, Phase};
+use super::call::{Acquires, Counts, Phase};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::describe::Descriptions;
 use super::early::Early;
@@ -123,6 +123,7 @@ impl Replica {
             renew_bound_at: now.mono,
             pump: false,
             counts: Counts::default(),
+            acquires: Acquires::default(),
             effects: VecDeque::new(),
             now,
             config,

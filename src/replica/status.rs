@@ -23,6 +23,7 @@ impl Replica {
             durable: (**self.log.durable()).clone(),
             peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),
             counts: self.counts(),
+            acquires: self.acquires,
         }
     }
 
@@ -67,6 +68,8 @@ impl Replica {
             keys_mortal: self.expiry.len() as u64,
             transfers_sent: locks.transfers_sent,
             transfers_received: locks.transfers_received,
+            hand_offs_sent: locks.hand_offs_sent,
+            hand_offs_received: locks.hand_offs_received,
             ..self.counts
         }
     }

@@ -151,6 +151,11 @@ impl Replica {
         self.store.note_durable(position);
         self.pump |= news;
         while let Some(gated) = self.gate.next() {
+            if let Gated::Grant(id) = gated
+                && let Some(request) = self.locks.find(id)
+            {
+                self.time_grant(request);
+            }
             self.let_out(gated);
         }
         if news {

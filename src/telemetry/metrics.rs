@@ -5,12 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::access;
 use crate::crdt::VersionVector;
+use crate::histogram::{Bucket, Histogram};
 use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Counts, PeerStatus, Status};
 use crate::room::Load;
@@ -19,6 +20,9 @@ use super::memory::resident_bytes;
 use super::snapshot::{Board, CertificateFigures, LinkFigures, Snapshot};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The first bound of durations, in microseconds.
+const FIRST_BOUND_US: u64 = 8;
 
 /// The metrics of one server.
 pub(super) struct Metrics(Registry);
@@ -53,6 +57,7 @@ impl Collector for Scrape {
             Some(snapshot) => {
                 page.counts(&snapshot.status.counts)?;
                 page.state(&snapshot)?;
+                page.durations(&snapshot)?;
                 page.journal(&snapshot.journal)?;
                 page.peers(&snapshot.status.peers)?;
                 page.links(&snapshot.links)
@@ -117,7 +122,7 @@ impl Page<'_> {
         let Counts {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
             held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
-            transfers_sent, transfers_received, entries_made, entries_applied, entries_relayed, duplicates,
+            transfers_sent, transfers_received, hand_offs_sent, hand_offs_received, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, removals, aborts, transactions_killed,
             anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost, forced_releases, shed,
         } = *counts;
@@ -154,6 +159,8 @@ impl Page<'_> {
             ("leases_expired", "Leases that ended because nobody renewed them", leases_expired),
             ("transfers_sent", "Lock parts given to other datacenters", transfers_sent),
             ("transfers_received", "Lock parts got from other datacenters", transfers_received),
+            ("hand_offs_sent", "Locks of which parts were given to another datacenter, counted each time", hand_offs_sent),
+            ("hand_offs_received", "Locks of which parts came from another datacenter, counted each time", hand_offs_received),
             ("entries_made", "Log entries made here", entries_made),
             ("entries_applied", "Log entries applied, own and foreign", entries_applied),
             ("entries_relayed", "Log entries of others passed on", entries_relayed),
@@ -195,6 +202,29 @@ impl Page<'_> {
         if let Some(bytes) = resident_bytes() {
             let help = ("process_resident_memory", "Memory of the process");
             self.with_unit(MetricType::Gauge, &Unit::Bytes, help, bytes as f64)?;
+        }
+        Ok(())
+    }
+
+    fn durations(&mut self, snapshot: &Snapshot) -> fmt::Result {
+        let acquires = &snapshot.status.acquires;
+        let help =
+            "From an acquire to its grant on its way out, by whether another datacenter had to be asked";
+        let mut metric =
+            self.0.encode_descriptor("acquire", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for (origin, histogram) in [("local", &acquires.local), ("remote", &acquires.remote)] {
+            observed(metric.encode_family(&[("origin", origin)])?, histogram)?;
+        }
+        for (name, help, histogram) in [
+            ("journal_sync", "One write and one sync of the journal", &snapshot.sync_times),
+            (
+                "mailbox_delay",
+                "From an input to the moment when the server takes it up; a sample, about ten a second",
+                &snapshot.mailbox_delays,
+            ),
+        ] {
+            let metric = self.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+            observed(metric, histogram)?;
         }
         Ok(())
     }
@@ -344,4 +374,20 @@ impl Page<'_> {
             links.iter().filter_map(|link| Some((link.peer.to_string(), link.rtt?.as_secs_f64())));
         self.by_peer(gauge, Some(&Unit::Seconds), help, round_trips)
     }
+}
+
+/// Shows a histogram, with the ends of its doublings as bounds: a quarter of what it has.
+fn observed(mut metric: MetricEncoder<'_>, histogram: &Histogram) -> fmt::Result {
+    let mut buckets = Vec::new();
+    let mut open = 0;
+    for Bucket { up_to_us, count, .. } in histogram.buckets() {
+        open += count;
+        match up_to_us {
+            Some(end) if !end.is_power_of_two() || end < FIRST_BOUND_US => {}
+            end => {
+                buckets.push((end.map_or(f64::INFINITY, |end| end as f64 / 1e6), std::mem::take(&mut open)))
+            }
+        }
+    }
+    metric.encode_histogram::<NoLabelSet>(histogram.sum().as_secs_f64(), histogram.count(), &buckets, None)
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::access;
+use crate::histogram::Histogram;
 use crate::journal;
 use crate::names::DcId;
 use crate::replica::call::{Phase, Status};
@@ -17,6 +18,10 @@ const STALE: Duration = Duration::from_secs(10);
 pub struct Snapshot {
     pub status: Status,
     pub journal: journal::Figures,
+    /// How long a write and a sync of the journal took.
+    pub sync_times: Histogram,
+    /// How long inputs of the server waited until it took them up; a sample, about ten a second.
+    pub mailbox_delays: Histogram,
     pub links: Vec<LinkFigures>,
 }
 

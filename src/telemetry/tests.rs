@@ -11,9 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::crdt::VersionVector;
+use crate::histogram::Histogram;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::names::DcId;
-use crate::replica::call::{Counts, PeerStatus, Phase, Status};
+use crate::replica::call::{Acquires, Counts, PeerStatus, Phase, Status};
 use crate::room::{Load, Room};
 
 use super::http::MAX_CONNECTIONS;
@@ -21,6 +22,12 @@ use super::{Board, CertificateFigures, LinkFigures, Snapshot, serve};
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("small")
+}
+
+fn took(micros: &[u64]) -> Histogram {
+    let mut histogram = Histogram::default();
+    micros.iter().for_each(|micros| histogram.record(Duration::from_micros(*micros)));
+    histogram
 }
 
 fn snapshot(phase: Phase, draining: bool) -> Snapshot {
@@ -47,6 +54,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         durable: VersionVector::default(),
         peers: vec![peer],
         counts: Counts { grants: 5, held: 3, shed: 9, ..Counts::default() },
+        acquires: Acquires { remote: took(&[3, 70, 70_000]), ..Acquires::default() },
     };
     let link = LinkFigures {
         peer: dc(2),
@@ -67,7 +75,8 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         last_checkpoint: Some(LastCheckpoint { position: 40, bytes: 5, made: None }),
         ..Figures::default()
     };
-    Snapshot { status, journal, links: vec![link] }
+    let (sync_times, mailbox_delays) = (took(&[900]), took(&[200_000_000]));
+    Snapshot { status, journal, sync_times, mailbox_delays, links: vec![link] }
 }
 
 struct Server {
@@ -187,6 +196,17 @@ async fn metrics_have_names_help_units_and_labels() {
         "geolock_access_denied_total{action=\"acquire-shared\"} 0",
         "geolock_access_unknown_total 0",
         "geolock_link_round_trip_seconds{peer=\"dc2\"} 0.08",
+        "# TYPE geolock_acquire_seconds histogram",
+        "# UNIT geolock_acquire_seconds seconds",
+        "geolock_acquire_seconds_count{origin=\"local\"} 0",
+        "geolock_acquire_seconds_count{origin=\"remote\"} 3",
+        "geolock_acquire_seconds_sum{origin=\"remote\"} 0.070073",
+        "geolock_acquire_seconds_bucket{le=\"0.000008\",origin=\"remote\"} 1",
+        "geolock_acquire_seconds_bucket{le=\"0.000128\",origin=\"remote\"} 2",
+        "geolock_acquire_seconds_bucket{le=\"0.131072\",origin=\"remote\"} 3",
+        "geolock_journal_sync_seconds_bucket{le=\"0.001024\"} 1",
+        "geolock_mailbox_delay_seconds_bucket{le=\"134.217728\"} 0",
+        "geolock_mailbox_delay_seconds_bucket{le=\"+Inf\"} 1",
         "# EOF",
     ] {
         assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
@@ -214,8 +234,14 @@ fn explained(page: &str) {
         .filter_map(|line| line.split(['{', ' ']).next())
         .collect();
     let manual = of_repository("docs/operations.md");
+    // A histogram has samples of three names, and is explained once.
+    let whole = |name: &str| {
+        let mut parts = ["_bucket", "_sum", "_count"].into_iter().filter_map(|part| name.strip_suffix(part));
+        let of = parts.find(|name| page.contains(&format!("# TYPE {name} histogram")));
+        of.unwrap_or(name)["geolock_".len()..].to_owned()
+    };
     let unexplained: Vec<&&str> =
-        samples.iter().filter(|name| !manual.contains(&format!("`{}`", &name["geolock_".len()..]))).collect();
+        samples.iter().filter(|name| !manual.contains(&format!("`{}`", whole(name)))).collect();
     assert_eq!(unexplained, Vec::<&&str>::new(), "docs/operations.md does not say what they are");
     let alerts = of_repository("deploy/alerts.yml");
     let expressions: Vec<&str> =

@@ -124,6 +124,10 @@ fn watch_locks(prefix: &'static str) -> proto::WatchLocksRequest {
     proto::WatchLocksRequest { prefixes: vec![prefix.into()], ..Default::default() }
 }
 
+fn top(prefix: &'static str) -> proto::TopLocksRequest {
+    proto::TopLocksRequest { prefix: prefix.into(), limit: 0 }
+}
+
 fn list(prefix: &'static str) -> proto::ListLocksRequest {
     proto::ListLocksRequest { prefix: prefix.into(), ..Default::default() }
 }
@@ -250,6 +254,7 @@ async fn who_has_no_rule_can_take_nothing() {
     assert_eq!(reason(app.watch(watch(&[], &[key("b", "k")])).await.map(|_| ())), DENIED);
     assert_eq!(reason(app.watch_locks(watch_locks("")).await.map(|_| ())), DENIED);
     assert_eq!(reason(app.list_locks(list("")).await), DENIED);
+    assert_eq!(reason(app.top_locks(top("")).await), DENIED);
     assert_eq!(reason(app.describe_lock(proto::DescribeLockRequest { name: "a".into() }).await), DENIED);
     // What only gives back is up to the lease and its secret.
     let unknown = (Reason::UnknownLease, Code::NotFound);
@@ -270,7 +275,7 @@ async fn who_has_no_rule_can_take_nothing() {
         "geolock_access_denied_total{action=\"acquire-exclusive\"} 1",
         "geolock_access_denied_total{action=\"read\"} 4",
         "geolock_access_denied_total{action=\"write\"} 1",
-        "geolock_access_denied_total{action=\"describe\"} 3",
+        "geolock_access_denied_total{action=\"describe\"} 4",
         "geolock_access_useless_total 1",
     ] {
         assert!(metric(&running, line).await, "{line}");
@@ -350,6 +355,8 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
 
     assert!(app.list_locks(list("x/")).await.is_ok() && app.list_locks(list("x/1")).await.is_ok());
     assert_eq!(reason(app.list_locks(list("x")).await), DENIED, "wider than the rule");
+    assert!(app.top_locks(top("x/")).await.is_ok());
+    assert_eq!(reason(app.top_locks(top("x")).await), DENIED, "wider than the rule");
     assert!(app.watch_locks(watch_locks("x/")).await.is_ok());
     assert_eq!(reason(app.watch_locks(watch_locks("")).await.map(|_| ())), DENIED);
     assert!(app.watch(watch(&[prefix("b", "r")], &[key("b", "r1")])).await.is_ok());

@@ -9,17 +9,19 @@ use bytes::Bytes;
 use crate::api::parse::{self, ProofBy, ReclaimPiece};
 use crate::api::reclaim::Gathered;
 use crate::api::server_info::ServerInfo;
-use crate::api::{answer, error, show};
+use crate::api::{answer, error, show, show_top};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
+use crate::histogram::Histogram;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::lock_server::fakes::{dc, name};
 use crate::names::{DcSet, FencingToken, LeaseId, Mode, RequestId, Secret};
 use crate::proto::server_message::Answer;
 use crate::proto::{self, acquire_request, cancel_request, release_request};
 use crate::replica::call::{
-    Acquire, Call, Counts, Grant, HolderInfo, ListCursor, LockDescription, LockSummary, OnDisconnect,
-    PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait, WaiterInfo,
+    Acquire, Acquires, Call, Counts, Grant, Heat, HolderInfo, HotLock, ListCursor, LockDescription,
+    LockSummary, OnDisconnect, PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait,
+    WaiterInfo,
 };
 use crate::room::{Load, Room};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot};
@@ -29,7 +31,12 @@ const LEASE: u64 = 0x2a00;
 const SECRET: [u8; 16] = [7; 16];
 
 pub(super) fn info() -> ServerInfo {
-    ServerInfo { dc: dc(0), names: BTreeMap::from([(dc(0), "oslo".to_owned())]), instance: 99 }
+    ServerInfo {
+        dc: dc(0),
+        names: BTreeMap::from([(dc(0), "oslo".to_owned())]),
+        instance: 99,
+        started: Instant::now(),
+    }
 }
 
 pub(super) fn secret() -> Bytes {
@@ -216,6 +223,13 @@ fn answers_on_a_stream_say_what_the_datacenter_said() {
     assert!(answer::on_stream(&info, Reply::Status(Box::new(status())), None).is_err(), "that is a bug");
 }
 
+/// One that took so many milliseconds.
+fn took(millis: u64) -> Histogram {
+    let mut histogram = Histogram::default();
+    histogram.record(Duration::from_millis(millis));
+    histogram
+}
+
 fn status() -> Status {
     Status {
         dc: dc(0),
@@ -239,6 +253,7 @@ fn status() -> Status {
             paused_by_skew: false,
         }],
         counts: Counts { grants: 5, held: 1, ..Counts::default() },
+        acquires: Acquires { remote: took(5), ..Acquires::default() },
     }
 }
 
@@ -258,7 +273,13 @@ fn status_shows_datacenter_links_and_counts() {
     let last = LastCheckpoint { position: 7, bytes: 300, made: Some(made) };
     let journal =
         Figures { durable: 9, free_bytes: Some(5), last_checkpoint: Some(last), ..Figures::default() };
-    let picture = Snapshot { status: status(), journal, links: vec![link] };
+    let picture = Snapshot {
+        status: status(),
+        journal,
+        sync_times: took(1),
+        mailbox_delays: took(2),
+        links: vec![link],
+    };
     let certificate = CertificateFigures {
         name: "tls.api",
         expires: SystemTime::now() + Duration::from_secs(3_600),
@@ -273,6 +294,15 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!((shown.clock_skew, shown.overloaded, shown.draining), (true, true, false));
     assert_eq!(shown.instance, 99);
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
+    let names: Vec<&str> = shown.durations.keys().map(String::as_str).collect();
+    assert_eq!(names, ["acquire_local", "acquire_remote", "journal_sync", "mailbox_delay"]);
+    assert_eq!(
+        (shown.durations["acquire_local"].count, &shown.durations["acquire_local"].buckets[..]),
+        (0, &[][..])
+    );
+    let remote = &shown.durations["acquire_remote"];
+    let bucket = proto::DurationBucket { above_us: 4_096, up_to_us: 5_120, count: 1 };
+    assert_eq!((remote.count, remote.sum_us, &remote.buckets[..]), (1, 5_000, &[bucket][..]));
     let peer = &shown.peers[0];
     assert_eq!((peer.lag, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent), (3, 33, 80_000, 10));
     assert_eq!((peer.bytes_sent, peer.bytes_received), (12_000, 13_000));
@@ -284,6 +314,31 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!((last.position, last.bytes, last.age_ms.is_some()), (7, 300, true));
     let shown = show::status(&info(), &status(), None, &[]);
     assert_eq!((shown.journal, shown.peers[0].rtt_us), (None, 0));
+}
+
+#[test]
+fn hot_locks_are_shown_with_who_has_them() {
+    let heat = Heat {
+        waited: Duration::from_micros(1_500),
+        grants: 3,
+        hand_offs: 2,
+        worst_wait: Duration::from_micros(900),
+        ..Heat::default()
+    };
+    let hot = HotLock {
+        lock: description("orders"),
+        holders_here: 1,
+        first_waits: Duration::from_millis(40),
+        heat,
+        seen_for: Duration::from_secs(1),
+    };
+    let shown = show_top::hot_lock(&hot);
+    assert_eq!(shown.lock.expect("it is shown").holders[0].label, "holder");
+    assert_eq!((shown.holders_here, shown.first_waits_ms, shown.seen_for_ms), (1, 40, 1_000));
+    assert_eq!((shown.waited_us, shown.grants, shown.hand_offs, shown.worst_wait_us), (1_500, 3, 2, 900));
+    let top = |limit| parse::top(proto::TopLocksRequest { prefix: Bytes::from_static(b"p"), limit });
+    assert_eq!(top(0), Call::Top { prefix: b"p".to_vec(), limit: 20 });
+    assert_eq!(top(7), Call::Top { prefix: b"p".to_vec(), limit: 7 });
 }
 
 pub(super) fn description(lock: &str) -> LockDescription {

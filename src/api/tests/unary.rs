@@ -47,8 +47,17 @@ async fn locks_can_be_held_by_unary_calls_alone() {
     let listed = client.list_locks(proto::ListLocksRequest::default()).await.expect("listed").into_inner();
     assert_eq!(listed.locks.iter().map(|lock| &lock.name[..]).collect::<Vec<_>>(), [b"a"]);
 
+    // The request that timed out has waited for it.
+    let top = client.top_locks(proto::TopLocksRequest::default()).await.expect("it is shown").into_inner();
+    let lock = top.locks[0].lock.as_ref().expect("it is described");
+    assert_eq!((&lock.name[..], &*lock.holders[0].label, top.locks[0].holders_here), (&b"a"[..], "test", 1));
+    let other = proto::TopLocksRequest { prefix: "b".into(), limit: 0 };
+    assert_eq!(client.top_locks(other).await.expect("it is shown").into_inner().locks, []);
+
     let status = client.status(proto::StatusRequest {}).await.expect("it is up").into_inner();
     assert_eq!((status.dc_name.as_str(), status.counts["held"]), ("here", 1));
+    assert_eq!(status.durations["acquire_local"].count, 1);
+    assert!(status.uptime_ms > 0);
 
     let give = proto::ReleaseRequest { secret: secret.clone(), ..release(lease.lease, 1) };
     client.release(give.clone()).await.expect("it was held");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::client::Status;
-use crate::proto::{CertificateStatus, CheckpointStatus, JournalStatus, PeerStatus};
+use crate::proto::{CertificateStatus, CheckpointStatus, Durations, JournalStatus, PeerStatus};
 
 /// All of it as one object.
 pub(super) fn status(status: &Status) -> Value {
@@ -46,8 +46,18 @@ pub(super) fn status(status: &Status) -> Value {
         "resident_bytes": status.resident_bytes,
         "certificates": status.certificates.iter().map(certificate).collect::<Vec<_>>(),
         "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
+        "uptime_ms": status.uptime_ms,
+        "durations": status.durations.iter().map(|(name, took)| (name, durations(took))).collect::<BTreeMap<_, _>>(),
         "counts": status.counts.iter().collect::<BTreeMap<_, _>>(),
     })
+}
+
+fn durations(took: &Durations) -> Value {
+    let buckets = took
+        .buckets
+        .iter()
+        .map(|one| json!({ "above_us": one.above_us, "up_to_us": one.up_to_us, "count": one.count }));
+    json!({ "count": took.count, "sum_us": took.sum_us, "buckets": buckets.collect::<Vec<_>>() })
 }
 
 fn certificate(certificate: &CertificateStatus) -> Value {

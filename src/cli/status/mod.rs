@@ -50,7 +50,7 @@ fn text(status: &Status) -> String {
     text.trim_end().to_owned()
 }
 
-fn phase(status: &Status) -> &'static str {
+pub(super) fn phase(status: &Status) -> &'static str {
     match status.phase() {
         _ if status.draining => "draining",
         Phase::Unspecified => "in an unknown phase",
@@ -61,7 +61,7 @@ fn phase(status: &Status) -> &'static str {
     }
 }
 
-fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
+pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
     let mut warnings = Vec::new();
     if status.draining {
         warnings.push("it shuts down: no new locks".into());

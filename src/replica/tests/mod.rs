@@ -11,5 +11,6 @@ mod state_transfer;
 mod status;
 mod store_cluster;
 mod stories;
+mod top;
 mod transactions;
 mod watches;

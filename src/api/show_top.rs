@@ -1,0 +1,47 @@
+//! How long things took, and which locks are waited for most, as messages.
+
+use std::collections::BTreeMap;
+
+use super::show::{description, micros, millis};
+use crate::histogram::{Bucket, Histogram};
+use crate::proto;
+use crate::replica::call::{Acquires, HotLock};
+use crate::telemetry::Snapshot;
+
+/// By name. `picture` has what the machine does not measure.
+pub(super) fn durations(
+    acquires: &Acquires,
+    picture: Option<&Snapshot>,
+) -> BTreeMap<String, proto::Durations> {
+    let of_machine = [("acquire_local", &acquires.local), ("acquire_remote", &acquires.remote)];
+    let of_edge = picture
+        .map(|picture| [("journal_sync", &picture.sync_times), ("mailbox_delay", &picture.mailbox_delays)]);
+    let all = of_machine.into_iter().chain(of_edge.into_iter().flatten());
+    all.map(|(name, histogram)| (name.to_owned(), histogram_shown(histogram))).collect()
+}
+
+fn histogram_shown(histogram: &Histogram) -> proto::Durations {
+    let bucket = |bucket: Bucket| proto::DurationBucket {
+        above_us: bucket.above_us,
+        up_to_us: bucket.up_to_us.unwrap_or(0),
+        count: bucket.count,
+    };
+    proto::Durations {
+        count: histogram.count(),
+        sum_us: micros(histogram.sum()),
+        buckets: histogram.buckets().filter(|bucket| bucket.count > 0).map(bucket).collect(),
+    }
+}
+
+pub(super) fn hot_lock(hot: &HotLock) -> proto::HotLock {
+    proto::HotLock {
+        lock: Some(description(&hot.lock)),
+        holders_here: hot.holders_here as u64,
+        first_waits_ms: millis(hot.first_waits),
+        seen_for_ms: millis(hot.seen_for),
+        waited_us: micros(hot.heat.waited),
+        grants: hot.heat.grants,
+        hand_offs: hot.heat.hand_offs,
+        worst_wait_us: micros(hot.heat.worst_wait),
+    }
+}

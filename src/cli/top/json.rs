@@ -1,0 +1,102 @@
+//! The picture for programs.
+
+use serde_json::{Map, Value, json};
+
+use super::sample::Look;
+use crate::cli::describe::{holder_json, mode, request};
+use crate::cli::print::named;
+use crate::client::{HotLock, LockDescription};
+use crate::proto::{PeerStatus, Waiter};
+
+/// No server answers.
+pub(super) fn trouble(why: &str) -> Value {
+    json!({ "unreachable": why })
+}
+
+/// All of it. Rates are for a second, of the interval; quantiles of the last 10 s, `null` if there was nothing.
+pub(super) fn picture(look: &Look<'_>) -> Value {
+    let status = &look.now.status;
+    let took = |name: &str| {
+        let micros = |share| look.took(name, share).map(|took| took.as_nanos() as f64 / 1e3);
+        json!({ "p50_us": micros(0.5), "p99_us": micros(0.99) })
+    };
+    let durations = ["acquire_local", "acquire_remote", "journal_sync", "mailbox_delay"];
+    let durations: Map<String, Value> =
+        durations.map(|name| (name.to_owned(), took(name))).into_iter().collect();
+    let gauges = ["leases", "held", "waiting", "remote_requests", "parked"];
+    let gauges: Map<String, Value> =
+        gauges.map(|name| (name.to_owned(), look.now.count(name).into())).into_iter().collect();
+    let rates = ["grants", "grants_local", "hand_offs_sent", "hand_offs_received"];
+    let rate = |name: &str| (format!("{name}_per_s"), json!(look.counted(&format!("{name}_total"))));
+    let rates: Map<String, Value> = rates.map(rate).into_iter().collect();
+    let (locks, refused) = match &look.now.hot {
+        Ok(hot) => (hot.iter().map(|hot| lock(hot, look)).collect::<Vec<_>>(), None),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    json!({
+        "dc": status.dc,
+        "dc_name": status.dc_name,
+        "version": status.version,
+        "instance": status.instance,
+        "phase": status.phase().as_str_name().trim_start_matches("PHASE_").to_lowercase(),
+        "uptime_ms": status.uptime_ms,
+        "interval_ms": look.interval().map(|interval| interval.as_millis() as u64),
+        "counts": gauges,
+        "rates": rates,
+        "durations": durations,
+        "links": status.peers.iter().map(|peer| link(peer, look)).collect::<Vec<_>>(),
+        "locks": locks,
+        "locks_refused": refused,
+    })
+}
+
+fn link(peer: &PeerStatus, look: &Look<'_>) -> Value {
+    let traffic = look.traffic(peer);
+    let traffic = traffic.as_ref();
+    json!({
+        "dc": peer.dc,
+        "dc_name": peer.dc_name,
+        "linked": peer.linked,
+        "reachable": peer.reachable,
+        "rtt_us": peer.rtt_us,
+        "lag": peer.lag,
+        "lag_ms": peer.lag_ms,
+        "messages_sent_per_s": traffic.map(|traffic| traffic.messages_sent),
+        "messages_received_per_s": traffic.map(|traffic| traffic.messages_received),
+        "bytes_sent_per_s": traffic.map(|traffic| traffic.bytes_sent),
+        "bytes_received_per_s": traffic.map(|traffic| traffic.bytes_received),
+    })
+}
+
+fn lock(hot: &HotLock, look: &Look<'_>) -> Value {
+    let unknown = LockDescription::default();
+    let lock = hot.lock.as_ref().unwrap_or(&unknown);
+    let rates = look.lock(hot);
+    let rates = rates.as_ref();
+    let first = |waiter: &Waiter| {
+        json!({
+            "request": request(waiter.request.as_ref()),
+            "mode": mode(waiter.mode),
+            "label": waiter.label,
+            "parked": waiter.parked,
+            "waits_ms": hot.first_waits_ms,
+        })
+    };
+    let parts = lock.owners.iter().map(|part| json!({ "part": part.part, "owner": part.owner }));
+    let rest = json!({
+        "parts": parts.collect::<Vec<_>>(),
+        "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
+        "holders_here": hot.holders_here,
+        "unknown_dcs": lock.unknown_dcs,
+        "waiting": lock.waiting,
+        "first": lock.waiters.first().map(first),
+        "grants_per_s": rates.map(|rates| rates.grants),
+        "hand_offs_per_s": rates.map(|rates| rates.hand_offs),
+        "worst_wait_us": hot.worst_wait_us,
+        "seen_for_ms": hot.seen_for_ms,
+        "waited_us": hot.waited_us,
+        "grants": hot.grants,
+        "hand_offs": hot.hand_offs,
+    });
+    named(&lock.name, rest)
+}

@@ -1,0 +1,230 @@
+//! `geolock top`: what a datacenter does right now, and which locks are waited for.
+
+mod columns;
+mod json;
+mod sample;
+mod terminal;
+mod view;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+
+use super::connect::{self, ConnectArgs};
+use super::failure::{Code, Failure};
+use super::print::print;
+use super::stopping::StopSignals;
+use crate::client::{ClientError, Viewer};
+use crate::config::{parse_duration, units_of_durations};
+use sample::{Look, Sample, Window};
+use terminal::{Ended, Terminal};
+use view::Size;
+
+/// Show what a datacenter does right now: rates, links, and the locks that are waited for
+///
+/// As the datacenter asked sees it. Grants are `local` if the parts of the lock were there, `remote` if another datacenter had to
+/// be asked; MOVES are locks of which parts came in or went out; quantiles are of the last 10 s. A link is BEHIND by the log
+/// entries that the other end has not acknowledged, and FOR how long the oldest of them has been on disk.
+///
+/// Of the locks those come first for which grants here waited longest lately. HELD BY: `+2` are two more holders, `dc1?` may hold
+/// it and was not asked, or did not answer. WAIT: how many wait, in all datacenters; FIRST: who is next. GRANT/s are grants here
+/// that had to wait, MOVE/s how often parts came or went, WORST is the longest wait of the last 10 to 20 s, PARTS where the
+/// lock's parts are: in one datacenter, or each in its own.
+///
+/// `q` and Ctrl-C end it. Without a terminal, or with --once, one picture is printed. While no server answers it says so, and
+/// goes on when one does.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "\
+Exit codes: 0 at the end, 69: no server reachable at the beginning, 77: the server does not let this client in, 64: wrong \
+usage. A server with rules shows only names that the client may `describe`: give it the prefix that it may.")]
+pub struct TopArgs {
+    /// Only locks whose names start with this
+    #[arg(value_parser = clap::value_parser!(OsString), default_value = "", hide_default_value = true)]
+    prefix: OsString,
+    /// How often to look, and what rates are of: 100 ms to 1 h
+    #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = interval)]
+    interval: Duration,
+    /// Print one picture, of one interval, and end
+    #[arg(long)]
+    once: bool,
+    /// For programs: one JSON object for each interval; a lock is `name`, or `name_base64` if that is no UTF-8
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+const INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
+/// Locks that are shown where there is no screen to fill, and in JSON.
+const LOCKS: u32 = 20;
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text)
+        .ok_or_else(|| format!("a whole number and one of the units {}", units_of_durations()))?;
+    if INTERVALS.contains(&interval) { Ok(interval) } else { Err("from 100 ms to 1 h".into()) }
+}
+
+pub async fn run(args: TopArgs) -> Result<(), Failure> {
+    let mut signals = StopSignals::listen()?;
+    let is_live = io::stdout().is_terminal() && !args.once;
+    let watched = async {
+        let mut source = Source::connect(&args).await?;
+        match (args.json, is_live) {
+            (true, _) => print_objects(&mut source).await,
+            (false, true) => Ok(Some(source)),
+            (false, false) => print_picture(&mut source).await,
+        }
+    };
+    let source = tokio::select! {
+        watched = watched => watched?,
+        _ = signals.next() => None,
+    };
+    match source {
+        Some(source) => live(source, &mut signals).await,
+        None => Ok(()),
+    }
+}
+
+/// Where samples come from.
+struct Source<'a> {
+    args: &'a TopArgs,
+    /// None while no server answers.
+    viewer: Option<Viewer>,
+    window: Window,
+}
+
+impl Source<'_> {
+    /// With a first sample.
+    async fn connect(args: &TopArgs) -> Result<Source<'_>, Failure> {
+        let viewer = Some(args.connect.view().await?);
+        let mut source = Source { args, viewer, window: Window::default() };
+        source.look(LOCKS).await?;
+        Ok(source)
+    }
+
+    /// Takes a sample with at most so many locks.
+    async fn look(&mut self, locks: u32) -> Result<(), Failure> {
+        let viewer = match self.viewer.take() {
+            Some(viewer) => viewer,
+            None => self.args.connect.view().await?,
+        };
+        let prefix = self.args.prefix.as_bytes();
+        let (status, hot) = tokio::join!(viewer.status(), viewer.top_locks(prefix, locks));
+        let status = status.map_err(connect::failure)?;
+        let hot = match hot {
+            Ok(hot) => Ok(hot),
+            // The status is for everybody; who may not see locks sees the rest.
+            Err(error @ (ClientError::Refused(..) | ClientError::Unsupported { .. })) => {
+                Err(error.to_string())
+            }
+            Err(error) => return Err(connect::failure(error)),
+        };
+        self.window.push(Sample::new(status, hot));
+        // After a failure another connection is made, perhaps to another endpoint.
+        self.viewer = Some(viewer);
+        Ok(())
+    }
+
+    /// The same after an interval.
+    async fn next(&mut self, locks: u32) -> Result<(), Failure> {
+        sleep_until(Instant::now() + self.args.interval).await;
+        self.look(locks).await
+    }
+}
+
+/// One picture as text.
+async fn print_picture<'a>(source: &mut Source<'a>) -> Result<Option<Source<'a>>, Failure> {
+    source.next(LOCKS).await?;
+    print(view::plain(&source.window.look().expect("it was just taken")))?;
+    Ok(None)
+}
+
+/// One object, or one for each interval.
+async fn print_objects<'a>(source: &mut Source<'a>) -> Result<Option<Source<'a>>, Failure> {
+    loop {
+        match source.next(LOCKS).await {
+            Ok(()) => print(json::picture(&source.window.look().expect("it was just taken")))?,
+            Err(failure) if source.args.once || !is_passing(&failure) => return Err(failure),
+            Err(failure) => print(json::trouble(&failure.to_string()))?,
+        }
+        if source.args.once {
+            return Ok(None);
+        }
+    }
+}
+
+/// Whether trying again may help.
+fn is_passing(failure: &Failure) -> bool {
+    failure.is(Code::Unreachable)
+}
+
+/// Fills the terminal until somebody ends it.
+async fn live(mut source: Source<'_>, signals: &mut StopSignals) -> Result<(), Failure> {
+    let mut terminal = Terminal::enter()?;
+    let mut resized = signal(SignalKind::window_change())?;
+    let mut trouble: Option<(Instant, String)> = None;
+    draw(&terminal, source.window.look(), &None)?;
+    loop {
+        let due = Instant::now() + source.args.interval;
+        let redraw = |terminal: &Terminal| draw(terminal, source.window.look(), &trouble);
+        if wait(due, &mut terminal, &mut resized, signals, redraw).await? == Go::End {
+            return Ok(());
+        }
+        let locks = view::room(terminal.size());
+        let looked = tokio::select! {
+            looked = source.look(locks) => looked,
+            ended = terminal.ended() => match ended? {
+                Ended::Quit => return Ok(()),
+                Ended::Stopped => continue,
+            },
+            _ = signals.next() => return Ok(()),
+        };
+        match looked {
+            Ok(()) => trouble = None,
+            Err(failure) if is_passing(&failure) => {
+                let since = trouble.map_or_else(Instant::now, |(since, _)| since);
+                trouble = Some((since, failure.to_string()));
+            }
+            Err(failure) => return Err(failure),
+        }
+        draw(&terminal, source.window.look(), &trouble)?;
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Go {
+    On,
+    End,
+}
+
+/// Until it is time for another look; the picture is drawn again when the window has another size.
+async fn wait(
+    due: Instant,
+    terminal: &mut Terminal,
+    resized: &mut Signal,
+    signals: &mut StopSignals,
+    redraw: impl Fn(&Terminal) -> io::Result<()>,
+) -> Result<Go, Failure> {
+    loop {
+        tokio::select! {
+            () = sleep_until(due) => return Ok(Go::On),
+            _ = resized.recv() => redraw(terminal)?,
+            _ = signals.next() => return Ok(Go::End),
+            ended = terminal.ended() => match ended? {
+                Ended::Quit => return Ok(Go::End),
+                Ended::Stopped => redraw(terminal)?,
+            },
+        }
+    }
+}
+
+fn draw(terminal: &Terminal, look: Option<Look<'_>>, trouble: &Option<(Instant, String)>) -> io::Result<()> {
+    let Some(look) = look else { return Ok(()) };
+    let trouble = trouble.as_ref().map(|(since, text)| (since.elapsed(), text.as_str()));
+    let Size { width, height } = terminal.size();
+    terminal.show(&view::frame(&look, trouble, Size { width, height }))
+}

@@ -1,0 +1,239 @@
+//! What a server said, and what became of it since: counters to rates, durations to quantiles.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::client::{HotLock, Status};
+use crate::proto::{DurationBucket, Durations, PeerStatus};
+
+/// What a server said at one moment.
+pub(super) struct Sample {
+    pub status: Status,
+    /// Or why they are not shown.
+    pub hot: Result<Vec<HotLock>, String>,
+    at: Instant,
+}
+
+/// What quantiles are of, at least.
+const QUANTILES_OF: Duration = Duration::from_secs(10);
+
+/// For how long a restart is told.
+const NEWS: Duration = Duration::from_secs(60);
+
+/// The last samples of one run of a server, the latest last.
+#[derive(Default)]
+pub(super) struct Window {
+    samples: VecDeque<Sample>,
+    restarted: Option<Instant>,
+}
+
+/// The latest sample, beside the one before it.
+pub(super) struct Look<'a> {
+    pub now: &'a Sample,
+    before: Option<&'a Sample>,
+    /// About 10 s before, or the first.
+    long_before: Option<&'a Sample>,
+    /// How long ago it was noticed that the server had been restarted.
+    pub restarted: Option<Duration>,
+}
+
+impl Sample {
+    pub fn new(status: Status, hot: Result<Vec<HotLock>, String>) -> Sample {
+        Sample { status, hot, at: Instant::now() }
+    }
+
+    pub fn count(&self, name: &str) -> u64 {
+        self.status.counts.get(name).copied().unwrap_or(0)
+    }
+}
+
+impl Window {
+    pub fn push(&mut self, sample: Sample) {
+        if self.samples.back().is_some_and(|last| last.status.instance != sample.status.instance) {
+            // It counts from 0 again.
+            self.samples.clear();
+            self.restarted = Some(sample.at);
+        }
+        self.samples.push_back(sample);
+        let at = |place: usize, samples: &VecDeque<Sample>| samples.get(place).map(|sample| sample.at);
+        while self.samples.len() > 2
+            && at(1, &self.samples).is_some_and(|second| second.elapsed() >= QUANTILES_OF)
+        {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Two samples a second apart.
+    #[cfg(test)]
+    pub fn of(samples: [(Status, Result<Vec<HotLock>, String>); 2]) -> Window {
+        let start = Instant::now();
+        let mut window = Window::default();
+        for (second, (status, hot)) in samples.into_iter().enumerate() {
+            window.push(Sample { status, hot, at: start + Duration::from_secs(second as u64) });
+        }
+        window
+    }
+
+    /// `None` before the first.
+    pub fn look(&self) -> Option<Look<'_>> {
+        let (now, before) = (self.samples.back()?, self.samples.len().checked_sub(2));
+        Some(Look {
+            now,
+            before: before.and_then(|place| self.samples.get(place)),
+            long_before: before.and_then(|_| self.samples.front()),
+            restarted: self.restarted.map(|at| at.elapsed()).filter(|ago| *ago < NEWS),
+        })
+    }
+}
+
+/// Of a peer, a second.
+pub(super) struct Traffic {
+    pub messages_sent: f64,
+    pub messages_received: f64,
+    pub bytes_sent: f64,
+    pub bytes_received: f64,
+}
+
+/// Of a lock, a second.
+pub(super) struct LockRates {
+    pub grants: f64,
+    pub hand_offs: f64,
+}
+
+impl Look<'_> {
+    /// How long the rates are of; `None`: there is nothing to compare with yet.
+    pub fn interval(&self) -> Option<Duration> {
+        let interval = self.now.at.saturating_duration_since(self.before?.at);
+        (!interval.is_zero()).then_some(interval)
+    }
+
+    fn rate(&self, now: u64, before: u64) -> Option<f64> {
+        Some(now.saturating_sub(before) as f64 / self.interval()?.as_secs_f64())
+    }
+
+    /// How fast a counter grows, a second.
+    pub fn counted(&self, name: &str) -> Option<f64> {
+        self.rate(self.now.count(name), self.before?.count(name))
+    }
+
+    pub fn traffic(&self, peer: &PeerStatus) -> Option<Traffic> {
+        let before = self.before?.status.peers.iter().find(|before| before.dc == peer.dc)?;
+        Some(Traffic {
+            messages_sent: self.rate(peer.messages_sent, before.messages_sent)?,
+            messages_received: self.rate(peer.messages_received, before.messages_received)?,
+            bytes_sent: self.rate(peer.bytes_sent, before.bytes_sent)?,
+            bytes_received: self.rate(peer.bytes_received, before.bytes_received)?,
+        })
+    }
+
+    /// All that was counted of a lock that came among the hottest only since.
+    pub fn lock(&self, hot: &HotLock) -> Option<LockRates> {
+        let name = |hot: &HotLock| hot.lock.as_ref().map(|lock| lock.name.clone());
+        let before = self.before?.hot.as_ref().ok()?.iter().find(|before| name(before) == name(hot));
+        // One that was away from the table meanwhile is counted anew.
+        let before = before.filter(|before| before.seen_for_ms <= hot.seen_for_ms);
+        let (grants, hand_offs) = before.map_or((0, 0), |before| (before.grants, before.hand_offs));
+        let interval = self.interval()?.max(Duration::from_millis(1));
+        // It may have been among the hottest all the while, and not on the page.
+        let since = if before.is_some() { interval } else { Duration::from_millis(hot.seen_for_ms.max(1)) };
+        let seconds = since.max(interval).as_secs_f64();
+        Some(LockRates {
+            grants: hot.grants.saturating_sub(grants) as f64 / seconds,
+            hand_offs: hot.hand_offs.saturating_sub(hand_offs) as f64 / seconds,
+        })
+    }
+
+    /// A quantile, from 0 to 1, of what took how long lately; `None` if there was nothing.
+    pub fn took(&self, name: &str, quantile: f64) -> Option<Duration> {
+        let now = self.now.status.durations.get(name)?;
+        self.quantile_since(now, self.long_before?.status.durations.get(name), quantile)
+    }
+
+    fn quantile_since(&self, now: &Durations, before: Option<&Durations>, quantile: f64) -> Option<Duration> {
+        let before: BTreeMap<u64, u64> =
+            before.into_iter().flat_map(|it| &it.buckets).map(|one| (one.above_us, one.count)).collect();
+        let since = |bucket: &DurationBucket| {
+            bucket.count.saturating_sub(before.get(&bucket.above_us).copied().unwrap_or(0))
+        };
+        let all: u64 = now.buckets.iter().map(since).sum();
+        let rank = quantile * all as f64;
+        let mut passed = 0;
+        for bucket in &now.buckets {
+            let count = since(bucket);
+            if count > 0 && (passed + count) as f64 >= rank {
+                // As if they were spread evenly over it.
+                let within = ((rank - passed as f64) / count as f64).clamp(0.0, 1.0);
+                let width = bucket.up_to_us.saturating_sub(bucket.above_us) as f64;
+                return Some(Duration::from_secs_f64((bucket.above_us as f64 + within * width) / 1e6));
+            }
+            passed += count;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::LockDescription;
+
+    fn counted(instance: u64, grants: u64) -> Status {
+        let buckets = vec![
+            DurationBucket { above_us: 0, up_to_us: 1, count: grants },
+            DurationBucket { above_us: 1_024, up_to_us: 1_280, count: grants / 5 },
+        ];
+        Status {
+            instance,
+            counts: [("grants_total".to_owned(), grants)].into(),
+            durations: [("acquire_local".to_owned(), Durations { count: 0, sum_us: 0, buckets })].into(),
+            ..Status::default()
+        }
+    }
+
+    fn hot(name: &'static [u8], seen_for_ms: u64, grants: u64) -> HotLock {
+        let lock = LockDescription { name: name.into(), ..LockDescription::default() };
+        HotLock { lock: Some(lock), seen_for_ms, grants, hand_offs: 2 * grants, ..HotLock::default() }
+    }
+
+    #[test]
+    fn rates_and_quantiles_are_of_what_happened_since() {
+        let window = Window::of([(counted(1, 1_000), Ok(vec![])), (counted(1, 1_100), Ok(vec![]))]);
+        let look = window.look().expect("there are two");
+        assert_eq!(look.counted("grants_total"), Some(100.0));
+        assert_eq!(look.counted("commits_total"), Some(0.0));
+        // 100 of up to 1 us, 20 of 1 024 to 1 280 us.
+        assert_eq!(look.took("acquire_local", 0.5), Some(Duration::from_nanos(600)));
+        assert_eq!(look.took("acquire_local", 1.0), Some(Duration::from_micros(1_280)));
+        assert_eq!(look.took("acquire_remote", 0.5), None);
+    }
+
+    #[test]
+    fn a_restart_begins_anew() {
+        let window = Window::of([(counted(1, 1_000), Ok(vec![])), (counted(2, 10), Ok(vec![]))]);
+        let look = window.look().expect("there is one");
+        assert_eq!((look.counted("grants_total"), look.took("acquire_local", 0.5)), (None, None));
+        assert!(look.restarted.is_some());
+    }
+
+    #[test]
+    fn a_lock_is_counted_from_when_it_was_seen() {
+        let before = vec![hot(b"old", 5_000, 10), hot(b"back", 5_000, 10)];
+        let now = vec![hot(b"old", 6_000, 30), hot(b"back", 200, 3), hot(b"unseen", 4_000, 8)];
+        let window = Window::of([(counted(1, 0), Ok(before)), (counted(1, 0), Ok(now))]);
+        let look = window.look().expect("there are two");
+        let rates: Vec<f64> =
+            look.now.hot.iter().flatten().map(|hot| look.lock(hot).expect("there are two").grants).collect();
+        assert_eq!(rates, [20.0, 3.0, 2.0]);
+    }
+
+    #[test]
+    fn the_window_is_as_long_as_quantiles_need() {
+        let start = Instant::now() - Duration::from_secs(20);
+        let mut window = Window::default();
+        for second in 0..=20 {
+            let (status, hot) = (counted(1, second), Ok(vec![]));
+            window.push(Sample { status, hot, at: start + Duration::from_secs(second) });
+        }
+        assert!((11..=12).contains(&window.samples.len()), "{}", window.samples.len());
+    }
+}

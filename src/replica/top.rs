@@ -1,0 +1,65 @@
+//! The locks that are waited for most, with who has them. Who holds those whose parts are elsewhere is asked there, as
+//! for a description: of the hottest of them, in one question for each datacenter.
+
+use std::time::Duration;
+
+use super::Replica;
+use super::call::{CallId, HotLock, LockDescription, MAX_HOT_HOLDERS, Reply};
+use super::describe::{MAX_EXPLAINED, Purpose};
+use crate::lock_state::HotRow;
+use crate::names::{DcId, DcSet};
+
+/// Most locks in one answer.
+const MAX_TOP: usize = 100;
+
+/// An answer that waits for holders elsewhere.
+pub(super) struct Top {
+    rows: Vec<HotLock>,
+    /// Of the rows that others were asked about.
+    asked: Vec<usize>,
+}
+
+impl Replica {
+    pub(super) fn on_top(&mut self, call: CallId, prefix: &[u8], limit: usize) {
+        let millis = self.clock.physical_millis();
+        let rows = self.locks.hottest(prefix, limit.clamp(1, MAX_TOP), millis);
+        let rows: Vec<HotLock> = rows.into_iter().map(|row| self.hot_lock(row, millis)).collect();
+        let is_elsewhere = |row: &HotLock| row.holders_here == 0 && !row.lock.unknown.is_empty();
+        let elsewhere = rows.iter().enumerate().filter(|(_, row)| is_elsewhere(row));
+        let asked: Vec<usize> = elsewhere.map(|(place, _)| place).take(MAX_EXPLAINED).collect();
+        let locks = asked.iter().map(|place| rows[*place].lock.clone()).collect();
+        self.explain(call, Purpose::Top(Top { rows, asked }), locks);
+    }
+
+    fn hot_lock(&self, row: HotRow, millis: u64) -> HotLock {
+        let HotRow { name, heat, holders, first, waiting } = row;
+        let owners: Vec<(DcId, DcId)> = self.locks.owners(&name).collect();
+        let all = owners.iter().map(|(_, owner)| *owner).collect::<DcSet>();
+        let waits = first.as_ref().map_or(0, |first| millis.saturating_sub(first.at.millis()));
+        HotLock {
+            holders_here: holders,
+            first_waits: Duration::from_millis(waits),
+            seen_for: self.now.mono.saturating_since(heat.since),
+            heat,
+            lock: LockDescription {
+                holders: self.holders_here(&name, MAX_HOT_HOLDERS),
+                lock: name,
+                unknown: all.intersection(self.peers()),
+                waiters: first.iter().map(|row| self.waiter_info(row)).collect(),
+                waiting,
+                unreachable: all.intersection(self.reach.unreachable()),
+                owners,
+            },
+        }
+    }
+
+    /// `locks`: those that others were asked about, with what they said.
+    pub(super) fn answer_top(&mut self, call: CallId, top: Top, locks: Vec<LockDescription>) {
+        let Top { mut rows, asked } = top;
+        for (place, mut lock) in asked.into_iter().zip(locks) {
+            lock.holders.truncate(MAX_HOT_HOLDERS);
+            rows[place].lock = lock;
+        }
+        self.reply(call, Reply::Top(rows));
+    }
+}
