@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use geolock::interdc::{Interdc, InterdcConfig, Lane, LinkEvent, LinkId, Links, Wan};
+use geolock::interdc::{Interdc, InterdcConfig, Lane, LinkEvent, LinkId, Links, Wan, WanPath};
 use geolock::names::DcId;
 use geolock::pki::{Credentials, playground};
 use hdrhistogram::Histogram;
@@ -22,11 +22,17 @@ const PINGS: u32 = 20_000;
 const PING_BYTES: usize = 64;
 const SMALL: (usize, usize) = (100, 2_000_000);
 const LARGE: (usize, usize) = (16 << 10, 40_000);
+/// Large messages that go a long way.
+const FAR_MESSAGES: usize = 4_000;
+/// How many of a hundred datagrams are lost on it.
+const LOSSES: [f64; 2] = [0.0, 0.1];
 /// Messages in the queue at most, and their bytes: well within its bound.
 const IN_FLIGHT: (usize, usize) = (16_384, 16 << 20);
 
 /// Bytes of a piece of a state, and how many are under way.
 const PIECE: (usize, usize) = (256 << 10, 16);
+/// Bytes a second that pass between the two meanwhile: 100 Mbit/s.
+const WIDTH: u64 = 12_500_000;
 /// How long entries are measured beside them.
 const BESIDE: Duration = Duration::from_secs(8);
 
@@ -56,7 +62,19 @@ fn main() -> Result<()> {
         let over = |quantile| pings.value_at_quantile(quantile) as f64 / 1e3 - rtt.as_secs_f64() * 1e6;
         println!("{:32} over by {:.0} us (p50), {:.0} us (p99)", "", over(0.5), over(0.99));
     }
-    let mut pair = Pair::start(Some(Duration::from_millis(40)))?;
+    for loss in LOSSES {
+        let far = WanPath { one_way: Duration::from_millis(110), loss: loss / 100.0, ..WanPath::default() };
+        let mut pair = Pair::start_with(Some(far))?;
+        let took = pair.one_way(LARGE.0, FAR_MESSAGES)?;
+        let megabytes = (LARGE.0 * FAR_MESSAGES) as f64 / 1e6;
+        println!(
+            "{:32} {:.1} MB/s",
+            format!("{megabytes:.0} MB, 2 x 110ms, {loss} % lost"),
+            megabytes / took.as_secs_f64()
+        );
+    }
+    let wide = WanPath { one_way: Duration::from_millis(40), bytes_per_second: WIDTH, ..WanPath::default() };
+    let mut pair = Pair::start_with(Some(wide))?;
     for (what, full) in
         [("alone", None), ("beside a state", Some(Lane::State)), ("behind as much", Some(Lane::Bulk))]
     {
@@ -114,6 +132,11 @@ struct Pair {
 
 impl Pair {
     fn start(one_way: Option<Duration>) -> Result<Pair> {
+        Pair::start_with(one_way.map(|one_way| WanPath { one_way, ..WanPath::default() }))
+    }
+
+    /// With that between them, both ways.
+    fn start_with(path: Option<WanPath>) -> Result<Pair> {
         let folder = TempDir::new()?;
         let dcs = [0, 1].map(|id| DcId::new(id).expect("a small id"));
         let certificates = playground(folder.path(), "bench", dcs)?;
@@ -122,9 +145,9 @@ impl Pair {
         let mut started = Vec::new();
         for (me, socket) in sockets.into_iter().enumerate() {
             let other = 1 - me;
-            let wan = one_way.map(|delay| {
+            let wan = path.map(|path| {
                 let wan = Wan::new(1);
-                wan.set_delay(addresses[other], delay);
+                wan.set(addresses[other], path);
                 wan
             });
             let tls = Credentials::load(&certificates.dcs[me])?;

@@ -41,10 +41,6 @@ impl Lane {
     pub(super) const COUNT: usize = 3;
     pub(super) const ALL: [Lane; Lane::COUNT] = [Lane::Urgent, Lane::Bulk, Lane::State];
 
-    pub(super) fn of(index: u8) -> Option<Lane> {
-        Lane::ALL.into_iter().find(|lane| lane.index() == usize::from(index))
-    }
-
     pub(super) fn index(self) -> usize {
         match self {
             Lane::Urgent => 0,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{Connection, RecvStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::config::QueueBound;
@@ -118,15 +118,14 @@ impl Running<'_> {
     }
 
     async fn receive(&self) -> DownReason {
-        let lanes = match timeout(self.timeout, self.accept_lanes()).await {
-            Ok(Ok(lanes)) => lanes,
-            Ok(Err(reason)) => return reason,
-            Err(_) => return FrameError::NoLanes.into(),
-        };
-        let [urgent, bulk, state] = lanes;
         let one_ended = Notify::new();
+        let (opened, lanes): (Vec<_>, Vec<_>) = Lane::ALL.into_iter().map(|_| oneshot::channel()).unzip();
+        let Ok([urgent, bulk, state]) = <[_; Lane::COUNT]>::try_from(lanes) else {
+            unreachable!("one for each lane")
+        };
         let all = async {
             tokio::try_join!(
+                self.accept_lanes(opened),
                 self.receive_lane(Lane::Urgent, urgent, &one_ended),
                 self.receive_lane(Lane::Bulk, bulk, &one_ended),
                 self.receive_lane(Lane::State, state, &one_ended)
@@ -143,21 +142,32 @@ impl Running<'_> {
         }
     }
 
-    async fn accept_lanes(&self) -> Result<[RecvStream; Lane::COUNT], DownReason> {
-        let mut lanes = [const { None }; Lane::COUNT];
-        while lanes.iter().any(Option::is_none) {
-            let mut stream = self.link.connection.accept_uni().await?;
-            let [format, lane] = preamble(&mut stream).await?;
-            if format != FORMAT {
-                return Err(FrameError::Format { found: format, known: FORMAT }.into());
-            }
-            let slot = Lane::of(lane).map(|lane| &mut lanes[lane.index()]);
-            match slot.filter(|slot| slot.is_none()) {
-                Some(slot) => *slot = Some(stream),
-                None => return Err(FrameError::Lane(lane).into()),
-            }
+    /// Each lane is read as soon as it comes: its beginning, too, waits for room on the way, after those before it.
+    async fn accept_lanes(&self, opened: Vec<oneshot::Sender<RecvStream>>) -> Result<(), DownReason> {
+        let mut opened: Vec<_> = opened.into_iter().map(Some).collect();
+        let first = timeout(self.timeout, self.accept_lane(&mut opened)).await;
+        first.map_err(|_| FrameError::NoLanes)??;
+        while opened.iter().any(Option::is_some) {
+            self.accept_lane(&mut opened).await?;
         }
-        Ok(lanes.map(|lane| lane.expect("none is missing")))
+        Ok(())
+    }
+
+    async fn accept_lane(
+        &self,
+        opened: &mut [Option<oneshot::Sender<RecvStream>>],
+    ) -> Result<(), DownReason> {
+        let mut stream = self.link.connection.accept_uni().await?;
+        let [format, lane] = preamble(&mut stream).await?;
+        if format != FORMAT {
+            return Err(FrameError::Format { found: format, known: FORMAT }.into());
+        }
+        match opened.get_mut(usize::from(lane)).and_then(Option::take) {
+            // Who reads it is there as long as this is.
+            Some(reader) => drop(reader.send(stream)),
+            None => return Err(FrameError::Lane(lane).into()),
+        }
+        Ok(())
     }
 
     /// Passes the frames of a lane on until it ends in good order. Waits for whoever reads the events; QUIC's flow
@@ -165,9 +175,11 @@ impl Running<'_> {
     async fn receive_lane(
         &self,
         lane: Lane,
-        mut stream: RecvStream,
+        opened: oneshot::Receiver<RecvStream>,
         ended: &Notify,
     ) -> Result<(), DownReason> {
+        // Without it there is another reason for the end.
+        let Ok(mut stream) = opened.await else { return Ok(()) };
         let mut deframer = Deframer::default();
         let mut chunks = [const { Bytes::new() }; CHUNKS];
         while let Some(filled) = stream.read_chunks(&mut chunks).await? {
