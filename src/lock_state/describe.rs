@@ -69,8 +69,8 @@ impl Locks {
 
     /// The first `most` holders in this datacenter.
     pub fn holders(&self, name: &LockName, most: usize) -> Vec<Holder> {
-        let Some(index) = self.names.get(name) else { return Vec::new() };
-        let requests = self.lock(*index).holders.requests.iter().take(most);
+        let Some(index) = self.find_lock(name.as_bytes()) else { return Vec::new() };
+        let requests = self.lock(index).holders.requests.iter().take(most);
         requests.filter_map(|(request, place)| self.holder(*request, *place)).collect()
     }
 
@@ -82,8 +82,8 @@ impl Locks {
 
     /// The next holder of a lock.
     pub fn next_holder_of(&self, name: &[u8], cursor: &mut HolderCursor) -> Walk {
-        match self.names.get(name) {
-            Some(index) => self.holder_below(*index, cursor).unwrap_or(Walk::Through),
+        match self.find_lock(name) {
+            Some(index) => self.holder_below(index, cursor).unwrap_or(Walk::Through),
             None => Walk::Through,
         }
     }
@@ -118,8 +118,8 @@ impl Locks {
 
     /// The first `most` waiters in order, and how many there are.
     pub fn waiters(&self, name: &LockName, most: usize) -> (Vec<WaiterRow>, usize) {
-        let Some(index) = self.names.get(name) else { return (Vec::new(), 0) };
-        let lock = self.lock(*index);
+        let Some(index) = self.find_lock(name.as_bytes()) else { return (Vec::new(), 0) };
+        let lock = self.lock(index);
         let mut waiters: Vec<_> = lock.queue.iter().collect();
         if waiters.len() > most {
             waiters.select_nth_unstable_by_key(most, |(_, order, _)| *order);
@@ -127,7 +127,7 @@ impl Locks {
         }
         waiters.sort_unstable_by_key(|(_, order, _)| *order);
         let row = |(class, order, request): &(Class, super::queue::Order, RequestIndex)| {
-            let want = self.get(*request).wants.iter().find(|want| want.lock == *index);
+            let want = self.get(*request).wants.iter().find(|want| want.lock == index);
             let mode = want.expect("a waiter wants the lock that it waits for").mode;
             WaiterRow { id: order.id, request: *request, at: order.at, mode, parked: class.is_parked() }
         };
@@ -161,7 +161,7 @@ impl Locks {
         let from = (cursor & !MOVED) as usize;
         for i in from..from.saturating_add(ROWS_PER_PAGE) {
             let Some(name) = self.ownership.lock_at(i) else { return (rows, None) };
-            if matches(name) && !self.names.contains_key(name) && !self.ownership.is_home(name) {
+            if matches(name) && self.find_lock(name.as_bytes()).is_none() && !self.ownership.is_home(name) {
                 let parts = self.ownership.parts_of(name, self.me, self.members);
                 rows.push(LockRow { name: name.clone(), parts, holders: 0, held: None, waiting: 0 });
             }

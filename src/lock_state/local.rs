@@ -20,7 +20,7 @@ pub(crate) struct NewRequest<'a> {
     pub at: Timestamp,
     pub wants: &'a Wants,
     pub lease: LeaseId,
-    pub label: Arc<str>,
+    pub label: &'a Arc<str>,
 }
 
 /// A grant of before a restart, as its client says.
@@ -49,22 +49,22 @@ pub(crate) enum Acquired {
 impl Locks {
     /// Grants at once or joins the queues.
     pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
-        let row = self.new_row(new);
+        let mut row = self.new_row(new);
         row.wants.iter().for_each(|want| self.lock_mut(want.lock).note_request(want.mode, now));
-        let free = self.permissions.grant && self.is_free(&row, now);
-        if !free && if_not_free == IfNotFree::GiveUp {
-            row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
-            return Acquired::NotFree;
-        }
-        let delay = if free { Duration::ZERO } else { self.request_delay(&row) };
-        let mut row = Request { at: row.at.plus(delay), ..row };
-        row.parked = !free && self.should_park(&row);
-        let index = self.insert_row(row);
-        self.counts.waiting += 1;
-        if free {
+        if self.permissions.grant && self.is_free(&row, now) {
+            let index = self.insert_row(row);
+            self.counts.waiting += 1;
             self.hold(index, now);
             return Acquired::Granted(index);
         }
+        if if_not_free == IfNotFree::GiveUp {
+            row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
+            return Acquired::NotFree;
+        }
+        row.at = row.at.plus(self.request_delay(&row));
+        row.parked = self.should_park(&row);
+        let index = self.insert_row(row);
+        self.counts.waiting += 1;
         self.enqueue(index);
         for i in 0..self.get(index).wants.len() {
             let lock = self.get(index).wants[i].lock;
@@ -187,8 +187,8 @@ impl Locks {
     pub(super) fn hold(&mut self, request: RequestIndex, now: Instant) {
         self.withdraw(request);
         let mut ready = Position::default();
-        for i in 0..self.requests[request.0 as usize].wants.len() {
-            let want = &mut self.requests[request.0 as usize].wants[i];
+        let row = &mut self.requests[request.0 as usize];
+        for (i, want) in row.wants.iter_mut().enumerate() {
             let lock = &mut self.locks[want.lock.0 as usize];
             assert!(!lock.is_held_against(want.mode), "lock {} is granted in conflict", lock.name);
             assert!(
@@ -202,10 +202,11 @@ impl Locks {
             lock.acquired_at.get_or_insert(now);
             ready = ready.max(lock.position);
         }
-        self.local_mut(request).state = State::Held { token: FencingToken(0), since: now, ready };
+        let local = row.local_mut().expect("only local requests are granted");
+        local.state = State::Held { token: FencingToken(0), since: now, ready };
         self.counts.waiting -= 1;
         self.counts.held += 1;
-        self.output.granted.push(request);
+        self.output.granted.push_back(request);
     }
 
     fn leave_holders(&mut self, want: Want, position: Position, now: Instant) {
@@ -228,8 +229,10 @@ impl Locks {
     }
 
     fn new_row(&mut self, new: &NewRequest<'_>) -> Request {
-        let want = |(name, mode): &(_, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
-        let wants: SmallVec<[Want; 1]> = new.wants.locks().iter().map(want).collect();
+        let mut wants = SmallVec::with_capacity(new.wants.locks().len());
+        for (name, mode) in new.wants.locks() {
+            wants.push(Want { lock: self.activate(name), mode: *mode, holder: 0 });
+        }
         let local = Local {
             lease: new.lease,
             label: new.label.clone(),

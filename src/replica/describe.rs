@@ -65,7 +65,7 @@ impl Replica {
                 self.locks.wants(request).take(MAX_EXPLAINED).map(|(name, _)| name.clone()).collect();
             let locks = names.iter().map(|name| self.describe(name)).collect();
             self.counts.timeouts += 1;
-            if let Some(call) = self.end_waiting_silently(request).call {
+            if let Some(call) = self.end_waiting_silently(request) {
                 self.explain(call, Purpose::Timeout, locks);
             }
         }
@@ -194,7 +194,7 @@ impl Replica {
             Purpose::Timeout => self.refuse(call, Refusal::TimedOut(locks)),
             Purpose::Describe => {
                 let description = locks.pop().expect(one);
-                self.reply(call, Reply::Described(description));
+                self.reply(call, Reply::Described(Box::new(description)));
             }
             Purpose::Force(taken) => self.answer_force(call, taken, locks.pop().expect(one)),
         }
