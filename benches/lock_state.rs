@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use geolock::causal_log::Wants;
 use geolock::leases::{OnDisconnect, Proof, SessionId};
-use geolock::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, Secret};
+use geolock::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock::time::{Instant, Now, Wall};
@@ -46,6 +46,15 @@ enum Others {
     Idle,
     /// Idle, and forgotten while the working set is used.
     Leaving,
+}
+
+/// What was answered last.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    None,
+    Lease(LeaseId),
+    Granted(RequestId),
+    Released,
 }
 
 struct Bench {
@@ -103,17 +112,14 @@ impl Bench {
             Others::Waiting => format!("busy/{}", i / WAITERS),
             _ => format!("busy/{i}"),
         });
-        let acquire = |bench: &mut Bench| bench.acquire(2 * i as u64, wants.clone(), Wait::Forever);
-        let reply = match others {
-            Others::Waiting if i % WAITERS == 0 => {
-                acquire(self);
-                self.acquire(2 * i as u64 + 1, wants, Wait::Forever)
-            }
-            _ => acquire(self),
-        };
-        match (others, reply) {
-            (Others::Waiting, None) | (Others::Held, Some(Reply::Granted(_))) => {}
-            (_, Some(Reply::Granted(grant))) => self.release(2 * i as u64, Target::Id(grant.request)),
+        let tag = 2 * i as u64;
+        let mut answer = self.acquire(tag, wants.clone());
+        if let (Others::Waiting, Answer::Granted(_)) = (others, answer) {
+            answer = self.acquire(tag + 1, wants);
+        }
+        match (others, answer) {
+            (Others::Waiting, Answer::None) | (Others::Held, Answer::Granted(_)) => {}
+            (Others::Idle | Others::Leaving, Answer::Granted(request)) => self.release(tag, request),
             (_, other) => panic!("{other:?} for {others:?}"),
         }
     }
@@ -126,7 +132,7 @@ impl Bench {
             on_disconnect: OnDisconnect::Keep,
         };
         match self.call(0, open) {
-            Some(Reply::LeaseOpened { lease, .. }) => self.lease = lease,
+            Answer::Lease(lease) => self.lease = lease,
             other => panic!("no lease but {other:?}"),
         }
     }
@@ -135,65 +141,74 @@ impl Bench {
         Now { mono: Instant::from_nanos(self.now), wall: Wall(1_700_000_000_000 + self.now / 1_000_000) }
     }
 
-    fn call(&mut self, tag: u64, request: Call) -> Option<Reply> {
+    fn call(&mut self, tag: u64, request: Call) -> Answer {
         self.now += self.step;
         let call = CallId { session: SessionId(1), tag };
         if !self.counts {
             self.replica.handle(self.now(), Event::Client { call, request });
-            return self.last_reply();
+            return self.answer();
         }
         let before = ALLOCATOR.stats();
         self.replica.handle(self.now(), Event::Client { call, request });
-        let reply = self.last_reply();
+        let answer = self.answer();
         let after = ALLOCATOR.stats();
-        self.allocations += after.allocations - before.allocations + after.reallocations - before.reallocations;
-        reply
+        self.allocations +=
+            after.allocations - before.allocations + after.reallocations - before.reallocations;
+        answer
     }
 
-    /// Performs the effects: syncs at once, and answers the last reply.
-    fn last_reply(&mut self) -> Option<Reply> {
-        let mut last = None;
+    /// Performs the effects: syncs at once.
+    fn answer(&mut self) -> Answer {
+        let mut answer = Answer::None;
         loop {
             while let Some(effect) = self.replica.poll_effect() {
                 match effect {
                     Effect::Persist { position, .. } => self.position = position,
-                    Effect::Reply { reply, .. } => last = Some(reply),
+                    Effect::Reply { reply: Reply::Granted(grant), .. } => {
+                        answer = Answer::Granted(grant.request)
+                    }
+                    Effect::Reply { reply: Reply::Released, .. } => answer = Answer::Released,
+                    Effect::Reply { reply: Reply::LeaseOpened { lease, .. }, .. } => {
+                        answer = Answer::Lease(lease)
+                    }
+                    Effect::Reply { reply, .. } => panic!("not asked for: {reply:?}"),
                     _ => {}
                 }
             }
             if self.position == Position::default() {
-                return last;
+                return answer;
             }
             let position = std::mem::take(&mut self.position);
             self.replica.handle(self.now(), Event::Durable { position });
         }
     }
 
-    fn acquire(&mut self, tag: u64, wants: Wants, wait: Wait) -> Option<Reply> {
+    fn acquire(&mut self, tag: u64, wants: Wants) -> Answer {
         let acquire = Acquire {
             lease: self.lease,
             proof: Proof::Attached,
             key: Some(tag + 1),
             wants,
-            wait,
+            wait: Wait::Forever,
             label: self.label.clone(),
         };
         self.call(tag, Call::Acquire(acquire))
     }
 
-    fn release(&mut self, tag: u64, target: Target) {
-        let released = self.call(tag, Call::Release { lease: self.lease, proof: Proof::Attached, target });
-        assert!(matches!(black_box(released), Some(Reply::Released)));
+    fn release(&mut self, tag: u64, request: RequestId) {
+        let target = Target::Id(request);
+        let answer = self.call(tag, Call::Release { lease: self.lease, proof: Proof::Attached, target });
+        assert!(matches!(answer, Answer::Released));
     }
 
     fn pair(&mut self) {
         self.pairs += 1;
         let wants = self.wants[self.pairs % WORKING_SET].clone();
         let tag = 10_000_000 + self.pairs as u64;
-        let Some(Reply::Granted(grant)) = self.acquire(tag, wants, Wait::Forever) else {
+        let Answer::Granted(request) = self.acquire(tag, wants) else {
             panic!("an owned free lock is granted at once")
         };
-        self.release(tag, Target::Id(grant.request));
+        self.release(tag, request);
     }
 
     /// Nanoseconds of a pair.
@@ -242,7 +257,9 @@ impl Baseline {
 fn main() {
     // Cargo passes `--bench`.
     let wanted: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    println!("beside                     pairs/s   slowest round   of a hash map   time of the first   allocations");
+    println!(
+        "beside                     pairs/s   slowest round   of a hash map   time of the first   allocations"
+    );
     let mut first = None;
     for others in [Others::Waiting, Others::Held, Others::Idle, Others::Leaving] {
         for count in [1, 1_000, 100_000, 1_000_000] {

@@ -8,41 +8,44 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub struct Deadlines<K> {
     all: BTreeSet<(Instant, K)>,
-    /// The earliest: every step looks at that, and nearly always at nothing else.
-    next: Option<Instant>,
+    /// The earliest, or [`Instant::FAR_FUTURE`]: every step looks at that, and nearly always at nothing else.
+    next: Instant,
 }
 
 impl<K> Default for Deadlines<K> {
     fn default() -> Deadlines<K> {
-        Deadlines { all: BTreeSet::new(), next: None }
+        Deadlines { all: BTreeSet::new(), next: Instant::FAR_FUTURE }
     }
 }
 
 impl<K: Ord + Copy> Deadlines<K> {
     pub fn insert(&mut self, at: Instant, key: K) {
         self.all.insert((at, key));
-        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        self.next = self.next.min(at);
     }
 
     pub fn remove(&mut self, at: Instant, key: K) {
         self.all.remove(&(at, key));
-        if self.next == Some(at) {
+        if self.next == at {
             self.look_up();
         }
     }
 
     #[inline]
     pub fn next(&self) -> Option<Instant> {
+        (!self.is_empty()).then_some(self.next)
+    }
+
+    /// The earliest deadline; [`Instant::FAR_FUTURE`] if there is none.
+    #[inline]
+    pub fn next_or_never(&self) -> Instant {
         self.next
     }
 
     /// Takes the earliest one out if it has come by `now`.
     #[inline]
     pub fn pop_expired(&mut self, now: Instant) -> Option<K> {
-        match self.next {
-            Some(at) if at <= now => self.pop(),
-            _ => None,
-        }
+        if self.next <= now { self.pop() } else { None }
     }
 
     fn pop(&mut self) -> Option<K> {
@@ -52,7 +55,7 @@ impl<K: Ord + Copy> Deadlines<K> {
     }
 
     fn look_up(&mut self) {
-        self.next = self.all.first().map(|(at, _)| *at);
+        self.next = self.all.first().map_or(Instant::FAR_FUTURE, |(at, _)| *at);
     }
 
     pub fn len(&self) -> usize {

@@ -25,12 +25,16 @@ impl Requests {
 
     /// Takes out what stands at this place. Answers which other request stands there now.
     pub fn remove(&mut self, place: u32, request: RequestIndex) -> Option<RequestIndex> {
-        let removed = self.0.swap_remove(place as usize);
+        let last = self.0.pop().expect("a request that ends is there");
+        if last == request {
+            return None;
+        }
+        let removed = std::mem::replace(&mut self.0[place as usize], last);
         assert_eq!(removed, request, "a request stands where its ticket says");
         if self.0.capacity() > KEPT && self.0.len() < self.0.capacity() / 8 {
             self.0.shrink_to_fit();
         }
-        self.0.get(place as usize).copied()
+        Some(last)
     }
 
     pub fn len(&self) -> usize {
@@ -66,9 +70,7 @@ impl Keys {
         match self.one {
             Some((one, request)) if one == key => Some(request),
             _ if self.others.is_empty() => None,
-            _ => {
-                self.others.find(self.hasher.hash_one(key), |(other, _)| *other == key).map(|found| found.1)
-            }
+            _ => self.others.find(self.hasher.hash_one(key), |(other, _)| *other == key).map(|found| found.1),
         }
     }
 

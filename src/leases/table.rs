@@ -181,8 +181,9 @@ impl Leases {
         None
     }
 
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.expiries.next()
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.expiries.next_or_never()
     }
 
     /// When the grace period has waited long enough for the next lease.

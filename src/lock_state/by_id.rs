@@ -56,6 +56,12 @@ impl ById {
         assert!(before.is_none(), "request {id} is entered twice");
     }
 
+    /// There are no requests any more: gives the memory back.
+    pub fn clear(&mut self) {
+        assert!(self.others.is_empty(), "ids go with their requests");
+        self.others = HashMap::default();
+    }
+
     #[inline]
     pub fn remove(&mut self, id: RequestId) {
         let slot = &mut self.ring[place(id)];

@@ -31,6 +31,8 @@ pub(crate) struct Permissions {
     pub append: bool,
 }
 
+/// Rows for that many locks and requests stay when there are none.
+const KEPT_ROWS: usize = 1 << 14;
 /// When an idle lock that cannot be forgotten yet is looked at again.
 const IDLE_RETRY: Duration = Duration::from_millis(100);
 
@@ -140,8 +142,9 @@ impl Locks {
         self.by_id.get(id)
     }
 
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.timers.next()
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.timers.next_or_never()
     }
 
     /// Marks the locks whose timers have come.
@@ -298,6 +301,10 @@ impl Locks {
     pub(super) fn forget(&mut self, request: RequestIndex) {
         let row = self.requests.remove(request.0 as usize);
         self.by_id.remove(row.id);
+        if self.requests.is_empty() && self.requests.capacity() > KEPT_ROWS {
+            self.requests = Slab::new();
+            self.by_id.clear();
+        }
         if row.parked {
             self.counts.parked -= 1;
         }
@@ -348,7 +355,7 @@ impl Locks {
 
     fn forget_some(&mut self, now: Instant, durable: Position, most: usize) {
         for _ in 0..most {
-            let Some((_, index)) = self.idle.pop_front_if(|(due, _)| *due <= now) else { return };
+            let Some((_, index)) = self.idle.pop_front_if(|(due, _)| *due <= now) else { break };
             let rule = self.lock(index).rule;
             let idle_after = self.rules.get(rule).policy.idle_after();
             let lock = self.lock_mut(index);
@@ -368,6 +375,12 @@ impl Locks {
             }
             self.names.remove(self.names.hash(lock.name.as_bytes()), index);
             self.note_unused(&lock.name, now);
+        }
+        if self.locks.is_empty() && self.locks.capacity() > KEPT_ROWS {
+            // The memory of a great load goes when it is gone.
+            self.locks = Slab::new();
+            self.names.clear();
+            self.idle = VecDeque::new();
         }
     }
 

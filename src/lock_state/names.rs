@@ -50,8 +50,7 @@ impl Names {
     /// The row of the lock with this name, whose hash is `hash`.
     #[inline]
     pub fn find(&self, hash: u32, name: &[u8], locks: &Slab<Lock>) -> Option<LockIndex> {
-        let is_it =
-            |slot: &Slot| slot.hash == hash && locks[slot.lock.0 as usize].name.as_bytes() == name;
+        let is_it = |slot: &Slot| slot.hash == hash && locks[slot.lock.0 as usize].name.as_bytes() == name;
         self.table.find(spread(hash), is_it).map(|slot| slot.lock)
     }
 
@@ -59,6 +58,12 @@ impl Names {
     pub fn insert(&mut self, hash: u32, lock: LockIndex) {
         let slot = Slot { hash, lock };
         self.table.insert_unique(slot.spread(), slot, |slot| slot.spread());
+    }
+
+    /// There are no locks any more: gives the memory back.
+    pub fn clear(&mut self) {
+        assert!(self.table.is_empty(), "names go with their locks");
+        self.table = HashTable::new();
     }
 
     /// Takes out the lock of this row.

@@ -36,7 +36,16 @@ enum Found {
 }
 
 impl Replica {
+    #[inline]
     pub(super) fn on_client(&mut self, call: CallId, request: Call) {
+        // What most calls are, before anything large is moved.
+        match &request {
+            Call::Acquire(acquire) if self.life.quiet_until.is_none() => {
+                return self.on_acquire(call, acquire);
+            }
+            Call::Release { lease, proof, target } => return self.on_release(call, *lease, *proof, *target),
+            _ => {}
+        }
         if self.must_wait(&request) {
             return self.put_off(call, request);
         }

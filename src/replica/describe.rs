@@ -43,8 +43,9 @@ pub(super) struct Descriptions {
 }
 
 impl Descriptions {
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.deadlines.next_or_never()
     }
 
     pub fn len(&self) -> usize {

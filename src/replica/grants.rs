@@ -107,23 +107,25 @@ impl Replica {
 
     /// Takes a request out of its lease and of the deadlines. Answers whose acquire is not answered yet.
     fn forget_client_side(&mut self, request: RequestIndex) -> Option<CallId> {
-        let ticket = self.tickets.end(request);
-        if let Some(until) = ticket.wait_until {
+        let Ticket { ref mut call, ref mut wait_until, key, txn, lease, place } =
+            *self.tickets.get_mut(request);
+        let call = call.take();
+        if let Some(until) = wait_until.take() {
             self.waits.remove(until, request);
         }
         let waiting = !self.locks.get(request).is_held();
-        let lease = self.leases.get_mut(ticket.lease);
-        if let Some(moved) = lease.requests.remove(ticket.place, request) {
-            self.tickets.get_mut(moved).place = ticket.place;
+        let lease = self.leases.get_mut(lease);
+        if let Some(moved) = lease.requests.remove(place, request) {
+            self.tickets.get_mut(moved).place = place;
         }
         lease.waiting -= usize::from(waiting);
-        if let Some(key) = ticket.key {
+        if let Some(key) = key {
             lease.keys.remove(key);
         }
-        if let Some(key) = ticket.txn {
+        if let Some(key) = txn {
             let lease = lease.id;
             self.txn_lost_locks(TxnId { lease, key }, Death::LocksLost);
         }
-        ticket.call
+        call
     }
 }

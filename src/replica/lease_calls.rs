@@ -212,13 +212,8 @@ impl Replica {
         if !known || key_taken || over || token > self.bounds.recorded().clock {
             return false;
         }
-        let request = NewRequest {
-            id,
-            at: token,
-            wants: &reclaim.wants,
-            lease: lease.id,
-            label: &reclaim.label,
-        };
+        let request =
+            NewRequest { id, at: token, wants: &reclaim.wants, lease: lease.id, label: &reclaim.label };
         let held = HeldRequest { request, token: reclaim.token };
         let Some(rivals) = self.locks.conflicts_of(&held, self.now.mono) else { return false };
         for rival in rivals {

@@ -53,6 +53,10 @@ impl Replica {
             self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             self.on_heartbeat_due();
             self.on_watch_heartbeat();
+            let counts = self.locks.counts();
+            if counts.held + counts.waiting == 0 {
+                self.tickets.give_back();
+            }
         }
         if self.anti_entropy.next_at <= now.mono {
             self.on_anti_entropy_due();
@@ -71,7 +75,7 @@ impl Replica {
         if self.mutated(crate::sim::Mutation::LeaseByWallClock) {
             return true;
         }
-        self.reach.has_news() || self.next_deadline().is_some_and(|at| at <= self.now.mono)
+        self.reach.has_news() || self.wakes_at() <= self.now.mono
     }
 
     /// Draws the consequences of an event until nothing more follows.

@@ -33,12 +33,12 @@ impl Tickets {
         self.0[index] = ticket;
     }
 
-    pub fn get_mut(&mut self, request: RequestIndex) -> &mut Ticket {
-        &mut self.0[request.0 as usize]
+    /// There are no requests: gives the memory back.
+    pub fn give_back(&mut self) {
+        self.0 = Vec::new();
     }
 
-    /// The last look at a ticket. The row may be used anew.
-    pub fn end(&mut self, request: RequestIndex) -> Ticket {
-        self.0[request.0 as usize]
+    pub fn get_mut(&mut self, request: RequestIndex) -> &mut Ticket {
+        &mut self.0[request.0 as usize]
     }
 }
