@@ -5,7 +5,8 @@
 //! from name to holder. Of some rounds the fastest counts: what slows the others down is the machine's other work. Aim:
 //! 3 000 000 pairs/s on one core, flat within 1.3x, and no allocation in the core.
 //!
-//! `cargo bench --bench lock_state [-- waiting-1000 ...]` measures those only.
+//! `cargo bench --bench lock_state [-- waiting-1000 ...]` measures those only. Built like a release, as users run it, with
+//! `CARGO_PROFILE_BENCH_LTO=fat CARGO_PROFILE_BENCH_CODEGEN_UNITS=1`.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 use std::alloc::System;
