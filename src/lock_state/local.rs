@@ -10,7 +10,7 @@ use super::locks::Locks;
 use super::queue::Order;
 use super::request::{Local, Origin, Request, RequestIndex, State, Want};
 use crate::causal_log::Wants;
-use crate::names::{FencingToken, LeaseId, Mode, Position, RequestId};
+use crate::names::{FencingToken, LeaseId, Position, RequestId};
 use crate::time::{Instant, Timestamp};
 
 /// A request of a client.
@@ -175,7 +175,8 @@ impl Locks {
             return false;
         }
         #[cfg(test)]
-        if want.mode == Mode::Shared && self.mutation == Some(crate::sim::Mutation::ReaderOvertakesDueWriter)
+        if want.mode == crate::names::Mode::Shared
+            && self.mutation == Some(crate::sim::Mutation::ReaderOvertakesDueWriter)
         {
             return true;
         }
