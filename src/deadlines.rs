@@ -6,40 +6,63 @@ use crate::time::Instant;
 
 /// A set of (deadline, key). A key may have several.
 #[derive(Clone, Debug)]
-pub struct Deadlines<K>(BTreeSet<(Instant, K)>);
+pub struct Deadlines<K> {
+    all: BTreeSet<(Instant, K)>,
+    /// The earliest, or [`Instant::FAR_FUTURE`]: every step looks at that, and nearly always at nothing else.
+    next: Instant,
+}
 
 impl<K> Default for Deadlines<K> {
     fn default() -> Deadlines<K> {
-        Deadlines(BTreeSet::new())
+        Deadlines { all: BTreeSet::new(), next: Instant::FAR_FUTURE }
     }
 }
 
 impl<K: Ord + Copy> Deadlines<K> {
     pub fn insert(&mut self, at: Instant, key: K) {
-        self.0.insert((at, key));
+        self.all.insert((at, key));
+        self.next = self.next.min(at);
     }
 
     pub fn remove(&mut self, at: Instant, key: K) {
-        self.0.remove(&(at, key));
-    }
-
-    pub fn next(&self) -> Option<Instant> {
-        self.0.first().map(|(at, _)| *at)
-    }
-
-    /// Takes the earliest one out if it has come by `now`.
-    pub fn pop_expired(&mut self, now: Instant) -> Option<K> {
-        match self.0.first() {
-            Some((at, _)) if *at <= now => self.0.pop_first().map(|(_, key)| key),
-            _ => None,
+        self.all.remove(&(at, key));
+        if self.next == at {
+            self.look_up();
         }
     }
 
+    #[inline]
+    pub fn next(&self) -> Option<Instant> {
+        (!self.is_empty()).then_some(self.next)
+    }
+
+    /// The earliest deadline; [`Instant::FAR_FUTURE`] if there is none.
+    #[inline]
+    pub fn next_or_never(&self) -> Instant {
+        self.next
+    }
+
+    /// Takes the earliest one out if it has come by `now`.
+    #[inline]
+    pub fn pop_expired(&mut self, now: Instant) -> Option<K> {
+        if self.next <= now { self.pop() } else { None }
+    }
+
+    fn pop(&mut self) -> Option<K> {
+        let first = self.all.pop_first();
+        self.look_up();
+        first.map(|(_, key)| key)
+    }
+
+    fn look_up(&mut self) {
+        self.next = self.all.first().map_or(Instant::FAR_FUTURE, |(at, _)| *at);
+    }
+
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 }

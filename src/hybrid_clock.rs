@@ -34,11 +34,11 @@ impl HybridClock {
 
     /// Lets time pass. Answers by how many milliseconds the wall clock is ahead, once when it has jumped.
     pub fn advance(&mut self, now: Now) -> Option<i64> {
-        let elapsed = now.mono.saturating_since(self.at).as_nanos() as u64;
+        let elapsed = now.mono.as_nanos().saturating_sub(self.at.as_nanos());
         self.at = now.mono.max(self.at);
         self.physical = self.physical.saturating_add(elapsed);
         let error = now.wall.0.saturating_mul(1_000_000).wrapping_sub(self.physical) as i64;
-        let most = (elapsed / if error > JUMP { 10 } else { 100 }) as i64;
+        let most = if error > JUMP { elapsed / 10 } else { elapsed / 100 } as i64;
         self.physical = self.physical.saturating_add_signed(error.clamp(-most, most));
 
         let far_off = error.unsigned_abs() > JUMP as u64;

@@ -205,7 +205,7 @@ mod tests {
             heard: vec![(dc(1), Timestamp::from_raw(3), 250)],
             floors: vec![Floor { dc: dc(2), after: 6, floor: VersionVector::from_iter([(dc(0), 1)]) }],
         };
-        golden(&Message::Heartbeat(heartbeat), GOLDEN_HEARTBEAT);
+        golden(&Message::Heartbeat(Box::new(heartbeat)), GOLDEN_HEARTBEAT);
         golden(&Message::Entries(vec![Arc::new(entry())]), GOLDEN_ENTRIES);
         golden(&Message::HeldBack { durable: VersionVector::default() }, "0200");
         let lock = LockName::new(b"a").expect("valid");

@@ -32,7 +32,7 @@ pub(super) struct Known {
 impl Known {
     pub fn message(&self, from: DcId, choices: &mut Choices<'_>) -> Message {
         match choices.below(16) {
-            0 => Message::Heartbeat(self.heartbeat(choices)),
+            0 => Message::Heartbeat(Box::new(self.heartbeat(choices))),
             1 => Message::HeldBack { durable: self.vector(choices) },
             2 => Message::AskHolders { query: choices.number(1), locks: choices.many(3, lock) },
             3 => {

@@ -1,11 +1,10 @@
 //! One lease.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::lock_state::RequestIndex;
+use super::requests::{Keys, Requests};
 use crate::names::{ClientKey, LeaseId, Secret};
 use crate::time::Instant;
 
@@ -33,7 +32,7 @@ pub enum Proof {
 }
 
 /// The row of a lease. Reused after the lease ended.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct LeaseIndex(pub u32);
 
 /// See the module.
@@ -49,10 +48,10 @@ pub(crate) struct Lease {
     /// Until when the grace period waits for its reclaim.
     pub(super) grace_until: Option<Instant>,
     /// Waiting and held.
-    pub requests: BTreeSet<RequestIndex>,
+    pub requests: Requests,
     pub waiting: usize,
     /// The requests in `requests` that came with a key.
-    pub keys: BTreeMap<ClientKey, RequestIndex>,
+    pub keys: Keys,
     /// The highest key seen.
     pub last_key: Option<ClientKey>,
 }

@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod lease;
+mod requests;
 mod table;
 
 pub(crate) use lease::{Lease, LeaseIndex};

@@ -8,6 +8,7 @@ use rustc_hash::FxBuildHasher;
 use slab::Slab;
 
 use super::lease::{Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
+use super::requests::{Keys, Requests};
 use crate::deadlines::Deadlines;
 use crate::names::{DcId, LeaseId, Secret};
 use crate::time::Instant;
@@ -15,6 +16,7 @@ use crate::time::Instant;
 /// See the module.
 pub(crate) struct Leases {
     dc: DcId,
+    hash_seed: u64,
     rows: Slab<Lease>,
     by_id: HashMap<LeaseId, LeaseIndex, FxBuildHasher>,
     by_session: BTreeMap<SessionId, BTreeSet<LeaseIndex>>,
@@ -32,9 +34,11 @@ pub(crate) enum LeaseError {
 }
 
 impl Leases {
-    pub fn new(dc: DcId) -> Leases {
+    /// None; `hash_seed` keeps clients from choosing keys that collide.
+    pub fn new(dc: DcId, hash_seed: u64) -> Leases {
         Leases {
             dc,
+            hash_seed,
             rows: Slab::new(),
             by_id: HashMap::default(),
             by_session: BTreeMap::new(),
@@ -87,9 +91,9 @@ impl Leases {
             expires,
             scheduled: expires,
             grace_until: None,
-            requests: BTreeSet::new(),
+            requests: Requests::default(),
             waiting: 0,
-            keys: BTreeMap::new(),
+            keys: Keys::new(self.hash_seed),
             last_key: None,
         };
         let index = LeaseIndex(self.rows.insert(lease) as u32);
@@ -100,19 +104,23 @@ impl Leases {
     }
 
     /// The lease of a call, if the client may use it.
+    #[inline]
     pub fn authorise(&self, id: LeaseId, proof: Proof, session: SessionId) -> Result<LeaseIndex, LeaseError> {
-        let Some(index) = self.find(id) else {
-            return Err(match id.dc() {
-                Some(dc) if dc != self.dc && id.n() > 0 => LeaseError::Foreign { lease: id, dc },
-                _ => LeaseError::Unknown(id),
-            });
-        };
+        let Some(index) = self.find(id) else { return Err(self.unknown(id)) };
         let lease = self.get(index);
         match proof {
             Proof::Attached if lease.session == Some(session) => Ok(index),
             Proof::Attached => Err(LeaseError::NotAttached(id)),
             Proof::Secret(secret) if lease.secret.matches(&secret) => Ok(index),
             Proof::Secret(_) => Err(LeaseError::WrongSecret(id)),
+        }
+    }
+
+    #[cold]
+    fn unknown(&self, id: LeaseId) -> LeaseError {
+        match id.dc() {
+            Some(dc) if dc != self.dc && id.n() > 0 => LeaseError::Foreign { lease: id, dc },
+            _ => LeaseError::Unknown(id),
         }
     }
 
@@ -173,8 +181,9 @@ impl Leases {
         None
     }
 
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.expiries.next()
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.expiries.next_or_never()
     }
 
     /// When the grace period has waited long enough for the next lease.

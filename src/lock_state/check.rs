@@ -12,7 +12,8 @@ impl Locks {
         self.hot.check();
         for (i, lock) in &self.locks {
             let index = super::lock::LockIndex(i as u32);
-            assert_eq!(self.names.get(&lock.name), Some(&index), "lock {} is found by its name", lock.name);
+            let found = self.find_lock(lock.name.as_bytes());
+            assert_eq!(found, Some(index), "lock {} is found by its name", lock.name);
             let parts = self.ownership.parts_of(&lock.name, self.me, self.members);
             assert_eq!(lock.parts, parts, "the copy of who owns lock {}", lock.name);
             let exclusive = lock.holders.mode == Some(Mode::Exclusive);

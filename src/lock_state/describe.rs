@@ -80,8 +80,8 @@ impl Locks {
 
     /// The first `most` holders in this datacenter.
     pub fn holders(&self, name: &LockName, most: usize) -> Vec<Holder> {
-        let Some(index) = self.names.get(name) else { return Vec::new() };
-        let requests = self.lock(*index).holders.requests.iter().take(most);
+        let Some(index) = self.find_lock(name.as_bytes()) else { return Vec::new() };
+        let requests = self.lock(index).holders.requests.iter().take(most);
         requests.filter_map(|(request, place)| self.holder(*request, *place)).collect()
     }
 
@@ -93,8 +93,8 @@ impl Locks {
 
     /// The next holder of a lock.
     pub fn next_holder_of(&self, name: &[u8], cursor: &mut HolderCursor) -> Walk {
-        match self.names.get(name) {
-            Some(index) => self.holder_below(*index, cursor).unwrap_or(Walk::Through),
+        match self.find_lock(name) {
+            Some(index) => self.holder_below(index, cursor).unwrap_or(Walk::Through),
             None => Walk::Through,
         }
     }
@@ -129,8 +129,8 @@ impl Locks {
 
     /// The first `most` waiters in order, and how many there are.
     pub fn waiters(&self, name: &LockName, most: usize) -> (Vec<WaiterRow>, usize) {
-        let Some(index) = self.names.get(name) else { return (Vec::new(), 0) };
-        let lock = self.lock(*index);
+        let Some(index) = self.find_lock(name.as_bytes()) else { return (Vec::new(), 0) };
+        let lock = self.lock(index);
         let mut waiters: Vec<_> = lock.queue.iter().collect();
         if waiters.len() > most {
             waiters.select_nth_unstable_by_key(most, |(_, order, _)| *order);
@@ -138,7 +138,7 @@ impl Locks {
         }
         waiters.sort_unstable_by_key(|(_, order, _)| *order);
         let row = |(class, order, request): &(Class, Order, RequestIndex)| {
-            self.waiter_row(*index, *class, *order, *request)
+            self.waiter_row(index, *class, *order, *request)
         };
         (waiters.iter().map(row).collect(), lock.queue.len())
     }
@@ -149,7 +149,7 @@ impl Locks {
         let rows = self.hot.iter().filter(|(name, ..)| name.as_bytes().starts_with(prefix));
         let mut rows: Vec<(u64, &LockName, Heat)> = rows
             .map(|(name, weight, heat)| {
-                let first = self.names.get(name).and_then(|index| self.first_waiter(*index));
+                let first = self.find_lock(name.as_bytes()).and_then(|index| self.first_waiter(index));
                 let waits = first.map_or(0, |(_, order, _)| millis.saturating_sub(order.at.millis()));
                 (weight.saturating_add(waits * 1_000), name, heat)
             })
@@ -160,7 +160,7 @@ impl Locks {
     }
 
     fn hot_row(&self, name: LockName, heat: Heat) -> HotRow {
-        let Some(index) = self.names.get(&name).copied() else {
+        let Some(index) = self.find_lock(name.as_bytes()) else {
             return HotRow { name, heat, holders: 0, first: None, waiting: 0 };
         };
         let lock = self.lock(index);
@@ -220,7 +220,7 @@ impl Locks {
         let from = (cursor & !MOVED) as usize;
         for i in from..from.saturating_add(ROWS_PER_PAGE) {
             let Some(name) = self.ownership.lock_at(i) else { return (rows, None) };
-            if matches(name) && !self.names.contains_key(name) && !self.ownership.is_home(name) {
+            if matches(name) && self.find_lock(name.as_bytes()).is_none() && !self.ownership.is_home(name) {
                 let parts = self.ownership.parts_of(name, self.me, self.members);
                 rows.push(LockRow { name: name.clone(), parts, holders: 0, held: None, waiting: 0 });
             }

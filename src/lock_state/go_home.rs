@@ -65,7 +65,7 @@ impl Locks {
         parts.remove(self.me);
         parts = parts.difference(self.unreachable);
         // One that is known here at the moment is in use, or was so just now.
-        let is_known = self.names.contains_key(name);
+        let is_known = self.find_lock(name.as_bytes()).is_some();
         #[cfg(test)]
         let is_known = is_known && !self.mutated(crate::sim::Mutation::HeldGoesHome);
         if parts.is_empty() || is_known {

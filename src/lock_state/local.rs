@@ -10,7 +10,7 @@ use super::locks::Locks;
 use super::queue::Order;
 use super::request::{Local, Origin, Request, RequestIndex, State, Want};
 use crate::causal_log::Wants;
-use crate::names::{FencingToken, LeaseId, Mode, Position, RequestId};
+use crate::names::{FencingToken, LeaseId, Position, RequestId};
 use crate::time::{Instant, Timestamp};
 
 /// A request of a client.
@@ -20,7 +20,7 @@ pub(crate) struct NewRequest<'a> {
     pub at: Timestamp,
     pub wants: &'a Wants,
     pub lease: LeaseId,
-    pub label: Arc<str>,
+    pub label: &'a Arc<str>,
 }
 
 /// A grant of before a restart, as its client says.
@@ -49,22 +49,22 @@ pub(crate) enum Acquired {
 impl Locks {
     /// Grants at once or joins the queues.
     pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
-        let row = self.new_row(new, now);
+        let mut row = self.new_row(new, now);
         row.wants.iter().for_each(|want| self.lock_mut(want.lock).note_request(want.mode, now));
-        let free = self.permissions.grant && self.is_free(&row, now);
-        if !free && if_not_free == IfNotFree::GiveUp {
-            row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
-            return Acquired::NotFree;
-        }
-        let delay = if free { Duration::ZERO } else { self.request_delay(&row) };
-        let mut row = Request { at: row.at.plus(delay), ..row };
-        row.parked = !free && self.should_park(&row);
-        let index = self.insert_row(row);
-        self.counts.waiting += 1;
-        if free {
+        if self.permissions.grant && self.is_free(&row, now) {
+            let index = self.insert_row(row);
+            self.counts.waiting += 1;
             self.hold(index, now);
             return Acquired::Granted(index);
         }
+        if if_not_free == IfNotFree::GiveUp {
+            row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
+            return Acquired::NotFree;
+        }
+        row.at = row.at.plus(self.request_delay(&row));
+        row.parked = self.should_park(&row);
+        let index = self.insert_row(row);
+        self.counts.waiting += 1;
         self.enqueue(index);
         self.note_wait(index);
         for i in 0..self.get(index).wants.len() {
@@ -189,7 +189,8 @@ impl Locks {
             return false;
         }
         #[cfg(test)]
-        if want.mode == Mode::Shared && self.mutation == Some(crate::sim::Mutation::ReaderOvertakesDueWriter)
+        if want.mode == crate::names::Mode::Shared
+            && self.mutation == Some(crate::sim::Mutation::ReaderOvertakesDueWriter)
         {
             return true;
         }
@@ -201,8 +202,8 @@ impl Locks {
     pub(super) fn hold(&mut self, request: RequestIndex, now: Instant) {
         self.withdraw(request);
         let mut ready = Position::default();
-        for i in 0..self.requests[request.0 as usize].wants.len() {
-            let want = &mut self.requests[request.0 as usize].wants[i];
+        let row = &mut self.requests[request.0 as usize];
+        for (i, want) in row.wants.iter_mut().enumerate() {
             let lock = &mut self.locks[want.lock.0 as usize];
             assert!(!lock.is_held_against(want.mode), "lock {} is granted in conflict", lock.name);
             assert!(
@@ -216,10 +217,11 @@ impl Locks {
             lock.acquired_at.get_or_insert(now);
             ready = ready.max(lock.position);
         }
-        self.local_mut(request).state = State::Held { token: FencingToken(0), since: now, ready };
+        let local = row.local_mut().expect("only local requests are granted");
+        local.state = State::Held { token: FencingToken(0), since: now, ready };
         self.counts.waiting -= 1;
         self.counts.held += 1;
-        self.output.granted.push(request);
+        self.output.granted.push_back(request);
     }
 
     fn leave_holders(&mut self, want: Want, position: Position, now: Instant) {
@@ -242,8 +244,10 @@ impl Locks {
     }
 
     fn new_row(&mut self, new: &NewRequest<'_>, now: Instant) -> Request {
-        let want = |(name, mode): &(_, Mode)| Want { lock: self.activate(name), mode: *mode, holder: 0 };
-        let wants: SmallVec<[Want; 1]> = new.wants.locks().iter().map(want).collect();
+        let mut wants = SmallVec::with_capacity(new.wants.locks().len());
+        for (name, mode) in new.wants.locks() {
+            wants.push(Want { lock: self.activate(name), mode: *mode, holder: 0 });
+        }
         let local = Local {
             lease: new.lease,
             label: new.label.clone(),

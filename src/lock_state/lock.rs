@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::distances::Distances;
 use super::hold_policy::{HoldPolicy, Usage};
 use super::queue::{Class, Order, Queue};
@@ -49,7 +51,7 @@ pub(super) struct Lock {
 pub(super) struct Holders {
     pub mode: Option<Mode>,
     /// Each with the place of the lock among its wants.
-    pub requests: Vec<(RequestIndex, u32)>,
+    pub requests: SmallVec<[(RequestIndex, u32); 2]>,
 }
 
 impl Lock {

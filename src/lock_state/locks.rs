@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hashbrown::HashMap;
-use rustc_hash::FxBuildHasher;
 use slab::Slab;
 
+use super::by_id::ById;
 use super::distances::Distances;
 use super::hold_policy::{HoldRule, HoldRules};
 use super::hot::HotLocks;
 use super::lock::{Lock, LockIndex};
+use super::names::Names;
 use super::orphans::Orphan;
 use super::request::{Local, Origin, Request, RequestIndex, State};
 use crate::causal_log::Op;
@@ -32,6 +32,8 @@ pub(crate) struct Permissions {
     pub append: bool,
 }
 
+/// Rows for that many locks and requests stay when there are none.
+const KEPT_ROWS: usize = 1 << 14;
 /// When an idle lock that cannot be forgotten yet is looked at again.
 const IDLE_RETRY: Duration = Duration::from_millis(100);
 
@@ -41,10 +43,10 @@ pub(crate) struct Locks {
     pub(super) members: DcSet,
     pub(super) rules: HoldRules,
     pub(super) ownership: Ownership,
-    pub(super) names: HashMap<LockName, LockIndex, foldhash::fast::FixedState>,
+    pub(super) names: Names,
     pub(super) locks: Slab<Lock>,
     pub(super) requests: Slab<Request>,
-    pub(super) by_id: HashMap<RequestId, RequestIndex, FxBuildHasher>,
+    pub(super) by_id: ById,
     pub(super) unreachable: DcSet,
     pub(super) distances: Distances,
     pub(super) permissions: Permissions,
@@ -84,7 +86,14 @@ pub(crate) struct LockOutput {
     /// By receiver; parts of one lock together.
     pub transfers: Vec<(DcId, crate::causal_log::LockParts)>,
     pub requests: Vec<RequestIndex>,
-    pub granted: Vec<RequestIndex>,
+    pub granted: VecDeque<RequestIndex>,
+}
+
+impl LockOutput {
+    /// Whether nothing is to be said.
+    pub fn is_empty(&self) -> bool {
+        self.withdraws.is_empty() && self.transfers.is_empty() && self.requests.is_empty()
+    }
 }
 
 impl Locks {
@@ -95,10 +104,10 @@ impl Locks {
             members,
             rules: HoldRules::new(rules),
             ownership: Ownership::new(hash_seed),
-            names: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
+            names: Names::new(hash_seed),
             locks: Slab::new(),
             requests: Slab::new(),
-            by_id: HashMap::default(),
+            by_id: ById::new(me),
             unreachable: DcSet::EMPTY,
             distances: Distances::unknown(),
             permissions: Permissions { grant: false, append: false },
@@ -133,12 +142,14 @@ impl Locks {
     }
 
     /// The row of a request that is known here.
+    #[inline]
     pub fn find(&self, id: RequestId) -> Option<RequestIndex> {
-        self.by_id.get(&id).copied()
+        self.by_id.get(id)
     }
 
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.timers.next()
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.timers.next_or_never()
     }
 
     /// Marks the locks whose timers have come; what was hot cools down.
@@ -149,8 +160,9 @@ impl Locks {
         }
         if self.hot.advance(now) {
             let (names, locks) = (&self.names, &self.locks);
-            let index = |name: &LockName| names.get(name).map(|index| index.0 as usize);
-            self.hot.halve(|name| index(name).is_some_and(|index| !locks[index].queue.is_empty()));
+            let find = |name: &[u8]| names.find(names.hash(name), name, locks);
+            let is_wanted = |index: LockIndex| !locks[index.0 as usize].queue.is_empty();
+            self.hot.halve(|name| find(name.as_bytes()).is_some_and(is_wanted));
         }
     }
 
@@ -171,9 +183,10 @@ impl Locks {
         self.distances.set(dc, distance);
     }
 
-    /// Who was granted since, in order.
-    pub fn take_granted(&mut self) -> Vec<RequestIndex> {
-        std::mem::take(&mut self.output.granted)
+    /// Who was granted and not told yet, in order.
+    #[inline]
+    pub fn next_granted(&mut self) -> Option<RequestIndex> {
+        self.output.granted.pop_front()
     }
 
     /// The wants of a request, as they were given.
@@ -183,8 +196,8 @@ impl Locks {
 
     /// Whether somebody here holds it by this part: exclusively by any, shared by our own.
     pub(super) fn is_held_by(&self, name: &LockName, part: DcId) -> bool {
-        let Some(index) = self.names.get(name) else { return false };
-        match self.lock(*index).holders.mode {
+        let Some(index) = self.find_lock(name.as_bytes()) else { return false };
+        match self.lock(index).holders.mode {
             Some(Mode::Exclusive) => true,
             Some(Mode::Shared) => part == self.me,
             None => false,
@@ -207,15 +220,25 @@ impl Locks {
         self.request_mut(request).local_mut().expect("only local requests are granted, released or published")
     }
 
+    /// The row of a lock that anything goes on with.
+    pub(super) fn find_lock(&self, name: &[u8]) -> Option<LockIndex> {
+        self.names.find(self.names.hash(name), name, &self.locks)
+    }
+
     /// The row of a lock, made if need be.
     pub(super) fn activate(&mut self, name: &LockName) -> LockIndex {
-        if let Some(index) = self.names.get(name) {
-            return *index;
+        let hash = self.names.hash(name.as_bytes());
+        match self.names.find(hash, name.as_bytes(), &self.locks) {
+            Some(index) => index,
+            None => self.insert_lock(name, hash),
         }
+    }
+
+    fn insert_lock(&mut self, name: &LockName, hash: u32) -> LockIndex {
         let parts = self.ownership.parts_of(name, self.me, self.members);
         let lock = Lock::new(name.clone(), self.rules.find(name), parts);
         let index = LockIndex(self.locks.insert(lock) as u32);
-        self.names.insert(name.clone(), index);
+        self.names.insert(hash, index);
         index
     }
 
@@ -288,7 +311,11 @@ impl Locks {
     /// Forgets a request that waits nowhere and holds nothing.
     pub(super) fn forget(&mut self, request: RequestIndex) {
         let row = self.requests.remove(request.0 as usize);
-        self.by_id.remove(&row.id);
+        self.by_id.remove(row.id);
+        if self.requests.is_empty() && self.requests.capacity() > KEPT_ROWS {
+            self.requests = Slab::new();
+            self.by_id.clear();
+        }
         if row.parked {
             self.counts.parked -= 1;
         }
@@ -300,8 +327,7 @@ impl Locks {
             self.counts.parked += 1;
         }
         let index = RequestIndex(self.requests.insert(row) as u32);
-        let before = self.by_id.insert(id, index);
-        assert!(before.is_none(), "request {id} is entered twice");
+        self.by_id.insert(id, index);
         index
     }
 
@@ -321,20 +347,26 @@ impl Locks {
 
     /// A lock that has become idle is forgotten after it was idle for a while.
     pub(super) fn note_idle(&mut self, index: LockIndex, now: Instant) {
-        let rule = self.lock(index).rule;
-        let idle_after = self.rules.get(rule).policy.idle_after();
-        let lock = self.lock_mut(index);
-        if lock.is_idle() && !lock.in_idle_list {
+        let lock = &mut self.locks[index.0 as usize];
+        if !lock.in_idle_list && lock.is_idle() {
             lock.in_idle_list = true;
+            let idle_after = self.rules.get(lock.rule).policy.idle_after();
             self.idle.push_back((now + idle_after, index));
         }
     }
 
     /// Forgets locks that have been idle long enough for nothing to depend on how they were used, at most
     /// `most` of them: amortised over the steps that made them.
+    #[inline]
     pub fn forget_idle(&mut self, now: Instant, durable: Position, most: usize) {
+        if self.idle.front().is_some_and(|(due, _)| *due <= now) {
+            self.forget_some(now, durable, most);
+        }
+    }
+
+    fn forget_some(&mut self, now: Instant, durable: Position, most: usize) {
         for _ in 0..most {
-            let Some((_, index)) = self.idle.pop_front_if(|(due, _)| *due <= now) else { return };
+            let Some((_, index)) = self.idle.pop_front_if(|(due, _)| *due <= now) else { break };
             let rule = self.lock(index).rule;
             let idle_after = self.rules.get(rule).policy.idle_after();
             let lock = self.lock_mut(index);
@@ -352,8 +384,14 @@ impl Locks {
             if let Some(timer) = lock.timer {
                 self.timers.remove(timer, index);
             }
-            self.names.remove(&lock.name);
+            self.names.remove(self.names.hash(lock.name.as_bytes()), index);
             self.note_unused(&lock.name, now);
+        }
+        if self.locks.is_empty() && self.locks.capacity() > KEPT_ROWS {
+            // The memory of a great load goes when it is gone.
+            self.locks = Slab::new();
+            self.names.clear();
+            self.idle = VecDeque::new();
         }
     }
 

@@ -4,6 +4,7 @@
 //! other datacenters, what is published). When a lock leaves: `hold_policy.rs`.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod by_id;
 mod check;
 mod describe;
 mod distances;
@@ -13,6 +14,7 @@ mod hot;
 mod local;
 mod lock;
 mod locks;
+mod names;
 mod orphans;
 mod parking;
 mod queue;

@@ -56,7 +56,8 @@ mod tests {
         let name = LockName::try_from("a").expect("valid");
         let wants = Wants::all(vec![(name, Mode::Exclusive)]).expect("one lock");
         let (id, at) = (RequestId { dc: dc(0), n: 7 }, Timestamp::from_millis(3));
-        let new = NewRequest { id, at, wants: &wants, lease: LeaseId::new(dc(0), 1), label: "test".into() };
+        let label = "test".into();
+        let new = NewRequest { id, at, wants: &wants, lease: LeaseId::new(dc(0), 1), label: &label };
         let Acquired::Waiting(request) = locks.acquire(&new, IfNotFree::Wait, now) else {
             panic!("a part is elsewhere");
         };

@@ -58,7 +58,7 @@ impl Locks {
         if id.n > MAX_NUMBER {
             return Err(EntryFault::RequestNumber { id });
         }
-        if self.by_id.contains_key(&id) {
+        if self.find(id).is_some() {
             return Err(EntryFault::DuplicateRequest { id });
         }
         wants.validate().map_err(|error| EntryFault::Wants { id, error })
@@ -83,7 +83,7 @@ impl Locks {
             }
             let current = self.ownership.register(&lock, part).version();
             // By one, but for parts that were at home when this was not where versions began anew.
-            if *version <= current {
+            if *version <= current || *version > MAX_NUMBER {
                 return Err(EntryFault::WrongVersion { lock, part, version: *version, current });
             }
         }
@@ -154,7 +154,7 @@ impl Locks {
         parts: DcSet,
         position: Position,
     ) {
-        let known = self.names.get(lock).copied();
+        let known = self.find_lock(lock.as_bytes());
         if let Some(index) = known {
             if from == self.me {
                 // Read again from the journal, or fetched from peers that kept it.
@@ -196,7 +196,12 @@ impl Locks {
     }
 
     /// The operations of a step, in the order of an entry: what leaves, what moves, what is asked.
+    #[inline]
     pub fn take_ops(&mut self) -> Vec<Op> {
+        if self.output.is_empty() { Vec::new() } else { self.some_ops() }
+    }
+
+    fn some_ops(&mut self) -> Vec<Op> {
         let mut ops = std::mem::take(&mut self.output.withdraws);
         let mut transfers = std::mem::take(&mut self.output.transfers);
         transfers.sort_by_key(|(to, _)| *to);

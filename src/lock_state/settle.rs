@@ -15,6 +15,7 @@ impl Locks {
     }
 
     /// Grants, hands over and publishes until nothing more follows from what happened.
+    #[inline]
     pub fn settle(&mut self, now: Instant) {
         while let Some(index) = self.dirty.pop() {
             self.lock_mut(index).dirty = false;

@@ -141,7 +141,7 @@ pub enum Reply {
         kept: Vec<RequestId>,
         lost: Vec<RequestId>,
     },
-    Described(LockDescription),
+    Described(Box<LockDescription>),
     /// `next`: where to go on, `None` at the end.
     Listed {
         locks: Vec<LockSummary>,

@@ -26,9 +26,33 @@ pub(super) struct NewAcquire<'a> {
     pub label: &'a Arc<str>,
 }
 
+/// What became of a request that a client names.
+enum Found {
+    Request(RequestIndex),
+    /// Ending it again succeeds.
+    Over,
+    /// The lease never had it.
+    Never,
+}
+
 impl Replica {
+    #[inline]
     pub(super) fn on_client(&mut self, call: CallId, request: Call) {
-        let Some(request) = self.put_off(call, request) else { return };
+        // What most calls are, before anything large is moved.
+        match &request {
+            Call::Acquire(acquire) if self.life.quiet_until.is_none() => {
+                return self.on_acquire(call, acquire);
+            }
+            Call::Release { lease, proof, target } => return self.on_release(call, *lease, *proof, *target),
+            _ => {}
+        }
+        if self.must_wait(&request) {
+            return self.put_off(call, request);
+        }
+        self.do_for_client(call, request);
+    }
+
+    pub(super) fn do_for_client(&mut self, call: CallId, request: Call) {
         match request {
             Call::OpenLease { secret, ttl, on_disconnect } => {
                 self.on_open_lease(call, secret, ttl, on_disconnect)
@@ -36,7 +60,7 @@ impl Replica {
             Call::AttachLease { lease, secret } => self.on_attach_lease(call, lease, secret),
             Call::KeepAlive { lease, proof } => self.on_keep_alive(call, lease, proof),
             Call::CloseLease { lease, proof } => self.on_close_lease(call, lease, proof),
-            Call::Acquire(acquire) => self.on_acquire(call, acquire),
+            Call::Acquire(acquire) => self.on_acquire(call, &acquire),
             Call::Release { lease, proof, target } => self.on_release(call, lease, proof, target),
             Call::Cancel { lease, proof, target } => self.on_cancel(call, lease, proof, target),
             Call::Reclaim { lease, proof, held } => self.on_reclaim(call, lease, proof, held),
@@ -70,9 +94,9 @@ impl Replica {
         self.reply(call, Reply::Refused(refusal));
     }
 
-    fn on_acquire(&mut self, call: CallId, acquire: Acquire) {
-        match self.admit_acquire(call, &acquire) {
-            Ok(Some(lease)) => self.start_acquire(call, &acquire, lease),
+    fn on_acquire(&mut self, call: CallId, acquire: &Acquire) {
+        match self.admit_acquire(call, acquire) {
+            Ok(Some(lease)) => self.start_acquire(call, acquire, lease),
             Ok(None) => {}
             Err(refusal) => self.refuse(call, refusal),
         }
@@ -82,9 +106,10 @@ impl Replica {
     fn admit_acquire(&mut self, call: CallId, acquire: &Acquire) -> Result<Option<LeaseIndex>, Refusal> {
         let lease = self.authorise(acquire.lease, acquire.proof, call)?;
         if let Some(key) = acquire.key {
-            match self.leases.get(lease).keys.get(&key) {
-                Some(request) => return self.retry(call, *request, key, &acquire.wants).map(|()| None),
-                None if self.leases.get(lease).last_key.is_some_and(|last| key <= last) => {
+            let row = self.leases.get(lease);
+            match row.keys.get(key) {
+                Some(request) => return self.retry(call, request, key, &acquire.wants).map(|()| None),
+                None if row.last_key.is_some_and(|last| key <= last) => {
                     return Err(Refusal::KeyFinished(key));
                 }
                 None => {}
@@ -103,25 +128,33 @@ impl Replica {
 
     /// Whether anything new is taken on: not while this datacenter is far behind. Asked only when a call is known to be new.
     /// Who asks again for what was begun before, such as what became of a commit, is told.
+    #[inline]
     pub(super) fn admit_load(&self) -> Result<(), Refusal> {
         match self.life.load {
             Load::Fits => Ok(()),
-            Load::TooMuch => {
-                // Not all at once: they come back over as long as they wait at least.
-                let later = SPREAD * (self.counts.shed % SPREAD_STEPS) as u32;
-                Err(Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later })
-            }
+            Load::TooMuch => Err(self.overload()),
         }
     }
 
+    #[cold]
+    fn overload(&self) -> Refusal {
+        // Not all at once: they come back over as long as they wait at least.
+        let later = SPREAD * (self.counts.shed % SPREAD_STEPS) as u32;
+        Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later }
+    }
+
     /// Whether there is room for one more request.
+    #[inline]
     pub(super) fn admit_request(&self, lease: LeaseIndex) -> Result<(), Refusal> {
         // Not even a reading of the clock could be handed out.
         if self.life.room == Room::Full {
             return Err(Refusal::DiskFull);
         }
         let (local, counts) = (&self.config.local, self.locks.counts());
-        let exhausted = |limit| Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
+        #[cold]
+        fn exhausted(limit: Limit) -> Result<(), Refusal> {
+            Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER })
+        }
         if self.life.quiet_until.is_some() || counts.waiting >= local.max_waiting as u64 {
             return exhausted(Limit::WaitingPerServer);
         }
@@ -139,16 +172,9 @@ impl Replica {
         row.last_key = acquire.key.max(row.last_key);
         let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
         let ticket = Ticket { call: Some(call), key: acquire.key, ..Ticket::default() };
-        match self.start_request(&new, ticket) {
-            Some(request) => {
-                if let Some(key) = acquire.key {
-                    self.leases.get_mut(lease).keys.insert(key, request);
-                }
-            }
-            None => {
-                let refusal = self.not_free(acquire.wait);
-                self.refuse(call, refusal);
-            }
+        if self.start_request(&new, ticket).is_none() {
+            let refusal = self.not_free(acquire.wait);
+            self.refuse(call, refusal);
         }
     }
 
@@ -163,7 +189,7 @@ impl Replica {
         let id = RequestId { dc: self.config.dc, n: self.number() };
         let at = self.stamp();
         let lease = self.leases.get(new.lease).id;
-        let request = NewRequest { id, at, wants: new.wants, lease, label: new.label.clone() };
+        let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };
         let waits = new.wait != Wait::Try && self.admit_write().is_ok();
         let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
         let (request, wait_until) = match (self.locks.acquire(&request, if_not_free, self.now.mono), new.wait)
@@ -173,13 +199,11 @@ impl Replica {
             (Acquired::Waiting(request), _) => (request, None),
             (Acquired::Granted(request), _) => (request, None),
         };
-        let row = self.leases.get_mut(new.lease);
-        row.waiting += 1;
-        row.requests.insert(request);
+        self.leases.get_mut(new.lease).waiting += 1;
         if let Some(until) = wait_until {
             self.waits.insert(until, request);
         }
-        self.tickets.set(request, Ticket { wait_until, ..ticket });
+        self.note_client_side(new.lease, request, Ticket { wait_until, ..ticket });
         Some(request)
     }
 
@@ -202,28 +226,34 @@ impl Replica {
     }
 
     fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
-        let found = self.authorise(lease, proof, call).and_then(|row| {
-            if self.release_early(lease, target) { Ok(None) } else { self.find_target(row, target) }
-        });
+        let row = match self.authorise(lease, proof, call) {
+            Ok(row) => row,
+            Err(refusal) => return self.refuse(call, refusal),
+        };
+        let found = match self.release_early(lease, target) {
+            true => Found::Over,
+            false => self.find_target(row, target),
+        };
         match found {
-            Ok(Some(request)) if self.locks.get(request).is_held() => {
+            Found::Request(request) if self.locks.get(request).is_held() => {
                 self.end_held(request, Position::default());
                 self.reply(call, Reply::Released);
             }
-            Ok(None) => self.reply(call, Reply::Released),
-            Ok(Some(_)) => self.refuse(call, Refusal::NotHeld),
-            Err(refusal) => self.refuse(call, refusal),
+            Found::Over => self.reply(call, Reply::Released),
+            Found::Request(_) | Found::Never => self.refuse(call, Refusal::NotHeld),
         }
     }
 
     fn on_cancel(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
-        let found = self.authorise(lease, proof, call).and_then(|row| {
-            // Keys start in order: one that never started says nothing of those before it.
-            let was_early = self.cancel_early(call, lease, target) || self.release_early(lease, target);
-            if was_early { Ok(None) } else { self.find_target(row, target) }
-        });
+        let row = match self.authorise(lease, proof, call) {
+            Ok(row) => row,
+            Err(refusal) => return self.refuse(call, refusal),
+        };
+        // Keys start in order: one that never started says nothing of those before it.
+        let was_early = self.cancel_early(call, lease, target) || self.release_early(lease, target);
+        let found = if was_early { Found::Over } else { self.find_target(row, target) };
         match found {
-            Ok(Some(request)) => {
+            Found::Request(request) => {
                 if self.locks.get(request).is_held() {
                     self.end_held(request, Position::default());
                 } else {
@@ -232,27 +262,34 @@ impl Replica {
                 }
                 self.reply(call, Reply::Released);
             }
-            Ok(None) => self.reply(call, Reply::Released),
-            Err(refusal) => self.refuse(call, refusal),
+            Found::Over => self.reply(call, Reply::Released),
+            Found::Never => self.refuse(call, Refusal::NotHeld),
         }
     }
 
-    /// The request that a client means; `None` when it is over, so that ending it again succeeds.
-    fn find_target(&self, lease: LeaseIndex, target: Target) -> Result<Option<RequestIndex>, Refusal> {
+    /// The request that a client means.
+    fn find_target(&self, lease: LeaseIndex, target: Target) -> Found {
         let row = self.leases.get(lease);
         let (found, was) = match target {
-            Target::Key(key) => (row.keys.get(&key).copied(), row.last_key.is_some_and(|last| key <= last)),
+            Target::Key(key) => (row.keys.get(key), row.last_key.is_some_and(|last| key <= last)),
             Target::Id(id) => {
-                let found = self.locks.find(id).filter(|request| row.requests.contains(request));
                 // Numbers of leases and requests are one series: what is older than the lease was never its own.
                 let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.next_n;
-                (found, was && self.locks.find(id).is_none())
+                match self.locks.find(id) {
+                    Some(request) if self.is_of(request, row.id) => (Some(request), true),
+                    Some(_) => (None, false),
+                    None => (None, was),
+                }
             }
         };
         match found {
-            Some(request) => Ok(Some(request)),
-            None if was => Ok(None),
-            None => Err(Refusal::NotHeld),
+            Some(request) => Found::Request(request),
+            None if was => Found::Over,
+            None => Found::Never,
         }
+    }
+
+    fn is_of(&self, request: RequestIndex, lease: LeaseId) -> bool {
+        self.locks.get(request).local().is_some_and(|local| local.lease == lease)
     }
 }

@@ -46,8 +46,9 @@ pub(super) struct Descriptions {
 }
 
 impl Descriptions {
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.deadlines.next_or_never()
     }
 
     pub fn len(&self) -> usize {
@@ -68,7 +69,7 @@ impl Replica {
                 self.locks.wants(request).take(MAX_EXPLAINED).map(|(name, _)| name.clone()).collect();
             let locks = names.iter().map(|name| self.describe(name)).collect();
             self.counts.timeouts += 1;
-            if let Some(call) = self.end_waiting_silently(request).call {
+            if let Some(call) = self.end_waiting_silently(request) {
                 self.explain(call, Purpose::Timeout, locks);
             }
         }
@@ -200,7 +201,7 @@ impl Replica {
             Purpose::Timeout => self.refuse(call, Refusal::TimedOut(locks)),
             Purpose::Describe => {
                 let description = locks.pop().expect(one);
-                self.reply(call, Reply::Described(description));
+                self.reply(call, Reply::Described(Box::new(description)));
             }
             Purpose::Force(taken) => self.answer_force(call, taken, locks.pop().expect(one)),
             Purpose::Top(top) => self.answer_top(call, top, locks),

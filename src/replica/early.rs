@@ -72,22 +72,23 @@ impl Replica {
         self.life.quiet_until.is_none() && self.has_own_log()
     }
 
-    /// Answers a call back unless it has to wait, or can do neither.
-    pub(super) fn put_off(&mut self, call: CallId, request: Call) -> Option<Call> {
-        let may_be_commit = self.may_be_commit_of_before(&request);
+    /// Whether a call comes too soon.
+    pub(super) fn must_wait(&self, request: &Call) -> bool {
         let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::GoOn(_));
-        if may_be_commit.is_none() && !(needs_clock && self.life.quiet_until.is_some()) {
-            return Some(request);
+        (needs_clock && self.life.quiet_until.is_some()) || self.may_be_commit_of_before(request).is_some()
+    }
+
+    /// A call that must wait does so, if there is room.
+    pub(super) fn put_off(&mut self, call: CallId, request: Call) {
+        if self.early.calls.len() < MAX_EARLY {
+            self.keep_turn(call, &request);
+            self.early.calls.push((call, request));
+        } else if let Some(id) = self.may_be_commit_of_before(&request) {
+            self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
+        } else {
+            // It is told what it may not do yet.
+            self.do_for_client(call, request);
         }
-        match may_be_commit {
-            _ if self.early.calls.len() < MAX_EARLY => {
-                self.keep_turn(call, &request);
-                self.early.calls.push((call, request));
-            }
-            Some(id) => self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into()),
-            None => return Some(request),
-        }
-        None
     }
 
     /// The transaction that a call may ask after, if it may have been committed before the start without being known here.

@@ -72,6 +72,12 @@ impl Expiry {
         }
     }
 
+    /// Whether no key is to lapse.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.done.is_empty()
+    }
+
     /// Keys whose time runs, or that are to lapse otherwise.
     pub fn len(&self) -> usize {
         self.rows.len() + self.done.len()
@@ -189,7 +195,12 @@ impl Replica {
     }
 
     /// When the next key lapses, if that is up to this datacenter.
+    #[inline]
     pub(super) fn next_expiry(&self) -> Option<Instant> {
+        if self.expiry.is_empty() { None } else { self.next_of_some() }
+    }
+
+    fn next_of_some(&self) -> Option<Instant> {
         let stable = self.stability.stable().get(self.config.dc);
         let done = self.expiry.done.first().filter(|(seq, _)| *seq <= stable).map(|_| Instant::ZERO);
         let patience = self.config.agreed.peer_timeout;

@@ -35,6 +35,9 @@ impl Replica {
 
     /// Goes on with it.
     pub(super) fn export_some(&mut self) {
+        if self.export.is_none() {
+            return;
+        }
         let Some(mut export) = self.export.take() else { return };
         let (mut contents, next) = self.store.export(export.at, export.next_row, KEYS_PER_STEP);
         export.checkpoint.contents.append(&mut contents);

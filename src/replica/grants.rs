@@ -1,37 +1,38 @@
 //! From a grant inside to an answer outside, and the end of requests.
 
 use super::Replica;
-use super::call::{Acquires, Grant, Refusal, Reply};
+use super::call::{Acquires, CallId, Grant, Refusal, Reply};
 use super::effect::Effect;
 use super::gate::Gated;
 use super::tickets::Ticket;
 use super::transactions::{Death, TxnId};
+use crate::leases::LeaseIndex;
 use crate::lock_state::{RequestIndex, State};
-use crate::names::{FencingToken, Position, RequestId};
+use crate::names::{FencingToken, Position};
 
 impl Replica {
     /// Gives fresh grants their tokens and answers them, at once or when the journal allows.
     pub(super) fn tell_grants(&mut self) {
-        for request in self.locks.take_granted() {
+        while let Some(request) = self.locks.next_granted() {
             let token = FencingToken(self.stamp().raw());
             self.locks.set_token(request, token);
-            let id = self.locks.get(request).id;
-            if let Some(local) = self.locks.get(request).local() {
-                self.counts.grants_local += u64::from(!local.was_published);
-                if let Some(lease) = self.leases.find(local.lease) {
-                    self.leases.get_mut(lease).waiting -= 1;
-                }
-            }
+            let was_published = self.locks.get(request).local().is_some_and(|local| local.was_published);
+            self.counts.grants_local += u64::from(!was_published);
+            self.counts.grants += 1;
             let ticket = self.tickets.get_mut(request);
+            self.leases.get_mut(ticket.lease).waiting -= 1;
             if let Some(until) = ticket.wait_until.take() {
                 self.waits.remove(until, request);
             }
-            self.counts.grants += 1;
             let ready = self.ready_at(request);
             if ready <= self.gate.durable() {
                 self.time_grant(request);
+                self.tell_granted(request);
+                self.answer_grant(request);
+            } else {
+                let id = self.locks.get(request).id;
+                self.after(ready, Gated::Grant(id));
             }
-            self.after(ready, Gated::Grant(id));
         }
     }
 
@@ -57,16 +58,17 @@ impl Replica {
     }
 
     /// Answers the acquire of a granted request, unless the grant is over or was answered already.
-    pub(super) fn answer_grant(&mut self, id: RequestId) {
-        let Some(request) = self.locks.find(id) else { return };
-        let Some(State::Held { token, .. }) = self.locks.state(request) else { return };
-        if let Some(key) = self.tickets.get_mut(request).txn {
-            self.tickets.get_mut(request).call = None;
+    pub(super) fn answer_grant(&mut self, request: RequestIndex) {
+        let row = self.locks.get(request);
+        let (id, Some(State::Held { token, .. })) = (row.id, self.locks.state(request)) else { return };
+        let ticket = self.tickets.get_mut(request);
+        if let Some(key) = ticket.txn {
+            ticket.call = None;
             let lease =
                 self.locks.get(request).local().expect("clients hold requests of this datacenter").lease;
             return self.on_txn_locks(lease, key, id, token);
         }
-        if let Some(call) = self.tickets.get_mut(request).call.take() {
+        if let Some(call) = ticket.call.take() {
             let grant = Grant { request: id, token, snapshot: self.log.durable().clone() };
             self.effects.push_back(Effect::Reply { call, reply: Reply::Granted(grant) });
         }
@@ -81,8 +83,7 @@ impl Replica {
     /// Ends a held request; `position` as in [`crate::lock_state::Locks::release`].
     pub(super) fn end_held(&mut self, request: RequestIndex, position: Position) {
         self.tell_released(request);
-        let ticket = self.forget_client_side(request);
-        if let Some(call) = ticket.call {
+        if let Some(call) = self.forget_client_side(request) {
             self.refuse(call, Refusal::Cancelled);
         }
         self.counts.releases += 1;
@@ -91,39 +92,49 @@ impl Replica {
 
     /// Ends a waiting request; its acquire is answered with `why`.
     pub(super) fn end_waiting(&mut self, request: RequestIndex, why: Refusal) {
-        let ticket = self.end_waiting_silently(request);
-        if let Some(call) = ticket.call {
+        if let Some(call) = self.end_waiting_silently(request) {
             self.refuse(call, why);
         }
     }
 
-    /// Ends a waiting request; the ticket says whom to answer.
-    pub(super) fn end_waiting_silently(&mut self, request: RequestIndex) -> Ticket {
-        let ticket = self.forget_client_side(request);
+    /// Ends a waiting request. Answers whom to answer.
+    pub(super) fn end_waiting_silently(&mut self, request: RequestIndex) -> Option<CallId> {
+        let call = self.forget_client_side(request);
         self.locks.cancel(request, self.now.mono);
-        ticket
+        call
     }
 
-    /// Takes a request out of its lease and of the deadlines.
-    fn forget_client_side(&mut self, request: RequestIndex) -> Ticket {
-        let ticket = self.tickets.take(request);
-        if let Some(until) = ticket.wait_until {
+    /// Enters a request with its lease.
+    pub(super) fn note_client_side(&mut self, lease: LeaseIndex, request: RequestIndex, ticket: Ticket) {
+        let row = self.leases.get_mut(lease);
+        let place = row.requests.insert(request);
+        if let Some(key) = ticket.key {
+            row.keys.insert(key, request);
+        }
+        self.tickets.set(request, Ticket { lease, place, ..ticket });
+    }
+
+    /// Takes a request out of its lease and of the deadlines. Answers whose acquire is not answered yet.
+    fn forget_client_side(&mut self, request: RequestIndex) -> Option<CallId> {
+        let Ticket { ref mut call, ref mut wait_until, key, txn, lease, place } =
+            *self.tickets.get_mut(request);
+        let call = call.take();
+        if let Some(until) = wait_until.take() {
             self.waits.remove(until, request);
         }
-        let row = self.locks.get(request);
-        let local = row.local().expect("clients have requests of this datacenter only");
-        let lease = self.leases.find(local.lease).expect("a lease ends after its requests");
-        let waiting = local.state == State::Waiting;
+        let waiting = !self.locks.get(request).is_held();
         let lease = self.leases.get_mut(lease);
-        lease.requests.remove(&request);
-        lease.waiting -= usize::from(waiting);
-        if let Some(key) = ticket.key {
-            lease.keys.remove(&key);
+        if let Some(moved) = lease.requests.remove(place, request) {
+            self.tickets.get_mut(moved).place = place;
         }
-        if let Some(key) = ticket.txn {
+        lease.waiting -= usize::from(waiting);
+        if let Some(key) = key {
+            lease.keys.remove(key);
+        }
+        if let Some(key) = txn {
             let lease = lease.id;
             self.txn_lost_locks(TxnId { lease, key }, Death::LocksLost);
         }
-        ticket
+        call
     }
 }

@@ -15,6 +15,7 @@ use crate::names::{LeaseId, Position, RequestId, Secret};
 use crate::time::{Instant, Timestamp};
 
 impl From<LeaseError> for Refusal {
+    #[cold]
     fn from(error: LeaseError) -> Refusal {
         match error {
             LeaseError::Unknown(lease) => Refusal::UnknownLease(lease),
@@ -26,6 +27,7 @@ impl From<LeaseError> for Refusal {
 }
 
 impl Replica {
+    #[inline]
     pub(super) fn authorise(
         &self,
         lease: LeaseId,
@@ -119,8 +121,7 @@ impl Replica {
         let ready = position;
         self.end_transactions_of(lease);
         self.transactions.outcomes.end_lease(lease, self.now.mono);
-        let requests: Vec<_> = self.leases.get(index).requests.iter().copied().collect();
-        for request in requests {
+        for request in self.leases.get(index).requests.sorted() {
             if self.locks.get(request).is_held() {
                 // Granted, and the answer waited for the journal.
                 if let Some(call) = self.tickets.get_mut(request).call.take() {
@@ -207,17 +208,12 @@ impl Replica {
         let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.next_n;
         let over = self.locks.find(id).is_some() || self.audit.was_forced_out(lease.id, id);
         let token = Timestamp::from_raw(reclaim.token.0);
-        let key_taken = reclaim.key.is_some_and(|key| lease.keys.contains_key(&key));
+        let key_taken = reclaim.key.is_some_and(|key| lease.keys.get(key).is_some());
         if !known || key_taken || over || token > self.bounds.recorded().clock {
             return false;
         }
-        let request = NewRequest {
-            id,
-            at: token,
-            wants: &reclaim.wants,
-            lease: lease.id,
-            label: reclaim.label.clone(),
-        };
+        let request =
+            NewRequest { id, at: token, wants: &reclaim.wants, lease: lease.id, label: &reclaim.label };
         let held = HeldRequest { request, token: reclaim.token };
         let Some(rivals) = self.locks.conflicts_of(&held, self.now.mono) else { return false };
         for rival in rivals {
@@ -226,13 +222,8 @@ impl Replica {
         // A disk that was rolled back does not know that it was ever that late.
         self.clock.observe(token);
         let request = self.locks.reclaim(&held, self.now.mono);
-        self.tickets.set(request, Ticket { key: reclaim.key, ..Ticket::default() });
-        let lease = self.leases.get_mut(index);
-        lease.requests.insert(request);
-        if let Some(key) = reclaim.key {
-            lease.keys.insert(key, request);
-        }
-        self.tell_granted(id);
+        self.note_client_side(index, request, Ticket { key: reclaim.key, ..Ticket::default() });
+        self.tell_granted(request);
         true
     }
 

@@ -192,7 +192,7 @@ impl Replica {
         let (linked, heard) = (self.log.linked(), self.reach.heard(self.now.mono));
         let heartbeat = Heartbeat { clock, durable, linked, heard, floors: self.floors() };
         self.round_trips.note_sent(peer, clock, self.now.mono);
-        self.send(peer, Message::Heartbeat(heartbeat));
+        self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
     }
 
     fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) {

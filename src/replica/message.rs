@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// The first message on a link, and one every `heartbeat`.
-    Heartbeat(Heartbeat),
+    Heartbeat(Box<Heartbeat>),
     /// In causal order.
     Entries(Vec<Arc<Entry>>),
     /// "I hold entries back for want of others; this is what I have."

@@ -147,27 +147,26 @@ impl Replica {
 
     /// When to call [`Replica::handle`] with [`Event::Tick`] if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Instant> {
-        [
-            Some(self.heartbeat_at),
-            Some(self.renew_bound_at),
-            Some(self.anti_entropy.next_at),
-            self.locks.next_deadline(),
-            self.leases.next_deadline(),
-            self.leases.next_grace().filter(|_| self.has_past()),
-            self.waits.next(),
-            self.reach.next_deadline(),
-            self.descriptions.next_deadline(),
-            self.links.retry_at(),
-            self.life.quiet_until,
-            self.life.asks_until,
-            self.life.joins_after,
-            self.transactions.next_deadline(),
-            self.next_expiry(),
-            self.has_work().then_some(self.now.mono),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        Some(self.wakes_at())
+    }
+
+    /// The same; every step asks, so it looks at nothing but what is remembered.
+    #[inline]
+    fn wakes_at(&self) -> Instant {
+        let mut next = self.heartbeat_at.min(self.renew_bound_at).min(self.anti_entropy.next_at);
+        next = next.min(self.locks.next_deadline()).min(self.leases.next_deadline());
+        next = next.min(self.waits.next_or_never()).min(self.descriptions.next_deadline());
+        next = next.min(self.transactions.next_deadline());
+        let mut sooner = |at: Option<Instant>| next = at.map_or(next, |at| at.min(next));
+        sooner(self.leases.next_grace().filter(|_| self.has_past()));
+        sooner(self.reach.next_deadline());
+        sooner(self.links.retry_at());
+        sooner(self.life.quiet_until);
+        sooner(self.life.asks_until);
+        sooner(self.life.joins_after);
+        sooner(self.next_expiry());
+        sooner(self.has_work().then_some(self.now.mono));
+        next
     }
 
     /// Whether something goes on bit by bit.

@@ -16,6 +16,10 @@ pub(super) struct Reach {
     peers: DcSet,
     timeout: Duration,
     rows: [Row; MAX_DCS],
+    /// Something was heard that may change who is reachable.
+    news: bool,
+    /// When the next peer becomes unreachable if nothing is heard of it.
+    deadline: Option<Instant>,
 }
 
 #[derive(Clone, Default)]
@@ -29,7 +33,7 @@ struct Row {
 
 impl Reach {
     pub fn new(peers: DcSet, timeout: Duration) -> Reach {
-        Reach { peers, timeout, rows: std::array::from_fn(|_| Row::default()) }
+        Reach { peers, timeout, rows: std::array::from_fn(|_| Row::default()), news: false, deadline: None }
     }
 
     pub fn is_reachable(&self, peer: DcId) -> bool {
@@ -39,6 +43,12 @@ impl Reach {
     /// Whether some peer is heard of again, and what it had then is not applied here yet.
     pub fn is_catching_up(&self) -> bool {
         self.peers.iter().any(|peer| self.rows[peer.index()].rejoins_at.is_some())
+    }
+
+    /// Whether [`Reach::update`] has to look, whatever the time.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.news
     }
 
     /// Peers that cannot be reached.
@@ -53,9 +63,11 @@ impl Reach {
             return;
         }
         row.heard = Some((clock, row.heard.map_or(at, |(_, before)| before.max(at))));
+        self.news = true;
         if !row.reachable && row.rejoins_at.is_none() {
             row.rejoins_at = Some(durable.clone());
         }
+        self.deadline = self.earliest();
     }
 
     /// What to tell others: whom this datacenter heard of, and how long ago.
@@ -69,7 +81,13 @@ impl Reach {
     }
 
     /// Draws the conclusions; answers whose reachability changed.
+    #[inline]
     pub fn update(&mut self, now: Instant, applied: &VersionVector) -> DcSet {
+        let is_over = self.deadline.is_some_and(|at| at <= now);
+        if self.news || is_over { self.look(now, applied) } else { DcSet::EMPTY }
+    }
+
+    fn look(&mut self, now: Instant, applied: &VersionVector) -> DcSet {
         let mut changed = DcSet::EMPTY;
         for peer in self.peers.iter() {
             let row = &mut self.rows[peer.index()];
@@ -86,11 +104,18 @@ impl Reach {
                 changed.insert(peer);
             }
         }
+        self.news = self.is_catching_up();
+        self.deadline = self.earliest();
         changed
     }
 
     /// When the next peer becomes unreachable if nothing is heard of it.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    fn earliest(&self) -> Option<Instant> {
         let rows = self.peers.iter().map(|peer| &self.rows[peer.index()]);
         rows.filter(|row| row.reachable || row.rejoins_at.is_some())
             .filter_map(|row| row.heard.map(|(_, at)| at + self.timeout))

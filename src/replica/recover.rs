@@ -86,7 +86,7 @@ impl Replica {
             log,
             inbox: Inbox::new(),
             locks,
-            leases: Leases::new(dc),
+            leases: Leases::new(dc, local.hash_seed),
             reach: Reach::new(peers, config.agreed.peer_timeout),
             links: Links::new(),
             round_trips: RoundTrips::new(),

@@ -1,5 +1,6 @@
 //! What a client waits for, beside the request itself: whom to answer, until when.
 
+use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
 use crate::names::ClientKey;
 use crate::replica::call::CallId;
@@ -14,6 +15,9 @@ pub(super) struct Ticket {
     pub key: Option<ClientKey>,
     /// The transaction that wants the locks.
     pub txn: Option<ClientKey>,
+    /// Whose it is, and its place among the requests of that lease.
+    pub lease: LeaseIndex,
+    pub place: u32,
 }
 
 /// The tickets, by the row of their request.
@@ -29,11 +33,12 @@ impl Tickets {
         self.0[index] = ticket;
     }
 
-    pub fn get_mut(&mut self, request: RequestIndex) -> &mut Ticket {
-        &mut self.0[request.0 as usize]
+    /// There are no requests: gives the memory back.
+    pub fn give_back(&mut self) {
+        self.0 = Vec::new();
     }
 
-    pub fn take(&mut self, request: RequestIndex) -> Ticket {
-        std::mem::take(&mut self.0[request.0 as usize])
+    pub fn get_mut(&mut self, request: RequestIndex) -> &mut Ticket {
+        &mut self.0[request.0 as usize]
     }
 }

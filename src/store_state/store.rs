@@ -247,7 +247,12 @@ impl Store {
     }
 
     /// Folds effects that every open snapshot shows into their contents, at most so many. Whether there are more.
+    #[inline]
     pub fn fold(&mut self, most: usize) -> bool {
+        !self.unfolded.is_empty() && self.fold_some(most)
+    }
+
+    fn fold_some(&mut self, most: usize) -> bool {
         let floor = self.floor();
         let is_shown = |(position, _): &mut (Position, Row)| *position <= floor;
         let mut folded = 0;
@@ -316,7 +321,12 @@ impl Store {
 
     /// Forgets what only commits could need that have not seen what is stable, of at most so many keys. Whether there
     /// are more.
+    #[inline]
     pub fn settle(&mut self, most: usize) -> bool {
+        (self.to_settle > 0 || self.restored.is_some()) && self.settle_some(most)
+    }
+
+    fn settle_some(&mut self, most: usize) -> bool {
         for _ in 0..most.min(self.to_settle) {
             self.to_settle -= 1;
             match self.unsettled.pop_front_if(|(dot, _)| dot.seq <= self.stable.get(dot.dc)) {

@@ -103,11 +103,10 @@ pub(super) enum Death {
 }
 
 impl Transactions {
-    pub fn next_deadline(&self) -> Option<Instant> {
-        [self.deadlines.next(), self.waits.next_deadline(), self.outcomes.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        let waits = self.waits.next_deadline().min(self.outcomes.next_deadline());
+        self.deadlines.next_or_never().min(waits)
     }
 
     /// Open or waiting.

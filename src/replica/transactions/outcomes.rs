@@ -60,8 +60,9 @@ pub(in crate::replica) struct Outcomes {
 }
 
 impl Outcomes {
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.forgets.next()
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.forgets.next_or_never()
     }
 
     pub fn note(&mut self, lease: LeaseId, secret: Secret, key: ClientKey, outcome: Outcome) {

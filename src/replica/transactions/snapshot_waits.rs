@@ -48,8 +48,9 @@ impl SnapshotWaits {
         self.bytes
     }
 
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.deadlines.next_or_never()
     }
 
     pub fn insert(&mut self, waiter: Waiter, entry: (DcId, u64), until: Instant) {

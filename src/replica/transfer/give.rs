@@ -97,6 +97,9 @@ impl Replica {
 
     /// Makes some of the pieces that peers want.
     pub(in crate::replica) fn give_some(&mut self) {
+        if self.transfers.giving.is_empty() {
+            return;
+        }
         let durable = self.gate.durable();
         let wanting = self.transfers.giving.iter().find(|(_, giving)| giving.has_work(durable));
         let Some(peer) = wanting.map(|(peer, _)| *peer) else { return };

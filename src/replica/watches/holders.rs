@@ -22,7 +22,7 @@ use super::super::effect::Effect;
 use super::super::watch_call::{Holding, LockEvent, Pattern, Subject};
 use super::{Watches, tell_lock};
 use crate::lock_state::{HolderCursor, RequestIndex, Walk};
-use crate::names::{FencingToken, LockName, Mode, RequestId};
+use crate::names::{FencingToken, LockName, Mode};
 
 /// Most bytes that a client may leave unread before news get lost to it.
 const MAX_UNREAD: usize = 256 << 10;
@@ -102,10 +102,8 @@ impl Watches {
 
 impl Replica {
     /// A grant may be told.
-    pub(in crate::replica) fn tell_granted(&mut self, id: RequestId) {
-        if self.watches.follow_holders()
-            && let Some(request) = self.locks.find(id)
-        {
+    pub(in crate::replica) fn tell_granted(&mut self, request: RequestIndex) {
+        if self.watches.follow_holders() {
             self.tell_holding(request, LockEvent::Granted);
         }
     }

@@ -162,7 +162,7 @@ impl World {
             Reply::Status(status) => node.status = Some(status),
             Reply::Described(description) => {
                 node.described_at = None;
-                node.description = Some(description);
+                node.description = Some(*description);
             }
             other => self.fail(FailureKind::Contract, format!("{dc} answered the operator with {other:?}")),
         }

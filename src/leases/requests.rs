@@ -1,0 +1,139 @@
+//! The requests of one lease: waiting and held, and which of them came with a key.
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+
+use crate::lock_state::RequestIndex;
+use crate::names::ClientKey;
+
+/// Below that, room that is not used is not given back.
+const KEPT: usize = 64;
+
+/// Requests, each at a place that its owner remembers.
+#[derive(Default)]
+pub(crate) struct Requests(SmallVec<[RequestIndex; 4]>);
+
+impl Requests {
+    /// Answers its place.
+    pub fn insert(&mut self, request: RequestIndex) -> u32 {
+        self.0.push(request);
+        self.0.len() as u32 - 1
+    }
+
+    /// Takes out what stands at this place. Answers which other request stands there now.
+    pub fn remove(&mut self, place: u32, request: RequestIndex) -> Option<RequestIndex> {
+        let last = self.0.pop().expect("a request that ends is there");
+        if last == request {
+            return None;
+        }
+        let removed = std::mem::replace(&mut self.0[place as usize], last);
+        assert_eq!(removed, request, "a request stands where its ticket says");
+        if self.0.capacity() > KEPT && self.0.len() < self.0.capacity() / 8 {
+            self.0.shrink_to_fit();
+        }
+        Some(last)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, in the order of their rows.
+    pub fn sorted(&self) -> Vec<RequestIndex> {
+        let mut all = self.0.to_vec();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// Requests by the key that their client gave them. Most clients have one at a time: that one needs no table.
+pub(crate) struct Keys {
+    one: Option<(ClientKey, RequestIndex)>,
+    others: HashTable<(ClientKey, RequestIndex)>,
+    hasher: FixedState,
+}
+
+impl Keys {
+    /// None; `hash_seed` keeps clients from choosing keys that collide.
+    pub fn new(hash_seed: u64) -> Keys {
+        Keys { one: None, others: HashTable::new(), hasher: FixedState::with_seed(hash_seed) }
+    }
+
+    pub fn get(&self, key: ClientKey) -> Option<RequestIndex> {
+        match self.one {
+            Some((one, request)) if one == key => Some(request),
+            _ if self.others.is_empty() => None,
+            _ => self.others.find(self.hasher.hash_one(key), |(other, _)| *other == key).map(|found| found.1),
+        }
+    }
+
+    /// Enters a key that is not there.
+    pub fn insert(&mut self, key: ClientKey, request: RequestIndex) {
+        match self.one {
+            None => self.one = Some((key, request)),
+            Some(_) => {
+                let hasher = &self.hasher;
+                let rehash = |(key, _): &(ClientKey, RequestIndex)| hasher.hash_one(key);
+                self.others.insert_unique(hasher.hash_one(key), (key, request), rehash);
+            }
+        }
+    }
+
+    pub fn remove(&mut self, key: ClientKey) {
+        if self.one.take_if(|(one, _)| *one == key).is_some() {
+            return;
+        }
+        let found = self.others.find_entry(self.hasher.hash_one(key), |(other, _)| *other == key);
+        found.expect("a key is there until its request is over").remove();
+        if self.others.capacity() > KEPT && self.others.len() < self.others.capacity() / 8 {
+            let hasher = &self.hasher;
+            self.others.shrink_to(0, |(key, _)| hasher.hash_one(key));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn keys_are_a_map(steps in proptest::collection::vec((0_u64..200, any::<bool>()), 0..600)) {
+            let (mut keys, mut map) = (Keys::new(7), BTreeMap::new());
+            for (i, (key, insert)) in (0_u32..).zip(steps) {
+                if !map.contains_key(&key) && insert {
+                    keys.insert(key, RequestIndex(i));
+                    map.insert(key, RequestIndex(i));
+                } else if map.remove(&key).is_some() {
+                    keys.remove(key);
+                }
+                prop_assert!((0..200).all(|key| keys.get(key) == map.get(&key).copied()));
+            }
+        }
+
+        #[test]
+        fn requests_know_their_places(steps in proptest::collection::vec((0_u32..300, any::<bool>()), 0..600)) {
+            let (mut requests, mut places) = (Requests::default(), BTreeMap::new());
+            for (row, insert) in steps {
+                let request = RequestIndex(row);
+                if let Some(place) = places.remove(&request) {
+                    if let Some(moved) = requests.remove(place, request) {
+                        places.insert(moved, place);
+                    }
+                } else if insert {
+                    places.insert(request, requests.insert(request));
+                }
+                prop_assert_eq!(requests.sorted(), places.keys().copied().collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Requests by their id.
+//!
+//! A datacenter counts its own requests, and nearly all of them are over soon: so the last few thousand numbers stand in a
+//! ring, one after the other in memory. Whoever is still there when the ring comes round moves to a hash table, with the
+//! requests of others. So a request that comes and goes touches what the one before it touched, however many others wait
+//! or are held; in a hash table of all, each would fall on a place of its own that no cache has.
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+
+use super::request::RequestIndex;
+use crate::names::{DcId, MAX_NUMBER, RequestId};
+
+/// Numbers that the ring has room for.
+const RING: usize = 1 << 12;
+/// The number in a free place.
+const FREE: u64 = u64::MAX;
+const _: () = assert!(FREE > 2 * MAX_NUMBER);
+
+/// See the module.
+pub(super) struct ById {
+    me: DcId,
+    ring: Box<[(u64, RequestIndex)]>,
+    others: HashMap<RequestId, RequestIndex, FxBuildHasher>,
+}
+
+impl ById {
+    pub fn new(me: DcId) -> ById {
+        ById { me, ring: vec![(FREE, RequestIndex(0)); RING].into(), others: HashMap::default() }
+    }
+
+    #[inline]
+    pub fn get(&self, id: RequestId) -> Option<RequestIndex> {
+        let (n, request) = self.ring[place(id)];
+        if n == id.n && id.dc == self.me { Some(request) } else { self.others.get(&id).copied() }
+    }
+
+    /// Enters a request that is not there.
+    #[inline]
+    pub fn insert(&mut self, id: RequestId, request: RequestIndex) {
+        let (n, before) = self.ring[place(id)];
+        // What is reclaimed after a restart may be older than what stands in its place.
+        if id.dc == self.me && (n == FREE || n < id.n) {
+            self.ring[place(id)] = (id.n, request);
+            if n != FREE {
+                self.insert_other(RequestId { dc: self.me, n }, before);
+            }
+        } else {
+            assert!(id.dc != self.me || n != id.n, "request {id} is entered twice");
+            self.insert_other(id, request);
+        }
+    }
+
+    fn insert_other(&mut self, id: RequestId, request: RequestIndex) {
+        let before = self.others.insert(id, request);
+        assert!(before.is_none(), "request {id} is entered twice");
+    }
+
+    /// There are no requests any more: gives the memory back.
+    pub fn clear(&mut self) {
+        assert!(self.others.is_empty(), "ids go with their requests");
+        self.others = HashMap::default();
+    }
+
+    #[inline]
+    pub fn remove(&mut self, id: RequestId) {
+        let slot = &mut self.ring[place(id)];
+        if slot.0 == id.n && id.dc == self.me {
+            slot.0 = FREE;
+        } else {
+            self.others.remove(&id);
+        }
+    }
+}
+
+fn place(id: RequestId) -> usize {
+    id.n as usize % RING
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn id(dc: u8, n: u64) -> RequestId {
+        RequestId { dc: DcId::new(dc).expect("a small id"), n }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(steps in proptest::collection::vec((0_u8..2, 0_u64..3, 0_u64..6, any::<bool>()), 0..200)) {
+            let (mut by_id, mut map) = (ById::new(id(0, 0).dc), BTreeMap::new());
+            for (i, (dc, place, round, insert)) in (0_u32..).zip(steps) {
+                let id = id(dc, place + round * RING as u64);
+                if !insert {
+                    by_id.remove(id);
+                    map.remove(&id);
+                } else if !map.contains_key(&id) {
+                    by_id.insert(id, RequestIndex(i));
+                    map.insert(id, RequestIndex(i));
+                }
+                for (dc, n) in (0..2).flat_map(|dc| (0..3).map(move |n| (dc, n))) {
+                    for round in 0..6 {
+                        let id = self::id(dc, n + round * RING as u64);
+                        prop_assert_eq!(by_id.get(id), map.get(&id).copied());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "entered twice")]
+    fn nothing_is_entered_twice() {
+        let mut by_id = ById::new(id(0, 0).dc);
+        by_id.insert(id(0, 7), RequestIndex(1));
+        by_id.insert(id(0, 7), RequestIndex(2));
+    }
+}
