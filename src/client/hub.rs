@@ -325,6 +325,11 @@ impl tokio_stream::Stream for Outgoing {
 }
 
 impl Outgoing {
+    /// Whether there is something to be sent.
+    pub(super) fn has_messages(&self) -> bool {
+        !self.taken.is_empty() || self.hub.lock().session.has_messages()
+    }
+
     /// The next message; `None` once the stream is left.
     pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<ClientMessage>> {
         if let Some(message) = self.taken.pop_front() {

@@ -93,6 +93,18 @@ pub(super) struct NativeAnswers {
     socket: NativeSocket,
     outgoing: Outgoing,
     end: Option<LinkError>,
+    crowd: Crowd,
+}
+
+/// Whether it pays to let others have their turn before a write: when there are many callers, the first of them wakes this,
+/// and those whose answers came with his are about to ask, too. One write for all of them costs little more than one
+/// for him. Alone, he waits for nobody.
+#[derive(Default)]
+struct Crowd {
+    /// Many messages came, or went, together last.
+    is_there: bool,
+    /// Others had their turn.
+    was_let: bool,
 }
 
 impl NativeAnswers {
@@ -100,7 +112,7 @@ impl NativeAnswers {
     pub(super) fn open(mut socket: NativeSocket, bearer: &Bearer, outgoing: Outgoing) -> NativeAnswers {
         let authorization = bearer.authorization().map_or_else(Bytes::new, Bytes::copy_from_slice);
         socket.0.put(Kind::Start, &Start { authorization });
-        NativeAnswers { socket, outgoing, end: None }
+        NativeAnswers { socket, outgoing, end: None, crowd: Crowd::default() }
     }
 
     /// Sends what there is to be sent, and takes all messages that are there, at most a batch.
@@ -109,6 +121,9 @@ impl NativeAnswers {
         cx: &mut Context<'_>,
         messages: &mut Vec<ServerMessage>,
     ) -> Poll<Result<(), LinkError>> {
+        if self.lets_others(cx) {
+            return Poll::Pending;
+        }
         // What cannot be written shows when reading, after what can be read.
         let _ = self.poll_send(cx);
         while messages.len() < BATCH && self.end.is_none() {
@@ -119,6 +134,7 @@ impl NativeAnswers {
             }
         }
         if !messages.is_empty() {
+            self.crowd.is_there |= messages.len() > 1;
             return Poll::Ready(Ok(()));
         }
         if let Some(end) = self.end.take() {
@@ -129,15 +145,31 @@ impl NativeAnswers {
         Poll::Pending
     }
 
+    /// Whether to come back when others had their turn.
+    fn lets_others(&mut self, cx: &mut Context<'_>) -> bool {
+        let lets = self.crowd.is_there && !self.crowd.was_let && self.outgoing.has_messages();
+        if lets {
+            self.crowd.was_let = true;
+            cx.waker().wake_by_ref();
+        }
+        lets
+    }
+
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let socket = &mut self.socket.0;
         loop {
-            let mut is_idle = false;
+            let (mut is_idle, mut count) = (false, 0);
             while !is_idle && socket.has_room() {
                 match self.outgoing.poll_message(cx) {
-                    Poll::Ready(Some(message)) => socket.put(Kind::Message, &message),
+                    Poll::Ready(Some(message)) => {
+                        socket.put(Kind::Message, &message);
+                        count += 1;
+                    }
                     Poll::Ready(None) | Poll::Pending => is_idle = true,
                 }
+            }
+            if count > 0 {
+                self.crowd = Crowd { is_there: count > 1, was_let: false };
             }
             ready!(socket.poll_write(cx))?;
             if is_idle {

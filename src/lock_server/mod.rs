@@ -52,6 +52,8 @@ mod session;
 mod start;
 mod steps;
 mod stopping;
+mod works;
+mod workshop;
 
 #[cfg(test)]
 pub(crate) mod fakes;
