@@ -66,7 +66,8 @@ impl<M: Machine, S: Store, L: Links> Workshop<M, S, L> {
         let result = turn(works.as_mut().expect("the actor takes no turn after its last one"));
         drop(works);
         if result.is_ok() {
-            self.work_off();
+            // Its own probes are in there, too.
+            self.brought();
         }
         result
     }
