@@ -52,6 +52,7 @@ impl Native {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(LinkError::Socket)?;
         // Calls are small and each is waited for.
         stream.set_nodelay(true).map_err(LinkError::Socket)?;
+        native::bound_kernel(&stream).map_err(LinkError::Socket)?;
         let tls = self.tls.connect(self.name.clone(), stream).await.map_err(LinkError::Socket)?;
         let is_native = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
         Ok(is_native.then(|| NativeSocket(FrameSocket::new(tls, MAX_MESSAGE))))

@@ -123,10 +123,14 @@ impl Decoder {
 pub fn put(bytes: &mut BytesMut, kind: Kind, body: &impl Message) {
     let length = body.encoded_len();
     let on_wire = u32::try_from(length).expect("nobody here makes messages of 4 GiB");
-    bytes.reserve(HEADER + length);
-    bytes.put_u8(kind as u8);
-    bytes.put_u32(on_wire);
-    body.encode_raw(bytes);
+    let start = bytes.len();
+    bytes.resize(start + HEADER + length, 0);
+    // Into a slice, which does not ask for each byte whether it has to grow.
+    let mut rest = &mut bytes[start..];
+    rest.put_u8(kind as u8);
+    rest.put_u32(on_wire);
+    body.encode_raw(&mut rest);
+    debug_assert!(rest.is_empty(), "a message has the length it says");
 }
 
 /// The message in a body.

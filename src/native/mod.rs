@@ -18,4 +18,4 @@ mod frame;
 mod socket;
 
 pub use frame::{Decoder, End, Frame, FrameError, Kind, MAX_START, Start, decode, put};
-pub use socket::{FrameSocket, Progress, SocketError};
+pub use socket::{FrameSocket, Progress, SocketError, bound_kernel};

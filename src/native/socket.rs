@@ -7,7 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use prost::Message;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::frame::{self, Decoder, Frame, FrameError, Kind};
 
@@ -17,6 +19,16 @@ const READ: usize = 16 << 10;
 const FULL: usize = 64 << 10;
 /// A buffer that grew beyond this is not kept.
 const KEPT: usize = 4 * FULL;
+
+/// What kernels may keep of a connection for one that does not read, about: enough for a network of one site. It is a queue
+/// that every call passes before it can be accepted or refused, and left alone it grows to megabytes.
+const KERNEL: usize = 64 << 10;
+
+/// Bounds what the kernel keeps of a connection, on the side that asks and on the side that answers.
+pub fn bound_kernel(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_send_buffer_size(stream, KERNEL)?;
+    Ok(sockopt::set_socket_recv_buffer_size(stream, KERNEL)?)
+}
 
 /// See the top of this file.
 #[derive(Debug)]
