@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use super::actor::Actor;
 use super::callers::{Callers, FIRST_CLIENT};
@@ -20,6 +20,7 @@ use super::journal_inbox::JournalInbox;
 use super::options::LockServerOptions;
 use super::overload::Overload;
 use super::ports::{Links, Machine, Store};
+use super::probe::Probes;
 use super::works::{Mailbox, Showing, Works};
 use super::workshop::{Work, Workshop};
 use crate::interdc::InterdcError;
@@ -122,9 +123,10 @@ impl LockServer {
         let (wanted, wanted_by_actor) = watch::channel(Stage::Running);
         let (stage, stage_for_handles) = watch::channel(Stage::Running);
         let now = clock::now();
+        let call = Arc::new(Notify::new());
         let works = Works {
             machine: parts.machine,
-            mailbox: Mailbox::new(inputs, mailbox.downgrade()),
+            mailbox: Mailbox::new(inputs),
             outlets: Outlets {
                 me: parts.dc,
                 store: parts.store,
@@ -138,13 +140,14 @@ impl LockServer {
             },
             showing: Showing { stage, board: Arc::clone(&parts.board), next: now.mono },
             overload: Overload::new(options.shed_after),
+            probes: Probes::new(mailbox.downgrade(), Arc::clone(&call)),
             sleeps_until: now.mono,
             failed: None,
             drained_by: None,
             now,
             options: options.clone(),
         };
-        let workshop = Arc::new(Workshop::new(works));
+        let workshop = Arc::new(Workshop::new(works, call));
         let shared = Shared {
             work: Arc::clone(&workshop) as Arc<dyn Work>,
             mailbox,

@@ -23,6 +23,7 @@ use super::options::LockServerOptions;
 use super::outbox::Output;
 use super::overload::{Look, News, Overload};
 use super::ports::{LinkInput, Links, Machine, Store};
+use super::probe::Probes;
 use super::start::StopError;
 use crate::replica::call::{Call, CallId, Status};
 use crate::replica::{Event, Message};
@@ -45,6 +46,7 @@ pub(super) struct Works<M, S, L: Links> {
     pub outlets: Outlets<S, L>,
     pub showing: Showing,
     pub overload: Overload,
+    pub probes: Probes,
     pub options: LockServerOptions,
     pub now: Now,
     /// When draining has to be over.
@@ -58,8 +60,6 @@ pub(super) struct Works<M, S, L: Links> {
 /// What clients have put in.
 pub(super) struct Mailbox {
     inputs: mpsc::Receiver<Input>,
-    /// Into the mailbox; keeps it open for nobody.
-    probes: mpsc::WeakSender<Input>,
     /// The buffer of a batch, used again.
     taken: Vec<Input>,
 }
@@ -89,8 +89,8 @@ pub(super) enum Left {
 }
 
 impl Mailbox {
-    pub(super) fn new(inputs: mpsc::Receiver<Input>, probes: mpsc::WeakSender<Input>) -> Mailbox {
-        Mailbox { inputs, probes, taken: Vec::new() }
+    pub(super) fn new(inputs: mpsc::Receiver<Input>) -> Mailbox {
+        Mailbox { inputs, taken: Vec::new() }
     }
 
     /// What there is, at most a batch. Waits for nothing: who puts something in says so afterwards.
@@ -105,11 +105,6 @@ impl Mailbox {
     pub(super) fn close(&mut self) {
         self.inputs.close();
         while self.inputs.try_recv().is_ok() {}
-    }
-
-    /// Puts a probe at the end. Whether there was room.
-    fn probe(&self) -> bool {
-        self.probes.upgrade().is_some_and(|mailbox| mailbox.try_send(Input::Probe).is_ok())
     }
 }
 
@@ -238,7 +233,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
             None => {}
         }
         if self.overload.wants_probe() {
-            self.overload.probed(self.now.mono, self.mailbox.probe());
+            self.overload.probed(self.now.mono, self.probes.send());
         }
         load.map_or(Ok(()), |load| self.event(Event::Load { load }))
     }

@@ -13,7 +13,7 @@
 //! of the caller's runtime (a call waits for a thread to be free, and who embeds a server decides how long that takes).
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
@@ -33,7 +33,7 @@ pub(super) struct Workshop<M, S, L: Links> {
     /// The actor waits for a turn.
     actor_waits: AtomicBool,
     /// For the actor.
-    call: Notify,
+    call: Arc<Notify>,
 }
 
 /// A [`Workshop`], for those who bring something.
@@ -50,9 +50,10 @@ impl<M: Machine, S: Store, L: Links> Work for Workshop<M, S, L> {
 }
 
 impl<M: Machine, S: Store, L: Links> Workshop<M, S, L> {
-    pub(super) fn new(works: Works<M, S, L>) -> Workshop<M, S, L> {
+    /// `call`: what calls the actor.
+    pub(super) fn new(works: Works<M, S, L>, call: Arc<Notify>) -> Workshop<M, S, L> {
         let (brought, actor_waits) = (AtomicBool::new(false), AtomicBool::new(false));
-        Workshop { works: Mutex::new(Some(works)), brought, actor_waits, call: Notify::new() }
+        Workshop { works: Mutex::new(Some(works)), brought, actor_waits, call }
     }
 
     /// The actor's turn; then that of the mailbox.
