@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -109,7 +108,7 @@ fn end(status: &Status) -> End {
     End {
         code: status.code().into(),
         message: status.message().to_owned(),
-        error: error.unwrap_or_else(Bytes::new),
+        error: error.unwrap_or_default(),
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Native {
 }
 
 /// A connection whose server speaks it.
-pub(super) struct NativeSocket(FrameSocket<TlsStream<TcpStream>>);
+pub(super) struct NativeSocket(Box<FrameSocket<TlsStream<TcpStream>>>);
 
 impl Native {
     pub(super) fn new(tls: &ClientTls, host: &str, port: u16) -> Result<Native, ClientError> {
@@ -55,7 +55,7 @@ impl Native {
         native::bound_kernel(&stream).map_err(LinkError::Socket)?;
         let tls = self.tls.connect(self.name.clone(), stream).await.map_err(LinkError::Socket)?;
         let is_native = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
-        Ok(is_native.then(|| NativeSocket(FrameSocket::new(tls, MAX_MESSAGE))))
+        Ok(is_native.then(|| NativeSocket(Box::new(FrameSocket::new(tls, MAX_MESSAGE)))))
     }
 }
 
