@@ -105,11 +105,7 @@ async fn enter(
 
 fn end(status: &Status) -> End {
     let error = status.metadata().get_bin(ERROR_METADATA).and_then(|error| error.to_bytes().ok());
-    End {
-        code: status.code().into(),
-        message: status.message().to_owned(),
-        error: error.unwrap_or_default(),
-    }
+    End { code: status.code().into(), message: status.message().to_owned(), error: error.unwrap_or_default() }
 }
 
 impl Calls for Socket {
