@@ -24,6 +24,7 @@ pub mod load_test;
 pub mod lock_server;
 pub mod lock_state;
 pub mod names;
+pub mod native;
 pub mod node;
 pub mod pki;
 pub mod proto;

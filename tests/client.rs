@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use geolock::client::{
     AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, OnDisconnect, Page,
-    Reason, Wait,
+    Reason, Transport, Wait,
 };
 use support::{AnyError, Datacenter, Proxy, connect, name, start};
 use tokio::sync::{Mutex, watch};
@@ -369,4 +369,27 @@ async fn what_cannot_work_is_told_at_once() -> Result<(), AnyError> {
 fn strangers_tls(dir: &Path) -> Result<geolock::client::ClientTls, AnyError> {
     let made = geolock::pki::playground(dir, "strangers", geolock::names::DcId::new(0))?;
     Ok(geolock::client::ClientTls::from_dir(made.client)?)
+}
+
+#[tokio::test]
+async fn clients_over_grpc_and_over_the_native_protocol_share_locks() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let mut config = datacenter.client_config(&[datacenter.address])?;
+    assert_eq!(config.transport, Transport::Native, "unless it is told otherwise");
+    let native = Client::connect(config.clone()).await?;
+    config.transport = Transport::Grpc;
+    let grpc = Client::connect(config).await?;
+    let guard = grpc.acquire(exclusive("a")).await?;
+    assert!(matches!(native.acquire(try_exclusive("a")).await, Err(AcquireError::NotFree)));
+    let (waits, waiter) = (native.clone(), exclusive("a").wait(Wait::AtMost(LONG)));
+    let waiting = tokio::spawn(async move { waits.acquire(waiter).await });
+    until_waiting(&native, "a", 1).await?;
+    let first = guard.token();
+    guard.release().await?;
+    assert!(waiting.await??.token() > first);
+    until_free(&grpc, "a").await?;
+    native.close().await?;
+    grpc.close().await?;
+    datacenter.stop().await?;
+    Ok(())
 }

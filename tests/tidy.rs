@@ -15,8 +15,9 @@ struct Source {
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
 const GROUND: [&str; 10] =
     ["names", "time", "wire", "deadlines", "histogram", "hybrid_clock", "proto", "keys", "room", "rng"];
-const EDGES: [&str; 14] = [
+const EDGES: [&str; 15] = [
     "journal",
+    "native",
     "interdc",
     "lock_server",
     "access",
@@ -147,7 +148,9 @@ fn importable(room: &'static str) -> Vec<&'static str> {
         "journal" | "interdc" | "pki" => &["pki", "faults"],
         "access" => &["pki"],
         // Its callers speak of values in the words of the values themselves.
-        "client" => &["pki", "crdt"],
+        "client" => &["pki", "crdt", "native"],
+        // Carries messages of any kind.
+        "native" => &[],
         // Sees what any program sees.
         "load_test" => &["client"],
         _ => return PURE.into_iter().chain(EDGES).chain(GROUND).chain(["node"]).collect(),

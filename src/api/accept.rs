@@ -24,6 +24,7 @@ use tokio_rustls::server::TlsStream;
 use super::connection::{Connection, Places, client_name};
 use super::options::ApiOptions;
 use crate::access::LogLimit;
+use crate::pki::NATIVE_PROTOCOL;
 
 /// After an error of the listener, such as no file descriptor left.
 const BACK_OFF: Duration = Duration::from_millis(100);
@@ -34,6 +35,8 @@ pub(super) struct Acceptor {
     /// For connections from now on.
     pub tls: watch::Receiver<Arc<ServerConfig>>,
     pub ready: mpsc::Sender<io::Result<Connection>>,
+    /// For connections that speak the native protocol.
+    pub native: mpsc::Sender<Connection>,
     pub options: ApiOptions,
 }
 
@@ -69,15 +72,21 @@ impl Acceptor {
                     let limit = self.options.handshake_timeout;
                     let tls = TlsAcceptor::from(Arc::clone(&self.tls.borrow()));
                     let handshake = handshake(tls, stream, limit);
-                    let (ready, for_strangers) = (self.ready.clone(), Arc::clone(&for_strangers));
+                    let (ready, native) = (self.ready.clone(), self.native.clone());
+                    let for_strangers = Arc::clone(&for_strangers);
                     handshakes.spawn(async move {
                         let tls = handshake.await.map_err(|failed| (peer, failed))?;
                         let client = client_name(&tls);
                         let stranger = stranger(client.is_none(), for_strangers);
                         let stranger = stranger.map_err(|failed| (peer, failed))?;
                         let places = Places { _any: place, _stranger: stranger };
+                        let is_native = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
+                        let connection = Connection::new(tls, peer, client, places);
                         // Nobody wants it when the server is stopping.
-                        ready.send(Ok(Connection::new(tls, peer, client, places))).await.ok();
+                        match is_native {
+                            true => native.send(connection).await.ok(),
+                            false => ready.send(Ok(connection)).await.ok(),
+                        };
                         Ok(())
                     });
                 }

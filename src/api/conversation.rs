@@ -1,9 +1,9 @@
 //! The service `geolock.v1.Locks`: its stream.
 //!
-//! One value is both directions: gRPC polls it for answers, and it takes the client's calls while it is polled.
-//! So one wake-up moves many messages both ways, a client that does not read its answers is not read either, and
-//! there is no task that could outlive its stream. Answers that are at hand go first; calls are read when there
-//! are none.
+//! One value is both directions: whoever carries the answers polls it for them, gRPC or a native connection, and it takes
+//! the client's calls while it is polled. So one wake-up moves many messages both ways, a client that does not read its
+//! answers is not read either, and there is no task that could outlive its stream. Answers that are at hand go first;
+//! calls are read when there are none.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ const BATCH: usize = 128;
 
 /// See the top of this file.
 pub(super) struct Conversation {
-    inbound: Inbound,
+    stage: Stage,
     session: Session,
     judge: Judge,
     info: Arc<ServerInfo>,
@@ -47,9 +47,10 @@ pub(super) struct Conversation {
     unanswered: u64,
 }
 
-enum Inbound {
-    Greeting(Streaming<ClientMessage>),
-    Open(Streaming<ClientMessage>),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Greeting,
+    Open,
     /// The client has sent all it wants; it still gets its answers.
     HalfClosed,
     /// The client broke the rules, or we are bound to stop; nothing follows.
@@ -64,14 +65,13 @@ enum Next {
 
 impl Conversation {
     pub(super) fn new(
-        inbound: Streaming<ClientMessage>,
         session: Session,
         judge: Judge,
         info: Arc<ServerInfo>,
         gathered: Gathered,
     ) -> Conversation {
         Conversation {
-            inbound: Inbound::Greeting(inbound),
+            stage: Stage::Greeting,
             session,
             judge,
             info,
@@ -83,16 +83,15 @@ impl Conversation {
     }
 
     /// Takes calls until there are no more, the mailbox is full, or others should have their turn.
-    fn poll_calls(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BorderError>> {
+    fn poll_calls(&mut self, cx: &mut Context<'_>, calls: &mut impl Calls) -> Poll<Result<(), BorderError>> {
         for _ in 0..BATCH {
             ready!(self.session.poll_ready(cx))?;
-            let (Inbound::Greeting(inbound) | Inbound::Open(inbound)) = &mut self.inbound else {
+            if !matches!(self.stage, Stage::Greeting | Stage::Open) {
                 return Poll::Ready(Ok(()));
-            };
-            match ready!(Pin::new(inbound).poll_next(cx)) {
-                Some(Ok(message)) => self.on_message(message)?,
-                Some(Err(status)) => return Poll::Ready(Err(BorderError::Transport(status))),
-                None => self.inbound = Inbound::HalfClosed,
+            }
+            match ready!(calls.poll_call(cx))? {
+                Some(message) => self.on_message(message)?,
+                None => self.stage = Stage::HalfClosed,
             }
         }
         cx.waker().wake_by_ref();
@@ -105,9 +104,9 @@ impl Conversation {
         if tag == 0 {
             return Err(BorderError::Malformed("`tag`: tags are above 0"));
         }
-        let call = match (call, &self.inbound) {
-            (Some(Asking::Hello(hello)), Inbound::Greeting(_)) => return self.on_hello(tag, &hello),
-            (Some(Asking::Hello(_)), _) | (_, Inbound::Greeting(_)) => {
+        let call = match (call, self.stage) {
+            (Some(Asking::Hello(hello)), Stage::Greeting) => return self.on_hello(tag, &hello),
+            (Some(Asking::Hello(_)), _) | (_, Stage::Greeting) => {
                 return Err(BorderError::HelloExpected);
             }
             (call, _) => call,
@@ -130,10 +129,7 @@ impl Conversation {
     fn on_hello(&mut self, tag: u64, hello: &proto::Hello) -> Result<(), BorderError> {
         let revision = parse::hello(hello)?;
         tracing::debug!(session = self.session.id().0, client = hello.client, revision, "hello");
-        self.inbound = match std::mem::replace(&mut self.inbound, Inbound::Over) {
-            Inbound::Greeting(inbound) => Inbound::Open(inbound),
-            other => other,
-        };
+        self.stage = Stage::Open;
         self.answer_at_hand(tag, answer::welcome(&self.info, revision));
         Ok(())
     }
@@ -219,40 +215,66 @@ impl Conversation {
         }
     }
 
-    /// Ends the stream with an error, after what is at hand.
-    fn fail(&mut self, error: BorderError) -> Poll<Option<Result<ServerMessage, Status>>> {
-        self.inbound = Inbound::Over;
-        Poll::Ready(Some(Err(error.into())))
-    }
-}
-
-impl Stream for Conversation {
-    type Item = Result<ServerMessage, Status>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
+    /// The next answer; `None` when all is said. After an error nothing follows.
+    pub(super) fn poll_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        calls: &mut impl Calls,
+    ) -> Poll<Option<Result<ServerMessage, Status>>> {
         loop {
-            if let Inbound::Over = this.inbound {
+            if self.stage == Stage::Over {
                 return Poll::Ready(None);
             }
-            if let Some(output) = this.session.next_taken() {
-                return Poll::Ready(Some(this.on_output(output)));
+            if let Some(output) = self.session.next_taken() {
+                return Poll::Ready(Some(self.on_output(output)));
             }
-            if let Some(message) = this.at_hand.pop_front() {
+            if let Some(message) = self.at_hand.pop_front() {
                 return Poll::Ready(Some(Ok(message)));
             }
-            if let Poll::Ready(Err(error)) = this.poll_calls(cx) {
-                return this.fail(error);
+            if let Poll::Ready(Err(error)) = self.poll_calls(cx, calls) {
+                return self.fail(error);
             }
-            match this.session.poll_next(cx) {
-                Poll::Ready(Ok(output)) => return Poll::Ready(Some(this.on_output(output))),
-                Poll::Ready(Err(end)) => return this.fail(end.into()),
-                Poll::Pending if !this.at_hand.is_empty() => {}
-                Poll::Pending if matches!(this.inbound, Inbound::HalfClosed) && this.unanswered == 0 => {
+            match self.session.poll_next(cx) {
+                Poll::Ready(Ok(output)) => return Poll::Ready(Some(self.on_output(output))),
+                Poll::Ready(Err(end)) => return self.fail(end.into()),
+                Poll::Pending if !self.at_hand.is_empty() => {}
+                Poll::Pending if self.stage == Stage::HalfClosed && self.unanswered == 0 => {
                     return Poll::Ready(None);
                 }
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+
+    /// Ends the stream with an error, after what is at hand.
+    fn fail(&mut self, error: BorderError) -> Poll<Option<Result<ServerMessage, Status>>> {
+        self.stage = Stage::Over;
+        Poll::Ready(Some(Err(error.into())))
+    }
+}
+
+/// What a client says, one call after the other; `None` when it has said all.
+pub(super) trait Calls {
+    fn poll_call(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ClientMessage>, BorderError>>;
+}
+
+impl Calls for Streaming<ClientMessage> {
+    fn poll_call(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ClientMessage>, BorderError>> {
+        Pin::new(self).poll_next(cx).map(|next| next.transpose().map_err(BorderError::Transport))
+    }
+}
+
+/// A conversation over gRPC.
+pub(super) struct OverGrpc {
+    pub conversation: Conversation,
+    pub calls: Streaming<ClientMessage>,
+}
+
+impl Stream for OverGrpc {
+    type Item = Result<ServerMessage, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let OverGrpc { conversation, calls } = self.get_mut();
+        conversation.poll_answer(cx, calls)
     }
 }

@@ -17,6 +17,7 @@ use crate::crdt::value::OpError;
 use crate::keys::{Key, KeyError};
 use crate::lock_server::{End, OpenError, Stopped};
 use crate::names::{ForceReasonError, LockNameError, MAX_LABEL};
+use crate::native::{FrameError, SocketError};
 use crate::proto::{ERROR_METADATA, Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
@@ -69,6 +70,9 @@ pub(super) enum BorderError {
     /// What gRPC itself refused: a message that is too large or no protobuf.
     #[error("{}", .0.message())]
     Transport(Status),
+    /// The same on a native connection.
+    #[error("{0}")]
+    Socket(#[from] SocketError),
     #[error("the operating system gives no random bytes")]
     NoRandomness,
     #[error("{0}")]
@@ -94,6 +98,12 @@ impl From<UpdateFault> for BorderError {
     }
 }
 
+impl From<FrameError> for BorderError {
+    fn from(error: FrameError) -> BorderError {
+        BorderError::Socket(error.into())
+    }
+}
+
 impl From<Stopped> for BorderError {
     fn from(_: Stopped) -> BorderError {
         BorderError::End(End::Stopped)
@@ -103,9 +113,10 @@ impl From<Stopped> for BorderError {
 impl BorderError {
     fn reason(&self) -> Reason {
         match self {
-            BorderError::Malformed(_) | BorderError::ForceReason(_) | BorderError::Transport(_) => {
-                Reason::Malformed
-            }
+            BorderError::Malformed(_)
+            | BorderError::ForceReason(_)
+            | BorderError::Transport(_)
+            | BorderError::Socket(_) => Reason::Malformed,
             BorderError::LockName(LockNameError::Empty) => Reason::LockNameEmpty,
             BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,
             BorderError::Key(_) => Reason::BadKey,

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::answer;
 use super::connection::Peer;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, OverGrpc};
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
 use super::parse_store;
@@ -44,6 +44,14 @@ impl LocksService {
         Ok((judge, request.into_inner()))
     }
 
+    /// Begins a session of whoever that is.
+    pub(super) async fn converse(&self, judge: Judge) -> Result<Conversation, BorderError> {
+        let session = self.server.open_session().await?;
+        tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
+        let gathered = Gathered::new(Arc::clone(&self.room));
+        Ok(Conversation::new(session, judge, Arc::clone(&self.info), gathered))
+    }
+
     async fn call(&self, mut judge: Judge, call: Call) -> Result<Reply, Status> {
         permit(&mut judge, &call).map_err(BorderError::from)?;
         self.server.call(call).await.map_err(|stopped| BorderError::from(stopped).into())
@@ -62,25 +70,17 @@ macro_rules! answer {
 
 #[tonic::async_trait]
 impl Locks for LocksService {
-    type SessionStream = Conversation;
+    type SessionStream = OverGrpc;
     type WatchStream = Watching<proto::WatchResponse>;
     type WatchLocksStream = Watching<proto::WatchLocksResponse>;
 
     async fn session(
         &self,
         request: Request<Streaming<ClientMessage>>,
-    ) -> Result<Response<Conversation>, Status> {
-        let (judge, inbound) = self.enter(request)?;
-        let session = self.server.open_session().await.map_err(BorderError::from)?;
-        tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
-        let conversation = Conversation::new(
-            inbound,
-            session,
-            judge,
-            Arc::clone(&self.info),
-            Gathered::new(Arc::clone(&self.room)),
-        );
-        Ok(Response::new(conversation))
+    ) -> Result<Response<OverGrpc>, Status> {
+        let (judge, calls) = self.enter(request)?;
+        let conversation = self.converse(judge).await?;
+        Ok(Response::new(OverGrpc { conversation, calls }))
     }
 
     async fn open_lease(

@@ -1,4 +1,5 @@
-//! Edge. The client API: gRPC over TLS, as `proto/geolock/v1/geolock.proto` describes it.
+//! Edge. The client API: gRPC over TLS, as `proto/geolock/v1/geolock.proto` describes it; its stream also on connections
+//! of its own ([`crate::native`]).
 //!
 //! Translates to the mailbox of a [`LockServer`](crate::lock_server::LockServer) and back, and decides nothing.
 //! Everything that enters is parsed once, here, into the core's own types; what does not fit is answered here,
@@ -11,6 +12,7 @@
 //! | `accept.rs`, `connection.rs` | connections: TCP, then TLS, with a client certificate or without |
 //! | `locks.rs` | the service: unary calls |
 //! | `conversation.rs` | the service: the stream |
+//! | `native.rs` | the stream on connections of its own |
 //! | `watch.rs` | the service: watches |
 //! | `parse.rs`, `parse_store.rs`, `parse_watch.rs` | messages to calls |
 //! | `permit.rs` | whether the rules allow it |
@@ -28,6 +30,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod locks;
+mod native;
 mod options;
 mod parse;
 mod parse_store;

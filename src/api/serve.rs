@@ -1,4 +1,4 @@
-//! The gRPC server: its services, its bounds, its end.
+//! The servers of gRPC and of native connections: their services, their bounds, their end.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -15,6 +15,7 @@ use tonic_health::server::{HealthReporter, health_reporter};
 
 use super::accept::Acceptor;
 use super::locks::LocksService;
+use super::native;
 use super::options::{ApiOptions, MAX_MESSAGE};
 use super::server_info::ServerInfo;
 use crate::access::Access;
@@ -36,7 +37,7 @@ pub struct ServeError(#[from] tonic::transport::Error);
 
 /// Serves clients on `listener` until the lock server has stopped.
 ///
-/// `tls` checks clients' certificates and offers HTTP/2; it may change, for new connections. `access` judges every call. The
+/// `tls` checks clients' certificates and offers HTTP/2 and the native protocol; it may change, for new connections. `access` judges every call. The
 /// standard health service says `SERVING`, for the whole server and for `geolock.v1.Locks`, from the start until the
 /// server drains; it answers whoever has a connection.
 pub async fn serve(
@@ -49,9 +50,11 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let (reporter, health) = health_reporter();
     let stage = server.stage();
-    let locks = LocksServer::new(LocksService { server, access, info: Arc::new(info), room: Arc::default() })
-        .max_decoding_message_size(MAX_MESSAGE);
+    let service = Arc::new(LocksService { server, access, info: Arc::new(info), room: Arc::default() });
+    let locks = LocksServer::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
     let (ready, connections) = mpsc::channel(READY);
+    let (native, native_connections) = mpsc::channel(READY);
+    let serving_native = native::serve(native_connections, service, stage.clone(), options.clone());
     let serving = Server::builder()
         .max_concurrent_streams(options.max_streams)
         .initial_stream_window_size(STREAM_WINDOW)
@@ -65,8 +68,9 @@ pub async fn serve(
             reached(stage.clone(), Stage::Stopped),
         );
     let goodbye = options.goodbye;
-    let accepting = Acceptor { listener, tls, ready, options }.run();
+    let accepting = Acceptor { listener, tls, ready, native, options }.run();
     let limited = async {
+        let serving = async { tokio::join!(serving, serving_native).0 };
         tokio::pin!(serving);
         tokio::select! {
             served = &mut serving => served,
@@ -87,7 +91,7 @@ pub async fn serve(
 }
 
 /// Until the lock server has come that far.
-async fn reached(mut stage: watch::Receiver<Stage>, wanted: Stage) {
+pub(super) async fn reached(mut stage: watch::Receiver<Stage>, wanted: Stage) {
     // An error means that the actor is gone without a word: it has stopped all the same.
     stage.wait_for(|stage| *stage >= wanted).await.ok();
 }

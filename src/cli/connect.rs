@@ -8,7 +8,9 @@ use anyhow::{Context as _, anyhow};
 
 use super::failure::{Code, Failure, OrFail as _};
 use super::state_dir;
-use crate::client::{Client, ClientConfig, ClientError, ClientTls, ClientToken, Operator, Reason, Viewer};
+use crate::client::{
+    Client, ClientConfig, ClientError, ClientTls, ClientToken, Operator, Reason, Transport, Viewer,
+};
 
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
 #[derive(clap::Args, Clone, Debug)]
@@ -47,7 +49,7 @@ impl Places {
     }
 
     /// A client of each, in their order.
-    pub async fn connect_all(&self) -> Result<Vec<Client>, Failure> {
+    pub async fn connect_all(&self, transport: Transport) -> Result<Vec<Client>, Failure> {
         let mut clients = Vec::new();
         for place in &self.connect {
             let args = ConnectArgs {
@@ -55,7 +57,7 @@ impl Places {
                 tls: self.tls.clone(),
                 token_file: self.token_file.clone(),
             };
-            clients.push(args.connect(|_| {}).await?);
+            clients.push(args.connect(|config| config.transport = transport).await?);
         }
         Ok(clients)
     }

@@ -25,6 +25,8 @@ pub struct ClientConfig {
     pub on_disconnect: OnDisconnect,
     /// Who this is, for the server's log and for requests without a label. At most 256 bytes. Default: empty.
     pub name: String,
+    /// How to talk to the server. Default [`Transport::Native`]: half of what a call costs over gRPC is gRPC.
+    pub transport: Transport,
     /// How long one attempt to reach one endpoint may take, and how much longer than its own wait a timed acquire
     /// may take when no endpoint answers. Default 5 s.
     pub connect_timeout: Duration,
@@ -40,6 +42,7 @@ impl ClientConfig {
             ttl: Duration::from_secs(10),
             on_disconnect: OnDisconnect::Keep,
             name: String::new(),
+            transport: Transport::default(),
             connect_timeout: Duration::from_secs(5),
         }
     }
@@ -58,6 +61,17 @@ impl ClientConfig {
         }
         Ok(())
     }
+}
+
+/// How a client's calls travel. Looking, watching and what operators do goes over gRPC either way, on a connection that is
+/// made when it is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Over a connection that carries nothing else, where the server speaks that; over gRPC where it does not.
+    #[default]
+    Native,
+    /// Over gRPC, as programs in other languages.
+    Grpc,
 }
 
 /// What the server does with a lease whose connection breaks.

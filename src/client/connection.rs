@@ -1,8 +1,8 @@
-//! Connections: TCP, TLS, HTTP/2, one stream.
+//! Connections: one stream over HTTP/2, TLS and TCP, or over the native protocol where both sides speak it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -11,26 +11,29 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Response, Status, Streaming};
 
-use super::config::{ClientConfig, ClientTls};
+use super::config::{ClientConfig, ClientTls, Transport};
 use super::error::{ClientError, LinkError};
 use super::hub::Outgoing;
+use super::native::{Native, NativeAnswers, NativeSocket};
 use super::token::Bearer;
 use crate::proto::ServerMessage;
 use crate::proto::locks_client::LocksClient;
 
 /// Largest answer: a reclaim of very many locks, or a page of long names.
-const MAX_MESSAGE: usize = 64 << 20;
+pub(super) const MAX_MESSAGE: usize = 64 << 20;
 /// HTTP/2 windows: enough for answers that fill a loopback or a network of one site.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Most answers taken in one go.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 
 /// Where one endpoint is, and how to talk to it.
 #[derive(Clone, Debug)]
 pub(super) struct Dialled {
     pub name: String,
     endpoint: Endpoint,
+    /// Unless gRPC is wanted.
+    native: Option<Native>,
     shows_certificate: bool,
     bearer: Bearer,
     timeout: Duration,
@@ -48,7 +51,7 @@ impl Dialled {
 
     /// Checks the endpoint's name and the certificates.
     fn new(name: &str, config: &ClientConfig) -> Result<Dialled, ClientError> {
-        let host = host_of(name).ok_or_else(|| {
+        let (host, port) = host_and_port(name).ok_or_else(|| {
             ClientError::Config(format!(
                 "`endpoints`: `{name}` is not HOST:PORT, ADDRESS:PORT or [IPV6]:PORT"
             ))
@@ -64,9 +67,13 @@ impl Dialled {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .tls_config(tls(&config.tls, host))
             .map_err(|error| ClientError::Tls(LinkError::Transport(error).to_string()))?;
+        let native = match config.transport {
+            Transport::Native => Some(Native::new(&config.tls, host, port)?),
+            Transport::Grpc => None,
+        };
         let shows_certificate = config.tls.certificate.is_some();
         let (name, bearer, timeout) = (name.to_owned(), Bearer(config.token.clone()), config.connect_timeout);
-        Ok(Dialled { name, endpoint, shows_certificate, bearer, timeout })
+        Ok(Dialled { name, endpoint, native, shows_certificate, bearer, timeout })
     }
 
     /// The error, with what may be behind it: a server that demands a certificate just ends the connection.
@@ -79,11 +86,32 @@ impl Dialled {
         }
     }
 
-    /// Connects.
+    /// Connects, for calls of any kind.
     pub(super) async fn dial(&self) -> Result<Api, LinkError> {
         let channel = timeout(self.timeout, self.endpoint.connect()).await;
         let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(LinkError::Transport)?;
-        Ok(LocksClient::with_interceptor(channel, self.bearer.clone()).max_decoding_message_size(MAX_MESSAGE))
+        Ok(self.api(channel))
+    }
+
+    /// The same, connecting when it is needed first.
+    fn dial_when_needed(&self) -> Api {
+        self.api(self.endpoint.connect_lazy())
+    }
+
+    fn api(&self, channel: Channel) -> Api {
+        LocksClient::with_interceptor(channel, self.bearer.clone()).max_decoding_message_size(MAX_MESSAGE)
+    }
+
+    /// Connects for a session.
+    pub(super) async fn dial_session(&self) -> Result<Way, LinkError> {
+        if let Some(native) = &self.native {
+            let socket = timeout(self.timeout, native.dial()).await;
+            if let Some(socket) = socket.map_err(|_| LinkError::Silent(self.timeout))?? {
+                return Ok(Way::Native(socket, self.dial_when_needed()));
+            }
+            tracing::debug!(endpoint = self.name, "the server speaks gRPC only");
+        }
+        Ok(Way::Grpc(self.dial().await?))
     }
 
     /// Begins what the server streams, on a connection of its own: it may be silent for hours, so the connection asks
@@ -101,11 +129,33 @@ impl Dialled {
     }
 
     /// Opens the stream. A server that does not want this client says so here, or in the first answer.
-    pub(super) async fn open(&self, mut client: Api, outgoing: Outgoing) -> Result<Answers, LinkError> {
+    pub(super) async fn open(&self, way: Way, outgoing: Outgoing) -> Result<Answers, LinkError> {
+        let mut client = match way {
+            Way::Grpc(client) => client,
+            Way::Native(socket, _) => {
+                return Ok(Answers::Native(NativeAnswers::open(socket, &self.bearer, outgoing)));
+            }
+        };
         let answers = timeout(self.timeout, client.session(outgoing)).await;
         let answers = answers.map_err(|_| LinkError::Silent(self.timeout))?;
         let answers = answers.map_err(|status| LinkError::Stream(Box::new(status)))?;
-        Ok(Answers { stream: answers.into_inner(), end: None })
+        Ok(Answers::Grpc(GrpcAnswers { stream: answers.into_inner(), end: None }))
+    }
+}
+
+/// A connection for a session.
+pub(super) enum Way {
+    Grpc(Api),
+    /// With what makes calls beside the session.
+    Native(NativeSocket, Api),
+}
+
+impl Way {
+    /// For calls beside the session.
+    pub(super) fn api(&self) -> &Api {
+        match self {
+            Way::Grpc(api) | Way::Native(_, api) => api,
+        }
     }
 }
 
@@ -117,18 +167,25 @@ fn tls(tls: &ClientTls, host: &str) -> ClientTlsConfig {
     }
 }
 
-/// The host that the server's certificate has to name.
-fn host_of(endpoint: &str) -> Option<&str> {
+/// The host that the server's certificate has to name, and where it listens there.
+fn host_and_port(endpoint: &str) -> Option<(&str, u16)> {
     let (host, port) = endpoint.rsplit_once(':')?;
-    port.parse::<u16>().ok().filter(|port| *port > 0)?;
-    match host.strip_prefix('[') {
+    let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
+    let host = match host.strip_prefix('[') {
         Some(host) => host.strip_suffix(']'),
         None => Some(host).filter(|host| !host.is_empty() && !host.contains([':', '/', '@'])),
-    }
+    };
+    Some((host?, port))
 }
 
-/// What the server says on a stream.
-pub(super) struct Answers {
+/// What the server says on a stream; on a native one, also what is said to it.
+pub(super) enum Answers {
+    Grpc(GrpcAnswers),
+    Native(NativeAnswers),
+}
+
+/// See [`Answers`].
+pub(super) struct GrpcAnswers {
     stream: Streaming<ServerMessage>,
     /// Why nothing follows the messages that were taken last.
     end: Option<LinkError>,
@@ -137,25 +194,36 @@ pub(super) struct Answers {
 impl Answers {
     /// Waits for messages and takes all that are there. Loses nothing when it is not polled to its end.
     pub(super) async fn next(&mut self, messages: &mut Vec<ServerMessage>) -> Result<(), LinkError> {
-        poll_fn(|cx| {
-            while messages.len() < BATCH && self.end.is_none() {
-                match Pin::new(&mut self.stream).poll_next(cx) {
-                    Poll::Ready(Some(Ok(message))) => messages.push(message),
-                    Poll::Ready(Some(Err(status))) => self.end = Some(LinkError::Stream(Box::new(status))),
-                    Poll::Ready(None) => self.end = Some(LinkError::Ended),
-                    Poll::Pending if messages.is_empty() => return Poll::Pending,
-                    Poll::Pending => break,
-                }
-            }
-            match self.end.take() {
-                Some(end) if messages.is_empty() => Poll::Ready(Err(end)),
-                end => {
-                    self.end = end;
-                    Poll::Ready(Ok(()))
-                }
-            }
+        poll_fn(|cx| match self {
+            Answers::Grpc(answers) => answers.poll_next(cx, messages),
+            Answers::Native(answers) => answers.poll_next(cx, messages),
         })
         .await
+    }
+}
+
+impl GrpcAnswers {
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        messages: &mut Vec<ServerMessage>,
+    ) -> Poll<Result<(), LinkError>> {
+        while messages.len() < BATCH && self.end.is_none() {
+            match Pin::new(&mut self.stream).poll_next(cx) {
+                Poll::Ready(Some(Ok(message))) => messages.push(message),
+                Poll::Ready(Some(Err(status))) => self.end = Some(LinkError::Stream(Box::new(status))),
+                Poll::Ready(None) => self.end = Some(LinkError::Ended),
+                Poll::Pending if messages.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        match self.end.take() {
+            Some(end) if messages.is_empty() => Poll::Ready(Err(end)),
+            end => {
+                self.end = end;
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 }
 
@@ -165,7 +233,8 @@ mod tests {
 
     #[test]
     fn endpoints_name_a_host_and_a_port() {
-        assert_eq!(host_of("locks.example:7400"), Some("locks.example"));
+        let host_of = |endpoint| host_and_port(endpoint).map(|(host, _)| host);
+        assert_eq!(host_and_port("locks.example:7400"), Some(("locks.example", 7400)));
         assert_eq!(host_of("127.0.0.1:7400"), Some("127.0.0.1"));
         assert_eq!(host_of("[::1]:7400"), Some("::1"));
         for wrong in

@@ -35,7 +35,7 @@ pub(super) struct Driver {
     pub alarm: Alarm,
 }
 
-/// The channel of the last stream, for calls beside it.
+/// What makes calls beside the last stream.
 #[derive(Default)]
 pub(super) struct Current(Mutex<Option<(String, Api)>>);
 
@@ -204,11 +204,11 @@ fn as_client_error(dialled: &Dialled, error: LinkError) -> ClientError {
 }
 
 async fn dial(dialled: &Dialled, hub: &Arc<Hub>, current: &Current) -> Result<Answers, LinkError> {
-    let client = dialled.dial().await?;
-    current.set(&dialled.name, client.clone());
+    let way = dialled.dial_session().await?;
+    current.set(&dialled.name, way.api().clone());
     // The session counts the time from here, before anything is sent.
     let outgoing = hub.connected();
-    dialled.open(client, outgoing).await
+    dialled.open(way, outgoing).await
 }
 
 /// How long to wait after so many failures in a row: longer and longer, and never the same for all clients.

@@ -110,6 +110,9 @@ pub enum LostReason {
 pub enum LinkError {
     #[error("{}", causes(.0))]
     Transport(#[source] tonic::transport::Error),
+    /// Of a connection that speaks the native protocol, or would have.
+    #[error("{0}")]
+    Socket(#[source] io::Error),
     #[error("{}", .0.message())]
     Stream(#[source] Box<tonic::Status>),
     #[error("no answer within {0:?}")]

@@ -308,7 +308,7 @@ impl State {
     }
 }
 
-/// What the session wants to send on one stream. gRPC polls it and packs what is there into as few frames as fit.
+/// What the session wants to send on one stream. Whoever writes that polls it, and packs what is there into one write.
 pub(super) struct Outgoing {
     hub: Arc<Hub>,
     stream: u64,
@@ -320,16 +320,27 @@ impl tokio_stream::Stream for Outgoing {
     type Item = ClientMessage;
 
     fn poll_next(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ClientMessage>> {
-        let this = self.get_mut();
-        if let Some(message) = this.taken.pop_front() {
+        self.get_mut().poll_message(cx)
+    }
+}
+
+impl Outgoing {
+    /// Whether there is something to be sent.
+    pub(super) fn has_messages(&self) -> bool {
+        !self.taken.is_empty() || self.hub.lock().session.has_messages()
+    }
+
+    /// The next message; `None` once the stream is left.
+    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<ClientMessage>> {
+        if let Some(message) = self.taken.pop_front() {
             return Poll::Ready(Some(message));
         }
-        let mut state = this.hub.lock();
-        if state.stream != this.stream {
+        let mut state = self.hub.lock();
+        if state.stream != self.stream {
             return Poll::Ready(None);
         }
-        state.session.take_messages(&mut this.taken);
-        match this.taken.pop_front() {
+        state.session.take_messages(&mut self.taken);
+        match self.taken.pop_front() {
             Some(message) => Poll::Ready(Some(message)),
             None => {
                 match &mut state.writer {

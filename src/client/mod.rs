@@ -71,7 +71,7 @@
 //! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, what answers belong to |
 //! | `hub.rs` | where callers and driver meet |
 //! | `driver.rs` | the task |
-//! | `connection.rs`, `clock.rs` | sockets, time |
+//! | `connection.rs`, `native.rs`, `clock.rs` | sockets, time |
 
 mod clock;
 mod config;
@@ -82,6 +82,7 @@ mod guard;
 mod handle;
 mod hub;
 mod lease_clock;
+mod native;
 mod operations;
 mod operator;
 mod queries;
@@ -95,7 +96,7 @@ mod txn_request;
 mod values;
 mod watch;
 
-pub use config::{ClientCertificate, ClientConfig, ClientTls, OnDisconnect};
+pub use config::{ClientCertificate, ClientConfig, ClientTls, OnDisconnect, Transport};
 pub use error::{AcquireError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
 pub use handle::Client;

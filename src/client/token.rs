@@ -51,6 +51,13 @@ impl std::fmt::Debug for ClientToken {
 #[derive(Clone, Debug)]
 pub(super) struct Bearer(pub Option<ClientToken>);
 
+impl Bearer {
+    /// The value of `authorization`, if there is a token.
+    pub(super) fn authorization(&self) -> Option<&[u8]> {
+        self.0.as_ref().map(|ClientToken(value)| value.as_encoded_bytes())
+    }
+}
+
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Bearer(Some(ClientToken(value))) = self {

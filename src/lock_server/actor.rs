@@ -1,64 +1,30 @@
-//! The actor: take an input, step, perform what the machine wants done, sleep until its next deadline.
-//!
-//! Inputs are taken many at a time: one reading of the clocks, one look at the journal's backlog and one waking
-//! of each reader serve a whole batch, which is what makes a step cost little under load. Alone, an input is
-//! a batch of one and waits for nobody.
+//! The actor: waits for links, the journal, the time and wishes; takes its turn with the works; sleeps until their next
+//! deadline. Calls it leaves to who brings them, see `workshop.rs`, and looks after them whenever it has a turn.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::watch;
-
-use super::callers::OWN;
 use super::checkpoints::Checkpoints;
 use super::clock;
-use super::effects::Outlets;
-use super::handle::{Input, Stage};
 use super::inlets::{Inlets, Taking, Wake};
-use super::options::LockServerOptions;
-use super::outbox::Output;
-use super::overload::{Look, News, Overload};
-use super::ports::{LinkInput, Links, Machine, Store};
+use super::ports::{Links, Machine, Store};
 use super::start::StopError;
-use crate::replica::call::{Call, CallId, Status};
-use crate::replica::{Event, Message};
-use crate::room::Room;
-use crate::telemetry::{Board, Snapshot};
-use crate::time::{Instant, Now};
-use crate::wire;
-
-/// How often the actor shows a picture of itself.
-const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
-/// The same while it drains: it stops as soon as it sees that nothing is held.
-const DRAINING_INTERVAL: Duration = Duration::from_millis(10);
+use super::works::{Go, Works};
+use super::workshop::Workshop;
+use crate::replica::Event;
+use crate::time::Instant;
 
 /// See the top of this file.
 pub(super) struct Actor<M, S, L: Links> {
-    pub machine: M,
+    pub workshop: Arc<Workshop<M, S, L>>,
     pub inlets: Inlets<L::Event>,
-    pub outlets: Outlets<S, L>,
     pub checkpoints: Checkpoints,
-    pub showing: Showing,
-    pub overload: Overload,
-    pub options: LockServerOptions,
-    pub now: Now,
-    /// When draining has to be over.
-    pub drained_by: Option<Instant>,
 }
 
-/// What others can see of the actor.
-pub(super) struct Showing {
-    pub stage: watch::Sender<Stage>,
-    pub board: Arc<Board>,
-    /// When the next picture is due.
-    pub next: Instant,
-}
-
-/// Whether the actor goes on after a step.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Go {
-    On,
-    Stop,
+/// What the actor waits for, and until when.
+struct Plan {
+    until: Instant,
+    taking: Taking,
+    go: Go,
 }
 
 impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
@@ -69,230 +35,60 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
     }
 
     async fn drive(&mut self) -> Result<(), StopError> {
+        let workshop = Arc::clone(&self.workshop);
+        let mut wake = Wake::Called;
         loop {
-            let wake = self.inlets.next(self.sleep_until(), self.taking(), &mut self.checkpoints).await;
-            self.now = clock::now();
-            self.step(wake)?;
-            self.look_if_due()?;
-            self.go_on_with_checkpoints()?;
-            self.outlets.callers.wake();
-            if self.show() == Go::Stop {
+            let plan = workshop.turn(|works| self.take_turn(wake, works))?;
+            if plan.go == Go::Stop {
                 return Ok(());
             }
+            let called = workshop.called();
+            wake = self.inlets.next(plan.until, plan.taking, called, &mut self.checkpoints).await;
         }
     }
 
-    fn step(&mut self, wake: Wake) -> Result<(), StopError> {
+    fn take_turn(&mut self, wake: Wake, works: &mut Works<M, S, L>) -> Result<Plan, StopError> {
+        works.now = clock::now();
+        if let Some(error) = works.failed.take() {
+            return Err(error);
+        }
+        self.step(wake, works)?;
+        works.look_if_due()?;
+        self.go_on_with_checkpoints(works)?;
+        works.outlets.callers.wake();
+        works.sleeps_until = works.sleep_until();
+        Ok(Plan { until: works.sleeps_until, taking: works.taking(), go: works.show() })
+    }
+
+    fn step(&mut self, wake: Wake, works: &mut Works<M, S, L>) -> Result<(), StopError> {
         match wake {
-            Wake::Clients => {
-                while let Some(input) = self.inlets.next_client() {
-                    self.on_client(input)?;
-                }
-            }
+            Wake::Called => {}
             Wake::Links => {
                 while let Some(event) = self.inlets.next_link() {
-                    self.on_link(event)?;
+                    works.on_link(event)?;
                 }
             }
-            Wake::Journal => self.on_journal()?,
-            Wake::Deadline => self.on_deadline()?,
-            Wake::Wanted => self.on_wanted()?,
-            Wake::Encoded(position, state) => self.outlets.store.checkpoint(position, state?),
-        }
-        Ok(())
-    }
-
-    fn on_client(&mut self, input: Input) -> Result<(), StopError> {
-        match input {
-            Input::Open { session, feed } => {
-                self.outlets.callers.open(session, feed);
-                if *self.showing.stage.borrow() != Stage::Running {
-                    let timeout = self.drain_left();
-                    self.outlets.callers.tell(session, Output::Draining { timeout });
+            Wake::Journal => {
+                if let Some(end) = works.on_journal(self.inlets.journal_news())? {
+                    self.checkpoints.done(end, works.now.mono);
                 }
-                Ok(())
             }
-            // A session that was cut off may have calls in the mailbox still.
-            Input::Call { session, .. } if !self.outlets.callers.is_open(session) => Ok(()),
-            Input::Call { session, tag, call } => {
-                self.event(Event::Client { call: CallId { session, tag }, request: call })
-            }
-            Input::Close { session } if !self.outlets.callers.close(session) => Ok(()),
-            Input::Close { session } => self.event(Event::SessionClosed { session }),
-            Input::Unary { call, reply } => {
-                let id = self.outlets.callers.add_unary(reply);
-                self.event(Event::Client { call: id, request: call })
-            }
-            Input::Probe => {
-                self.overload.came_out(self.now.mono);
-                Ok(())
-            }
-        }
-    }
-
-    fn on_link(&mut self, event: L::Event) -> Result<(), StopError> {
-        match self.outlets.links.read(event) {
-            LinkInput::Up { peer } => {
-                self.outlets.closing.remove(peer);
-                tracing::info!(%peer, "link up");
-                self.event(Event::LinkUp { peer })
-            }
-            LinkInput::Down { peer, reason } => {
-                self.outlets.closing.remove(peer);
-                tracing::warn!(%peer, reason, "link down");
-                self.event(Event::LinkDown { peer })
-            }
-            // Whoever broke the protocol is not listened to while its link closes.
-            LinkInput::Received { peer, .. } if self.outlets.closing.contains(peer) => Ok(()),
-            LinkInput::Received { peer, message } => match wire::decode::<Message>("message", &message) {
-                Ok(message) => self.event(Event::Received { peer, message }),
-                Err(error) => {
-                    self.outlets.close_link(peer, &error);
-                    Ok(())
-                }
-            },
-            LinkInput::Flushed { peer, messages } => self.event(Event::Flushed { peer, messages }),
-        }
-    }
-
-    pub(super) fn on_journal(&mut self) -> Result<(), StopError> {
-        let news = self.inlets.journal_news();
-        if let Some(error) = news.failed {
-            return Err(StopError::Journal(error));
-        }
-        if let Some(end) = news.checkpoint {
-            self.checkpoints.done(end, self.now.mono);
-        }
-        if let Some(room) = news.room {
-            self.event(Event::Disk { room })?;
-        }
-        match news.durable {
-            Some(position) => {
-                self.outlets.durable = position;
-                self.event(Event::Durable { position })
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn on_deadline(&mut self) -> Result<(), StopError> {
-        if self.machine.next_deadline().is_some_and(|deadline| deadline <= self.now.mono) {
-            self.event(Event::Tick)?;
+            Wake::Deadline => works.on_deadline()?,
+            Wake::Wanted => works.on_wanted()?,
+            Wake::Encoded(position, state) => works.outlets.store.checkpoint(position, state?),
         }
         Ok(())
     }
 
-    /// Looks at itself. After every step, because timers fire only when their runtime gets a turn, which may be seconds
-    /// later while there is always something to do. The machine fires what is due with every event.
-    fn look_if_due(&mut self) -> Result<(), StopError> {
-        if self.showing.next <= self.now.mono {
-            let draining = self.drained_by.is_some();
-            let interval = if draining { DRAINING_INTERVAL } else { SNAPSHOT_INTERVAL };
-            self.showing.next = self.now.mono + interval;
-            self.look_at_load()?;
-            // The answer goes to `show`.
-            self.event(Event::Client { call: CallId { session: OWN, tag: 0 }, request: Call::Status })?;
-        }
-        Ok(())
-    }
-
-    /// Tells the machine and the operator when there is more to do than can be done, and when that is over.
-    fn look_at_load(&mut self) -> Result<(), StopError> {
-        let Look { load, news } = self.overload.look(self.now.mono);
-        match news {
-            Some(News::Begins { behind }) => tracing::warn!(
-                ?behind,
-                "overloaded: what clients begin anew is refused while calls wait for longer than limits.shed_after"
-            ),
-            Some(News::Over) => tracing::info!("no longer overloaded"),
-            None => {}
-        }
-        if self.overload.wants_probe() {
-            self.overload.probed(self.now.mono, self.inlets.probe());
-        }
-        load.map_or(Ok(()), |load| self.event(Event::Load { load }))
-    }
-
-    /// Somebody wants the server to stop.
-    fn on_wanted(&mut self) -> Result<(), StopError> {
-        let timeout = self.options.drain_timeout;
-        tracing::info!(?timeout, "draining");
-        self.drained_by = Some(self.now.mono + timeout);
-        self.showing.next = self.now.mono;
-        self.showing.stage.send_replace(Stage::Draining);
-        self.event(Event::Drain)?;
-        self.outlets.callers.tell_all(|| Output::Draining { timeout });
-        Ok(())
-    }
-
-    /// Hands an event to the machine and does what it wants done.
-    pub(super) fn event(&mut self, event: Event) -> Result<(), StopError> {
-        self.machine.handle(self.now, event);
-        self.perform()?;
-        while let Some(session) = self.outlets.callers.next_cut_off() {
-            tracing::warn!(session = session.0, "a client does not read its answers: session closed");
-            self.machine.handle(self.now, Event::SessionClosed { session });
-            self.perform()?;
-        }
-        Ok(())
-    }
-
-    fn perform(&mut self) -> Result<(), StopError> {
-        while let Some(effect) = self.machine.poll_effect() {
-            self.outlets.perform(effect)?;
-        }
-        Ok(())
-    }
-
-    fn go_on_with_checkpoints(&mut self) -> Result<(), StopError> {
-        let figures = self.outlets.store.figures();
-        if self.checkpoints.are_due(&figures, self.options.checkpoint_after, self.now.mono) {
+    fn go_on_with_checkpoints(&mut self, works: &mut Works<M, S, L>) -> Result<(), StopError> {
+        let figures = works.outlets.store.figures();
+        if self.checkpoints.are_due(&figures, works.options.checkpoint_after, works.now.mono) {
             self.checkpoints.wanted();
-            self.event(Event::Checkpoint)?;
+            works.event(Event::Checkpoint)?;
         }
-        if let Some(checkpoint) = self.outlets.checkpoint.take() {
+        if let Some(checkpoint) = works.outlets.checkpoint.take() {
             self.checkpoints.start(checkpoint);
         }
         Ok(())
-    }
-
-    /// Shows a picture of itself if there is a new one. A drain is over when that shows nothing held.
-    fn show(&mut self) -> Go {
-        let Some(status) = self.outlets.own_status.take() else { return Go::On };
-        let held = status.counts.held;
-        self.show_snapshot(*status);
-        match self.drained_by {
-            Some(_) if held == 0 => Go::Stop,
-            Some(drained_by) if drained_by <= self.now.mono => {
-                tracing::warn!(held, "the drain timeout is over: stopping with locks held");
-                Go::Stop
-            }
-            _ => Go::On,
-        }
-    }
-
-    fn show_snapshot(&self, status: Status) {
-        self.showing.board.publish(Snapshot {
-            status,
-            journal: self.outlets.store.figures(),
-            sync_times: self.outlets.store.sync_times(),
-            mailbox_delays: *self.overload.delays(),
-            links: self.outlets.links.figures(),
-        });
-    }
-
-    fn drain_left(&self) -> Duration {
-        self.drained_by.map_or(self.options.drain_timeout, |by| by.saturating_since(self.now.mono))
-    }
-
-    fn sleep_until(&self) -> Instant {
-        self.machine.next_deadline().map_or(self.showing.next, |deadline| deadline.min(self.showing.next))
-    }
-
-    fn taking(&self) -> Taking {
-        let figures = self.outlets.store.figures();
-        // On a full disk the machine takes on nothing that would be written, and who only reads is served on.
-        let is_bounded = figures.backlog_bytes <= self.options.max_journal_backlog;
-        if is_bounded || figures.room == Room::Full { Taking::All } else { Taking::NothingNew }
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::outbox::{Feed, Outbox};
 use super::session::Session;
+use super::workshop::Work;
 use crate::replica::call::{Call, Reply, SessionId};
 use crate::telemetry::Board;
 
@@ -59,6 +60,7 @@ pub struct LockServerHandle {
 }
 
 pub(super) struct Shared {
+    pub work: Arc<dyn Work>,
     pub mailbox: mpsc::Sender<Input>,
     pub sessions: Arc<Semaphore>,
     pub max_sessions: usize,
@@ -85,7 +87,8 @@ impl LockServerHandle {
         let outbox = Arc::new(Outbox::new(shared.session_backlog));
         let open = Input::Open { session: id, feed: Feed::new(&outbox) };
         shared.mailbox.send(open).await.map_err(|_| Stopped)?;
-        Ok(Session::new(id, shared.mailbox.clone(), closing, outbox, slot))
+        shared.work.brought();
+        Ok(Session::new(id, (shared.mailbox.clone(), Arc::clone(&shared.work)), closing, outbox, slot))
     }
 
     /// One call outside any session. Giving up the future does not give up the call.
@@ -94,6 +97,7 @@ impl LockServerHandle {
     pub async fn call(&self, call: Call) -> Result<Reply, Stopped> {
         let (reply, answer) = oneshot::channel();
         self.shared.mailbox.send(Input::Unary { call, reply }).await.map_err(|_| Stopped)?;
+        self.shared.work.brought();
         answer.await.map_err(|_| Stopped)
     }
 

@@ -1,4 +1,4 @@
-//! Where the actor's inputs come from. Chooses which comes next; handles none.
+//! Where the actor's inputs come from, but for calls. Chooses which comes next; handles none.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -10,20 +10,19 @@ use tokio::time::{Instant as TokioInstant, Sleep, sleep_until};
 
 use super::checkpoints::Checkpoints;
 use super::clock;
-use super::handle::{Input, Stage};
+use super::handle::Stage;
 use super::journal_inbox::{JournalInbox, JournalNews};
 use super::start::StopError;
 use crate::replica::Position;
 use crate::time::Instant;
 
-/// Most inputs of clients in a batch: some 100 us of work.
-const CLIENT_BATCH: usize = 256;
 /// Most inputs of links in a batch: a message can carry hundreds of entries.
 const LINK_BATCH: usize = 32;
 
 /// What there is to do.
 pub(super) enum Wake {
-    Clients,
+    /// Somebody found something for it to do.
+    Called,
     Links,
     Journal,
     Deadline,
@@ -41,14 +40,10 @@ pub(super) enum Taking {
 
 /// See the top of this file. `E` is what links put into their mailbox.
 pub(super) struct Inlets<E> {
-    mailbox: mpsc::Receiver<Input>,
     links: mpsc::Receiver<E>,
     journal: Arc<JournalInbox>,
     /// Looked at until it has changed: a drain is asked for once.
     wanted: Option<watch::Receiver<Stage>>,
-    /// Into the mailbox; keeps it open for nobody.
-    probes: mpsc::WeakSender<Input>,
-    clients: Batch<Input>,
     link_events: Batch<E>,
     alarm: Alarm,
 }
@@ -76,14 +71,12 @@ impl<T> Batch<T> {
 
 impl<E> Inlets<E> {
     pub(super) fn new(
-        (mailbox, probes): (mpsc::Receiver<Input>, mpsc::WeakSender<Input>),
         links: mpsc::Receiver<E>,
         journal: Arc<JournalInbox>,
         wanted: watch::Receiver<Stage>,
     ) -> Inlets<E> {
-        let (clients, link_events) = (Batch::default(), Batch::default());
-        let wanted = Some(wanted);
-        Inlets { mailbox, links, journal, wanted, probes, clients, link_events, alarm: Alarm::default() }
+        let (wanted, link_events) = (Some(wanted), Batch::default());
+        Inlets { links, journal, wanted, link_events, alarm: Alarm::default() }
     }
 
     /// Waits for something to do, at most until `deadline`. In no fixed order, so that no source can keep
@@ -92,15 +85,13 @@ impl<E> Inlets<E> {
         &mut self,
         deadline: Instant,
         taking: Taking,
+        called: impl Future<Output = ()>,
         checkpoints: &mut Checkpoints,
     ) -> Wake {
         let all = taking == Taking::All;
         let alarm = self.alarm.at(deadline);
         tokio::select! {
-            count = self.mailbox.recv_many(&mut self.clients.taken, CLIENT_BATCH), if all && self.clients.open => {
-                self.clients.took(count);
-                Wake::Clients
-            }
+            () = called => Wake::Called,
             count = self.links.recv_many(&mut self.link_events.taken, LINK_BATCH), if all && self.link_events.open => {
                 self.link_events.took(count);
                 Wake::Links
@@ -116,22 +107,6 @@ impl<E> Inlets<E> {
             }
             (position, state) = checkpoints.encoded() => Wake::Encoded(position, state),
         }
-    }
-
-    /// Takes no more from clients. Who has put something in and got no answer is told that the server has stopped.
-    pub(super) fn close(&mut self) {
-        self.mailbox.close();
-        self.clients.left.clear();
-        while self.mailbox.try_recv().is_ok() {}
-    }
-
-    /// Puts a probe at the end of the mailbox. Whether there was room.
-    pub(super) fn probe(&self) -> bool {
-        self.probes.upgrade().is_some_and(|mailbox| mailbox.try_send(Input::Probe).is_ok())
-    }
-
-    pub(super) fn next_client(&mut self) -> Option<Input> {
-        self.clients.left.pop_front()
     }
 
     pub(super) fn next_link(&mut self) -> Option<E> {

@@ -1,14 +1,15 @@
 //! Edge. One datacenter's [`Replica`](crate::replica::Replica) at work: the actor around it.
 //!
 //! ```text
-//!  Session, LockServerHandle --Input--> mailbox --.
-//!  links --LinkEvent----------------> mailbox ----+--> actor: handle(now, event), perform effects
+//!  Session, LockServerHandle --Input--> mailbox --.  (who brings it works it off)
+//!  links --LinkEvent----------------> mailbox ----+--> works: handle(now, event), perform effects
 //!  journal --JournalEvent-----------> JournalInbox'         |         |         |
 //!  Session <--Output-- Outbox <-----------------------------'     journal     links
 //! ```
 //!
-//! The actor is one task on a thread of its own. It waits for whichever input comes first, hands it to the
-//! machine, performs what the machine wants done, and sleeps until the machine's next deadline. It never waits
+//! Who brings a call hands it to the machine in his own thread, if nobody else is at it, and performs what the machine wants
+//! done; `workshop.rs` says how and why. For all else there is the actor, one task on a thread of its own. It waits for
+//! whichever input comes first, does the same, and sleeps until the machine's next deadline. Nobody waits there
 //! for a client, a peer or the disk: what goes to those is queued, every queue has a bound, and a bound that is
 //! reached ends the one who is slow (a session, a link) or stops the taking of inputs (a slow disk).
 //!
@@ -24,11 +25,12 @@
 //! | `start.rs` | [`LockServer`]: recover, run, wait for the end |
 //! | `handle.rs`, `session.rs` | what the API holds: calls in |
 //! | `outbox.rs` | answers out, batched and bounded |
-//! | `inlets.rs`, `actor.rs` | choose an input; step |
+//! | `workshop.rs`, `works.rs` | who has the turn; a step, and what it is made with |
+//! | `inlets.rs`, `actor.rs` | choose an input that is no call; take the turn with it |
 //! | `effects.rs`, `steps.rs` | perform; which steps that is, for faults on purpose |
 //! | `stopping.rs` | drain, last sync, end |
 //! | `callers.rs` | who waits for an answer |
-//! | `overload.rs` | whether there is more to do than can be done |
+//! | `overload.rs`, `probe.rs` | whether there is more to do than can be done |
 //! | `checkpoints.rs` | when to write state to disk |
 //! | `ports.rs`, `journal_inbox.rs`, `interdc_links.rs` | what the actor needs of journal and links |
 //! | `clock.rs`, `options.rs`, `report.rs` | the clocks, the options, the log |
@@ -47,11 +49,14 @@ mod options;
 mod outbox;
 mod overload;
 mod ports;
+mod probe;
 mod report;
 mod session;
 mod start;
 mod steps;
 mod stopping;
+mod works;
+mod workshop;
 
 #[cfg(test)]
 pub(crate) mod fakes;

@@ -108,6 +108,11 @@ impl Outbox {
         }
     }
 
+    /// Its reader is about to look, and need not be woken for what comes before that.
+    pub(super) fn forget_reader(&self) {
+        self.lock().reader = None;
+    }
+
     /// Nothing follows what is queued. The first reason counts.
     fn end(&self, end: End) {
         self.lock().end.get_or_insert(end);

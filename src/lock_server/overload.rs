@@ -1,12 +1,12 @@
 //! Whether the server is so far behind with what it has read that it takes on nothing new.
 //!
-//! The measure is how long an input waits in the mailbox. It is measured by a probe: at each look the actor puts one at the end
-//! of the mailbox, and sees it again when it has worked off all that was before it. A probe that is still on its way is as
-//! late as it is old, so a mailbox that is full, or not read at all because the disk is behind, counts too.
+//! The measure is how long an input waits for its turn: for that of its connection, and then in the mailbox. It is measured by a
+//! probe: at each look the actor sends one (`probe.rs`), and sees it again when all that was before it is worked off. A probe
+//! that is still on its way is as late as it is old, so a mailbox that is full, or not read at all because the disk is behind,
+//! counts too.
 //!
 //! What was rejected: how late the actor's own deadlines are (a pause of the machine looks the same, and leaves no queue);
-//! the length of the mailbox (an input may name one lock or 10 000); how late the threads are that read from clients
-//! (under ten times the load, with 1 and with 100 locks a request, 0.2 s at most, while the mailbox was full).
+//! the length of the mailbox (an input may name one lock or 10 000).
 //!
 //! What it does not see is what clients have sent and nobody has read: most of the wait of a crowd that goes on sending.
 //! Only flow control bounds that.

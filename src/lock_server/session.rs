@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,12 +16,16 @@ use tokio::sync::mpsc::{OwnedPermit, Sender};
 
 use super::handle::{Input, Stopped};
 use super::outbox::{End, Outbox, Output};
+use super::workshop::Work;
 use crate::replica::call::{Call, SessionId};
 
 /// See the top of this file. Dropping it closes the session.
 pub struct Session {
     id: SessionId,
     mailbox: Sender<Input>,
+    work: Arc<dyn Work>,
+    /// Calls were put into the mailbox and nobody was told.
+    has_put: bool,
     outbox: Arc<Outbox>,
     /// Taken out of the outbox, not yet out of here.
     taken: VecDeque<Output>,
@@ -41,13 +46,14 @@ struct Parked {
 impl Session {
     pub(super) fn new(
         id: SessionId,
-        mailbox: Sender<Input>,
+        (mailbox, work): (Sender<Input>, Arc<dyn Work>),
         closing: OwnedPermit<Input>,
         outbox: Arc<Outbox>,
         slot: OwnedSemaphorePermit,
     ) -> Session {
         let taken = VecDeque::new();
-        Session { id, mailbox, outbox, taken, parked: None, closing: Some(closing), _slot: slot }
+        let closing = Some(closing);
+        Session { id, mailbox, work, has_put: false, outbox, taken, parked: None, closing, _slot: slot }
     }
 
     /// Unique in this run of the server.
@@ -61,12 +67,14 @@ impl Session {
             let room = ready!(parked.room.as_mut().poll(cx)).map_err(|_| Stopped)?;
             if let Some(parked) = self.parked.take() {
                 room.send(parked.input);
+                self.has_put = true;
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Puts a call on its way, after [`Session::poll_ready`] said so.
+    /// Puts a call on its way, after [`Session::poll_ready`] said so. It is worked off when an answer is asked for, so that
+    /// calls that come together are one batch.
     ///
     /// # Panics
     /// If it did not.
@@ -74,13 +82,25 @@ impl Session {
         assert!(self.parked.is_none(), "a call is started when the session is ready");
         let input = Input::Call { session: self.id, tag, call };
         match self.mailbox.try_send(input) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.has_put = true;
+                Ok(())
+            }
             Err(TrySendError::Closed(_)) => Err(Stopped),
             Err(TrySendError::Full(input)) => {
                 let room = Box::pin(self.mailbox.clone().reserve_owned());
                 self.parked = Some(Parked { input, room });
                 Ok(())
             }
+        }
+    }
+
+    /// Sees to it that what was put into the mailbox is worked off.
+    fn hand_over(&mut self) {
+        if mem::take(&mut self.has_put) {
+            // Whoever does this looks for answers afterwards: no need to wake him.
+            self.outbox.forget_reader();
+            self.work.brought();
         }
     }
 
@@ -91,6 +111,7 @@ impl Session {
 
     /// The next answer or notice.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Output, End>> {
+        self.hand_over();
         loop {
             if let Some(output) = self.taken.pop_front() {
                 return Poll::Ready(Ok(output));
@@ -103,7 +124,9 @@ impl Session {
     pub async fn call(&mut self, tag: u64, call: Call) -> Result<(), Stopped> {
         poll_fn(|cx| self.poll_ready(cx)).await?;
         self.start_call(tag, call)?;
-        poll_fn(|cx| self.poll_ready(cx)).await
+        poll_fn(|cx| self.poll_ready(cx)).await?;
+        self.hand_over();
+        Ok(())
     }
 
     /// As [`Session::poll_next`].
@@ -116,6 +139,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(closing) = self.closing.take() {
             closing.send(Input::Close { session: self.id });
+            self.work.brought();
         }
     }
 }

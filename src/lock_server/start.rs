@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
-use super::actor::{Actor, Showing};
+use super::actor::Actor;
 use super::callers::{Callers, FIRST_CLIENT};
 use super::checkpoints::Checkpoints;
 use super::clock;
@@ -20,6 +20,9 @@ use super::journal_inbox::JournalInbox;
 use super::options::LockServerOptions;
 use super::overload::Overload;
 use super::ports::{Links, Machine, Store};
+use super::probe::Probes;
+use super::works::{Mailbox, Showing, Works};
+use super::workshop::{Work, Workshop};
 use crate::interdc::InterdcError;
 use crate::journal::JournalError;
 use crate::names::{DcId, DcSet};
@@ -119,22 +122,11 @@ impl LockServer {
         let (mailbox, inputs) = mpsc::channel(options.max_sessions + options.mailbox);
         let (wanted, wanted_by_actor) = watch::channel(Stage::Running);
         let (stage, stage_for_handles) = watch::channel(Stage::Running);
-        let probes = mailbox.downgrade();
-        let shared = Shared {
-            mailbox,
-            sessions: Arc::new(Semaphore::new(options.max_sessions)),
-            max_sessions: options.max_sessions,
-            session_backlog: options.session_backlog,
-            drain_timeout: options.drain_timeout,
-            next_session: AtomicU64::new(FIRST_CLIENT),
-            wanted,
-            stage: stage_for_handles,
-            board: Arc::clone(&parts.board),
-        };
         let now = clock::now();
-        let actor = Actor {
+        let call = Arc::new(Notify::new());
+        let works = Works {
             machine: parts.machine,
-            inlets: Inlets::new((inputs, probes), parts.link_events, parts.journal, wanted_by_actor),
+            mailbox: Mailbox::new(inputs),
             outlets: Outlets {
                 me: parts.dc,
                 store: parts.store,
@@ -146,12 +138,32 @@ impl LockServer {
                 checkpoint: None,
                 own_status: None,
             },
-            checkpoints: Checkpoints::default(),
-            showing: Showing { stage, board: parts.board, next: now.mono },
+            showing: Showing { stage, board: Arc::clone(&parts.board), next: now.mono },
             overload: Overload::new(options.shed_after),
-            options,
-            now,
+            probes: Probes::new(mailbox.downgrade(), Arc::clone(&call)),
+            sleeps_until: now.mono,
+            failed: None,
             drained_by: None,
+            now,
+            options: options.clone(),
+        };
+        let workshop = Arc::new(Workshop::new(works, call));
+        let shared = Shared {
+            work: Arc::clone(&workshop) as Arc<dyn Work>,
+            mailbox,
+            sessions: Arc::new(Semaphore::new(options.max_sessions)),
+            max_sessions: options.max_sessions,
+            session_backlog: options.session_backlog,
+            drain_timeout: options.drain_timeout,
+            next_session: AtomicU64::new(FIRST_CLIENT),
+            wanted,
+            stage: stage_for_handles,
+            board: parts.board,
+        };
+        let actor = Actor {
+            workshop,
+            inlets: Inlets::new(parts.link_events, parts.journal, wanted_by_actor),
+            checkpoints: Checkpoints::default(),
         };
         let (end, ended) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()

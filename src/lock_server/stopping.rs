@@ -9,6 +9,7 @@ use super::clock;
 use super::handle::Stage;
 use super::ports::{Links, Machine, Store};
 use super::start::StopError;
+use super::works::Works;
 
 /// How long the disk may take for what was appended last.
 const LAST_SYNC: Duration = Duration::from_secs(30);
@@ -16,31 +17,33 @@ const LAST_SYNC: Duration = Duration::from_secs(30);
 impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
     /// Ends everything in order. After an error of the journal nothing more is written or answered.
     pub(super) async fn stop(mut self, driven: Result<(), StopError>) -> Result<(), StopError> {
-        self.inlets.close();
+        let mut works = self.workshop.close();
+        works.mailbox.close();
         let synced = match driven {
-            Ok(()) => self.last_sync().await,
+            Ok(()) => self.last_sync(&mut works).await,
             Err(error) => Err(error),
         };
-        self.outlets.callers.wake();
-        self.outlets.callers.end_all();
-        self.outlets.links.shutdown().await;
-        let closed = self.outlets.store.close();
+        works.outlets.callers.wake();
+        works.outlets.callers.end_all();
+        works.outlets.links.shutdown().await;
+        let closed = works.outlets.store.close();
         // The journal has said why, once.
         let why = self.inlets.journal_news().failed;
         let closed = closed.map_err(|error| StopError::Journal(why.unwrap_or(error)));
-        self.showing.stage.send_replace(Stage::Stopped);
+        works.showing.stage.send_replace(Stage::Stopped);
         synced.and(closed)
     }
 
     /// Until all that was appended is durable, and all that waited for that is answered. A full disk is not waited for:
     /// closing the journal says so.
-    async fn last_sync(&mut self) -> Result<(), StopError> {
+    async fn last_sync(&mut self, works: &mut Works<M, S, L>) -> Result<(), StopError> {
         let synced = timeout(LAST_SYNC, async {
-            while self.outlets.durable < self.outlets.appended && !self.outlets.store.figures().waits_for_room
+            while works.outlets.durable < works.outlets.appended
+                && !works.outlets.store.figures().waits_for_room
             {
                 self.inlets.journal_changed().await;
-                self.now = clock::now();
-                self.on_journal()?;
+                works.now = clock::now();
+                works.on_journal(self.inlets.journal_news())?;
             }
             Ok(())
         });

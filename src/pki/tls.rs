@@ -20,12 +20,14 @@ use crate::names::DcId;
 const DC_PROTOCOL: &[u8] = b"geolock-dc";
 /// The application protocol between clients and datacenters (ALPN): HTTP/2, for gRPC.
 const API_PROTOCOL: &[u8] = b"h2";
+/// The same, for what the Rust client prefers: see [`crate::native`].
+pub const NATIVE_PROTOCOL: &[u8] = b"geolock/1";
 
 impl Credentials {
     /// For datacenter `me` that accepts other datacenters of its cluster: chain and identity are checked.
     pub fn accept_dcs(&self) -> Result<ServerConfig, PkiError> {
         let me = self.my_dc()?;
-        self.server(WantedRole::OtherDcThan(me), ClientCertificates::Demanded, DC_PROTOCOL)
+        self.server(WantedRole::OtherDcThan(me), ClientCertificates::Demanded, &[DC_PROTOCOL])
     }
 
     /// For a datacenter that dials `peer`: whoever answers must be exactly that datacenter. Its host name does not
@@ -35,10 +37,11 @@ impl Credentials {
         self.client(DialVerifier::new(self, WantedRole::Dc(peer), HostName::Ignored), DC_PROTOCOL)
     }
 
-    /// For a datacenter that serves clients: those that show a certificate must be clients of its cluster.
+    /// For a datacenter that serves clients: those that show a certificate must be clients of its cluster. Who offers both
+    /// protocols gets the native one.
     pub fn accept_clients(&self, certificates: ClientCertificates) -> Result<ServerConfig, PkiError> {
         self.my_dc()?;
-        self.server(WantedRole::AnyClient, certificates, API_PROTOCOL)
+        self.server(WantedRole::AnyClient, certificates, &[NATIVE_PROTOCOL, API_PROTOCOL])
     }
 
     /// For a client that dials a datacenter: it must be a datacenter of the client's cluster, and its certificate
@@ -62,13 +65,13 @@ impl Credentials {
         &self,
         role: WantedRole,
         certificates: ClientCertificates,
-        protocol: &[u8],
+        protocols: &[&[u8]],
     ) -> Result<ServerConfig, PkiError> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(AcceptVerifier::new(self, role, certificates)?)
             .with_single_cert(self.chain.clone(), self.key.clone_key())?;
-        config.alpn_protocols = vec![protocol.to_vec()];
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         config.send_tls13_tickets = 0;
         Ok(config)
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 pub use basics::{key, lock as name, within};
 use geolock::client::{Client, ClientConfig, ClientTls};
 use geolock::config::Config;
+use geolock::lock_server::LockServerHandle;
 use geolock::names::DcId;
 use geolock::node::{Node, Sockets};
 use geolock::pki::playground;
@@ -72,6 +73,11 @@ impl Datacenter {
     /// Starts again what was stopped, with its data, at its old address.
     pub async fn restart(stopped: Stopped) -> Result<Datacenter, AnyError> {
         Datacenter::start_at(stopped.dir, stopped.address).await
+    }
+
+    /// The way to its actor, for who embeds it.
+    pub fn lock_server(&self) -> LockServerHandle {
+        self.node.handle()
     }
 
     /// Tells clients that it stops, and goes on for a moment.

@@ -4,6 +4,7 @@ mod access;
 mod forced;
 mod limits;
 mod lock_watches;
+mod native;
 mod refusals;
 mod renewal;
 mod site;

@@ -12,7 +12,7 @@ use super::connect::Places;
 use super::dev::{DevArgs, Shape};
 use super::failure::{Code, Failure, OrFail as _};
 use super::print::{print, tell};
-use crate::client::Client;
+use crate::client::{Client, Transport};
 use crate::load_test::report::{self, Report};
 use crate::load_test::{self, Happening, LoadTestError, Options, Workload};
 use playground::Playground;
@@ -56,6 +56,9 @@ pub struct BenchArgs {
     /// How long locks are held, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     held: u64,
+    /// How calls travel
+    #[arg(long, value_enum, default_value_t = Over::Native)]
+    transport: Over,
     /// Acquisitions a second in each datacenter, due whether or not those before are done: latencies count from then
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
@@ -89,6 +92,24 @@ pub struct BenchArgs {
     data: Option<PathBuf>,
 }
 
+/// [`Transport`], for people.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Over {
+    /// Over the protocol of the Rust client
+    Native,
+    /// Over gRPC, as programs in other languages
+    Grpc,
+}
+
+impl From<Over> for Transport {
+    fn from(over: Over) -> Transport {
+        match over {
+            Over::Native => Transport::Native,
+            Over::Grpc => Transport::Grpc,
+        }
+    }
+}
+
 /// Runs the load test and reports. A violation of what locks promise is a failure.
 pub async fn run(args: BenchArgs) -> Result<(), Failure> {
     let options = args.options().or_fail(Code::Usage)?;
@@ -107,11 +128,14 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
             return Err(Failure::new(Code::Usage, anyhow!(why)));
         }
         let playground = Playground::start(DevArgs::fresh(args.shape.clone(), args.data.clone())).await?;
-        let report = test(&args, &options, playground.connect().await?, &playground.distances()).await;
+        let report =
+            test(&args, &options, playground.connect(args.transport.into()).await?, &playground.distances())
+                .await;
         playground.stop().await?;
         report?
     } else {
-        test(&args, &options, args.places.connect_all().await?, "servers that run").await?
+        test(&args, &options, args.places.connect_all(args.transport.into()).await?, "servers that run")
+            .await?
     };
     print(report::table(&report).trim_end())?;
     write(args.json.as_deref(), || report.json())?;

@@ -9,7 +9,7 @@ use tokio::time::{interval, timeout};
 
 use crate::cli::dev::{self, DataDir, DevArgs, Ends, LOOK, Plan};
 use crate::cli::failure::{Code, Failure};
-use crate::client::{Client, ClientConfig, ClientTls};
+use crate::client::{Client, ClientConfig, ClientTls, Transport};
 use crate::lock_server::LockServerHandle;
 use crate::node::NodeError;
 
@@ -81,12 +81,12 @@ impl Playground {
     }
 
     /// A client of each datacenter.
-    pub(super) async fn connect(&self) -> Result<Vec<Client>, Failure> {
+    pub(super) async fn connect(&self, transport: Transport) -> Result<Vec<Client>, Failure> {
         let tls = ClientTls::from_dir(self.plan.client_tls()).map_err(anyhow::Error::from)?;
         let mut clients = Vec::new();
         for dc in &self.plan.dcs {
             let endpoint = self.plan.listen(*dc).grpc.to_string();
-            let config = ClientConfig::new([endpoint], tls.clone());
+            let config = ClientConfig { transport, ..ClientConfig::new([endpoint], tls.clone()) };
             clients.push(Client::connect(config).await.map_err(anyhow::Error::from)?);
         }
         Ok(clients)

@@ -56,7 +56,7 @@ async fn measure(
     let mut shape = args.shape.clone();
     shape.hold = vec![policy.rule.clone()];
     let playground = Playground::start(DevArgs::fresh(shape, args.data.clone())).await?;
-    let mut clients = playground.connect().await?;
+    let mut clients = playground.connect(args.transport.into()).await?;
     if is_alone {
         for client in clients.drain(1..) {
             // Nothing was asked of it.

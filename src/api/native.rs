@@ -1,0 +1,201 @@
+//! Native connections: each carries one session and is one task, which reads, asks and writes as much as there is each time
+//! it wakes.
+//!
+//! A client is bounded as over gRPC: its first frame has to come in the time of a handshake; who does not read is not read
+//! and, when nothing moves, is gone; who says nothing is asked whether it is there. What is to be said when a session fails
+//! is what a gRPC status would say.
+
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio_rustls::server::TlsStream;
+use tonic::Status;
+
+use super::connection::{Connection, Peer};
+use super::conversation::{Calls, Conversation};
+use super::error::BorderError;
+use super::locks::LocksService;
+use super::options::{ApiOptions, MAX_MESSAGE};
+use super::serve::reached;
+use crate::lock_server::Stage;
+use crate::native::{self, End, FrameError, FrameSocket, Kind, Progress, Start};
+use crate::proto::{ClientMessage, ERROR_METADATA};
+
+type Socket = FrameSocket<TlsStream<tokio::net::TcpStream>>;
+
+/// Serves connections until the lock server has stopped and all of them have ended.
+pub(super) async fn serve(
+    mut connections: mpsc::Receiver<Connection>,
+    service: Arc<LocksService>,
+    stage: watch::Receiver<Stage>,
+    options: ApiOptions,
+) {
+    let mut running = JoinSet::new();
+    let stopped = reached(stage, Stage::Stopped);
+    tokio::pin!(stopped);
+    loop {
+        tokio::select! {
+            Some(connection) = connections.recv() => {
+                running.spawn(attend(connection, Arc::clone(&service), options.clone()));
+            }
+            Some(ended) = running.join_next() => ended_well(ended),
+            () = &mut stopped => break,
+        }
+    }
+    while let Some(ended) = running.join_next().await {
+        ended_well(ended);
+    }
+}
+
+fn ended_well(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        resume_unwind(panic);
+    }
+}
+
+/// One connection, from its first frame to its last.
+async fn attend(connection: Connection, service: Arc<LocksService>, options: ApiOptions) {
+    let Connection { tls, peer, _places } = connection;
+    if let Err(error) = native::bound_kernel(tls.get_ref().0) {
+        tracing::debug!(peer = %peer.address, %error, "the kernel's buffers stay as they are");
+    }
+    let mut socket = FrameSocket::new(tls, MAX_MESSAGE);
+    let status = match timeout(options.handshake_timeout, enter(&mut socket, &peer, &service)).await {
+        Ok(Ok(conversation)) => {
+            let talk = Talk { socket: &mut socket, conversation, silence: Silence::new(options.keep_alive) };
+            match talk.await {
+                Ok(status) => status,
+                Err(gone) => {
+                    tracing::debug!(peer = %peer.address, %gone, "a native connection is gone");
+                    return;
+                }
+            }
+        }
+        Ok(Err(error)) => error.into(),
+        Err(_) => BorderError::Malformed("no first frame came in the time of a handshake").into(),
+    };
+    socket.put(Kind::End, &end(&status));
+    // Who does not listen any more need not hear it.
+    let _ = timeout(options.goodbye, socket.finish()).await;
+}
+
+/// Finds out who that is.
+async fn enter(
+    socket: &mut Socket,
+    peer: &Peer,
+    service: &LocksService,
+) -> Result<Conversation, BorderError> {
+    let frame = socket.frame().await?;
+    if frame.kind != Kind::Start {
+        return Err(FrameError::Unexpected(frame.kind).into());
+    }
+    let Start { authorization } = native::decode(frame.body)?;
+    let shown = Some(&authorization[..]).filter(|shown| !shown.is_empty());
+    let judge = service.access.admit(peer.address, peer.client.as_ref(), shown)?;
+    service.converse(judge).await
+}
+
+fn end(status: &Status) -> End {
+    let error = status.metadata().get_bin(ERROR_METADATA).and_then(|error| error.to_bytes().ok());
+    End { code: status.code().into(), message: status.message().to_owned(), error: error.unwrap_or_default() }
+}
+
+impl Calls for Socket {
+    fn poll_call(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ClientMessage>, BorderError>> {
+        let frame = ready!(self.poll_frame(cx))?;
+        Poll::Ready(match frame.kind {
+            Kind::Message => Ok(Some(native::decode(frame.body)?)),
+            Kind::End => Ok(None),
+            kind => Err(FrameError::Unexpected(kind).into()),
+        })
+    }
+}
+
+/// A session that goes on. Comes to the status with which it ends; an error if nobody is there to be told.
+struct Talk<'a> {
+    socket: &'a mut Socket,
+    conversation: Conversation,
+    silence: Silence,
+}
+
+/// Why nobody is there.
+#[derive(Debug, thiserror::Error)]
+enum Gone {
+    #[error("{0}")]
+    Socket(#[from] std::io::Error),
+    #[error("its client did not move for {0:?}")]
+    Silent(Duration),
+}
+
+impl Future for Talk<'_> {
+    type Output = Result<Status, Gone>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Status, Gone>> {
+        let Talk { socket, conversation, silence } = self.get_mut();
+        socket.begin_turn();
+        loop {
+            let mut is_idle = false;
+            while !is_idle && socket.has_room() {
+                match conversation.poll_answer(cx, *socket) {
+                    Poll::Ready(Some(Ok(message))) => socket.put(Kind::Message, &message),
+                    Poll::Ready(Some(Err(status))) => return Poll::Ready(Ok(status)),
+                    Poll::Ready(None) => return Poll::Ready(Ok(Status::ok(""))),
+                    Poll::Pending => is_idle = true,
+                }
+            }
+            let written = socket.poll_write(cx)?;
+            if is_idle || written.is_pending() {
+                break;
+            }
+        }
+        ready!(silence.poll(cx, socket))?;
+        Poll::Pending
+    }
+}
+
+/// Whether a client is there: within so much time it has to move, and again when it was asked.
+struct Silence {
+    limit: Duration,
+    alarm: Pin<Box<Sleep>>,
+    seen: Progress,
+    was_asked: bool,
+}
+
+impl Silence {
+    fn new(limit: Duration) -> Silence {
+        Silence { limit, alarm: Box::pin(sleep(limit)), seen: Progress::default(), was_asked: false }
+    }
+
+    /// Ready when it is gone.
+    fn poll(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<Result<(), Gone>> {
+        while self.alarm.as_mut().poll(cx).is_ready() {
+            let now = socket.progress();
+            // A client that is not read, because the server is full, has nothing to prove.
+            let is_stuck = now.writes && now.written == self.seen.written;
+            let is_silent = now.reads && now.read == self.seen.read;
+            match (is_stuck || is_silent, self.was_asked) {
+                (false, _) => self.was_asked = false,
+                (true, true) => return Poll::Ready(Err(Gone::Silent(2 * self.limit))),
+                (true, false) => {
+                    self.was_asked = true;
+                    if socket.has_room() {
+                        socket.put(Kind::Ping, &());
+                    }
+                    // What cannot be written now is written when it can.
+                    let _ = socket.poll_write(cx)?;
+                }
+            }
+            self.seen = socket.progress();
+            self.alarm.as_mut().reset(Instant::now() + self.limit);
+        }
+        Poll::Pending
+    }
+}

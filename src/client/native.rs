@@ -1,0 +1,214 @@
+//! Connections that speak the native protocol: the driver reads and writes the socket itself.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::version::TLS13;
+use rustls::{ClientConfig as TlsConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+use super::config::{ClientCertificate, ClientTls};
+use super::connection::{BATCH, MAX_MESSAGE};
+use super::error::{ClientError, LinkError};
+use super::hub::Outgoing;
+use super::token::Bearer;
+use crate::native::{self, End, FrameError, FrameSocket, Kind, SocketError, Start};
+use crate::pki::NATIVE_PROTOCOL;
+use crate::proto::{ERROR_METADATA, ServerMessage};
+
+/// What is offered beside it, so that a server that speaks only gRPC says so.
+const GRPC_PROTOCOL: &[u8] = b"h2";
+
+/// How to reach an endpoint.
+#[derive(Clone)]
+pub(super) struct Native {
+    tls: TlsConnector,
+    host: String,
+    port: u16,
+    name: ServerName<'static>,
+}
+
+/// A connection whose server speaks it.
+pub(super) struct NativeSocket(Box<FrameSocket<TlsStream<TcpStream>>>);
+
+impl Native {
+    pub(super) fn new(tls: &ClientTls, host: &str, port: u16) -> Result<Native, ClientError> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| {
+            ClientError::Config(format!("`endpoints`: `{host}` names no server: {error}"))
+        })?;
+        let tls = TlsConnector::from(Arc::new(tls_config(tls).map_err(ClientError::Tls)?));
+        Ok(Native { tls, host: host.to_owned(), port, name })
+    }
+
+    /// Connects; `None` if the server speaks only gRPC.
+    pub(super) async fn dial(&self) -> Result<Option<NativeSocket>, LinkError> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(LinkError::Socket)?;
+        // Calls are small and each is waited for.
+        stream.set_nodelay(true).map_err(LinkError::Socket)?;
+        native::bound_kernel(&stream).map_err(LinkError::Socket)?;
+        let tls = self.tls.connect(self.name.clone(), stream).await.map_err(LinkError::Socket)?;
+        let is_native = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
+        Ok(is_native.then(|| NativeSocket(Box::new(FrameSocket::new(tls, MAX_MESSAGE)))))
+    }
+}
+
+impl std::fmt::Debug for Native {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Native").field("host", &self.host).field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// Trusts whom gRPC's own settings trust, and shows the same.
+fn tls_config(tls: &ClientTls) -> Result<TlsConfig, String> {
+    let certificates = |pem: &str| -> Result<Vec<CertificateDer<'static>>, String> {
+        CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(|e| e.to_string())
+    };
+    let mut roots = RootCertStore::empty();
+    for root in certificates(&tls.ca_pem)? {
+        roots.add(root).map_err(|error| error.to_string())?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = TlsConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
+    let config = config.map_err(|error| error.to_string())?.with_root_certificates(roots);
+    let mut config = match &tls.certificate {
+        Some(ClientCertificate { cert_pem, key_pem }) => {
+            let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| error.to_string())?;
+            let config = config.with_client_auth_cert(certificates(cert_pem)?, key);
+            config.map_err(|error| error.to_string())?
+        }
+        None => config.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![NATIVE_PROTOCOL.to_vec(), GRPC_PROTOCOL.to_vec()];
+    Ok(config)
+}
+
+/// A session on a connection of its own, both directions.
+pub(super) struct NativeAnswers {
+    socket: NativeSocket,
+    outgoing: Outgoing,
+    end: Option<LinkError>,
+    crowd: Crowd,
+}
+
+/// Whether it pays to let others have their turn before a write: when there are many callers, the first of them wakes this,
+/// and those whose answers came with his are about to ask, too. One write for all of them costs little more than one
+/// for him. Alone, he waits for nobody.
+#[derive(Default)]
+struct Crowd {
+    /// Many messages came, or went, together last.
+    is_there: bool,
+    /// Others had their turn.
+    was_let: bool,
+}
+
+impl NativeAnswers {
+    /// Begins a session. A server that does not want this client says so in the first answer.
+    pub(super) fn open(mut socket: NativeSocket, bearer: &Bearer, outgoing: Outgoing) -> NativeAnswers {
+        let authorization = bearer.authorization().map_or_else(Bytes::new, Bytes::copy_from_slice);
+        socket.0.put(Kind::Start, &Start { authorization });
+        NativeAnswers { socket, outgoing, end: None, crowd: Crowd::default() }
+    }
+
+    /// Sends what there is to be sent, and takes all messages that are there, at most a batch.
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        messages: &mut Vec<ServerMessage>,
+    ) -> Poll<Result<(), LinkError>> {
+        if self.lets_others(cx) {
+            return Poll::Pending;
+        }
+        // What cannot be written shows when reading, after what can be read.
+        let _ = self.poll_send(cx);
+        while messages.len() < BATCH && self.end.is_none() {
+            match self.poll_message(cx) {
+                Poll::Ready(Ok(message)) => messages.push(message),
+                Poll::Ready(Err(end)) => self.end = Some(end),
+                Poll::Pending => break,
+            }
+        }
+        if !messages.is_empty() {
+            self.crowd.is_there |= messages.len() > 1;
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(end) = self.end.take() {
+            return Poll::Ready(Err(end));
+        }
+        // A ping is answered at once.
+        let _ = self.socket.0.poll_write(cx);
+        Poll::Pending
+    }
+
+    /// Whether to come back when others had their turn.
+    fn lets_others(&mut self, cx: &mut Context<'_>) -> bool {
+        let lets = self.crowd.is_there && !self.crowd.was_let && self.outgoing.has_messages();
+        if lets {
+            self.crowd.was_let = true;
+            cx.waker().wake_by_ref();
+        }
+        lets
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let socket = &mut self.socket.0;
+        loop {
+            let (mut is_idle, mut count) = (false, 0);
+            while !is_idle && socket.has_room() {
+                match self.outgoing.poll_message(cx) {
+                    Poll::Ready(Some(message)) => {
+                        socket.put(Kind::Message, &message);
+                        count += 1;
+                    }
+                    Poll::Ready(None) | Poll::Pending => is_idle = true,
+                }
+            }
+            if count > 0 {
+                self.crowd = Crowd { is_there: count > 1, was_let: false };
+            }
+            ready!(socket.poll_write(cx))?;
+            if is_idle {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<ServerMessage, LinkError>> {
+        let frame = match ready!(self.socket.0.poll_frame(cx)) {
+            Ok(frame) => frame,
+            Err(error) => return Poll::Ready(Err(of_socket(error))),
+        };
+        Poll::Ready(match frame.kind {
+            Kind::Message => native::decode(frame.body).map_err(|error| of_socket(error.into())),
+            Kind::End => Err(native::decode(frame.body).map_or_else(|e| of_socket(e.into()), of_end)),
+            kind => Err(of_socket(FrameError::Unexpected(kind).into())),
+        })
+    }
+}
+
+fn of_socket(error: SocketError) -> LinkError {
+    match error {
+        SocketError::Io(error) => LinkError::Socket(error),
+        SocketError::Closed => LinkError::Ended,
+        SocketError::Frame(error) => LinkError::Stream(Box::new(Status::internal(error.to_string()))),
+    }
+}
+
+/// The status that gRPC would have brought.
+fn of_end(End { code, message, error }: End) -> LinkError {
+    let code = Code::from_i32(code);
+    if code == Code::Ok {
+        return LinkError::Ended;
+    }
+    let mut metadata = MetadataMap::new();
+    if !error.is_empty() {
+        metadata.insert_bin(ERROR_METADATA, MetadataValue::from_bytes(&error));
+    }
+    LinkError::Stream(Box::new(Status::with_metadata(code, message, metadata)))
+}

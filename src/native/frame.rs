@@ -1,0 +1,257 @@
+//! Frames: a byte that says what it is, four for its length (big-endian), a body.
+//!
+//! What a peer says of a length is looked at before anything is kept for it, and a decoder keeps no more than one frame
+//! that is not whole. What makes no sense ends the connection: nobody knows where the next frame would begin.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::Message;
+
+/// Kind and length.
+const HEADER: usize = 5;
+/// Longest body of a [`Kind::Start`]: the server does not know yet who that is.
+pub const MAX_START: usize = 4 << 10;
+
+/// What a frame is. Numbers are on the wire: never used again for anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A `ClientMessage` or a `ServerMessage`.
+    Message = 0,
+    /// The first frame of a client, and only that: a [`Start`].
+    Start = 1,
+    /// Nothing follows from this side but answers to pings: an [`End`]; of a client, an empty one.
+    End = 2,
+    /// Are you there?
+    Ping = 3,
+    /// Yes.
+    Pong = 4,
+}
+
+/// What a client shows before anything else.
+#[derive(Clone, PartialEq, Message)]
+pub struct Start {
+    /// As the `authorization` of a gRPC call: `Bearer TOKEN`; empty from who has a certificate, or nothing.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub authorization: Bytes,
+}
+
+/// How a session ended, as a gRPC status would say.
+#[derive(Clone, PartialEq, Message)]
+pub struct End {
+    /// A gRPC status code; 0: all is well.
+    #[prost(int32, tag = "1")]
+    pub code: i32,
+    #[prost(string, tag = "2")]
+    pub message: String,
+    /// An encoded `geolock.v1.Error`, if there is one.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub error: Bytes,
+}
+
+/// A whole frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub kind: Kind,
+    pub body: Bytes,
+}
+
+/// Why these bytes are no frames. Nothing after them can be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("a frame here has at most {most} bytes; this one says it has {found}")]
+    TooLong { found: usize, most: usize },
+    #[error("there is no kind {0} of frames")]
+    UnknownKind(u8),
+    #[error("a frame of kind {0:?} does not belong here")]
+    Unexpected(Kind),
+    #[error("the body of a frame cannot be read: {0}")]
+    Body(#[from] prost::DecodeError),
+}
+
+impl Kind {
+    fn of(byte: u8) -> Result<Kind, FrameError> {
+        const ALL: [Kind; 5] = [Kind::Message, Kind::Start, Kind::End, Kind::Ping, Kind::Pong];
+        ALL.get(usize::from(byte)).copied().ok_or(FrameError::UnknownKind(byte))
+    }
+
+    /// Longest body, where messages have at most `most` bytes.
+    fn longest(self, most: usize) -> usize {
+        match self {
+            Kind::Message | Kind::End => most,
+            Kind::Start => MAX_START,
+            Kind::Ping | Kind::Pong => 0,
+        }
+    }
+}
+
+/// Frames out of bytes as they come.
+#[derive(Debug)]
+pub struct Decoder {
+    most: usize,
+    bytes: BytesMut,
+}
+
+impl Decoder {
+    /// For messages of at most `most` bytes.
+    pub fn new(most: usize) -> Decoder {
+        Decoder { most, bytes: BytesMut::new() }
+    }
+
+    /// Where to put what came, at its end.
+    pub fn bytes(&mut self) -> &mut BytesMut {
+        &mut self.bytes
+    }
+
+    /// The next frame, if all of it is there. After an error it makes no sense to ask again.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        let Some((header, _)) = self.bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
+        let [kind, length @ ..] = *header;
+        let kind = Kind::of(kind)?;
+        let (found, most) = (u32::from_be_bytes(length) as usize, kind.longest(self.most));
+        if found > most {
+            return Err(FrameError::TooLong { found, most });
+        }
+        if self.bytes.len() < HEADER + found {
+            return Ok(None);
+        }
+        self.bytes.advance(HEADER);
+        Ok(Some(Frame { kind, body: self.bytes.split_to(found).freeze() }))
+    }
+}
+
+/// Appends a frame.
+pub fn put(bytes: &mut BytesMut, kind: Kind, body: &impl Message) {
+    let length = body.encoded_len();
+    let on_wire = u32::try_from(length).expect("nobody here makes messages of 4 GiB");
+    let start = bytes.len();
+    bytes.resize(start + HEADER + length, 0);
+    // Into a slice, which does not ask for each byte whether it has to grow.
+    let mut rest = &mut bytes[start..];
+    rest.put_u8(kind as u8);
+    rest.put_u32(on_wire);
+    body.encode_raw(&mut rest);
+    debug_assert!(rest.is_empty(), "a message has the length it says");
+}
+
+/// The message in a body.
+pub fn decode<M: Message + Default>(body: Bytes) -> Result<M, FrameError> {
+    Ok(M::decode(body)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::proto::client_message::Call;
+    use crate::proto::{ClientMessage, Hello};
+
+    const MOST: usize = 1_000;
+
+    fn hello(tag: u64, client: String) -> ClientMessage {
+        ClientMessage { tag, call: Some(Call::Hello(Hello { revision: 1, client })) }
+    }
+
+    /// All frames, and how it went on.
+    fn read(decoder: &mut Decoder) -> (Vec<Frame>, Result<(), FrameError>) {
+        let mut frames = Vec::new();
+        loop {
+            match decoder.next_frame() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => return (frames, Ok(())),
+                Err(error) => return (frames, Err(error)),
+            }
+        }
+    }
+
+    fn in_pieces(bytes: &[u8], cuts: &[usize]) -> (Vec<Frame>, Result<(), FrameError>) {
+        let mut decoder = Decoder::new(MOST);
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let mut all = Vec::new();
+        for ends in cuts.windows(2) {
+            decoder.bytes().extend_from_slice(&bytes[ends[0]..ends[1]]);
+            let (frames, went) = read(&mut decoder);
+            all.extend(frames);
+            if went.is_err() {
+                return (all, went);
+            }
+        }
+        (all, Ok(()))
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_the_same_however_their_bytes_come(
+            names in vec("[a-z]{0,200}", 0..20),
+            cuts in vec(any::<usize>(), 0..40),
+        ) {
+            let messages: Vec<_> = names.into_iter().zip(1..).map(|(name, tag)| hello(tag, name)).collect();
+            let mut bytes = BytesMut::new();
+            for message in &messages {
+                put(&mut bytes, Kind::Message, message);
+                put(&mut bytes, Kind::Ping, &());
+            }
+            let (frames, went) = in_pieces(&bytes, &cuts);
+            prop_assert_eq!(went, Ok(()));
+            let (pings, bodies): (Vec<_>, Vec<_>) = frames.into_iter().partition(|it| it.kind == Kind::Ping);
+            prop_assert_eq!(pings.len(), messages.len());
+            let read: Result<Vec<ClientMessage>, _> = bodies.into_iter().map(|it| decode(it.body)).collect();
+            prop_assert_eq!(read, Ok(messages));
+        }
+
+        #[test]
+        fn garbage_is_the_same_however_it_comes(bytes in vec(any::<u8>(), 0..100), cuts in vec(any::<usize>(), 0..9)) {
+            prop_assert_eq!(in_pieces(&bytes, &cuts), in_pieces(&bytes, &[]));
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_not_whole_waits() {
+        let mut bytes = BytesMut::new();
+        put(&mut bytes, Kind::Message, &hello(1, "a".into()));
+        for length in 0..bytes.len() {
+            assert_eq!(in_pieces(&bytes[..length], &[]), (vec![], Ok(())), "{length} bytes of it");
+        }
+    }
+
+    #[test]
+    fn a_length_is_checked_before_its_body_is_there() {
+        let with = |kind: Kind, length: u32| {
+            let mut bytes = vec![kind as u8];
+            bytes.extend(length.to_be_bytes());
+            in_pieces(&bytes, &[]).1
+        };
+        assert_eq!(with(Kind::Message, MOST as u32), Ok(()));
+        let too_long = |found, most| Err(FrameError::TooLong { found, most });
+        assert_eq!(with(Kind::Message, MOST as u32 + 1), too_long(MOST + 1, MOST));
+        assert_eq!(with(Kind::Message, u32::MAX), too_long(u32::MAX as usize, MOST));
+        assert_eq!(with(Kind::Start, 5_000), too_long(5_000, MAX_START));
+        assert_eq!(with(Kind::Ping, 1), too_long(1, 0));
+    }
+
+    #[test]
+    fn what_comes_before_an_error_counts() {
+        let mut bytes = BytesMut::new();
+        put(&mut bytes, Kind::Message, &hello(1, "a".into()));
+        bytes.extend_from_slice(&[5, 0, 0, 0, 0]);
+        let (frames, went) = in_pieces(&bytes, &[]);
+        assert_eq!((frames.len(), went), (1, Err(FrameError::UnknownKind(5))));
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let mut bytes = BytesMut::new();
+        put(&mut bytes, Kind::Start, &Start { authorization: Bytes::from_static(b"Bearer a.b") });
+        put(&mut bytes, Kind::Message, &hello(7, "me".into()));
+        put(&mut bytes, Kind::Pong, &());
+        put(&mut bytes, Kind::End, &End { code: 7, message: "no".into(), error: Bytes::from_static(b"e") });
+        let golden: &[u8] = b"\x01\0\0\0\x0c\x0a\x0aBearer a.b\
+            \0\0\0\0\x0a\x08\x07\x12\x06\x08\x01\x12\x02me\
+            \x04\0\0\0\0\
+            \x02\0\0\0\x09\x08\x07\x12\x02no\x1a\x01e";
+        assert_eq!(&bytes[..], golden);
+    }
+}

@@ -1,0 +1,21 @@
+//! Edge. The native protocol: how the Rust client and a datacenter talk on a connection that carries one session and nothing
+//! else. `docs/protocol.md` has the bytes.
+//!
+//! What it carries are the messages of the gRPC stream, so both ways share what parses, judges and answers them. What it
+//! leaves out is what one session has no use for: streams, header tables, windows of two levels, and the tasks between
+//! them. Here one task on each side reads and writes its socket itself: as many frames as there are for each time it wakes.
+//!
+//! - **Which of the two is spoken** TLS settles (ALPN, [`crate::pki::NATIVE_PROTOCOL`]): on one port, without a round trip.
+//! - **Flow control** is that of TCP: who does not write any more because the other does not read, does not read either.
+//! - **Silence**: a side that has heard nothing for a while sends a ping, which the other answers whatever else it does.
+//!
+//! | file | job |
+//! |---|---|
+//! | `frame.rs` | bytes to frames and back; no IO |
+//! | `socket.rs` | frames over a socket |
+
+mod frame;
+mod socket;
+
+pub use frame::{Decoder, End, Frame, FrameError, Kind, MAX_START, Start, decode, put};
+pub use socket::{FrameSocket, Progress, SocketError, bound_kernel};

@@ -1,0 +1,236 @@
+//! Frames over a socket: reads and writes as much as there is at a time, into buffers that are used again.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use prost::Message;
+use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::frame::{self, Decoder, Frame, FrameError, Kind};
+
+/// What is made room for before a read: a TLS record.
+const READ: usize = 16 << 10;
+/// With so many bytes waiting to be written nothing more is said, nor read.
+const FULL: usize = 64 << 10;
+/// A buffer that grew beyond this is not kept.
+const KEPT: usize = 4 * FULL;
+
+/// What kernels may keep of a connection for one that does not read, about: enough for a network of one site. It is a queue
+/// that every call passes before it can be accepted or refused, and left alone it grows to megabytes.
+const KERNEL: usize = 64 << 10;
+
+/// Bounds what the kernel keeps of a connection, on the side that asks and on the side that answers.
+pub fn bound_kernel(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_send_buffer_size(stream, KERNEL)?;
+    Ok(sockopt::set_socket_recv_buffer_size(stream, KERNEL)?)
+}
+
+/// See the top of this file.
+#[derive(Debug)]
+pub struct FrameSocket<S> {
+    stream: S,
+    decoder: Decoder,
+    out: BytesMut,
+    /// Something was written since the last flush.
+    unflushed: bool,
+    /// However many pings came: one answer.
+    owes_pong: bool,
+    progress: Progress,
+}
+
+/// How far a socket has come. Other figures than before mean that its peer is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub read: u64,
+    pub written: u64,
+    /// Waits for the peer to send something.
+    pub reads: bool,
+    /// Waits for the peer to take something.
+    pub writes: bool,
+}
+
+/// Why no frame comes any more.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("the connection ended without a word")]
+    Closed,
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
+    /// For messages of at most `most` bytes from the other side.
+    pub fn new(stream: S, most: usize) -> FrameSocket<S> {
+        FrameSocket {
+            stream,
+            decoder: Decoder::new(most),
+            out: BytesMut::new(),
+            unflushed: false,
+            owes_pong: false,
+            progress: Progress::default(),
+        }
+    }
+
+    /// Appends a frame to what is to be written.
+    pub fn put(&mut self, kind: Kind, body: &impl Message) {
+        frame::put(&mut self.out, kind, body);
+    }
+
+    /// Whether more may be put.
+    pub fn has_room(&self) -> bool {
+        self.out.len() < FULL
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Begins another look at all there is to do: who does not read from now on does not wait for its peer.
+    pub fn begin_turn(&mut self) {
+        self.progress.reads = false;
+    }
+
+    /// The next frame that is no ping and no pong. Stops reading while too much waits to be written.
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, SocketError>> {
+        loop {
+            match self.decoder.next_frame()? {
+                Some(Frame { kind: Kind::Ping, .. }) => self.owes_pong = true,
+                Some(Frame { kind: Kind::Pong, .. }) => {}
+                Some(frame) => return Poll::Ready(Ok(frame)),
+                None if !self.has_room() => return Poll::Pending,
+                None => {
+                    self.progress.reads = true;
+                    let bytes = self.decoder.bytes();
+                    bytes.reserve(READ);
+                    let read = ready!(pin!(self.stream.read_buf(bytes)).poll(cx))?;
+                    if read == 0 {
+                        return Poll::Ready(Err(SocketError::Closed));
+                    }
+                    self.progress.reads = false;
+                    self.progress.read += read as u64;
+                }
+            }
+        }
+    }
+
+    /// Writes what there is, until there is nothing left.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.owes_pong {
+            self.owes_pong = false;
+            self.put(Kind::Pong, &());
+        }
+        while !self.out.is_empty() {
+            self.progress.writes = true;
+            let written = ready!(pin!(self.stream.write_buf(&mut self.out)).poll(cx))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.progress.written += written as u64;
+            self.unflushed = true;
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.unflushed = false;
+            if self.out.capacity() > KEPT {
+                self.out = BytesMut::new();
+            }
+        }
+        self.progress.writes = false;
+        Poll::Ready(Ok(()))
+    }
+
+    /// As [`FrameSocket::poll_frame`], answering pings meanwhile.
+    pub async fn frame(&mut self) -> Result<Frame, SocketError> {
+        poll_fn(|cx| {
+            let frame = self.poll_frame(cx)?;
+            // An error shows when reading.
+            let _ = self.poll_write(cx);
+            frame.map(Ok)
+        })
+        .await
+    }
+
+    /// Says the last word, and waits until the other side has read it: what it sent meanwhile is read and thrown away,
+    /// because closing a socket with something unread takes away what was just written.
+    pub async fn finish(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_write(cx)).await?;
+        self.stream.shutdown().await?;
+        let mut thrown_away = BytesMut::new();
+        loop {
+            thrown_away.clear();
+            thrown_away.reserve(READ);
+            if self.stream.read_buf(&mut thrown_away).await? == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+    use crate::native::End;
+
+    const MOST: usize = 1 << 20;
+
+    #[tokio::test]
+    async fn pings_are_answered_once_and_not_shown() {
+        let (ours, theirs) = duplex(1 << 16);
+        let (mut ours, mut theirs) = (FrameSocket::new(ours, MOST), FrameSocket::new(theirs, MOST));
+        for _ in 0..1_000 {
+            theirs.put(Kind::Ping, &());
+        }
+        theirs.put(Kind::End, &End::default());
+        poll_fn(|cx| theirs.poll_write(cx)).await.expect("there is room");
+        assert_eq!(ours.frame().await.expect("it came").kind, Kind::End);
+        poll_fn(|cx| ours.poll_write(cx)).await.expect("there is room");
+        drop(ours);
+        assert!(matches!(theirs.frame().await, Err(SocketError::Closed)));
+        assert_eq!(theirs.progress().read, 5, "one pong");
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_is_not_read() {
+        let (ours, theirs) = duplex(1_000);
+        let (mut ours, mut theirs) = (FrameSocket::new(ours, MOST), FrameSocket::new(theirs, MOST));
+        theirs.put(Kind::Message, &End::default());
+        poll_fn(|cx| theirs.poll_write(cx)).await.expect("there is room");
+        let long = End { message: "x".repeat(2 * FULL), ..End::default() };
+        ours.put(Kind::Message, &long);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(ours.poll_write(&mut cx).is_pending());
+        assert!(!ours.has_room() && ours.progress().writes);
+        assert!(ours.poll_frame(&mut cx).is_pending(), "although one is there");
+        assert_eq!(ours.progress().read, 0);
+        let (read, wrote) = tokio::join!(theirs.frame(), poll_fn(|cx| ours.poll_write(cx)));
+        assert_eq!(frame::decode(read.expect("it came").body), Ok(long));
+        wrote.expect("it was read");
+        assert_eq!(ours.frame().await.expect("now it is read").kind, Kind::Message);
+    }
+
+    #[tokio::test]
+    async fn a_last_word_is_heard_although_more_was_sent() {
+        let (ours, theirs) = duplex(1_000);
+        let (mut ours, mut theirs) = (FrameSocket::new(ours, MOST), FrameSocket::new(theirs, MOST));
+        theirs.put(Kind::Message, &End { message: "x".repeat(FULL), ..End::default() });
+        ours.put(Kind::End, &End { code: 7, ..End::default() });
+        let hears = async {
+            poll_fn(|cx| theirs.poll_write(cx)).await.expect("it is thrown away");
+            let end = theirs.frame().await.expect("the last word");
+            drop(theirs);
+            end
+        };
+        let (finished, end) = tokio::join!(ours.finish(), hears);
+        finished.expect("it was heard");
+        assert_eq!(frame::decode::<End>(end.body).expect("an end").code, 7);
+    }
+}
