@@ -234,7 +234,7 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
           transactions watches keys value_bytes effects snapshots unsettled keys_mortal }
         {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
-            transfers_received hand_offs_sent hand_offs_received entries_made entries_applied entries_relayed duplicates violations skew_pauses
+            transfers_received hand_offs_sent hand_offs_received gone_home entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits removals aborts transactions_killed anti_entropy_rounds digests_compared digest_mismatches
             rights_moved states_given states_taken keys_lapsed watch_news_lost forced_releases shed
         }

@@ -435,6 +435,8 @@ pub struct Counts {
     pub transfers_received: u64,
     pub hand_offs_sent: u64,
     pub hand_offs_received: u64,
+    /// Locks of which parts went back to where they belong because nobody used them here.
+    pub gone_home: u64,
     pub entries_made: u64,
     pub entries_applied: u64,
     pub entries_relayed: u64,

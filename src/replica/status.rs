@@ -70,6 +70,7 @@ impl Replica {
             transfers_received: locks.transfers_received,
             hand_offs_sent: locks.hand_offs_sent,
             hand_offs_received: locks.hand_offs_received,
+            gone_home: locks.gone_home,
             ..self.counts
         }
     }

@@ -122,7 +122,7 @@ impl Page<'_> {
         let Counts {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
             held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
-            transfers_sent, transfers_received, hand_offs_sent, hand_offs_received, entries_made, entries_applied, entries_relayed, duplicates,
+            transfers_sent, transfers_received, hand_offs_sent, hand_offs_received, gone_home, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, removals, aborts, transactions_killed,
             anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost, forced_releases, shed,
         } = *counts;
@@ -161,6 +161,7 @@ impl Page<'_> {
             ("transfers_received", "Lock parts got from other datacenters", transfers_received),
             ("hand_offs_sent", "Locks of which parts were given to another datacenter, counted each time", hand_offs_sent),
             ("hand_offs_received", "Locks of which parts came from another datacenter, counted each time", hand_offs_received),
+            ("gone_home", "Locks of which parts were given back because nobody used them here", gone_home),
             ("entries_made", "Log entries made here", entries_made),
             ("entries_applied", "Log entries applied, own and foreign", entries_applied),
             ("entries_relayed", "Log entries of others passed on", entries_relayed),
