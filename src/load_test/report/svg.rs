@@ -61,6 +61,8 @@ pub(super) struct Plot {
     x: Scale,
     y: Scale,
     height: f64,
+    /// Where names of dots begin, so that they do not touch.
+    names: Vec<(f64, f64)>,
 }
 
 pub(super) const WIDTH: f64 = 860.0;
@@ -76,7 +78,7 @@ impl Plot {
     pub(super) fn new(height: f64, about: &str, x: Scale, y: Scale) -> Plot {
         let about = escape(about);
         let text = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{about}\">\n");
-        Plot { text, x, y, height }
+        Plot { text, x, y, height, names: Vec::new() }
     }
 
     pub(super) fn px(&self, x: f64) -> f64 {
@@ -150,7 +152,13 @@ impl Plot {
         let (x, y, name) = (self.px(x), self.py(y), escape(name));
         let color = color % COLORS.len();
         self.push(format_args!("<circle class=\"fill c{color}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"/>"));
-        let (x, y) = (x + 10.0, y + 4.0);
+        let (x, mut y) = (x + 10.0, y + 4.0);
+        let is_taken =
+            |y: f64| self.names.iter().any(|at| (at.0 - x).abs() < 130.0 && (at.1 - y).abs() < LINE);
+        while is_taken(y) {
+            y += LINE;
+        }
+        self.names.push((x, y));
         self.push(format_args!("<text class=\"tick\" x=\"{x:.1}\" y=\"{y:.1}\">{name}</text>"));
     }
 
@@ -224,6 +232,15 @@ mod tests {
         assert_eq!(Scale::Linear { from: 0.0, to: 108.0 }.ticks(), [0.0, 25.0, 50.0, 75.0, 100.0]);
         assert_eq!(Scale::decades(120.0, 4_500.0).ticks(), [100.0, 1_000.0, 10_000.0]);
         assert_eq!(Scale::from_zero(0.0).at(2.0), 1.0, "what is beyond is at the end");
+    }
+
+    #[test]
+    fn names_of_dots_do_not_touch() {
+        let mut plot = Plot::new(300.0, "test", Scale::from_zero(1.0), Scale::from_zero(1.0));
+        (0..5).for_each(|n| plot.dot((0.5, 0.5), n, "same"));
+        let mut lines: Vec<f64> = plot.names.iter().map(|(_, y)| *y).collect();
+        lines.sort_by(f64::total_cmp);
+        assert!(lines.len() == 5 && lines.windows(2).all(|pair| pair[1] - pair[0] >= LINE), "{lines:?}");
     }
 
     #[test]
