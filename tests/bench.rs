@@ -74,6 +74,27 @@ fn every_workload_runs_and_every_acquisition_is_right() {
 }
 
 #[test]
+fn hold_policies_are_put_side_by_side() {
+    let home = TempDir::new().expect("a temporary folder");
+    let (json, html) = (home.path().join("report.json"), home.path().join("report.html"));
+    let policies = ["--workload", "hot", "--policies", "fair,adaptive:2:100 ms,0 s:0 s:0 s"];
+    let files = ["--json", json.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let output = bench(home.path(), &[&SHORT, &policies, &files]);
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Value =
+        serde_json::from_slice(&std::fs::read(&json).expect("it was written")).expect("it is JSON");
+    let systems = report["systems"].as_array().expect("a list");
+    let dcs = |system: &Value| system["dcs"].as_array().map_or(0, Vec::len);
+    let found: Vec<_> =
+        systems.iter().map(|system| (system["name"].as_str().unwrap(), dcs(system))).collect();
+    let wanted = [("one datacenter alone", 1), ("fair", 3), ("adaptive:2:100 ms", 3), ("0 s:0 s:0 s", 3)];
+    assert_eq!(found, wanted);
+    assert!(systems.iter().all(|system| system["total"]["acquisitions"].as_u64() > Some(0)), "{report}");
+    let page = std::fs::read_to_string(&html).expect("it was written");
+    assert!(page.contains("against how long one waits") && page.contains("adaptive:2:100 ms"));
+}
+
+#[test]
 fn servers_that_run_can_be_tested_too() {
     let cluster = Cluster::start(2);
     let home = TempDir::new().expect("a temporary folder");
@@ -99,6 +120,8 @@ fn mistakes_are_explained_before_anything_starts() {
         (&["--json", "/nowhere/report.json"], "cannot be written"),
         (&["--loss", "100"], "--loss"),
         (&["--seconds", "0"], "seconds"),
+        (&["--policies", "quick"], "a rule is PREFIX:POLICY"),
+        (&["--policies", "fair", "--hold", ":fixed"], "cannot be used with"),
     ] {
         let output = bench(home.path(), &[args]);
         assert!(!output.status.success() && said(&output).contains(wanted), "{args:?}: {}", said(&output));
