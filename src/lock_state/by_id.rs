@@ -82,6 +82,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
 
     fn id(dc: u8, n: u64) -> RequestId {
         RequestId { dc: DcId::new(dc).expect("a small id"), n }
@@ -96,9 +97,9 @@ mod tests {
                 if !insert {
                     by_id.remove(id);
                     map.remove(&id);
-                } else if !map.contains_key(&id) {
+                } else if let Entry::Vacant(vacant) = map.entry(id) {
                     by_id.insert(id, RequestIndex(i));
-                    map.insert(id, RequestIndex(i));
+                    vacant.insert(RequestIndex(i));
                 }
                 for (dc, n) in (0..2).flat_map(|dc| (0..3).map(move |n| (dc, n))) {
                     for round in 0..6 {

@@ -348,6 +348,7 @@ mod tests {
         );
         expiry.leave(key.clone(), at(5), dc);
         assert_eq!(expiry.forget(&key), Some(at(5)));
-        assert!(expiry.left_to.is_empty() && expiry.len() == 0);
+        assert!(expiry.left_to.is_empty());
+        assert_eq!(expiry.len(), 0);
     }
 }
