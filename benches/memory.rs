@@ -99,7 +99,7 @@ impl Bench {
 
     /// The `i`-th request, for a lock. Answers its id if it is granted.
     fn acquire(&mut self, i: usize, name: LockName, wait: Wait) -> Option<RequestId> {
-        if i % PER_LEASE == 0 {
+        if i.is_multiple_of(PER_LEASE) {
             self.open_lease();
         }
         let wants = Wants::all(vec![(name, Mode::Exclusive)]).expect("one lock");
