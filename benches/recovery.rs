@@ -26,6 +26,10 @@ use geolock::time::{self, Now, Wall};
 use geolock::wire;
 use rounds::{AnyError, median};
 
+/// The server's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const COMMITS: u64 = 1_000_000;
 const KEYS: u64 = 100_000;
 const ROUNDS: usize = 3;

@@ -1,0 +1,163 @@
+//! Datacenters in one thread, the core alone: no clock, no disk, no sockets. What one says to another lies in a queue until
+//! the bench has it delivered; what one has journaled is durable as soon as the bench says so.
+#![allow(dead_code, reason = "each bench uses a part of it")]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use geolock::causal_log::{Action, Change};
+use geolock::crdt::value::{Op, Update};
+use geolock::keys::Key;
+use geolock::leases::{OnDisconnect, Proof, SessionId};
+use geolock::names::{ClusterId, DcId, DcSet, LeaseId, Position, Secret};
+use geolock::replica::call::{Call, CallId, Reply};
+use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
+use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Message, Replica, ReplicaConfig};
+use geolock::time::{Instant, Now, Wall};
+
+/// Longer than any bench lasts in its own time.
+const TTL: Duration = Duration::from_secs(3_600);
+
+/// See the top of this file. The first one has a client with a lease.
+pub struct Replicas {
+    pub all: Vec<Replica>,
+    /// How long it goes on, in its own time.
+    pub time: Duration,
+    pub last: Option<Reply>,
+    /// What was said, by receiver, with who said it.
+    pub said: Vec<VecDeque<(usize, Message)>>,
+    positions: Vec<Position>,
+    lease: LeaseId,
+    calls: u64,
+}
+
+impl Replicas {
+    /// So many, none linked to any other.
+    pub fn new(members: u8, local: &LocalConfig) -> Replicas {
+        let set: DcSet = (0..members).map(dc).collect();
+        // Heartbeats only when a bench lets that much time pass.
+        let heartbeat = Duration::from_secs(10);
+        let agreed = AgreedConfig { heartbeat, ..AgreedConfig::new(ClusterId::of("bench"), set) };
+        let local = LocalConfig { max_lease_ttl: TTL, ..local.clone() };
+        let start = |id| {
+            let config = ReplicaConfig::new(dc(id), agreed.clone(), local.clone());
+            Replica::recover(config, now(Duration::ZERO), None, []).expect("an empty start")
+        };
+        Replicas {
+            all: (0..members).map(start).collect(),
+            time: Duration::ZERO,
+            last: None,
+            said: (0..members).map(|_| VecDeque::new()).collect(),
+            positions: vec![Position(0); members.into()],
+            lease: LeaseId::from_raw(0),
+            calls: 0,
+        }
+    }
+
+    pub fn link(&mut self, a: usize, b: usize) {
+        self.handle(a, Event::LinkUp { peer: dc(b as u8) });
+        self.handle(b, Event::LinkUp { peer: dc(a as u8) });
+        self.deliver(|_| {});
+    }
+
+    /// Cuts all links of one, and loses what is on the way.
+    pub fn cut_off(&mut self, away: usize) {
+        for other in (0..self.all.len()).filter(|other| *other != away) {
+            self.handle(away, Event::LinkDown { peer: dc(other as u8) });
+            self.handle(other, Event::LinkDown { peer: dc(away as u8) });
+        }
+        self.said[away].clear();
+    }
+
+    pub fn handle(&mut self, id: usize, event: Event) {
+        let replica = &mut self.all[id];
+        replica.handle(now(self.time), event);
+        while let Some(effect) = replica.poll_effect() {
+            match effect {
+                Effect::Persist { position, .. } => self.positions[id] = position,
+                Effect::Send { peer, message } => self.said[peer.index()].push_back((id, message)),
+                Effect::Reply { reply, .. } => self.last = Some(reply),
+                Effect::Notify { .. } | Effect::Report(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// What all have journaled is durable.
+    pub fn sync(&mut self) {
+        for id in 0..self.all.len() {
+            let position = self.positions[id];
+            self.handle(id, Event::Durable { position });
+        }
+    }
+
+    /// Delivers all that is said until nothing more is.
+    pub fn deliver(&mut self, mut look: impl FnMut(&Message)) {
+        loop {
+            self.sync();
+            let mut is_quiet = true;
+            for id in 0..self.all.len() {
+                while let Some((from, message)) = self.said[id].pop_front() {
+                    is_quiet = false;
+                    look(&message);
+                    self.handle(from, Event::Flushed { peer: dc(id as u8), messages: 1 });
+                    self.handle(id, Event::Received { peer: dc(from as u8), message });
+                }
+            }
+            if is_quiet {
+                return;
+            }
+        }
+    }
+
+    /// Lets heartbeats pass, so that nothing is kept any more for who has it.
+    pub fn rest(&mut self) {
+        for _ in 0..3 {
+            self.time += Duration::from_secs(10);
+            (0..self.all.len()).for_each(|id| self.handle(id, Event::Tick));
+            self.deliver(|_| {});
+        }
+    }
+
+    pub fn open_lease(&mut self) {
+        let secret = Secret::new([7; 16]);
+        self.call(Call::OpenLease { secret, ttl: TTL, on_disconnect: OnDisconnect::Keep });
+        self.deliver(|_| {});
+        let Some(Reply::LeaseOpened { lease, .. }) = self.last.take() else { panic!("no lease was opened") };
+        self.lease = lease;
+    }
+
+    pub fn call(&mut self, request: Call) {
+        self.calls += 1;
+        let call = CallId { session: SessionId(1), tag: self.calls };
+        self.handle(0, Event::Client { call, request });
+    }
+
+    /// The first one commits a change of each of these accounts.
+    pub fn commit(&mut self, accounts: impl Iterator<Item = u64>) {
+        let change = |n: u64| Change {
+            key: Key::new(b"bench", format!("account/{n}").as_bytes()).expect("a valid key"),
+            action: Action::Update(Update::of(Op::Counter(1))),
+        };
+        let step = Step { changes: accounts.map(change).collect(), reads: Vec::new(), then: Then::Commit };
+        let (lease, key) = (self.lease, self.calls);
+        let begin = Begin {
+            lease,
+            proof: Proof::Attached,
+            key,
+            locks: None,
+            at_least: AtLeast::default(),
+            settled: key - 1,
+            step,
+        };
+        self.call(Call::Begin(begin));
+    }
+}
+
+pub fn dc(id: u8) -> DcId {
+    DcId::new(id).expect("a small id")
+}
+
+fn now(passed: Duration) -> Now {
+    Now { mono: Instant::ZERO + passed, wall: Wall(1_700_000_000_000 + passed.as_millis() as u64) }
+}
