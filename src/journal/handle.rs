@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use bytes::Bytes;
+
 use crate::histogram::Histogram;
 use crate::names::{ClusterId, DcId};
 use crate::room::Room;
@@ -70,7 +72,7 @@ pub struct Recovered {
     pub checkpoint: Option<(u64, Vec<u8>)>,
     /// The records after it, in order and without gaps: all that were ever reported durable, perhaps some
     /// more. They are durable now.
-    pub records: Vec<(u64, Vec<u8>)>,
+    pub records: Vec<(u64, Bytes)>,
     /// It is marked as a copy of a directory that may have gone on elsewhere. The mark goes when the first batch is durable:
     /// what is appended first has to say so.
     pub restored: bool,

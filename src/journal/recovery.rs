@@ -9,6 +9,8 @@
 //! checkpoint covers are deleted. A damaged newest checkpoint does not matter while an older one and all
 //! records after that are there.
 
+use bytes::Bytes;
+
 use super::checkpoint::{self, Checkpoint};
 use super::data_dir::{IDENTITY_TEMP, Known, check_identity, write_identity};
 use super::disk::{Context, Disk, DiskFile};
@@ -20,8 +22,8 @@ use super::writer::{
     Sealed, Segment, Tried, Writer, create_segment, parse_segment_name, remove, segment_name,
 };
 
-/// Records with their positions, in order and without gaps.
-pub(super) type Records = Vec<(u64, Vec<u8>)>;
+/// Records with their positions, in order and without gaps: pieces of the segments as they were read.
+pub(super) type Records = Vec<(u64, Bytes)>;
 
 /// What a directory holds.
 pub(super) struct Recovery<D: Disk> {
@@ -168,7 +170,7 @@ fn read_log<D: Disk>(
         {
             return Err(damaged(0, "no segment is that large".into()));
         }
-        let bytes = disk.read(&name).doing("read", disk, &name)?;
+        let bytes = Bytes::from(disk.read(&name).doing("read", disk, &name)?);
         let header = decode_header(disk, identity, &name, &bytes)?;
         if header.first != *first {
             return Err(damaged(0, format!("its header is that of segment {}", header.first)));
@@ -185,7 +187,7 @@ fn read_log<D: Disk>(
         let records = &mut log.records;
         let scanned = scan(&bytes, &header, end, |at, record| {
             if at > position {
-                records.push((at, record.to_vec()));
+                records.push((at, bytes.slice_ref(record)));
             }
         });
         log.segments.push((header, scanned.map_err(|damage| damaged(damage.offset, damage.what))?));

@@ -22,7 +22,8 @@
 //! | file | job |
 //! |---|---|
 //! | `datacenter.rs` | journal, links and machine put together |
-//! | `start.rs` | [`LockServer`]: recover, run, wait for the end |
+//! | `recover.rs` | from what the journal kept to the state it amounts to |
+//! | `start.rs` | [`LockServer`]: run, wait for the end |
 //! | `handle.rs`, `session.rs` | what the API holds: calls in |
 //! | `outbox.rs` | answers out, batched and bounded |
 //! | `workshop.rs`, `works.rs` | who has the turn; a step, and what it is made with |
@@ -50,6 +51,7 @@ mod outbox;
 mod overload;
 mod ports;
 mod probe;
+mod recover;
 mod report;
 mod session;
 mod start;
@@ -69,5 +71,6 @@ pub use journal_inbox::JournalInbox;
 pub use options::LockServerOptions;
 pub use outbox::{End, Output};
 pub use ports::{LinkInput, Links, Machine, Store};
+pub use recover::recover;
 pub use session::Session;
-pub use start::{LockServer, Parts, StartError, StopError, recover};
+pub use start::{LockServer, Parts, StartError, StopError};

@@ -26,9 +26,9 @@ use super::workshop::{Work, Workshop};
 use crate::interdc::InterdcError;
 use crate::journal::JournalError;
 use crate::names::{DcId, DcSet};
-use crate::replica::{Checkpoint, Position, Record, RecoveryError, Replica, ReplicaConfig};
+use crate::replica::{Position, RecoveryError};
 use crate::telemetry::Board;
-use crate::wire::{self, WireError};
+use crate::wire::WireError;
 
 /// Why a lock server did not start. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -61,35 +61,6 @@ pub enum StopError {
     LastSync(Duration),
     #[error("this is a bug in geolock: a record cannot be encoded: {0}")]
     Encode(#[source] WireError),
-}
-
-/// The datacenter that a data directory amounts to, with the position of its last record.
-pub fn recover(
-    config: ReplicaConfig,
-    checkpoint: Option<&[u8]>,
-    records: impl IntoIterator<Item = (Position, Vec<u8>)>,
-) -> Result<(Replica, Position), StartError> {
-    let checkpoint: Option<Checkpoint> =
-        checkpoint.map(wire::decode_checkpoint).transpose().map_err(StartError::Checkpoint)?;
-    let mut last = checkpoint.as_ref().map_or(Position(0), |checkpoint| checkpoint.position);
-    let mut unreadable = None;
-    let readable = records.into_iter().map_while(|(position, bytes)| {
-        match wire::decode::<Record>("journal record", &bytes) {
-            Ok(record) => {
-                last = position;
-                Some((position, record))
-            }
-            Err(source) => {
-                unreadable = Some(StartError::Record { position, source });
-                None
-            }
-        }
-    });
-    let recovered = Replica::recover(config, clock::now(), checkpoint, readable);
-    match unreadable {
-        Some(error) => Err(error),
-        None => Ok((recovered?, last)),
-    }
 }
 
 /// A running lock server.

@@ -60,7 +60,9 @@ impl Model {
             next = checkpoint.position + 1;
         }
         for (position, record) in &recovery.records {
-            if *position != next || self.appended.get(next as usize - 1) != Some(record) {
+            if *position != next
+                || self.appended.get(next as usize - 1).is_none_or(|appended| appended != record)
+            {
                 return Err(Broken::Records);
             }
             next += 1;

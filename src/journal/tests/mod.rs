@@ -14,6 +14,8 @@ mod real_directory;
 use std::io;
 use std::sync::mpsc::{Receiver, channel};
 
+use bytes::Bytes;
+
 use crate::names::{ClusterId, DcId};
 
 use super::error::{Identity, JournalError};
@@ -33,8 +35,8 @@ fn record(position: u64) -> Vec<u8> {
     format!("record {position} ").into_bytes().into_iter().cycle().take(8 + len).collect()
 }
 
-fn records(positions: std::ops::RangeInclusive<u64>) -> Vec<(u64, Vec<u8>)> {
-    positions.map(|position| (position, record(position))).collect()
+fn records(positions: std::ops::RangeInclusive<u64>) -> Vec<(u64, Bytes)> {
+    positions.map(|position| (position, record(position).into())).collect()
 }
 
 /// A journal with its threads, and what it tells.

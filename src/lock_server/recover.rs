@@ -1,0 +1,114 @@
+//! From what the journal kept to the datacenter that it amounts to.
+//!
+//! Two threads: one makes records of bytes, the other replays them. Reading is a third of the work, and who waits for a
+//! restart waits for all of it.
+
+use std::panic::resume_unwind;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::{mem, thread};
+
+use bytes::Bytes;
+
+use super::clock;
+use super::start::StartError;
+use crate::replica::{Checkpoint, Position, Record, Replica, ReplicaConfig};
+use crate::wire;
+
+/// Records that are handed over at a time.
+const BATCH: usize = 1_000;
+/// Batches that wait to be replayed at most: reading need not be further ahead to be no hindrance.
+const AHEAD: usize = 4;
+
+type Batch = Vec<(Position, Record)>;
+
+/// The datacenter that a data directory amounts to, with the position of its last record.
+pub fn recover(
+    config: ReplicaConfig,
+    checkpoint: Option<&[u8]>,
+    records: impl IntoIterator<Item = (Position, Bytes)> + Send,
+) -> Result<(Replica, Position), StartError> {
+    let checkpoint: Option<Checkpoint> =
+        checkpoint.map(wire::decode_checkpoint).transpose().map_err(StartError::Checkpoint)?;
+    let covered = checkpoint.as_ref().map_or(Position(0), |checkpoint| checkpoint.position);
+    let (batches, read) = sync_channel(AHEAD);
+    thread::scope(|scope| {
+        let reader = thread::Builder::new().name("records".into());
+        let reader = reader.spawn_scoped(scope, || read_records(records, batches));
+        let reader = reader.map_err(StartError::Thread)?;
+        let recovered = Replica::recover(config, clock::now(), checkpoint, read.into_iter().flatten());
+        let last = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
+        // What cannot be replayed comes before what cannot be read.
+        Ok((recovered?, last?.unwrap_or(covered)))
+    })
+}
+
+/// Reads until the end, or until nobody wants more. Answers the position of the last one.
+fn read_records(
+    records: impl IntoIterator<Item = (Position, Bytes)>,
+    batches: SyncSender<Batch>,
+) -> Result<Option<Position>, StartError> {
+    let (mut last, mut batch) = (Ok(None), Batch::with_capacity(BATCH));
+    for (position, bytes) in records {
+        match wire::decode::<Record>("journal record", &bytes) {
+            Ok(record) => batch.push((position, record)),
+            Err(source) => {
+                last = Err(StartError::Record { position, source });
+                break;
+            }
+        }
+        last = Ok(Some(position));
+        if batch.len() == BATCH && batches.send(mem::take(&mut batch)).is_err() {
+            return last;
+        }
+    }
+    // Who has stopped listening says why.
+    let _ = batches.send(batch);
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{ClusterId, DcId, DcSet};
+    use crate::replica::{AgreedConfig, LocalConfig};
+    use crate::time::Timestamp;
+
+    fn recovered(records: impl IntoIterator<Item = (u64, Bytes)>) -> Result<Position, StartError> {
+        let dc = DcId::new(0).expect("0 is an id");
+        let agreed = AgreedConfig::new(ClusterId::of("test"), DcSet::only(dc));
+        let records: Vec<_> =
+            records.into_iter().map(|(position, record)| (Position(position), record)).collect();
+        recover(ReplicaConfig::new(dc, agreed, LocalConfig::default()), None, records).map(|(_, last)| last)
+    }
+
+    fn record(n: u64) -> Bytes {
+        let bound = Record::Bound { clock: Timestamp::from_millis(n), n };
+        wire::encode("record", &bound).expect("it is small").into()
+    }
+
+    const SOME: u64 = 3 * BATCH as u64 + 7;
+
+    #[test]
+    fn everything_is_read() {
+        assert_eq!(recovered([]).expect("nothing is there"), Position(0));
+        assert_eq!(recovered((1..=SOME).map(|n| (n, record(n)))).expect("all of it is good"), Position(SOME));
+    }
+
+    #[test]
+    fn the_first_record_that_is_no_good_is_named() {
+        let unreadable = |n| (n, Bytes::from_static(&[0xff; 9]));
+        let good = || (1..=SOME).map(|n| (n, record(n)));
+        let error = recovered(good().chain([unreadable(SOME + 1), (SOME + 2, record(1))]));
+        assert!(
+            matches!(error, Err(StartError::Record { position: Position(n), .. }) if n == SOME + 1),
+            "{error:?}"
+        );
+        // One is missing before it, so it is replayed in vain.
+        let error = recovered(good().chain([(SOME + 2, record(1)), unreadable(SOME + 3)]));
+        let Err(StartError::Recovery(error)) = error else { panic!("{error:?}") };
+        assert!(error.to_string().contains(&format!("should be record {}", SOME + 1)), "{error}");
+        // Nobody listens to the rest any more.
+        let error = recovered([(7, record(1))].into_iter().chain(good()));
+        assert!(matches!(error, Err(StartError::Recovery(_))), "{error:?}");
+    }
+}
