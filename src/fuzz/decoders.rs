@@ -9,10 +9,10 @@ use super::{Target, sequence};
 use crate::causal_log::Entry;
 use crate::replica::{Checkpoint, Message, Record, StatePiece};
 use crate::wire;
-use crate::{access, api, config, interdc, journal, replica};
+use crate::{access, api, config, interdc, journal, native, replica};
 
 /// All targets.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     ("link_frames", interdc::fuzz::frames),
     ("hello", interdc::fuzz::hello),
     ("message", message),
@@ -26,6 +26,7 @@ pub const TARGETS: [Target; 14] = [
     ("access_rules", access::fuzz::rules),
     ("access_tokens", access::fuzz::tokens),
     ("client_message", api::fuzz::message),
+    ("native_frames", native::fuzz::frames),
     ("sequence", |data| sequence(data).steps > 0),
 ];
 

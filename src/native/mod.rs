@@ -15,6 +15,8 @@
 //! | `socket.rs` | frames over a socket |
 
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod socket;
 
 pub use frame::{Decoder, End, Frame, FrameError, Kind, MAX_START, Start, decode, put};

@@ -10,6 +10,7 @@ use crate::fuzz::sequence::{Harvest, harvest};
 use crate::interdc::fuzz::{hello_bytes, stream_bytes};
 use crate::journal::fuzz::{checkpoint_bytes, segment_bytes};
 use crate::names::{DcId, LockName, Mode, RequestId};
+use crate::native::fuzz::stream_bytes as native_bytes;
 use crate::proto::{self, client_message::Call};
 use crate::replica::fuzz::StateBytes;
 use crate::replica::{Message, Record};
@@ -53,6 +54,7 @@ pub(super) fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ("access_rules", text("examples/acl.toml")),
         ("access_tokens", vec![tokens()]),
         ("client_message", client_messages()),
+        ("native_frames", vec![native_bytes(0, &[]), native_bytes(6, &calls().map(on_stream))]),
         ("sequence", (0..4).map(|seed| Random(seed).bytes(1_000)).collect()),
     ]
 }
@@ -91,19 +93,13 @@ fn tokens() -> Vec<u8> {
     format!("# who\n{}\n\n{} # and why\n", line("ci"), line("app")).into_bytes()
 }
 
-fn client_messages() -> Vec<Vec<u8>> {
+/// What a client says on a stream.
+fn calls() -> [Call; 10] {
     let secret = bytes::Bytes::from_static(&[7; 16]);
     let locks =
         vec![proto::LockMode { name: bytes::Bytes::from_static(b"a"), mode: proto::Mode::Exclusive.into() }];
     let lease = 1 << 8;
-    let begin = proto::BeginRequest {
-        lease,
-        secret: secret.clone(),
-        key: 2,
-        step: Some(step()),
-        ..Default::default()
-    };
-    let calls = [
+    [
         Call::Hello(proto::Hello { revision: 1, client: "fuzz".into() }),
         Call::OpenLease(proto::OpenLeaseRequest { ttl_ms: 5_000, ..Default::default() }),
         Call::AttachLease(proto::AttachLeaseRequest { lease, secret: secret.clone() }),
@@ -123,14 +119,23 @@ fn client_messages() -> Vec<Vec<u8>> {
             target: Some(proto::release_request::Target::Key(1)),
         }),
         Call::Reclaim(proto::ReclaimRequest { lease, secret, ..Default::default() }),
-        Call::Begin(begin.clone()),
+        Call::Begin(begin()),
         Call::Look(proto::ReadRequest { keys: vec![store_key()], ..Default::default() }),
-    ];
-    let on_stream = |call| {
-        let message = proto::ClientMessage { tag: 1, call: Some(call) };
-        [&[0][..], &message.encode_to_vec()].concat()
-    };
-    let mut all: Vec<Vec<u8>> = calls.into_iter().map(on_stream).collect();
+    ]
+}
+
+fn begin() -> proto::BeginRequest {
+    let secret = bytes::Bytes::from_static(&[7; 16]);
+    proto::BeginRequest { lease: 1 << 8, secret, key: 2, step: Some(step()), ..Default::default() }
+}
+
+fn on_stream(call: Call) -> proto::ClientMessage {
+    proto::ClientMessage { tag: 1, call: Some(call) }
+}
+
+fn client_messages() -> Vec<Vec<u8>> {
+    let on_stream = |call| [&[0][..], &on_stream(call).encode_to_vec()].concat();
+    let mut all: Vec<Vec<u8>> = calls().into_iter().map(on_stream).collect();
     let keys = proto::WatchRequest { keys: vec![store_key()], ..Default::default() };
     let names = vec![bytes::Bytes::from_static(b"a")];
     let locks = proto::WatchLocksRequest { names, ..Default::default() };
@@ -141,7 +146,7 @@ fn client_messages() -> Vec<Vec<u8>> {
     let force = proto::ForceReleaseRequest { name: name.clone(), reason: "it hangs".into() };
     all.push([&[5][..], &proto::DescribeLockRequest { name }.encode_to_vec()].concat());
     all.push([&[6][..], &force.encode_to_vec()].concat());
-    all.push([&[7][..], &begin.encode_to_vec()].concat());
+    all.push([&[7][..], &begin().encode_to_vec()].concat());
     all
 }
 
