@@ -246,6 +246,11 @@ impl Conversation {
         }
     }
 
+    /// The client has said that it says no more, and may wait for answers still.
+    pub(super) fn has_heard_all(&self) -> bool {
+        self.stage == Stage::HalfClosed
+    }
+
     /// Ends the stream with an error, after what is at hand.
     fn fail(&mut self, error: BorderError) -> Poll<Option<Result<ServerMessage, Status>>> {
         self.stage = Stage::Over;

@@ -24,7 +24,7 @@ use super::locks::LocksService;
 use super::options::{ApiOptions, MAX_MESSAGE};
 use super::serve::reached;
 use crate::lock_server::Stage;
-use crate::native::{self, End, FrameError, FrameSocket, Kind, Progress, Start};
+use crate::native::{self, End, FrameError, FrameSocket, Kind, MAX_START, Progress, Start};
 use crate::proto::{ClientMessage, ERROR_METADATA};
 
 type Socket = FrameSocket<TlsStream<tokio::net::TcpStream>>;
@@ -67,9 +67,11 @@ async fn attend(connection: Connection, service: Arc<LocksService>, options: Api
     if let Err(error) = native::bound_kernel(tls.get_ref().0) {
         tracing::debug!(peer = %peer.address, %error, "the kernel's buffers stay as they are");
     }
-    let mut socket = FrameSocket::new(tls, MAX_MESSAGE);
-    let status = match timeout(options.handshake_timeout, enter(&mut socket, &peer, &service)).await {
-        Ok(Ok(conversation)) => {
+    // Until it is known who that is, nothing long is kept of him.
+    let mut socket = FrameSocket::new(tls, MAX_START);
+    let status = match enter(&mut socket, &peer, &service, options.handshake_timeout).await {
+        Ok(conversation) => {
+            socket.allow(MAX_MESSAGE);
             let talk = Talk { socket: &mut socket, conversation, silence: Silence::new(options.keep_alive) };
             match talk.await {
                 Ok(status) => status,
@@ -79,21 +81,23 @@ async fn attend(connection: Connection, service: Arc<LocksService>, options: Api
                 }
             }
         }
-        Ok(Err(error)) => error.into(),
-        Err(_) => BorderError::Malformed("no first frame came in the time of a handshake").into(),
+        Err(error) => error.into(),
     };
     socket.put(Kind::End, &end(&status));
     // Who does not listen any more need not hear it.
     let _ = timeout(options.goodbye, socket.finish()).await;
 }
 
-/// Finds out who that is.
+/// Finds out who that is, who has to say so within that time.
 async fn enter(
     socket: &mut Socket,
     peer: &Peer,
     service: &LocksService,
+    time: Duration,
 ) -> Result<Conversation, BorderError> {
-    let frame = socket.frame().await?;
+    let frame = timeout(time, socket.frame()).await;
+    let frame =
+        frame.map_err(|_| BorderError::Malformed("no first frame came in the time of a handshake"))??;
     if frame.kind != Kind::Start {
         return Err(FrameError::Unexpected(frame.kind).into());
     }
@@ -119,6 +123,9 @@ impl Calls for Socket {
     }
 }
 
+/// Most answers that one connection is given before others have their turn.
+const TURN: usize = 512;
+
 /// A session that goes on. Comes to the status with which it ends; an error if nobody is there to be told.
 struct Talk<'a> {
     socket: &'a mut Socket,
@@ -141,18 +148,36 @@ impl Future for Talk<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Status, Gone>> {
         let Talk { socket, conversation, silence } = self.get_mut();
         socket.begin_turn();
+        let mut left = TURN;
         loop {
             let mut is_idle = false;
-            while !is_idle && socket.has_room() {
+            while !is_idle && left > 0 && socket.has_room() {
                 match conversation.poll_answer(cx, *socket) {
-                    Poll::Ready(Some(Ok(message))) => socket.put(Kind::Message, &message),
+                    Poll::Ready(Some(Ok(message))) => {
+                        socket.put(Kind::Message, &message);
+                        left -= 1;
+                    }
                     Poll::Ready(Some(Err(status))) => return Poll::Ready(Ok(status)),
                     Poll::Ready(None) => return Poll::Ready(Ok(Status::ok(""))),
                     Poll::Pending => is_idle = true,
                 }
             }
             let written = socket.poll_write(cx)?;
+            if is_idle && conversation.has_heard_all() {
+                // Whether it is there still: nobody else reads what it sends.
+                if let Poll::Ready(frame) = socket.poll_frame(cx) {
+                    let why = match frame {
+                        Ok(frame) => FrameError::Unexpected(frame.kind).into(),
+                        Err(error) => BorderError::from(error),
+                    };
+                    return Poll::Ready(Ok(why.into()));
+                }
+            }
             if is_idle || written.is_pending() {
+                break;
+            }
+            if left == 0 {
+                cx.waker().wake_by_ref();
                 break;
             }
         }

@@ -97,6 +97,11 @@ impl Decoder {
         Decoder { most, bytes: BytesMut::new() }
     }
 
+    /// Messages may have so many bytes from now on.
+    pub fn allow(&mut self, most: usize) {
+        self.most = most;
+    }
+
     /// Where to put what came, at its end.
     pub fn bytes(&mut self) -> &mut BytesMut {
         &mut self.bytes

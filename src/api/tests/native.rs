@@ -128,17 +128,44 @@ async fn what_makes_no_sense_ends_a_connection_with_a_reason_and_no_other() {
         let end = Line(FrameSocket::new(tls, 1 << 20)).end().await;
         assert!(end.1.contains(why) && end.2 == Some(Reason::Malformed), "{end:?}");
     }
-    let mut tls = connect(&site, running.address).await;
-    tls.write_all(b"\x00\0\0\0\0").await.expect("no first frame");
-    tls.flush().await.expect("it is sent");
-    let end = Line(FrameSocket::new(tls, 1 << 20)).end().await;
-    assert!(end.1.contains("Message does not belong here"), "{end:?}");
+    // As the first frame.
+    let cases: [(&[u8], &str); 2] = [
+        (b"\x00\0\0\0\0", "Message does not belong here"),
+        (b"\x00\0\x20\0\0", "at most 4096 bytes; this one says it has 2097152"),
+    ];
+    for (bytes, why) in cases {
+        let mut tls = connect(&site, running.address).await;
+        tls.write_all(bytes).await.expect("no first frame");
+        tls.flush().await.expect("it is sent");
+        let end = Line(FrameSocket::new(tls, 1 << 20)).end().await;
+        assert!(end.1.contains(why), "{end:?}");
+    }
     // A call that is wrong is answered, and the connection goes on.
     good.ask(2, Call::OpenLease(proto::OpenLeaseRequest { ttl_ms: 1, ..Default::default() })).await;
     assert!(matches!(good.hear().await, (2, Answer::Error(_))));
     // Hello comes once.
     good.ask(3, Call::Hello(proto::Hello { revision: 1, client: String::new() })).await;
     assert_eq!(good.end().await.2, Some(Reason::HelloExpected));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_said_all_and_waits_for_answers_is_still_heard() {
+    let site = Site::new();
+    let running = site.start().await;
+    let (mut holder, mut waiter) = (Line::open(&site, &running).await, Line::open(&site, &running).await);
+    for line in [&mut holder, &mut waiter] {
+        line.ask(2, Call::OpenLease(proto::OpenLeaseRequest::default())).await;
+        let (2, Answer::LeaseOpened(lease)) = line.hear().await else { panic!("a lease was expected") };
+        let wait = Some(proto::acquire_request::Wait::WaitForever(proto::WaitForever {}));
+        line.ask(3, Call::Acquire(proto::AcquireRequest { wait, ..try_acquire(lease.lease, 1, "a") })).await;
+    }
+    assert!(matches!(holder.hear().await, (3, Answer::Acquired(_))));
+    waiter.put(Kind::End, &()).await;
+    waiter.put(Kind::Ping, &()).await;
+    waiter.put(Kind::End, &()).await;
+    let end = waiter.end().await;
+    assert!(end.1.contains("End does not belong here") && end.2 == Some(Reason::Malformed), "{end:?}");
     running.stop().await;
 }
 
