@@ -105,7 +105,7 @@ impl Dialled {
     /// Connects for a session.
     pub(super) async fn dial_session(&self) -> Result<Way, LinkError> {
         if let Some(native) = &self.native {
-            let socket = timeout(self.timeout, native.dial()).await;
+            let socket = timeout(self.timeout, native.dial(self.timeout)).await;
             if let Some(socket) = socket.map_err(|_| LinkError::Silent(self.timeout))?? {
                 return Ok(Way::Native(socket, self.dial_when_needed()));
             }

@@ -1,14 +1,18 @@
 //! Connections that speak the native protocol: the driver reads and writes the socket itself.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::TLS13;
 use rustls::{ClientConfig as TlsConfig, RootCertStore};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -47,9 +51,10 @@ impl Native {
         Ok(Native { tls, host: host.to_owned(), port, name })
     }
 
-    /// Connects; `None` if the server speaks only gRPC.
-    pub(super) async fn dial(&self) -> Result<Option<NativeSocket>, LinkError> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(LinkError::Socket)?;
+    /// Connects; `None` if the server speaks only gRPC. Who calls gives up after `time`.
+    pub(super) async fn dial(&self, time: Duration) -> Result<Option<NativeSocket>, LinkError> {
+        let addresses = lookup_host((self.host.as_str(), self.port)).await.map_err(LinkError::Socket)?;
+        let stream = connect_to_any(addresses.collect(), time).await.map_err(LinkError::Socket)?;
         // Calls are small and each is waited for.
         stream.set_nodelay(true).map_err(LinkError::Socket)?;
         native::bound_kernel(&stream).map_err(LinkError::Socket)?;
@@ -57,6 +62,20 @@ impl Native {
         let is_native = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
         Ok(is_native.then(|| NativeSocket(Box::new(FrameSocket::new(tls, MAX_MESSAGE)))))
     }
+}
+
+/// Connects to the first that answers: one that is silent must not use up the time of those after it.
+async fn connect_to_any(addresses: Vec<SocketAddr>, time: Duration) -> io::Result<TcpStream> {
+    let share = time / (addresses.len() as u32 + 1);
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+    for address in addresses {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, format!("{address} is silent")),
+        }
+    }
+    Err(last)
 }
 
 impl std::fmt::Debug for Native {
@@ -211,4 +230,25 @@ fn of_end(End { code, message, error }: End) -> LinkError {
         metadata.insert_bin(ERROR_METADATA, MetadataValue::from_bytes(&error));
     }
     LinkError::Stream(Box::new(Status::with_metadata(code, message, metadata)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_address_that_answers_is_taken() {
+        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback is there");
+        let (gone, there) = (bind(), bind());
+        let addresses = [&gone, &there].map(|it| it.local_addr().expect("it is bound"));
+        drop(gone);
+        let time = Duration::from_secs(60);
+        let stream = connect_to_any(addresses.to_vec(), time).await.expect("the second is there");
+        assert_eq!(stream.peer_addr().expect("it is connected"), addresses[1]);
+        assert!(connect_to_any(addresses[..1].to_vec(), time).await.is_err());
+        let nothing = connect_to_any(Vec::new(), time).await.map(drop);
+        assert_eq!(nothing.expect_err("there is nowhere to go").kind(), io::ErrorKind::NotFound);
+    }
 }
