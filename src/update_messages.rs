@@ -1,5 +1,7 @@
 //! Ground. Operations on values as messages of the API, there and back: for the server and for its Rust client.
 
+use bytes::Bytes;
+
 use crate::crdt::value::{
     FlagOp, MapOp, MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
 };
@@ -99,7 +101,7 @@ fn parse_step(message: proto::PathStep) -> Result<PathStep, UpdateFault> {
         proto::MapType::Resettable => MapType::Resettable,
         proto::MapType::Unspecified => return Err(NO_MAP),
     };
-    Ok(PathStep { map, field: message.field })
+    Ok(PathStep { map, field: own(&message.field) })
 }
 
 fn parse_op(message: update::Op) -> Result<Op, UpdateFault> {
@@ -115,30 +117,39 @@ fn parse_op(message: update::Op) -> Result<Op, UpdateFault> {
             let to = to.ok_or(UpdateFault("`move_rights.to`: no datacenter has that number"))?;
             Op::MoveRights { to, amount: message.amount }
         }
-        update::Op::LwwRegister(value) => Op::LwwRegister(value),
+        update::Op::LwwRegister(value) => Op::LwwRegister(own(&value)),
         update::Op::MvRegister(message) => Op::MvRegister(match message.op.ok_or(NO_OP)? {
-            register_op::Op::Assign(value) => RegisterOp::Assign(value),
+            register_op::Op::Assign(value) => RegisterOp::Assign(own(&value)),
             register_op::Op::Reset(_) => RegisterOp::Reset,
         }),
         update::Op::Versioned(proto::VersionedOp { version, value, done }) => {
-            Op::Versioned { version, value, done }
+            Op::Versioned { version, value: own(&value), done }
         }
         update::Op::AddWinsSet(message) => Op::AddWinsSet(parse_set(message)?),
         update::Op::RemoveWinsSet(message) => Op::RemoveWinsSet(parse_set(message)?),
-        update::Op::GrowOnlySet(message) => Op::GrowOnlySet(message.elements),
+        update::Op::GrowOnlySet(message) => Op::GrowOnlySet(own_all(message)),
         update::Op::EnableWinsFlag(raw) => Op::EnableWinsFlag(parse_flag(raw)?),
         update::Op::DisableWinsFlag(raw) => Op::DisableWinsFlag(parse_flag(raw)?),
         update::Op::ResettableMap(message) => Op::ResettableMap(match message.op.ok_or(NO_OP)? {
-            map_op::Op::Remove(fields) => MapOp::Remove(fields.elements),
+            map_op::Op::Remove(fields) => MapOp::Remove(own_all(fields)),
             map_op::Op::Reset(_) => MapOp::Reset,
         }),
     })
 }
 
+/// What is kept for long is kept by itself: as a piece of the frame that it came in, it would keep all of that.
+fn own(value: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(value)
+}
+
+fn own_all(elements: proto::Elements) -> Vec<Bytes> {
+    elements.elements.iter().map(own).collect()
+}
+
 fn parse_set(message: proto::SetOp) -> Result<SetOp, UpdateFault> {
     Ok(match message.op.ok_or(NO_OP)? {
-        set_op::Op::Add(elements) => SetOp::Add(elements.elements),
-        set_op::Op::Remove(elements) => SetOp::Remove(elements.elements),
+        set_op::Op::Add(elements) => SetOp::Add(own_all(elements)),
+        set_op::Op::Remove(elements) => SetOp::Remove(own_all(elements)),
         set_op::Op::Reset(_) => SetOp::Reset,
     })
 }
