@@ -369,11 +369,14 @@ async fn a_picture_is_shown_without_being_asked_for() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "this machine cannot describe")]
+#[should_panic(expected = "a step of the lock server has panicked")]
 async fn a_bug_of_the_machine_ends_the_server_loudly() {
     let rig = started(Syncs::AtOnce);
-    let lost = rig.server.handle().call(Call::Describe { lock: name("a") }).await;
-    assert_eq!(lost, Err(Stopped));
+    let mut session = rig.server.handle().open_session().await.expect("there is room");
+    let handle = rig.server.handle();
+    let step = tokio::spawn(async move { handle.call(Call::Describe { lock: name("a") }).await });
+    assert!(step.await.is_err_and(|error| error.is_panic()), "who brings the call makes the step");
+    assert_eq!(session.next().await, Err(End::Stopped));
     rig.server.stopped().await.expect("it panics");
 }
 

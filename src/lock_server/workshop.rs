@@ -84,7 +84,11 @@ impl<M: Machine, S: Store, L: Links> Workshop<M, S, L> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Works<M, S, L>>> {
-        self.works.lock().expect("no step panics")
+        self.works.lock().unwrap_or_else(|poisoned| {
+            // Whoever waits for an answer hears that none will come.
+            drop(poisoned.into_inner().take());
+            panic!("a step of the lock server has panicked");
+        })
     }
 
     /// Works off what was brought, unless somebody else is at it, or about to be.
