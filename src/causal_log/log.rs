@@ -119,16 +119,19 @@ impl Log {
         now: Instant,
     ) {
         assert!(self.kept.is_empty(), "a log is restored before anything else");
-        self.truncated = applied.clone();
         for (dc, stamp) in stamps {
             self.stamps[dc.index()] = *stamp;
         }
-        let mut truncated: Vec<(DcId, u64)> = applied.iter().collect();
-        for (dc, seq) in &mut truncated {
-            let first_kept = kept.iter().filter(|entry| entry.dc == *dc).map(|entry| entry.seq).min();
-            *seq = first_kept.map_or(*seq, |first| first - 1);
+        // What is kept counts as far as it reaches up to the end: before a state that was taken over there may be more of it.
+        let mut missing = std::array::from_fn::<u64, MAX_DCS, _>(|_| 0);
+        applied.iter().for_each(|(dc, seq)| missing[dc.index()] = seq);
+        for entry in kept.iter().rev() {
+            let missing = &mut missing[entry.dc.index()];
+            if entry.seq == *missing {
+                *missing -= 1;
+            }
         }
-        self.truncated = truncated.into_iter().collect();
+        self.truncated = applied.iter().map(|(dc, _)| (dc, missing[dc.index()])).collect();
         for entry in kept {
             self.push(entry.clone(), Position::default(), Instant::ZERO);
         }

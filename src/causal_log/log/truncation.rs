@@ -124,7 +124,33 @@ fn is_quorum(some: DcSet, all: DcSet) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::causal_log::Entry;
+    use crate::names::ClusterId;
+    use crate::time::Instant;
+
+    #[test]
+    fn what_is_kept_counts_as_far_as_it_reaches_the_end() {
+        let dc = |id| DcId::new(id).expect("a small id");
+        let entry = |seq| {
+            let (cluster, at) = (ClusterId::from_raw(1), Timestamp::from_millis(seq));
+            let deps = VersionVector::from_iter([(dc(0), seq - 1)]);
+            Arc::new(Entry { cluster, epoch: 0, dc: dc(0), seq, at, deps, ops: Vec::new() })
+        };
+        let truncated = |kept: &[u64]| {
+            let mut log = Log::new(dc(1), [dc(0), dc(1)].into_iter().collect());
+            let kept: Vec<_> = kept.iter().map(|seq| entry(*seq)).collect();
+            log.restore(VersionVector::from_iter([(dc(0), 20)]), &[], &kept, Instant::ZERO);
+            log.truncated().get(dc(0))
+        };
+        assert_eq!(truncated(&[]), 20);
+        assert_eq!(truncated(&[19, 20]), 18);
+        // Between 10 and 20 a state was taken over.
+        assert_eq!(truncated(&[9, 10]), 20);
+        assert_eq!(truncated(&[9, 10, 20]), 19);
+    }
 
     #[test]
     fn any_two_quorums_have_a_member_in_common() {
