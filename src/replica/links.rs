@@ -189,9 +189,15 @@ impl Replica {
         };
         #[cfg(not(test))]
         let durable = (**self.log.durable()).clone();
-        let (linked, heard) = (self.log.linked(), self.reach.heard(self.now.mono));
+        let (linked, mut heard) = (self.log.linked(), self.reach.heard(self.now.mono));
+        if let Some(echo) = self.round_trips.echo(peer, self.now.mono)
+            && let Some(row) = heard.iter_mut().find(|(dc, ..)| *dc == peer)
+        {
+            // To itself: others may have told of a later one.
+            *row = (peer, echo.0, echo.1);
+        }
         let heartbeat = Heartbeat { clock, durable, linked, heard, floors: self.floors() };
-        self.round_trips.note_sent(peer, clock, self.now.mono);
+        self.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
         self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
     }
 
@@ -207,6 +213,7 @@ impl Replica {
         for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
             self.stability.note(floor.clone());
         }
+        self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
         self.note_clock(peer, heartbeat.clock);
         self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
         self.reach.note_heard(peer, heartbeat.clock, self.now.mono, &heartbeat.durable);

@@ -56,8 +56,8 @@ pub struct Heartbeat {
     pub durable: VersionVector,
     /// The peers that the sender has a link to.
     pub linked: DcSet,
-    /// What the sender last heard of others, directly or not: the clock of that heartbeat, and how many
-    /// milliseconds ago.
+    /// What the sender last heard of others, directly or not, and of the receiver directly: the clock of that heartbeat, and
+    /// how many milliseconds ago.
     pub heard: Vec<(DcId, Timestamp, u32)>,
     /// What further commits of each datacenter will have seen, as far as the sender knows.
     pub floors: Vec<Floor>,

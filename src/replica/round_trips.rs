@@ -10,8 +10,10 @@ use std::time::Duration;
 use crate::names::{DcId, MAX_DCS};
 use crate::time::{Instant, Timestamp};
 
-/// Heartbeats of ours whose echoes are waited for, and samples of which the shortest counts.
+/// Samples of which the shortest counts.
 const WINDOW: usize = 8;
+/// Heartbeats of ours whose echoes are waited for, at most.
+const MOST_SENT: usize = 1_024;
 
 /// See the module.
 pub(super) struct RoundTrips {
@@ -23,6 +25,8 @@ struct Row {
     /// Clock and time of the last ones.
     sent: VecDeque<(Timestamp, Instant)>,
     samples: VecDeque<Duration>,
+    /// Clock and time of the last one of the peer that came from itself.
+    heard: Option<(Timestamp, Instant)>,
 }
 
 impl RoundTrips {
@@ -30,8 +34,22 @@ impl RoundTrips {
         RoundTrips { rows: std::array::from_fn(|_| Row::default()) }
     }
 
-    pub fn note_sent(&mut self, peer: DcId, clock: Timestamp, now: Instant) {
-        push(&mut self.rows[peer.index()].sent, (clock, now));
+    /// Its echo is waited for until a peer that says nothing for so long would be gone: `timeout`.
+    pub fn note_sent(&mut self, peer: DcId, clock: Timestamp, now: Instant, timeout: Duration) {
+        let sent = &mut self.rows[peer.index()].sent;
+        while sent.pop_front_if(|(_, at)| *at + timeout < now).is_some() {}
+        push(sent, (clock, now), MOST_SENT);
+    }
+
+    /// A heartbeat of `peer` came from itself.
+    pub fn note_heard(&mut self, peer: DcId, clock: Timestamp, now: Instant) {
+        self.rows[peer.index()].heard = Some((clock, now));
+    }
+
+    /// What to tell `peer` of that: its clock, and how many milliseconds ago.
+    pub fn echo(&self, peer: DcId, now: Instant) -> Option<(Timestamp, u32)> {
+        let (clock, at) = self.rows[peer.index()].heard?;
+        Some((clock, u32::try_from(now.saturating_since(at).as_millis()).unwrap_or(u32::MAX)))
     }
 
     /// `peer` heard the heartbeat with that clock `ago` before it said so. Answers the round trip to it, if this is a sample:
@@ -47,13 +65,13 @@ impl RoundTrips {
         let place = row.sent.iter().position(|(sent, _)| *sent == clock)?;
         let (_, at) = row.sent[place];
         row.sent.drain(..=place);
-        push(&mut row.samples, now.saturating_since(at).saturating_sub(ago));
+        push(&mut row.samples, now.saturating_since(at).saturating_sub(ago), WINDOW);
         row.samples.iter().min().copied()
     }
 }
 
-fn push<T>(ring: &mut VecDeque<T>, item: T) {
-    if ring.len() == WINDOW {
+fn push<T>(ring: &mut VecDeque<T>, item: T, most: usize) {
+    if ring.len() == most {
         ring.pop_front();
     }
     ring.push_back(item);
@@ -76,7 +94,7 @@ mod tests {
     #[test]
     fn what_the_peer_kept_it_for_does_not_count() {
         let mut trips = RoundTrips::new();
-        trips.note_sent(PEER, Timestamp::from_millis(1), at(0));
+        trips.note_sent(PEER, Timestamp::from_millis(1), at(0), ms(3_000));
         assert_eq!(trips.note_echo(PEER, Timestamp::from_millis(1), ms(300), at(380)), Some(ms(80)));
         assert_eq!(
             trips.note_echo(PEER, Timestamp::from_millis(1), ms(900), at(980)),
@@ -94,7 +112,7 @@ mod tests {
     fn a_pause_is_no_distance_and_a_longer_way_is() {
         let mut trips = RoundTrips::new();
         let mut trip = |n: u64, took: u64| {
-            trips.note_sent(PEER, Timestamp::from_millis(n), at(n * 1_000));
+            trips.note_sent(PEER, Timestamp::from_millis(n), at(n * 1_000), ms(3_000));
             trips.note_echo(PEER, Timestamp::from_millis(n), ms(0), at(n * 1_000 + took))
         };
         assert_eq!(trip(1, 80), Some(ms(80)));
@@ -106,7 +124,9 @@ mod tests {
     #[test]
     fn echoes_that_never_come_take_no_room() {
         let mut trips = RoundTrips::new();
-        (0..100).for_each(|n| trips.note_sent(PEER, Timestamp::from_millis(n), at(n)));
-        assert_eq!(trips.rows[1].sent.len(), WINDOW);
+        (0..100).for_each(|n| trips.note_sent(PEER, Timestamp::from_millis(n), at(n), ms(40)));
+        assert_eq!(trips.rows[1].sent.len(), 41);
+        (0..3_000).for_each(|n| trips.note_sent(PEER, Timestamp::from_millis(n), at(n), ms(9_999)));
+        assert_eq!(trips.rows[1].sent.len(), MOST_SENT);
     }
 }
