@@ -192,6 +192,15 @@ impl HoldRules {
         index.expect("the last rule has the empty prefix") as u32
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// After which time without use the first of all locks may go home.
+    pub fn soonest_home(&self) -> Duration {
+        self.0.iter().map(|rule| rule.go_home_after).min().expect("there is a rule")
+    }
+
     pub fn get(&self, index: u32) -> &HoldRule {
         &self.0[index as usize]
     }

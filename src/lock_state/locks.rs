@@ -4,7 +4,7 @@
 //! each: grant what can be granted, hand over what is due, publish what must be known. A step costs what it
 //! touches, never what waits elsewhere.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use slab::Slab;
@@ -13,6 +13,7 @@ use super::by_id::ById;
 use super::distances::Distances;
 use super::hold_policy::{HoldRule, HoldRules};
 use super::hot::HotLocks;
+use super::idle::IdleLocks;
 use super::lock::{Lock, LockIndex};
 use super::names::Names;
 use super::orphans::Orphan;
@@ -52,10 +53,10 @@ pub(crate) struct Locks {
     pub(super) permissions: Permissions,
     pub(super) dirty: Vec<LockIndex>,
     pub(super) timers: Deadlines<LockIndex>,
-    pub(super) idle: VecDeque<(Instant, LockIndex)>,
+    idle: IdleLocks,
     /// The row of the ownership map that [`Locks::go_home`] looks at next.
     pub(super) go_home_at: usize,
-    pub(super) orphans: Vec<Orphan>,
+    pub(super) orphans: BTreeMap<RequestId, Orphan>,
     pub(super) counts: LockCounts,
     pub(super) hot: HotLocks,
     pub(super) output: LockOutput,
@@ -99,10 +100,12 @@ impl LockOutput {
 impl Locks {
     pub fn new(me: DcId, members: DcSet, rules: Vec<HoldRule>, hash_seed: u64) -> Locks {
         assert!(members.contains(me), "{me} is a member of its own cluster {members:?}");
+        let rules = HoldRules::new(rules);
+        let idle = IdleLocks::new(rules.len());
         Locks {
             me,
             members,
-            rules: HoldRules::new(rules),
+            rules,
             ownership: Ownership::new(hash_seed),
             names: Names::new(hash_seed),
             locks: Slab::new(),
@@ -113,9 +116,9 @@ impl Locks {
             permissions: Permissions { grant: false, append: false },
             dirty: Vec::new(),
             timers: Deadlines::default(),
-            idle: VecDeque::new(),
+            idle,
             go_home_at: 0,
-            orphans: Vec::new(),
+            orphans: BTreeMap::new(),
             counts: LockCounts::default(),
             hot: HotLocks::new(hash_seed),
             output: LockOutput::default(),
@@ -178,7 +181,7 @@ impl Locks {
         self.mark_all();
     }
 
-    /// It takes so long to `dc`, one way. What is kept for a time that rests on it is looked at again then.
+    /// It takes so long to `dc`, one way. What is kept for a time that rests on another distance is looked at when that is over.
     pub fn set_distance(&mut self, dc: DcId, distance: Duration) {
         self.distances.set(dc, distance);
     }
@@ -351,7 +354,7 @@ impl Locks {
         if !lock.in_idle_list && lock.is_idle() {
             lock.in_idle_list = true;
             let idle_after = self.rules.get(lock.rule).policy.idle_after();
-            self.idle.push_back((now + idle_after, index));
+            self.idle.push(lock.rule, now + idle_after, index);
         }
     }
 
@@ -359,14 +362,14 @@ impl Locks {
     /// `most` of them: amortised over the steps that made them.
     #[inline]
     pub fn forget_idle(&mut self, now: Instant, durable: Position, most: usize) {
-        if self.idle.front().is_some_and(|(due, _)| *due <= now) {
+        if self.idle.is_due(now) {
             self.forget_some(now, durable, most);
         }
     }
 
     fn forget_some(&mut self, now: Instant, durable: Position, most: usize) {
         for _ in 0..most {
-            let Some((_, index)) = self.idle.pop_front_if(|(due, _)| *due <= now) else { break };
+            let Some(index) = self.idle.pop_due(now) else { break };
             let rule = self.lock(index).rule;
             let idle_after = self.rules.get(rule).policy.idle_after();
             let lock = self.lock_mut(index);
@@ -377,7 +380,7 @@ impl Locks {
             let idle_since = lock.last_release.unwrap_or(Instant::ZERO);
             if idle_since + idle_after > now || lock.position > durable || lock.dirty {
                 lock.in_idle_list = true;
-                self.idle.push_back(((now + IDLE_RETRY).max(idle_since + idle_after), index));
+                self.idle.push(rule, (now + IDLE_RETRY).max(idle_since + idle_after), index);
                 continue;
             }
             let lock = self.locks.remove(index.0 as usize);
@@ -385,13 +388,13 @@ impl Locks {
                 self.timers.remove(timer, index);
             }
             self.names.remove(self.names.hash(lock.name.as_bytes()), index);
-            self.note_unused(&lock.name, now);
+            self.note_unused(&lock.name, lock.last_release.unwrap_or(now));
         }
         if self.locks.is_empty() && self.locks.capacity() > KEPT_ROWS {
             // The memory of a great load goes when it is gone.
             self.locks = Slab::new();
             self.names.clear();
-            self.idle = VecDeque::new();
+            self.idle = IdleLocks::new(self.rules.len());
         }
     }
 

@@ -11,6 +11,7 @@ mod distances;
 mod go_home;
 mod hold_policy;
 mod hot;
+mod idle;
 mod local;
 mod lock;
 mod locks;

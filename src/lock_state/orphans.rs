@@ -19,21 +19,21 @@ pub(crate) struct Orphan {
 }
 
 impl Locks {
-    /// All orphans, in no order.
+    /// All orphans, by id.
     pub fn orphans(&self) -> impl Iterator<Item = &Orphan> {
-        self.orphans.iter()
+        self.orphans.values()
     }
 
     /// A published request is over, and no entry can say so now.
     pub(super) fn orphan(&mut self, request: RequestIndex, seq: u64) {
         let wants = Wants::All(self.wants(request).map(|(name, mode)| (name.clone(), mode)).collect());
         let Request { id, at, .. } = *self.get(request);
-        self.orphans.push(Orphan { id, at, wants, seq });
+        self.orphans.insert(id, Orphan { id, at, wants, seq });
     }
 
     /// Entries may be made again: withdraws all orphans in the next one.
     pub(super) fn withdraw_orphans(&mut self) {
-        let ids = self.orphans.drain(..).map(|orphan| Op::Withdraw { id: orphan.id });
+        let ids = std::mem::take(&mut self.orphans).into_keys().map(|id| Op::Withdraw { id });
         self.output.withdraws.extend(ids);
     }
 }

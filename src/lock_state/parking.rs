@@ -4,7 +4,7 @@
 use super::lock::LockIndex;
 use super::locks::Locks;
 use super::request::RequestIndex;
-use crate::names::DcSet;
+use crate::names::{DcId, DcSet};
 
 impl Locks {
     /// What cannot be reached now. Looks at every request: this changes rarely.
@@ -22,9 +22,9 @@ impl Locks {
         waiting.into_iter().for_each(|request| self.repark(request));
     }
 
-    /// The owner of a part of this lock changed: perhaps to or from one that cannot be reached.
-    pub(super) fn repark_lock(&mut self, index: LockIndex) {
-        if self.unreachable.is_empty() {
+    /// The owner of a part of this lock changed. Parking depends on that only if one of them cannot be reached.
+    pub(super) fn repark_lock(&mut self, index: LockIndex, from: DcId, to: DcId) {
+        if !(self.unreachable.contains(from) || self.unreachable.contains(to)) {
             return;
         }
         let waiting: Vec<RequestIndex> =

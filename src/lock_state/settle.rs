@@ -160,7 +160,7 @@ impl Locks {
         self.counts.hand_offs_sent += 1;
         self.hot.moved(&lock.lock);
         self.move_parts(to, &lock);
-        self.repark_lock(index);
+        self.repark_lock(index, self.me, to);
         self.output.transfers.push((to, lock));
     }
 
