@@ -95,7 +95,7 @@ impl Locks {
         if published.id.dc == self.me {
             // Nobody here waits for it any more: it was published before a restart.
             let Published { id, at, wants, seq } = *published;
-            self.orphans.push(Orphan { id, at, wants: wants.clone(), seq });
+            self.orphans.insert(id, Orphan { id, at, wants: wants.clone(), seq });
             return;
         }
         let want =
@@ -119,7 +119,9 @@ impl Locks {
 
     /// Leaves the request table; an unknown id is no error.
     pub fn apply_withdraw(&mut self, id: RequestId, now: Instant) {
-        self.orphans.retain(|orphan| orphan.id != id);
+        if id.dc == self.me {
+            self.orphans.remove(&id);
+        }
         let Some(index) = self.find(id) else { return };
         if self.is_local(index) {
             return;
@@ -162,7 +164,7 @@ impl Locks {
                 lock.parts = lock.parts.difference(parts);
                 self.mark(index);
             }
-            self.repark_lock(index);
+            self.repark_lock(index, from, to);
         }
         if to == self.me {
             self.counts.transfers_received += parts.len() as u64;
@@ -199,6 +201,11 @@ impl Locks {
     #[inline]
     pub fn take_ops(&mut self) -> Vec<Op> {
         if self.output.is_empty() { Vec::new() } else { self.some_ops() }
+    }
+
+    /// Whether the log says all of who owns what and who asks: else nobody may be shown it.
+    pub fn is_in_log(&self) -> bool {
+        self.output.is_empty()
     }
 
     fn some_ops(&mut self) -> Vec<Op> {

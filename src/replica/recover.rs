@@ -260,6 +260,7 @@ impl Replica {
 
     /// All that the records persisted so far amount to, but what keys have.
     pub(super) fn checkpoint_without_contents(&self) -> Checkpoint {
+        assert!(self.locks.is_in_log(), "what moves in a step is in the log before it is in a checkpoint");
         let bound = self.bounds.recorded();
         let lease = |lease: &crate::leases::Lease| LeaseRecord {
             lease: lease.id,

@@ -64,9 +64,14 @@ impl Replica {
         self.update_reach();
         self.update_phase();
         self.expire_keys();
-        self.locks.settle(now.mono);
-        // Who was granted has its token before the event can end it.
-        self.tell_grants();
+        // Who was granted has its token before the event can end it, and what moved stands in the log before the event can
+        // look at who owns what.
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::SeenBeforeLogged) {
+            self.locks.settle(now.mono);
+            return self.tell_grants();
+        }
+        self.settle();
     }
 
     /// Whether the time that passed can change anything. If not, the step before this has left nothing to be done.
@@ -82,6 +87,20 @@ impl Replica {
     pub(super) fn finish_step(&mut self) {
         self.update_reach();
         self.update_phase();
+        self.settle();
+        if std::mem::take(&mut self.pump) {
+            self.pump_links();
+        }
+        self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
+        self.scan_some();
+        self.export_some();
+        self.give_some();
+        let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
+        self.store_backlog = self.store.settle(EFFECTS_PER_STEP) || more_to_fold;
+    }
+
+    /// Grants, moves and asks, until nothing more follows; what moves and what is asked is in the log then.
+    fn settle(&mut self) {
         loop {
             self.locks.settle(self.now.mono);
             self.tell_grants();
@@ -93,15 +112,6 @@ impl Replica {
                 break;
             }
         }
-        if std::mem::take(&mut self.pump) {
-            self.pump_links();
-        }
-        self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
-        self.scan_some();
-        self.export_some();
-        self.give_some();
-        let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
-        self.store_backlog = self.store.settle(EFFECTS_PER_STEP) || more_to_fold;
     }
 
     /// Appends own entries: one, unless it would be too large for a frame.

@@ -88,4 +88,6 @@ pub enum Mutation {
     LapseByRemoval,
     /// (w) A lock goes home although somebody holds it.
     HeldGoesHome,
+    /// (x) What time does to locks is not in the log yet when the event after it looks at them.
+    SeenBeforeLogged,
 }

@@ -5,6 +5,7 @@ mod expiry;
 mod forced;
 mod full_disk;
 mod joining;
+mod late_timers;
 mod overload;
 mod rolled_back;
 mod state_transfer;

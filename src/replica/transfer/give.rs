@@ -77,6 +77,7 @@ impl Replica {
     }
 
     fn begin_giving(&mut self) -> Giving {
+        assert!(self.locks.is_in_log(), "what moves in a step is in the log before anybody is given it");
         let (at, vector) = (self.position, Arc::new(self.log.applied().clone()));
         self.store.open_snapshot_at(at, &vector);
         let mut packer = Packer::default();

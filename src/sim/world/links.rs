@@ -105,7 +105,12 @@ impl World {
     }
 
     pub(super) fn on_link_down(&mut self, node: DcId, peer: DcId, conn: ConnId) {
-        if self.is_running(node) && self.network.fall(node, peer, conn) {
+        if !self.is_running(node) {
+            return;
+        }
+        // What is overdue comes before, or it would be sent on a link that is known to be gone.
+        self.step(node, Event::Tick);
+        if self.network.fall(node, peer, conn) {
             self.step(node, Event::LinkDown { peer });
         }
     }

@@ -416,7 +416,10 @@ impl World {
         if node.steps.is_multiple_of(CHECK_EVERY) {
             replica.check();
         }
-        node.tick = replica.next_deadline().map(|deadline| node.clock.when(deadline).max(now));
+        let late = node.lateness();
+        let when = |deadline| node.clock.when(deadline);
+        // What goes on bit by bit goes on at once; a timer may fire after something else that happens meanwhile.
+        node.tick = replica.next_deadline().map(when).map(|at| if at <= now { now } else { at + late });
         self.begin_sync(dc);
     }
 

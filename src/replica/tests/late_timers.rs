@@ -1,0 +1,28 @@
+//! Stories about timers that fire late: what is due is in the log before whatever comes first can look at it.
+
+use super::cluster::{Cluster, dc, name};
+use crate::replica::Event;
+
+#[test]
+fn a_checkpoint_that_comes_before_the_timer_is_that_of_its_position() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(2, "a");
+    c.pass(55_000);
+    let gone_home = |c: &Cluster| c.nodes[2].replica.counts().gone_home > 0;
+    assert!(!gone_home(&c));
+    for _ in 0..30 {
+        // A heartbeat is due, and with it that the lock goes home.
+        c.now += 500;
+        c.handle(2, Event::Checkpoint);
+        let checkpoint = c.nodes[2].checkpoint.take().expect("few keys are one step");
+        c.run();
+        if gone_home(&c) {
+            c.restart_from(2, checkpoint);
+            assert_eq!(c.nodes[2].replica.owner_of(&name("a"), dc(0)), dc(0));
+            return;
+        }
+        (0..3).for_each(|id| c.handle(id, Event::Tick));
+        c.run();
+    }
+    panic!("it never goes home");
+}
