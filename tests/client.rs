@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geolock::client::{
-    AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, OnDisconnect, Page,
-    Reason, Transport, Wait,
+    AcquireError, AcquireRequest, Client, ClientConfig, ClientError, LockGuard, LostReason, Mode,
+    OnDisconnect, Page, Reason, Transport, Wait,
 };
 use support::{AnyError, Datacenter, Proxy, connect, name, start};
 use tokio::sync::{Mutex, watch};
@@ -97,9 +97,17 @@ async fn dropping_a_future_gives_the_request_up() -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn a_broken_connection_is_none_of_the_callers_business() -> Result<(), AnyError> {
+    for transport in [Transport::Native, Transport::Grpc] {
+        goes_on_over(transport).await?;
+    }
+    Ok(())
+}
+
+async fn goes_on_over(transport: Transport) -> Result<(), AnyError> {
     let (_dir, datacenter) = start().await?;
     let (one, two) = (Proxy::start(datacenter.address).await?, Proxy::start(datacenter.address).await?);
-    let client = Client::connect(datacenter.client_config(&[one.address, two.address])?).await?;
+    let config = ClientConfig { transport, ..datacenter.client_config(&[one.address, two.address])? };
+    let client = Client::connect(config).await?;
     let other = connect(&datacenter).await?;
     let held = client.acquire(exclusive("held")).await?;
     let theirs = other.acquire(exclusive("theirs")).await?;
@@ -166,10 +174,11 @@ async fn a_critical_section_stays_one_through_cuts_and_restarts() -> Result<(), 
     let (count, mut counted) = watch::channel(0);
     let mut tasks = JoinSet::new();
     let mut clients = Vec::new();
-    for proxy in &proxies {
+    for (proxy, transport) in proxies.iter().zip([Transport::Native, Transport::Grpc]) {
         // The other way is the second endpoint.
         let endpoints = [proxy.address, datacenter.address];
-        clients.push(Client::connect(datacenter.client_config(&endpoints)?).await?);
+        let config = ClientConfig { transport, ..datacenter.client_config(&endpoints)? };
+        clients.push(Client::connect(config).await?);
     }
     for task in 0..TASKS {
         let (client, inside, count) = (clients[task % 2].clone(), Arc::clone(&inside), count.clone());

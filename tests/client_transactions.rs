@@ -56,6 +56,32 @@ async fn a_transaction_reads_its_own_writes_and_others_when_it_has_committed() -
     Ok(())
 }
 
+/// Each side has more to write than the kernels of both keep, at the same time.
+#[tokio::test]
+async fn large_values_go_both_ways_at_once() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let client = connect(&datacenter).await?;
+    let value = |n: u8| vec![n; 1_000_000];
+    let keys = [key("a"), key("b"), key("c")];
+    for (key, n) in keys.iter().zip(1..) {
+        client.update(key, Update::register(value(n))).await?;
+    }
+    let mut reader = client.begin(TxnRequest::new()).await?;
+    for round in 0..20 {
+        let more = key("more");
+        let write = client.update(&more, Update::register(value(round)));
+        let (read, written) = tokio::join!(reader.read_many(&keys), write);
+        written?;
+        for (seen, n) in read?.iter().zip(1..) {
+            assert!(seen.register()?.is_some_and(|seen| seen[..] == value(n)[..]), "round {round}");
+        }
+    }
+    reader.abort().await?;
+    client.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_is_refused_is_typed_and_leaves_the_transaction_as_it_was() -> Result<(), AnyError> {
     let (_dir, datacenter) = start().await?;
