@@ -102,10 +102,14 @@ fn servers_that_run_can_be_tested_too() {
     let tls = cluster.tls();
     let output = bench(
         home.path(),
-        &[&SHORT, &["--connect", &places, "--tls", tls.to_str().unwrap(), "--rate", "50"]],
+        &[
+            &SHORT,
+            &["--connect", &places, "--tls", tls.to_str().unwrap(), "--rate", "50", "--connections", "2"],
+        ],
     );
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).contains("servers that run"), "{}", said(&output));
+    assert!(said(&output).contains("clients on 2 connections a datacenter"), "{}", said(&output));
 }
 
 #[test]
@@ -114,6 +118,7 @@ fn mistakes_are_explained_before_anything_starts() {
     for (args, wanted) in [
         (&["--workload", "warm"][..], "follow-the-sun"),
         (&["--clients", "0"], "number of clients"),
+        (&["--clients", "2", "--connections", "3"], "number of connections has to be from 1 to 2"),
         (&["--workload", "batch", "--batch", "30", "--keys", "20"], "30 locks"),
         (&["--connect", "127.0.0.1:1", "--wan", "eu"], "cannot be used with"),
         (&["--wan", "mars"], "neither a preset"),

@@ -74,30 +74,34 @@ pub enum Happening {
     Goes(Progress),
 }
 
-/// Runs a load test with one connected client for each datacenter, in the order of the datacenters. `wan` says in words how
-/// far apart they are.
+/// Runs a load test with these connections of each datacenter, in the order of the datacenters: as many as `options` say.
+/// `wan` says in words how far apart they are.
 pub async fn run(
     options: &Options,
-    clients: &[Client],
+    connections: &[Vec<Client>],
     wan: &str,
     mut tell: impl FnMut(Happening),
 ) -> Result<Report, LoadTestError> {
     options.check()?;
-    if clients.is_empty() {
+    if connections.is_empty() {
         return Err(LoadTestError::NoDatacenter);
     }
+    let each = options.connections;
+    assert!(connections.iter().all(|all| all.len() == each), "{each} connections of each datacenter");
+    let first: Vec<Client> = connections.iter().map(|all| all[0].clone()).collect();
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // All clients of a datacenter share its connection.
-    let targets = clients.iter().map(|client| {
-        let target = Arc::new(Geolock { client: client.clone() });
-        (0..options.clients).map(|_| Arc::clone(&target)).collect()
+    // The clients of a datacenter share its connections.
+    let targets = connections.iter().map(|all| {
+        let target = |client: &Client| Arc::new(Geolock { client: client.clone() });
+        let targets: Vec<_> = all.iter().map(target).collect();
+        (0..options.clients).map(|n| Arc::clone(&targets[n % each])).collect()
     });
     let stage = Stage::new(&Arc::new(options.clone()), targets.collect(), &prefix(at));
     stage.bring_home(&mut tell).await?;
     stage.warm_up(&mut tell).await?;
-    let before = look(clients).await?;
+    let before = look(&first).await?;
     let measured = stage.measure(&mut tell).await?;
-    let after = look(clients).await?;
+    let after = look(&first).await?;
     check_counts(&stage).await?;
     let names: Vec<String> = after.iter().map(|figures| figures.name.clone()).collect();
     let mut system = stage.report(("geolock", after[0].version.clone()), &names, &measured);
@@ -159,6 +163,7 @@ fn test(options: &Options, wan: &str) -> Test {
         workload: options.workload.name().into(),
         about: options.workload.about().into(),
         clients_per_dc: options.clients,
+        connections_per_dc: options.connections,
         seconds: options.duration.as_secs_f64(),
         warm_up_seconds: options.warm_up.as_secs_f64(),
         keys: options.keys,

@@ -8,8 +8,10 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub workload: Workload,
-    /// Clients in each datacenter. They share one connection, as the parts of one application do.
+    /// Clients in each datacenter.
     pub clients: usize,
+    /// Connections that those of a datacenter share: one, as the parts of one application do, up to one for each.
+    pub connections: usize,
     /// How long is measured.
     pub duration: Duration,
     /// How long the same runs before that and is not counted.
@@ -40,6 +42,7 @@ impl Default for Options {
         Options {
             workload: Workload::Home,
             clients: 16,
+            connections: 1,
             duration: Duration::from_secs(10),
             warm_up: Duration::from_secs(2),
             keys: 1_000,
@@ -158,6 +161,7 @@ impl Options {
             false => Err(OptionError::OutOfRange { what, least, most, found }),
         };
         within("the number of clients", self.clients as f64, 1.0, 100_000.0)?;
+        within("the number of connections", self.connections as f64, 1.0, self.clients as f64)?;
         within("the seconds", self.duration.as_secs_f64(), 0.1, 86_400.0)?;
         within("the seconds of warming up", self.warm_up.as_secs_f64(), 0.0, 3_600.0)?;
         within("the number of keys", self.keys as f64, 1.0, 10_000_000.0)?;
@@ -196,6 +200,10 @@ mod tests {
         assert_eq!(Options::default().check(), Ok(()));
         let none = Options { clients: 0, ..Options::default() };
         assert!(none.check().is_err_and(|error| error.to_string().contains("clients")));
+        let idle = Options { clients: 2, connections: 3, ..Options::default() };
+        assert!(
+            idle.check().is_err_and(|error| error.to_string().contains("connections has to be from 1 to 2"))
+        );
         let nan = Options { rate: Some(f64::NAN), ..Options::default() };
         assert!(nan.check().is_err());
         let batch = Options { workload: Workload::Batch, batch: 10, keys: 9, ..Options::default() };

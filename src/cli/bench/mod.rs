@@ -29,9 +29,12 @@ pub struct BenchArgs {
     /// Who wants what
     #[arg(long, value_name = "NAME", default_value = "home")]
     workload: Workload,
-    /// Clients in each datacenter; they share one connection
+    /// Clients in each datacenter
     #[arg(long, value_name = "N", default_value_t = 16)]
     clients: usize,
+    /// Connections that the clients of a datacenter share
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    connections: usize,
     /// How long to measure
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     seconds: f64,
@@ -80,7 +83,7 @@ pub struct BenchArgs {
     policies: Vec<policies::Policy>,
     /// Another system that runs, to do the same afterwards and be put beside: a server for each datacenter
     #[cfg(feature = "peers")]
-    #[arg(long, value_name = "etcd=HOST:PORT,..")]
+    #[arg(long, value_name = "etcd=HOST:PORT,..", conflicts_with = "connections")]
     peer: Option<crate::load_test::peers::Peer>,
     #[command(flatten)]
     places: Places,
@@ -128,14 +131,13 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
             return Err(Failure::new(Code::Usage, anyhow!(why)));
         }
         let playground = Playground::start(DevArgs::fresh(args.shape.clone(), args.data.clone())).await?;
-        let report =
-            test(&args, &options, playground.connect(args.transport.into()).await?, &playground.distances())
-                .await;
+        let connections = connect(&args, async || playground.connect(args.transport.into()).await).await?;
+        let report = test(&args, &options, connections, &playground.distances()).await;
         playground.stop().await?;
         report?
     } else {
-        test(&args, &options, args.places.connect_all(args.transport.into()).await?, "servers that run")
-            .await?
+        let connections = connect(&args, async || Ok(args.places.connect_all(args.transport.into()).await?));
+        test(&args, &options, connections.await?, "servers that run").await?
     };
     print(report::table(&report).trim_end())?;
     write(args.json.as_deref(), || report.json())?;
@@ -155,6 +157,7 @@ impl BenchArgs {
         Ok(Options {
             workload: self.workload,
             clients: self.clients,
+            connections: self.connections,
             duration: seconds("--seconds", self.seconds)?,
             warm_up: seconds("--warm-up", self.warm_up)?,
             keys: self.keys,
@@ -170,14 +173,28 @@ impl BenchArgs {
     }
 }
 
+/// As many connections of each datacenter as are wanted; `one` makes one of each.
+async fn connect(
+    args: &BenchArgs,
+    one: impl AsyncFn() -> Result<Vec<Client>, Failure>,
+) -> Result<Vec<Vec<Client>>, Failure> {
+    let mut all: Vec<Vec<Client>> = Vec::new();
+    for _ in 0..args.connections {
+        let of_each = one().await?;
+        all.resize_with(of_each.len(), Vec::new);
+        all.iter_mut().zip(of_each).for_each(|(all, client)| all.push(client));
+    }
+    Ok(all)
+}
+
 async fn test(
     args: &BenchArgs,
     options: &Options,
-    clients: Vec<Client>,
+    connections: Vec<Vec<Client>>,
     wan: &str,
 ) -> Result<Report, Failure> {
-    let report = measure(args, options, &clients, wan).await;
-    for client in clients {
+    let report = measure(args, options, &connections, wan).await;
+    for client in connections.into_iter().flatten() {
         // What it measured is known; a lease that is not given back ends by itself.
         let _ = client.close().await;
     }
@@ -188,23 +205,24 @@ async fn test(
 async fn measure(
     _: &BenchArgs,
     options: &Options,
-    clients: &[Client],
+    connections: &[Vec<Client>],
     wan: &str,
 ) -> Result<Report, LoadTestError> {
-    load_test::run(options, clients, wan, |happening| tell(said(&happening))).await
+    load_test::run(options, connections, wan, |happening| tell(said(&happening))).await
 }
 
 #[cfg(feature = "peers")]
 async fn measure(
     args: &BenchArgs,
     options: &Options,
-    clients: &[Client],
+    connections: &[Vec<Client>],
     wan: &str,
 ) -> Result<Report, LoadTestError> {
     let said = |happening| tell(said(&happening));
-    let Some(peer) = &args.peer else { return load_test::run(options, clients, wan, said).await };
-    let ready = load_test::peers::Ready::new(options, peer, clients, args.places.is_empty()).await?;
-    let mut report = load_test::run(options, clients, wan, said).await?;
+    let Some(peer) = &args.peer else { return load_test::run(options, connections, wan, said).await };
+    let clients: Vec<Client> = connections.iter().map(|all| all[0].clone()).collect();
+    let ready = load_test::peers::Ready::new(options, peer, &clients, args.places.is_empty()).await?;
+    let mut report = load_test::run(options, connections, wan, said).await?;
     tell("now etcd");
     ready.run(options, &mut report, said).await?;
     Ok(report)

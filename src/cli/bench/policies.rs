@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::playground::Playground;
-use super::{BenchArgs, test};
+use super::{BenchArgs, connect, test};
 use crate::cli::dev::DevArgs;
 use crate::cli::failure::{Code, Failure};
 use crate::cli::print::tell;
@@ -56,14 +56,14 @@ async fn measure(
     let mut shape = args.shape.clone();
     shape.hold = vec![policy.rule.clone()];
     let playground = Playground::start(DevArgs::fresh(shape, args.data.clone())).await?;
-    let mut clients = playground.connect(args.transport.into()).await?;
+    let mut connections = connect(args, async || playground.connect(args.transport.into()).await).await?;
     if is_alone {
-        for client in clients.drain(1..) {
+        for client in connections.drain(1..).flatten() {
             // Nothing was asked of it.
             let _ = client.close().await;
         }
     }
-    let report = test(args, options, clients, &playground.distances()).await;
+    let report = test(args, options, connections, &playground.distances()).await;
     playground.stop().await?;
     report
 }

@@ -37,6 +37,8 @@ pub struct Test {
     pub workload: String,
     pub about: String,
     pub clients_per_dc: usize,
+    /// That they share.
+    pub connections_per_dc: usize,
     pub seconds: f64,
     pub warm_up_seconds: f64,
     pub keys: usize,
@@ -48,6 +50,16 @@ pub struct Test {
     pub seed: u64,
     /// How far apart the datacenters were made to be, in words.
     pub wan: String,
+}
+
+impl Test {
+    /// Who asks in each datacenter, in words.
+    fn clients(&self) -> String {
+        match self.connections_per_dc {
+            1 => format!("{} clients", self.clients_per_dc),
+            connections => format!("{} clients on {connections} connections", self.clients_per_dc),
+        }
+    }
 }
 
 /// How one system did.
@@ -185,6 +197,7 @@ fn sample_test(workload: &str) -> Test {
         workload: workload.into(),
         about: "one lock".into(),
         clients_per_dc: 1,
+        connections_per_dc: 1,
         seconds: 10.0,
         warm_up_seconds: 2.0,
         keys: 1,

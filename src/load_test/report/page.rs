@@ -61,8 +61,12 @@ fn about(report: &Report) -> String {
     let batch = if test.batch > 1 { format!(", {} locks in a request", test.batch) } else { String::new() };
     let held = if test.hold_ms > 0.0 { format!(", held for {} ms", test.hold_ms) } else { String::new() };
     format!(
-        "{}{batch}{held}. {} clients in each datacenter, {pace}; measured for {} s after {} s. Between the datacenters: {}.",
-        test.about, test.clients_per_dc, test.seconds, test.warm_up_seconds, test.wan
+        "{}{batch}{held}. {} in each datacenter, {pace}; measured for {} s after {} s. Between the datacenters: {}.",
+        test.about,
+        test.clients(),
+        test.seconds,
+        test.warm_up_seconds,
+        test.wan
     )
 }
 

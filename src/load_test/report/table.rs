@@ -37,8 +37,14 @@ fn write(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt:
     let test = &report.test;
     writeln!(
         text,
-        "{} {}, workload {}: {}; {} clients a datacenter, {} s, {}",
-        system.name, system.version, test.workload, test.about, test.clients_per_dc, test.seconds, test.wan
+        "{} {}, workload {}: {}; {} a datacenter, {} s, {}",
+        system.name,
+        system.version,
+        test.workload,
+        test.about,
+        test.clients(),
+        test.seconds,
+        test.wan
     )?;
     writeln!(
         text,
