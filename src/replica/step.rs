@@ -93,6 +93,7 @@ impl Replica {
         }
         self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
         self.scan_some();
+        self.make_postponed_checkpoint();
         self.export_some();
         self.give_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);

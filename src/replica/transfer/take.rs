@@ -91,13 +91,11 @@ impl Replica {
         let taking = self.transfers.taking.take().expect("its last piece has just come");
         let head = taking.incoming.head.as_ref().expect("a whole state has a head");
         if let Some(why) = self.is_of_no_use(head) {
-            self.report(Report::StateOfNoUse { peer, why });
-            return self.make_postponed_checkpoint();
+            return self.report(Report::StateOfNoUse { peer, why });
         }
         let foreign = foreign(head, &taking.incoming, &self.log);
         if let Err(fault) = self.locks.validate_foreign(&foreign, self.log.applied()) {
-            self.refuse_state(peer, &fault);
-            return self.make_postponed_checkpoint();
+            return self.refuse_state(peer, &fault);
         }
         let vector = head.vector.clone();
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
@@ -105,7 +103,6 @@ impl Replica {
         self.take_over(taking.incoming, position);
         self.counts.states_taken += 1;
         self.report(Report::StateTaken { peer, vector });
-        self.make_postponed_checkpoint();
     }
 
     /// Why a state is not taken over; it may be at another time.
@@ -194,9 +191,7 @@ impl Replica {
     }
 
     pub(in crate::replica) fn stop_taking_from(&mut self, peer: DcId) {
-        if self.transfers.taking.take_if(|taking| taking.from == Some(peer)).is_some() {
-            self.make_postponed_checkpoint();
-        }
+        let _gone = self.transfers.taking.take_if(|taking| taking.from == Some(peer));
     }
 
     /// The journal was read to its end: a state that is not whole there never will be.
@@ -208,13 +203,12 @@ impl Replica {
     pub(in crate::replica) fn expire_transfers(&mut self) {
         self.expire_giving();
         let now = self.now.mono;
-        if self.transfers.taking.take_if(|taking| taking.until <= now).is_some() {
-            self.make_postponed_checkpoint();
-        }
+        let _given_up = self.transfers.taking.take_if(|taking| taking.until <= now);
     }
 
-    fn make_postponed_checkpoint(&mut self) {
-        if std::mem::take(&mut self.transfers.checkpoint_waits) {
+    /// At the end of a step, when the log says all that happened in it.
+    pub(in crate::replica) fn make_postponed_checkpoint(&mut self) {
+        if self.transfers.taking.is_none() && std::mem::take(&mut self.transfers.checkpoint_waits) {
             self.on_checkpoint_wanted();
         }
     }
