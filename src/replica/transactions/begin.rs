@@ -263,6 +263,7 @@ impl Replica {
     /// A transaction that waits is given up by its client.
     fn give_up(&mut self, id: TxnId) {
         let Some(Txn::Waiting(waiting)) = self.transactions.rows.remove(&id) else { return };
+        self.transactions.waits.forget_txn(id);
         match waiting.request.and_then(|request| self.locks.find(request)) {
             Some(request) if self.locks.get(request).is_held() => {
                 let waits_for_snapshot = waiting.token.is_some();

@@ -178,6 +178,7 @@ impl Replica {
             Some(Txn::Waiting(waiting)) => {
                 let (call, granted) = (waiting.call, waiting.token.is_some());
                 self.transactions.rows.remove(&id);
+                self.transactions.waits.forget_txn(id);
                 if granted {
                     let refusal = self.epitaph(id, death);
                     self.refuse(call, refusal);
@@ -199,6 +200,7 @@ impl Replica {
             match self.transactions.rows.remove(&id) {
                 Some(Txn::Open(open)) => self.forget_open(id, open.expires, open.at),
                 Some(Txn::Waiting(waiting)) => {
+                    self.transactions.waits.forget_txn(id);
                     // One that waits for locks is answered when its request ends.
                     let answered = waiting.request.is_some() && waiting.token.is_none();
                     if !answered {

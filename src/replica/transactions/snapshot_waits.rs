@@ -1,6 +1,6 @@
 //! Who waits for a snapshot that is not durable here yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slab::Slab;
 
@@ -23,7 +23,8 @@ pub(super) enum Waiter {
 #[derive(Debug, Default)]
 pub(super) struct SnapshotWaits {
     rows: Slab<(Waiter, Instant, (DcId, u64))>,
-    by_entry: BTreeMap<(DcId, u64), Vec<usize>>,
+    by_entry: BTreeSet<(DcId, u64, usize)>,
+    by_txn: BTreeMap<TxnId, usize>,
     deadlines: Deadlines<usize>,
     bytes: usize,
 }
@@ -55,23 +56,32 @@ impl SnapshotWaits {
 
     pub fn insert(&mut self, waiter: Waiter, entry: (DcId, u64), until: Instant) {
         self.bytes += waiter.bytes();
+        let txn = if let Waiter::Txn(id) = waiter { Some(id) } else { None };
+        txn.into_iter().for_each(|id| self.forget_txn(id));
         let row = self.rows.insert((waiter, until, entry));
-        self.by_entry.entry(entry).or_default().push(row);
+        self.by_entry.insert((entry.0, entry.1, row));
         self.deadlines.insert(until, row);
+        self.by_txn.extend(txn.map(|id| (id, row)));
+    }
+
+    /// A transaction is over: if it waits, it need not any more.
+    pub fn forget_txn(&mut self, id: TxnId) {
+        if let Some(row) = self.by_txn.get(&id) {
+            self.remove(*row);
+        }
     }
 
     /// Somebody whose entry has come, with its deadline.
     pub fn next_ready(&mut self, durable: &VersionVector) -> Option<(Waiter, Instant)> {
         let came = |(dc, seq): &(DcId, u64)| durable.get(*dc) >= *seq;
         // One look per datacenter: at the smallest entry waited for of each.
-        let mut from = self.by_entry.first_key_value().map(|(entry, _)| *entry);
-        while let Some(entry) = from {
-            if came(&entry) {
-                let row = *self.by_entry.get(&entry).and_then(|rows| rows.last()).expect("no list is empty");
+        let mut from = self.by_entry.first().copied();
+        while let Some((dc, seq, row)) = from {
+            if came(&(dc, seq)) {
                 return Some(self.remove(row));
             }
-            let next = (std::ops::Bound::Excluded((entry.0, u64::MAX)), std::ops::Bound::Unbounded);
-            from = self.by_entry.range(next).next().map(|(entry, _)| *entry);
+            let next = (std::ops::Bound::Excluded((dc, u64::MAX, usize::MAX)), std::ops::Bound::Unbounded);
+            from = self.by_entry.range(next).next().copied();
         }
         None
     }
@@ -84,13 +94,12 @@ impl SnapshotWaits {
     }
 
     fn remove(&mut self, row: usize) -> (Waiter, Instant) {
-        let (waiter, until, entry) = self.rows.remove(row);
+        let (waiter, until, (dc, seq)) = self.rows.remove(row);
         self.bytes -= waiter.bytes();
         self.deadlines.remove(until, row);
-        let rows = self.by_entry.get_mut(&entry).expect("every waiter is listed");
-        rows.retain(|other| *other != row);
-        if rows.is_empty() {
-            self.by_entry.remove(&entry);
+        self.by_entry.remove(&(dc, seq, row));
+        if let Waiter::Txn(id) = &waiter {
+            self.by_txn.remove(id);
         }
         (waiter, until)
     }
@@ -99,4 +108,30 @@ impl SnapshotWaits {
 /// The first entry that `wanted` has and `durable` lacks.
 pub(super) fn first_missing(wanted: &VersionVector, durable: &VersionVector) -> Option<(DcId, u64)> {
     wanted.iter().find(|(dc, seq)| durable.get(*dc) < *seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::names::LeaseId;
+
+    #[test]
+    fn a_transaction_that_is_over_waits_for_nothing() {
+        let (dc, until) = (DcId::new(1).expect("a small id"), Instant::ZERO + Duration::from_secs(1));
+        let txn = |key| TxnId { lease: LeaseId::new(dc, 1), key };
+        let mut waits = SnapshotWaits::default();
+        (0..3).for_each(|key| waits.insert(Waiter::Txn(txn(key)), (dc, 7), until));
+        waits.forget_txn(txn(1));
+        waits.forget_txn(txn(9));
+        assert_eq!(waits.len(), 2);
+        // The same one may wait again.
+        waits.insert(Waiter::Txn(txn(1)), (dc, 8), until);
+        let durable = VersionVector::from_iter([(dc, 7)]);
+        let ready: Vec<_> = std::iter::from_fn(|| waits.next_ready(&durable)).collect();
+        assert_eq!(ready.len(), 2);
+        assert!(matches!(waits.next_expired(until), Some(Waiter::Txn(id)) if id == txn(1)));
+        assert_eq!((waits.len(), waits.next_deadline()), (0, Instant::FAR_FUTURE));
+    }
 }
