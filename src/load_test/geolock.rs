@@ -131,6 +131,8 @@ impl From<TxnError> for Failure {
         match error {
             TxnError::NotBegun(error) => error.into(),
             TxnError::LeaseLost(reason) => Failure::Lost(reason.to_string()),
+            // Its locks are gone.
+            over @ TxnError::Over(..) => Failure::Lost(over.to_string()),
             other => Failure::Other(other.to_string()),
         }
     }

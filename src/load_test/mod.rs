@@ -173,6 +173,7 @@ fn test(options: &Options, wan: &str) -> Test {
         rate: options.rate,
         seed: options.seed,
         wan: wan.into(),
+        command: String::new(),
     }
 }
 

@@ -151,6 +151,10 @@ pub enum OptionError {
     OutOfRange { what: &'static str, least: f64, most: f64, found: f64 },
     #[error("a request of {batch} locks needs as many, there are {keys}: raise the number of keys")]
     BatchOverKeys { batch: usize, keys: usize },
+    #[error("the workload hot has one lock, so none of its requests wants {0}")]
+    HotBatch(usize),
+    #[error("datacenters that rest miss what is due meanwhile: the workload follow-the-sun has no rate")]
+    RestingRate,
 }
 
 impl Options {
@@ -173,6 +177,12 @@ impl Options {
         within("the seconds of following the sun", self.active_for.as_secs_f64(), 0.05, 3_600.0)?;
         if let Some(rate) = self.rate {
             within("the rate", rate, 0.001, 10_000_000.0)?;
+        }
+        if self.workload == Workload::Hot && self.batch > 1 {
+            return Err(OptionError::HotBatch(self.batch));
+        }
+        if self.workload == Workload::FollowTheSun && self.rate.is_some() {
+            return Err(OptionError::RestingRate);
         }
         let is_bounded = !matches!(self.workload, Workload::Hot | Workload::First);
         if is_bounded && self.batch > self.keys {
@@ -208,5 +218,9 @@ mod tests {
         assert!(nan.check().is_err());
         let batch = Options { workload: Workload::Batch, batch: 10, keys: 9, ..Options::default() };
         assert_eq!(batch.check(), Err(OptionError::BatchOverKeys { batch: 10, keys: 9 }));
+        let hot = Options { workload: Workload::Hot, batch: 2, ..Options::default() };
+        assert_eq!(hot.check(), Err(OptionError::HotBatch(2)));
+        let sun = Options { workload: Workload::FollowTheSun, rate: Some(1.0), ..Options::default() };
+        assert_eq!(sun.check(), Err(OptionError::RestingRate));
     }
 }

@@ -20,6 +20,14 @@ pub(super) enum Pace {
     Open(Arc<Schedule>),
 }
 
+/// Turns that were due and that nobody has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Missed {
+    pub count: u64,
+    /// How long the first of them was due.
+    pub oldest: Duration,
+}
+
 /// Evenly spaced times.
 #[derive(Debug)]
 pub(super) struct Schedule {
@@ -54,11 +62,15 @@ impl Pace {
         if now.duration_since(due) <= TICK { now } else { due }
     }
 
-    /// How many turns were due by `now` that nobody has taken.
-    pub(super) fn missed(&self, now: Instant) -> u64 {
-        let Pace::Open(schedule) = self else { return 0 };
+    /// What was due by `now`.
+    pub(super) fn missed(&self, now: Instant) -> Missed {
+        let Pace::Open(schedule) = self else { return Missed::default() };
         let due = (now.saturating_duration_since(schedule.begins).as_secs_f64() * schedule.rate) as u64;
-        due.saturating_sub(schedule.next.load(Ordering::Relaxed))
+        let next = schedule.next.load(Ordering::Relaxed);
+        match due.saturating_sub(next) {
+            0 => Missed::default(),
+            count => Missed { count, oldest: now.saturating_duration_since(schedule.due(next)) },
+        }
     }
 }
 
@@ -72,7 +84,8 @@ mod tests {
         let pace = Pace::new(begins, Some(100.0));
         assert_eq!(pace.next().await, begins);
         assert_eq!(pace.next().await, begins + Duration::from_millis(10));
-        assert_eq!(pace.missed(begins + Duration::from_secs(1)), 98);
+        let oldest = Duration::from_millis(980);
+        assert_eq!(pace.missed(begins + Duration::from_secs(1)), Missed { count: 98, oldest });
     }
 
     #[tokio::test]
@@ -80,7 +93,7 @@ mod tests {
         let begins = Instant::now() + Duration::from_millis(20);
         let pace = Pace::new(begins, Some(1.0));
         assert!(pace.next().await >= begins);
-        assert_eq!(pace.missed(begins), 0);
+        assert_eq!(pace.missed(begins), Missed::default());
     }
 
     #[tokio::test]
@@ -88,6 +101,6 @@ mod tests {
         let pace = Pace::new(Instant::now(), None);
         let before = Instant::now();
         assert!(pace.next().await >= before);
-        assert_eq!(pace.missed(Instant::now() + Duration::from_secs(9)), 0);
+        assert_eq!(pace.missed(Instant::now() + Duration::from_secs(9)), Missed::default());
     }
 }

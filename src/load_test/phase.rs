@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{interval_at, sleep, timeout};
+use tokio::time::{interval_at, sleep, sleep_until, timeout};
 
 use super::checker::Checker;
 use super::keys::Choice;
 use super::options::{Options, Workload};
-use super::pace::Pace;
+use super::pace::{Missed, Pace};
 use super::recorder::{Recorder, Span};
 use super::target::{Failure, Target};
 use super::workload::{Ask, Locks, Mind, Turn};
@@ -73,30 +73,37 @@ struct Worker<T> {
     recorder: Arc<Recorder>,
     counts: Arc<Counts>,
     begins: Instant,
+    lasts: Duration,
+    /// From when the wait counts that goes on.
+    waits_since: Option<Instant>,
     hold: Duration,
     is_hot: bool,
 }
 
 impl<T: Target> Stage<T> {
-    /// Lets all clients work for `lasts`, into these recorders, one for each datacenter. Returns how many turns each
-    /// datacenter missed.
+    /// Lets all clients work for `lasts`, into these recorders, one for each datacenter. Returns which turns each
+    /// datacenter missed. What clients want in one phase says nothing of another.
     pub(super) async fn run(
         &self,
+        phase: u32,
         lasts: Duration,
         recorders: &[Arc<Recorder>],
         mut tell: impl FnMut(&Progress),
-    ) -> Result<Vec<u64>, Stuck> {
+    ) -> Result<Vec<Missed>, Stuck> {
         let (end, ended) = watch::channel(false);
         let (begins, mut tasks) = (Instant::now(), JoinSet::new());
         let paces: Vec<Pace> = self.targets.iter().map(|_| Pace::new(begins, self.options.rate)).collect();
         for (dc, clients) in self.targets.iter().enumerate() {
             for n in 0..clients.len() {
-                let worker = self.worker(dc, n, paces[dc].clone(), Arc::clone(&recorders[dc]), begins);
+                let (pace, recorder) = (paces[dc].clone(), Arc::clone(&recorders[dc]));
+                let mind = Mind::new(&self.options, &self.locks, &self.choice, (dc, paces.len()), (n, phase));
+                let target = Arc::clone(&self.targets[dc][n]);
+                let worker = self.worker(target, mind, pace, recorder, (begins, lasts));
                 tasks.spawn(worker.run(ended.clone()));
             }
         }
         let mut looks = interval_at((begins + LOOK_EVERY).into(), LOOK_EVERY);
-        let mut over = pin!(sleep(lasts));
+        let mut over = pin!(sleep_until((begins + lasts).into()));
         loop {
             tokio::select! {
                 () = &mut over => break,
@@ -117,17 +124,25 @@ impl<T: Target> Stage<T> {
         Ok(missed)
     }
 
-    fn worker(&self, dc: usize, n: usize, pace: Pace, recorder: Arc<Recorder>, begins: Instant) -> Worker<T> {
-        let place = (dc, self.targets.len());
+    fn worker(
+        &self,
+        target: Arc<T>,
+        mind: Mind,
+        pace: Pace,
+        recorder: Arc<Recorder>,
+        (begins, lasts): (Instant, Duration),
+    ) -> Worker<T> {
         Worker {
-            target: Arc::clone(&self.targets[dc][n]),
-            mind: Mind::new(&self.options, &self.locks, &self.choice, place, n),
+            target,
+            mind,
             pace,
             locks: Arc::clone(&self.locks),
             checker: Arc::clone(&self.checker),
             recorder,
             counts: Arc::clone(&self.counts),
             begins,
+            lasts,
+            waits_since: None,
             hold: self.options.hold,
             is_hot: self.options.workload == Workload::Hot,
         }
@@ -157,8 +172,15 @@ impl<T: Target> Worker<T> {
         loop {
             let turn = tokio::select! {
                 biased;
-                turn = self.turn() => turn,
-                _ = &mut ended => return,
+                turn = self.turn() => Some(turn),
+                _ = &mut ended => None,
+            };
+            let Some(turn) = turn else {
+                // The longest waits are those that did not come to an end.
+                if let Some(since) = self.waits_since {
+                    self.recorder.unfinished(since.elapsed());
+                }
+                return;
             };
             if let Some((ask, held, granted)) = turn {
                 self.hold(&ask, held, granted).await;
@@ -176,15 +198,19 @@ impl<T: Target> Worker<T> {
                 return None;
             }
         };
-        match self.target.acquire(&ask, &self.locks).await {
+        self.waits_since = Some(due);
+        let acquired = self.target.acquire(&ask, &self.locks).await;
+        self.waits_since = None;
+        match acquired {
             Ok(held) => {
                 let granted = Instant::now();
                 let latency = granted.saturating_duration_since(due);
-                self.recorder.granted(
-                    granted.saturating_duration_since(self.begins),
-                    latency,
-                    ask.locks.len(),
-                );
+                let at = granted.saturating_duration_since(self.begins);
+                if at <= self.lasts {
+                    self.recorder.granted(at, latency, ask.locks.len());
+                } else {
+                    self.recorder.unfinished(latency);
+                }
                 Some((ask, held, granted))
             }
             Err(failure) => {

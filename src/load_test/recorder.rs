@@ -43,6 +43,11 @@ pub(super) struct Recorded {
     pub failed: u64,
     pub failure: Option<String>,
     pub spans: Vec<Span>,
+    /// From when on they are not kept any more.
+    pub spans_until: Duration,
+    /// Acquisitions that were waited for when time was up, and for how long the first of them.
+    pub unfinished: u64,
+    pub longest_unfinished: Duration,
 }
 
 /// Of times in ns.
@@ -68,6 +73,9 @@ impl Recorder {
             failed: 0,
             failure: None,
             spans: Vec::new(),
+            spans_until: Duration::MAX,
+            unfinished: 0,
+            longest_unfinished: Duration::ZERO,
         };
         Recorder { slice, inner: Mutex::new(inner) }
     }
@@ -99,7 +107,17 @@ impl Recorder {
         self.with(|inner| {
             if inner.spans.len() < MAX_SPANS {
                 inner.spans.push(span);
+            } else {
+                inner.spans_until = inner.spans_until.min(span.from);
             }
+        });
+    }
+
+    /// Time was up, and this was waited for so long.
+    pub(super) fn unfinished(&self, waited: Duration) {
+        self.with(|inner| {
+            inner.unfinished += 1;
+            inner.longest_unfinished = inner.longest_unfinished.max(waited);
         });
     }
 

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use super::checker::Checker;
 use super::keys::Choice;
 use super::options::{Options, Workload};
+use super::pace::Missed;
 use super::phase::{Counts, Stage, Stuck};
 use super::recorder::{Recorded, Recorder};
 use super::report::{DcReport, SystemReport};
@@ -27,7 +28,7 @@ const LEAST_SLICE: Duration = Duration::from_millis(10);
 /// What was measured, by datacenter.
 pub(super) struct Measured {
     recorded: Vec<Recorded>,
-    missed: Vec<u64>,
+    missed: Vec<Missed>,
 }
 
 impl<T: Target> Stage<T> {
@@ -78,7 +79,7 @@ impl<T: Target> Stage<T> {
     pub(super) async fn warm_up(&self, tell: &mut impl FnMut(Happening)) -> Result<(), Stuck> {
         tell(Happening::WarmsUp);
         let recorders = self.recorders();
-        self.run(self.options.warm_up, &recorders, |progress| tell(Happening::Goes(*progress))).await?;
+        self.run(1, self.options.warm_up, &recorders, |progress| tell(Happening::Goes(*progress))).await?;
         Ok(())
     }
 
@@ -86,7 +87,7 @@ impl<T: Target> Stage<T> {
         tell(Happening::Measures);
         let recorders = self.recorders();
         let lasts = self.options.duration;
-        let missed = self.run(lasts, &recorders, |progress| tell(Happening::Goes(*progress))).await?;
+        let missed = self.run(0, lasts, &recorders, |progress| tell(Happening::Goes(*progress))).await?;
         Ok(Measured { recorded: recorders.iter().map(|one| one.recorded()).collect(), missed })
     }
 
@@ -108,22 +109,25 @@ impl<T: Target> Stage<T> {
             let throughput = one.slices.iter().map(|count| *count as f64 / slice.as_secs_f64());
             DcReport {
                 name: name.clone(),
-                tally: summary::tally(std::slice::from_ref(one), *missed, options.duration),
+                tally: summary::tally(std::slice::from_ref(one), &[*missed], options.duration),
                 // The last one may be a torn one.
                 throughput: throughput.chain(std::iter::repeat(0.0)).take(slices).collect(),
                 resident_bytes: 0,
             }
         });
         let spans: Vec<_> = measured.recorded.iter().map(|one| one.spans.clone()).collect();
+        // What is known of all of them.
+        let known = measured.recorded.iter().map(|one| one.spans_until).min().unwrap_or(options.duration);
+        let known = known.min(options.duration);
         let verdict = self.checker.verdict();
         SystemReport {
             name: system.into(),
             version,
             dcs: dcs.collect(),
-            total: summary::tally(&measured.recorded, measured.missed.iter().sum(), options.duration),
+            total: summary::tally(&measured.recorded, &measured.missed, options.duration),
             wan: None,
             round_trip_ms: None,
-            hot: (options.workload == Workload::Hot).then(|| summary::hot(&spans, options.duration)),
+            hot: (options.workload == Workload::Hot).then(|| summary::hot(&spans, known)),
             violations: verdict.count,
             described: verdict.described,
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::pace::Missed;
 use super::recorder::{Recorded, Span, histogram};
 use super::report::{HotReport, Latency, LinkReport, Tally, WanReport};
 use super::servers::Figures;
@@ -42,7 +43,7 @@ pub(super) fn latency(times: &Histogram<u64>) -> Latency {
 }
 
 /// What was recorded in a datacenter, or in several together.
-pub(super) fn tally(recorded: &[Recorded], missed: u64, measured: Duration) -> Tally {
+pub(super) fn tally(recorded: &[Recorded], missed: &[Missed], measured: Duration) -> Tally {
     let mut all = recorded[0].clone();
     for other in &recorded[1..] {
         all.acquire.add(&other.acquire).expect("all have the same bounds");
@@ -52,7 +53,12 @@ pub(super) fn tally(recorded: &[Recorded], missed: u64, measured: Duration) -> T
         all.lost += other.lost;
         all.failed += other.failed;
         all.failure = all.failure.or_else(|| other.failure.clone());
+        all.unfinished += other.unfinished;
+        all.longest_unfinished = all.longest_unfinished.max(other.longest_unfinished);
     }
+    let acquire = latency(&all.acquire);
+    let waits = missed.iter().map(|missed| missed.oldest).chain([all.longest_unfinished]);
+    let longest_wait = waits.max().unwrap_or_default().as_secs_f64() * 1e6;
     Tally {
         acquisitions: all.acquire.len(),
         per_second: all.acquire.len() as f64 / measured.as_secs_f64(),
@@ -62,8 +68,10 @@ pub(super) fn tally(recorded: &[Recorded], missed: u64, measured: Duration) -> T
         lost: all.lost,
         failed: all.failed,
         failure: all.failure,
-        missed,
-        acquire: latency(&all.acquire),
+        missed: missed.iter().map(|missed| missed.count).sum(),
+        unfinished: all.unfinished,
+        longest: acquire.max.max(longest_wait),
+        acquire,
         release: latency(&all.release),
     }
 }
@@ -104,16 +112,17 @@ pub(super) fn wan(before: &[Figures], after: &[Figures], acquisitions: u64, meas
     }
 }
 
-/// Who had the hot lock when. `spans` by datacenter.
+/// Who had the hot lock when. `spans` by datacenter, up to `measured`.
 pub(super) fn hot(spans: &[Vec<Span>], measured: Duration) -> HotReport {
     let mut all: Vec<(usize, Span)> =
         spans.iter().enumerate().flat_map(|(dc, spans)| spans.iter().map(move |span| (dc, *span))).collect();
+    all.retain(|(_, span)| span.from < measured);
     all.sort_by_key(|(_, span)| span.from);
     let mut times = histogram();
     let mut turns: Vec<(usize, Span)> = Vec::new();
     let (mut hand_offs, mut held, mut last) = (0_u64, Duration::ZERO, None::<(usize, Span)>);
     for (dc, span) in all {
-        held += span.until.saturating_sub(span.from);
+        held += span.until.min(measured).saturating_sub(span.from);
         if let Some((_, before)) = last.filter(|(other, _)| *other != dc) {
             hand_offs += 1;
             times.saturating_record(span.from.saturating_sub(before.until).as_nanos() as u64);
@@ -162,6 +171,9 @@ mod tests {
         let hot = hot(&spans, ms(200));
         assert_eq!(hot.turns, [(0, 0.0, 20.0), (1, 50.0, 70.0), (0, 100.0, 120.0)]);
         assert_eq!((hot.hand_offs_per_second, hot.held_percent), (10.0, 30.0));
+        // No more is known of them than that.
+        let hot = super::hot(&spans, ms(60));
+        assert_eq!((hot.turns.len(), hot.held_percent.round()), (2, 50.0));
         assert!((29_900.0..=30_100.0).contains(&hot.hand_off.p50), "{hot:?}");
     }
 

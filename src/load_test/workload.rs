@@ -89,13 +89,13 @@ pub(super) struct Mind {
 }
 
 impl Mind {
-    /// Of the `n`-th client in the `dc`-th of `dcs` datacenters.
+    /// Of the `n`-th client in the `dc`-th of `dcs` datacenters; another one in each phase.
     pub(super) fn new(
         options: &Arc<Options>,
         locks: &Arc<Locks>,
         choice: &Arc<Choice>,
         (dc, dcs): (usize, usize),
-        n: usize,
+        (n, phase): (usize, u32),
     ) -> Mind {
         Mind {
             options: Arc::clone(options),
@@ -103,7 +103,7 @@ impl Mind {
             choice: Arc::clone(choice),
             dc,
             dcs,
-            rng: Rng::new(options.seed, (n * dcs + dc) as u64),
+            rng: Rng::new(options.seed, u64::from(phase) << 32 | (n * dcs + dc) as u64),
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
     fn minds(options: Options) -> Vec<Mind> {
         let locks = Arc::new(Locks::new(&options, 3, "test"));
         let (choice, options) = (Arc::new(Choice::new(options.keys, options.zipf)), Arc::new(options));
-        (0..3).map(|dc| Mind::new(&options, &locks, &choice, (dc, 3), 0)).collect()
+        (0..3).map(|dc| Mind::new(&options, &locks, &choice, (dc, 3), (0, 0))).collect()
     }
 
     fn asks(mind: &mut Mind, count: usize) -> Vec<Ask> {

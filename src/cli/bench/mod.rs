@@ -83,7 +83,7 @@ pub struct BenchArgs {
     policies: Vec<policies::Policy>,
     /// Another system that runs, to do the same afterwards and be put beside: a server for each datacenter
     #[cfg(feature = "peers")]
-    #[arg(long, value_name = "etcd=HOST:PORT,..", conflicts_with = "connections")]
+    #[arg(long, value_name = "etcd=HOST:PORT,..", conflicts_with_all = ["connections", "policies"])]
     peer: Option<crate::load_test::peers::Peer>,
     #[command(flatten)]
     places: Places,
@@ -139,13 +139,27 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
         let connections = connect(&args, async || Ok(args.places.connect_all(args.transport.into()).await?));
         test(&args, &options, connections.await?, "servers that run").await?
     };
+    let mut report = report;
+    report.test.command = command(std::env::args());
     print(report::table(&report).trim_end())?;
     write(args.json.as_deref(), || report.json())?;
     write(args.html.as_deref(), || report::page(&report))?;
     match report.is_right() {
         true => Ok(()),
-        false => Err(Failure::new(Code::Failed, anyhow!("locks were not what they promise: see above"))),
+        false => Err(Failure::new(
+            Code::Failed,
+            anyhow!("nothing was acquired, or locks were not what they promise: see above"),
+        )),
     }
+}
+
+/// What was called, for who wants to repeat it.
+fn command(args: impl Iterator<Item = String>) -> String {
+    let quoted = |arg: String| match arg.contains([' ', '\'', '"']) {
+        true => format!("'{}'", arg.replace('\'', "'\\''")),
+        false => arg,
+    };
+    ["geolock".to_owned()].into_iter().chain(args.skip(1)).map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 impl BenchArgs {

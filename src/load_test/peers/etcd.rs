@@ -109,7 +109,14 @@ impl Target for Etcd {
         for key in wanted {
             let name = Bytes::copy_from_slice(locks.name(key).as_bytes());
             let request = lock_api::LockRequest { name, lease: self.lease };
-            let answer = held.locks.lock(request).await.map_err(failure)?.into_inner();
+            let answer = match held.locks.lock(request).await {
+                Ok(answer) => answer.into_inner(),
+                Err(status) => {
+                    // Nobody else may wait for what this one has.
+                    let _ = self.release(held).await;
+                    return Err(failure(status));
+                }
+            };
             held.keys.push(answer.key);
             held.revision = answer.header.map_or(0, |header| header.revision);
         }
@@ -126,10 +133,12 @@ impl Target for Etcd {
 
     async fn release(&self, held: Held) -> Result<(), Failure> {
         let Held { mut locks, keys, .. } = held;
+        let mut first = Ok(());
         for key in keys.into_iter().rev() {
-            locks.unlock(lock_api::UnlockRequest { key }).await.map_err(failure)?;
+            let unlocked = locks.unlock(lock_api::UnlockRequest { key }).await;
+            first = first.and(unlocked.map(drop).map_err(failure));
         }
-        Ok(())
+        first
     }
 }
 

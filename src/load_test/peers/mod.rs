@@ -18,10 +18,12 @@ use super::{Happening, LoadTestError, prefix};
 use crate::client::Client;
 use etcd::{Etcd, Site};
 
-/// Round trips that differ by no more than this part, or by no more than [`SAME`], count as the same.
+/// Round trips that differ by no more than this part count as the same.
 const SAME_PART: f64 = 0.2;
-/// QUIC may wait that long with an acknowledgement, and counts it in.
-const SAME: Duration = Duration::from_millis(25);
+/// QUIC may wait that long with an acknowledgement, and counts it in: so much longer ours may look.
+const ACKNOWLEDGED: Duration = Duration::from_millis(25);
+/// So little is what a machine is busy with.
+const NEAR: Duration = Duration::from_millis(5);
 
 /// A system that is already running: one server for each datacenter, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +96,10 @@ impl Ready {
         }
         let mut ours = Vec::new();
         for client in clients {
-            ours.extend(figures(client).await?.rtts.iter().map(|(_, micros)| *micros as f64 / 1_000.0));
+            let figures = figures(client).await?;
+            // 0 is one that was not measured yet.
+            let known = figures.rtts.iter().filter(|(_, micros)| *micros > 0);
+            ours.extend(known.map(|(_, micros)| *micros as f64 / 1_000.0));
         }
         let (ours, theirs) = (mean(&ours), mean(&theirs));
         let ours = if is_near { Some(0.0) } else { ours };
@@ -166,7 +171,8 @@ fn mean(times: &[f64]) -> Option<f64> {
 fn same_distances(ours: f64, theirs: f64) -> Result<(), PeerError> {
     let span = |ms: f64| Duration::from_secs_f64(ms / 1_000.0);
     let differ = span((ours - theirs).abs());
-    if differ > SAME && differ > span(ours.max(theirs)).mul_f64(SAME_PART) {
+    let is_near = differ <= if ours > theirs { ACKNOWLEDGED } else { NEAR };
+    if !is_near && differ > span(ours.max(theirs)).mul_f64(SAME_PART) {
         return Err(PeerError::OtherDistances { ours: span(ours), theirs: span(theirs) });
     }
     Ok(())
@@ -179,6 +185,8 @@ mod tests {
     #[test]
     fn only_the_same_distance_is_compared() {
         assert!(same_distances(0.3, 0.1).is_ok() && same_distances(200.0, 230.0).is_ok());
+        assert!(same_distances(25.0, 0.1).is_ok(), "acknowledgements wait");
+        assert!(same_distances(0.0, 20.0).is_err(), "only they are delayed");
         let error = same_distances(150.0, 0.2).expect_err("one of them is delayed").to_string();
         assert!(error.contains("150ms") && error.contains("delays geolock alone"), "{error}");
     }

@@ -50,6 +50,8 @@ pub struct Test {
     pub seed: u64,
     /// How far apart the datacenters were made to be, in words.
     pub wan: String,
+    /// The command that repeats it; empty if it was none.
+    pub command: String,
 }
 
 impl Test {
@@ -109,6 +111,10 @@ pub struct Tally {
     pub failure: Option<String>,
     /// Due and not begun when time was up (open loop).
     pub missed: u64,
+    /// Waited for when time was up.
+    pub unfinished: u64,
+    /// The longest wait in µs, also of those that had not come to an end.
+    pub longest: f64,
     pub acquire: Latency,
     pub release: Latency,
 }
@@ -163,9 +169,9 @@ pub struct HotReport {
 }
 
 impl Report {
-    /// Whether everything was as it must be.
+    /// Whether everything was as it must be: something happened, and nothing that must not.
     pub fn is_right(&self) -> bool {
-        self.systems.iter().all(|system| system.violations == 0)
+        self.systems.iter().all(|system| system.violations == 0 && system.total.acquisitions > 0)
     }
 
     /// The JSON.
@@ -207,6 +213,7 @@ fn sample_test(workload: &str) -> Test {
         rate: None,
         seed: 1,
         wan: "far".into(),
+        command: "geolock bench --workload hot".into(),
     }
 }
 
@@ -234,6 +241,8 @@ fn sample(workload: &str, dcs: &[&str]) -> Report {
         failed: 0,
         failure: None,
         missed: 0,
+        unfinished: 3,
+        longest: 300_000.0,
         acquire: latency.clone(),
         release: latency.clone(),
     };

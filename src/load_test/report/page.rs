@@ -118,25 +118,30 @@ fn of_system(text: &mut String, report: &Report, system: &SystemReport) -> std::
     writeln!(text, "<section><h2>{}</h2>\n<table>", escape(&of("Figures")))?;
     writeln!(
         text,
-        "<tr><th></th><th>acquired</th><th>a second</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>longest</th><th>refused</th><th>lost</th><th>failed</th></tr>"
+        "<tr><th></th><th>acquired</th><th>a second</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>longest</th><th>refused</th><th>lost</th><th>failed</th><th>missed</th><th>unfinished</th></tr>"
     )?;
     let rows = system.dcs.iter().map(|dc| (dc.name.as_str(), &dc.tally)).chain([("all", &system.total)]);
     for (name, tally) in rows {
         let times =
-            [tally.acquire.p50, tally.acquire.p90, tally.acquire.p99, tally.acquire.p999, tally.acquire.max];
+            [tally.acquire.p50, tally.acquire.p90, tally.acquire.p99, tally.acquire.p999, tally.longest];
         let times: String = times.map(|time| format!("<td>{}</td>", micros(time))).concat();
         writeln!(
             text,
-            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{times}<td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{times}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(name),
             tally.acquisitions,
             tally.per_second,
             tally.refused,
             tally.lost,
-            tally.failed
+            tally.failed,
+            tally.missed,
+            tally.unfinished
         )?;
     }
     writeln!(text, "</table>")?;
+    if let Some(why) = &system.total.failure {
+        writeln!(text, "<p class=\"wrong\">The first failure: {}</p>", escape(why))?;
+    }
     system.described.iter().try_for_each(|what| writeln!(text, "<p class=\"wrong\">{}</p>", escape(what)))?;
     writeln!(text, "</section>")
 }
@@ -145,11 +150,13 @@ fn made(report: &Report) -> String {
     let made = &report.made;
     format!(
         "geolock {} on {} cores{}; servers, clients and the simulated distance share them unless servers were named. \
-         Seed {}. A latency counts from when the lock was wanted, or due, until it was granted.",
+         Seed {}. A latency counts from when the lock was wanted, or due (but for 2 ms in which a timer rings), until it was granted; \
+         missed is what was due, unfinished what was waited for when time was up. Repeat it: {}",
         made.version,
         made.cores,
         if made.processor.is_empty() { String::new() } else { format!(" ({})", made.processor) },
-        report.test.seed
+        report.test.seed,
+        escape(&report.test.command)
     )
 }
 

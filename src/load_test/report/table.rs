@@ -25,9 +25,9 @@ fn side_by_side(text: &mut String, report: &Report) -> std::fmt::Result {
     )?;
     let first = report.systems[0].total.per_second;
     for system in &report.systems {
-        let Tally { per_second, acquire, .. } = &system.total;
+        let Tally { per_second, acquire, longest, .. } = &system.total;
         let ratio = if first > 0.0 { per_second / first } else { 0.0 };
-        let [p50, p99, max] = [acquire.p50, acquire.p99, acquire.max].map(micros);
+        let [p50, p99, max] = [acquire.p50, acquire.p99, *longest].map(micros);
         writeln!(text, "{:<28} {per_second:>10.0} {ratio:>8.3} {p50:>9} {p99:>9} {max:>9}", system.name)?;
     }
     Ok(())
@@ -87,6 +87,7 @@ fn write(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt:
     }
     troubles(text, &system.total)?;
     match system.violations {
+        0 if system.total.acquisitions == 0 => writeln!(text, "NOTHING was acquired"),
         0 => writeln!(text, "all acquisitions checked: no two holders that conflict, tokens increase"),
         count => {
             writeln!(text, "{count} VIOLATIONS:")?;
@@ -98,7 +99,7 @@ fn write(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt:
 fn row(text: &mut String, name: &str, tally: &Tally) -> std::fmt::Result {
     let acquire = &tally.acquire;
     let [p50, p90, p99, p999, max] =
-        [acquire.p50, acquire.p90, acquire.p99, acquire.p999, acquire.max].map(micros);
+        [acquire.p50, acquire.p90, acquire.p99, acquire.p999, tally.longest].map(micros);
     let local = tally.local_percent.map_or_else(String::new, |percent| format!("{percent:.1} %"));
     writeln!(
         text,
@@ -112,6 +113,7 @@ fn troubles(text: &mut String, total: &Tally) -> std::fmt::Result {
         (total.refused, "refused because a server was full"),
         (total.lost, "lost while they were held"),
         (total.missed, "due and not begun when time was up"),
+        (total.unfinished, "waited for when time was up"),
         (total.failed, "failed"),
     ] {
         if count > 0 {
