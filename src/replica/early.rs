@@ -12,6 +12,7 @@ use super::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
 use super::clients::RETRY_AFTER;
 use super::store_call::{Begin, Then, TxnRefusal};
 use super::transactions::TxnId;
+use crate::causal_log::Wants;
 use crate::names::LeaseId;
 
 /// Calls that may wait at a time, beside reclaims.
@@ -22,6 +23,8 @@ const MAX_EARLY: usize = 10_000;
 pub(super) struct Early {
     /// In the order in which they came.
     calls: Vec<(CallId, Call)>,
+    /// About how many bytes they take.
+    bytes: usize,
     /// One for each lease: its last word.
     reclaims: BTreeMap<LeaseId, (CallId, Vec<Reclaim>)>,
     /// Requests in them.
@@ -40,6 +43,7 @@ impl Early {
 
     pub fn close_session(&mut self, session: SessionId) {
         for (_, request) in self.calls.extract_if(.., |(call, _)| call.session == session) {
+            self.bytes -= weight(&request);
             if let Call::Begin(Begin { lease, key, .. }) = request {
                 self.turns.remove(&TxnId { lease, key });
             }
@@ -61,8 +65,38 @@ impl Early {
         self.turns.contains(&id)
     }
 
+    /// Whether a call of that weight may wait, beside others that keep so many bytes of the same bound.
+    fn has_room(&self, weight: usize, beside: usize, most: usize) -> bool {
+        self.calls.len() < MAX_EARLY && self.bytes + weight + beside <= most
+    }
+
+    fn push(&mut self, call: CallId, request: Call) {
+        self.bytes += weight(&request);
+        self.calls.push((call, request));
+    }
+
+    fn remove(&mut self, index: usize) -> CallId {
+        let (call, request) = self.calls.remove(index);
+        self.bytes -= weight(&request);
+        call
+    }
+
     fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.reclaims.is_empty()
+    }
+}
+
+/// About how many bytes a call keeps while it waits.
+fn weight(request: &Call) -> usize {
+    let names =
+        |wants: &Wants| wants.locks().iter().map(|(name, _)| 32 + name.as_bytes().len()).sum::<usize>();
+    match request {
+        Call::Begin(begin) => {
+            begin.step.weight() + begin.locks.as_ref().map_or(0, |locks| names(&locks.wants))
+        }
+        Call::GoOn(go_on) => go_on.step.weight(),
+        Call::Acquire(acquire) => names(&acquire.wants),
+        _ => 0,
     }
 }
 
@@ -80,9 +114,10 @@ impl Replica {
 
     /// A call that must wait does so, if there is room.
     pub(super) fn put_off(&mut self, call: CallId, request: Call) {
-        if self.early.calls.len() < MAX_EARLY {
+        let (beside, most) = (self.kept_for_transactions(), self.config.local.max_transaction_bytes);
+        if self.early.has_room(weight(&request), beside, most) {
             self.keep_turn(call, &request);
-            self.early.calls.push((call, request));
+            self.early.push(call, request);
         } else if let Some(id) = self.may_be_commit_of_before(&request) {
             self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
         } else {
@@ -164,7 +199,7 @@ impl Replica {
         };
         let before = self.early.calls.len();
         while let Some(index) = self.early.calls.iter().position(is_it) {
-            let (cancelled, _) = self.early.calls.remove(index);
+            let cancelled = self.early.remove(index);
             self.refuse(cancelled, Refusal::Cancelled);
         }
         self.early.calls.len() < before
@@ -186,8 +221,40 @@ impl Replica {
 
     /// Starts what came before the clock could be read.
     pub(super) fn start_early(&mut self) {
+        self.early.bytes = 0;
         for (call, request) in std::mem::take(&mut self.early.calls) {
             self.on_client(call, request);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leases::Proof;
+    use crate::names::{LockName, Mode};
+    use crate::replica::call::{Acquire, Wait};
+
+    fn acquire(name: &str) -> Call {
+        let name = LockName::try_from(name).expect("a valid name");
+        let wants = Wants::all(vec![(name, Mode::Exclusive)]).expect("one lock");
+        let (lease, label) = (LeaseId::from_raw(1), "".into());
+        Call::Acquire(Acquire { lease, proof: Proof::Attached, key: None, wants, wait: Wait::Forever, label })
+    }
+
+    #[test]
+    fn what_waits_is_bounded_by_what_it_takes() {
+        let mut early = Early::default();
+        let call = |session, tag| CallId { session: SessionId(session), tag };
+        early.push(call(1, 1), acquire("0123456789"));
+        early.push(call(2, 1), acquire("01234567"));
+        early.push(call(1, 2), acquire("0123456789"));
+        assert_eq!(early.bytes, 3 * 32 + 28);
+        assert!(early.has_room(26, 0, 150) && !early.has_room(27, 0, 150) && !early.has_room(26, 1, 150));
+        early.close_session(SessionId(1));
+        assert_eq!((early.bytes, early.remove(0)), (40, call(2, 1)));
+        assert_eq!(early.bytes, 0);
+        (0..MAX_EARLY as u64).for_each(|tag| early.push(call(3, tag), acquire("a")));
+        assert!(!early.has_room(0, 0, usize::MAX));
     }
 }
