@@ -113,12 +113,19 @@ fn troubles(text: &mut String, total: &Tally) -> std::fmt::Result {
         (total.refused, "refused because a server was full"),
         (total.lost, "lost while they were held"),
         (total.missed, "due and not begun when time was up"),
-        (total.unfinished, "waited for when time was up"),
         (total.failed, "failed"),
     ] {
         if count > 0 {
             writeln!(text, "{count} {what}")?;
         }
+    }
+    if total.longest > total.acquire.max {
+        let longest = micros(total.longest);
+        writeln!(
+            text,
+            "{} waited for when time was up, or due, one of them for {longest}",
+            total.unfinished
+        )?;
     }
     total.failure.iter().try_for_each(|why| writeln!(text, "the first failure: {why}"))
 }
@@ -148,9 +155,17 @@ mod tests {
     #[test]
     fn the_table_says_what_happened_and_what_was_wrong() {
         let table = table(&sample("hot", &["oslo", "rome"]));
-        for wanted in
-            ["workload hot", "oslo", "500 us", "120 ms", "12.5 hand-offs", "1 VIOLATIONS", "held twice"]
-        {
+        for wanted in [
+            "workload hot",
+            "oslo",
+            "500 us",
+            "120 ms",
+            "12.5 hand-offs",
+            "1 VIOLATIONS",
+            "held twice",
+            "3 waited",
+            "300 ms",
+        ] {
             assert!(table.contains(wanted), "{wanted} is missing:\n{table}");
         }
         assert!(!table.contains("refused"), "what did not happen is not told");
