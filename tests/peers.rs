@@ -61,14 +61,14 @@ fn etcd_does_the_same_beside_us() {
         ]);
         command.args(args).output().expect("the binary is there")
     };
-    for workload in ["home", "hot", "batch"] {
+    for (workload, batch) in [("home", "2"), ("hot", "1"), ("batch", "2")] {
         let output = bench(&[
             "--workload",
             workload,
             "--hold",
             ":0s:0s:0s",
             "--batch",
-            "2",
+            batch,
             "--json",
             json.to_str().unwrap(),
         ]);
