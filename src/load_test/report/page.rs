@@ -118,7 +118,7 @@ fn of_system(text: &mut String, report: &Report, system: &SystemReport) -> std::
     writeln!(text, "<section><h2>{}</h2>\n<table>", escape(&of("Figures")))?;
     writeln!(
         text,
-        "<tr><th></th><th>acquired</th><th>a second</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>longest</th><th>refused</th><th>lost</th><th>failed</th><th>missed</th><th>unfinished</th></tr>"
+        "<tr><th></th><th>acquired</th><th>a second</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>longest</th><th>refused</th><th>lost</th><th>failed</th><th>missed</th></tr>"
     )?;
     let rows = system.dcs.iter().map(|dc| (dc.name.as_str(), &dc.tally)).chain([("all", &system.total)]);
     for (name, tally) in rows {
@@ -127,15 +127,14 @@ fn of_system(text: &mut String, report: &Report, system: &SystemReport) -> std::
         let times: String = times.map(|time| format!("<td>{}</td>", micros(time))).concat();
         writeln!(
             text,
-            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{times}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{times}<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(name),
             tally.acquisitions,
             tally.per_second,
             tally.refused,
             tally.lost,
             tally.failed,
-            tally.missed,
-            tally.unfinished
+            tally.missed
         )?;
     }
     writeln!(text, "</table>")?;
@@ -151,7 +150,7 @@ fn made(report: &Report) -> String {
     format!(
         "geolock {} on {} cores{}; servers, clients and the simulated distance share them unless servers were named. \
          Seed {}. A latency counts from when the lock was wanted, or due (but for 2 ms in which a timer rings), until it was granted; \
-         missed is what was due, unfinished what was waited for when time was up. Repeat it: {}",
+         the longest may be of one that still waited when time was up; missed is what was due then and not begun. Repeat it: {}",
         made.version,
         made.cores,
         if made.processor.is_empty() { String::new() } else { format!(" ({})", made.processor) },
