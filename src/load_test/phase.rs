@@ -169,7 +169,7 @@ impl<T: Target> Worker<T> {
     /// Until it is told to end; what it holds then it gives back.
     async fn run(mut self, mut ended: watch::Receiver<bool>) {
         let mut ended = pin!(ended.wait_for(|ended| *ended));
-        loop {
+        while self.begins.elapsed() < self.lasts {
             let turn = tokio::select! {
                 biased;
                 turn = self.turn() => Some(turn),

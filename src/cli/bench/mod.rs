@@ -155,9 +155,10 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
 
 /// What was called, for who wants to repeat it.
 fn command(args: impl Iterator<Item = String>) -> String {
-    let quoted = |arg: String| match arg.contains([' ', '\'', '"']) {
-        true => format!("'{}'", arg.replace('\'', "'\\''")),
-        false => arg,
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=%+@".contains(c);
+    let quoted = |arg: String| match !arg.is_empty() && arg.chars().all(is_plain) {
+        true => arg,
+        false => format!("'{}'", arg.replace('\'', "'\\''")),
     };
     ["geolock".to_owned()].into_iter().chain(args.skip(1)).map(quoted).collect::<Vec<_>>().join(" ")
 }
@@ -287,4 +288,26 @@ fn write(file: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Failu
 
 fn cannot_write(file: &Path) -> String {
     format!("the report cannot be written to {}", file.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_can_be_pasted() {
+        let args = [
+            "/usr/bin/geolock",
+            "bench",
+            "--hold",
+            ":0s:0s:0s",
+            "--policies",
+            "0 s:0 s:0 s",
+            "--html",
+            "it's;rm",
+            "",
+        ];
+        let shown = command(args.map(String::from).into_iter());
+        assert_eq!(shown, r"geolock bench --hold :0s:0s:0s --policies '0 s:0 s:0 s' --html 'it'\''s;rm' ''");
+    }
 }

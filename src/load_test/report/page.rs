@@ -155,7 +155,7 @@ fn made(report: &Report) -> String {
         made.cores,
         if made.processor.is_empty() { String::new() } else { format!(" ({})", made.processor) },
         report.test.seed,
-        escape(&report.test.command)
+        report.test.command
     )
 }
 
