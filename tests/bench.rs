@@ -6,7 +6,8 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Cluster, geolock};
+use common::{Cluster, Output as Stream, Running, geolock};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -71,6 +72,19 @@ fn every_workload_runs_and_every_acquisition_is_right() {
     }
     let left = std::fs::read_dir(home.path().join("geolock")).map_or(0, Iterator::count);
     assert_eq!(left, 0, "its playgrounds are gone");
+}
+
+#[test]
+fn a_run_that_is_stopped_leaves_no_playground() {
+    let home = TempDir::new().expect("a temporary folder");
+    let mut command = geolock(home.path());
+    let mut bench = Running::start(command.args(["bench", "--seconds", "600"]), Stream::Stderr);
+    bench.line("measuring");
+    bench.signal(Signal::TERM);
+    bench.line("there is no report");
+    assert_eq!(bench.wait(), 128 + Signal::TERM.as_raw());
+    let left = std::fs::read_dir(home.path().join("geolock")).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "its playground is gone");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::connect::Places;
 use super::dev::{DevArgs, Shape};
 use super::failure::{Code, Failure, OrFail as _};
 use super::print::{print, tell};
+use super::stopping::StopSignals;
 use crate::client::{Client, Transport};
 use crate::load_test::report::{self, Report};
 use crate::load_test::{self, Happening, LoadTestError, Options, Workload};
@@ -122,24 +123,15 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
         .flatten()
         .try_for_each(|file| writable(file))
         .or_fail(Code::Usage)?;
-    let report = if !args.policies.is_empty() {
-        policies::compare(&args, &options).await?
-    } else if args.places.is_empty() {
-        #[cfg(feature = "peers")]
-        if args.peer.is_some() && !args.shape.is_near() {
-            let why = "the WAN of a playground delays geolock alone: compare without --wan, or with servers that run";
-            return Err(Failure::new(Code::Usage, anyhow!(why)));
+    let mut signals = StopSignals::listen()?;
+    let mut report = tokio::select! {
+        report = measured(&args, &options) => report?,
+        code = signals.next() => {
+            // Its playground goes with what measured it.
+            tell("stopped before its time: there is no report");
+            return Err(Failure::silent(code));
         }
-        let playground = Playground::start(DevArgs::fresh(args.shape.clone(), args.data.clone())).await?;
-        let connections = connect(&args, async || playground.connect(args.transport.into()).await).await?;
-        let report = test(&args, &options, connections, &playground.distances()).await;
-        playground.stop().await?;
-        report?
-    } else {
-        let connections = connect(&args, async || Ok(args.places.connect_all(args.transport.into()).await?));
-        test(&args, &options, connections.await?, "servers that run").await?
     };
-    let mut report = report;
     report.test.command = command(std::env::args());
     print(report::table(&report).trim_end())?;
     write(args.json.as_deref(), || report.json())?;
@@ -150,6 +142,27 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
             Code::Failed,
             anyhow!("nothing was acquired, or locks were not what they promise: see above"),
         )),
+    }
+}
+
+/// Runs it where the arguments say.
+async fn measured(args: &BenchArgs, options: &Options) -> Result<Report, Failure> {
+    if !args.policies.is_empty() {
+        policies::compare(args, options).await
+    } else if args.places.is_empty() {
+        #[cfg(feature = "peers")]
+        if args.peer.is_some() && !args.shape.is_near() {
+            let why = "the WAN of a playground delays geolock alone: compare without --wan, or with servers that run";
+            return Err(Failure::new(Code::Usage, anyhow!(why)));
+        }
+        let playground = Playground::start(DevArgs::fresh(args.shape.clone(), args.data.clone())).await?;
+        let connections = connect(args, async || playground.connect(args.transport.into()).await).await?;
+        let report = test(args, options, connections, &playground.distances()).await;
+        playground.stop().await?;
+        report
+    } else {
+        let connections = connect(args, async || Ok(args.places.connect_all(args.transport.into()).await?));
+        test(args, options, connections.await?, "servers that run").await
     }
 }
 
