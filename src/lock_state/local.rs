@@ -50,12 +50,18 @@ impl Locks {
     /// Grants at once or joins the queues.
     pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
         let mut row = self.new_row(new, now);
-        row.wants.iter().for_each(|want| self.lock_mut(want.lock).note_request(want.mode, now));
+        let mut learnt = false;
+        for want in &row.wants {
+            learnt |= self.lock_mut(want.lock).note_request(want.mode, now);
+        }
         if self.permissions.grant && self.is_free(&row, now) {
             let index = self.insert_row(row);
             self.counts.waiting += 1;
             self.hold(index, now);
             return Acquired::Granted(index);
+        }
+        if learnt {
+            row.wants.iter().for_each(|want| self.mark(want.lock));
         }
         if if_not_free == IfNotFree::GiveUp {
             row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
@@ -273,5 +279,71 @@ impl Locks {
     pub(super) fn lock_rows(&self, from: usize, most: usize) -> impl Iterator<Item = (LockIndex, &Lock)> {
         let end = self.locks.capacity().min(from.saturating_add(most));
         (from..end).filter_map(|i| self.locks.get(i).map(|lock| (LockIndex(i as u32), lock)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Permissions, Published};
+    use super::*;
+    use crate::names::{DcId, DcSet, LockName, Mode};
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    fn wants(wants: &[(&str, Mode)]) -> Wants {
+        let named = |(name, mode): &(&str, Mode)| (LockName::try_from(*name).expect("valid"), *mode);
+        Wants::all(wants.iter().map(named).collect()).expect("some locks")
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    fn acquire(locks: &mut Locks, n: u64, wants: &Wants, now: Instant) -> Acquired {
+        let (lease, label) = (LeaseId::new(dc(0), 1), "test".into());
+        let (id, at) = (RequestId { dc: dc(0), n }, Timestamp::from_millis(100 + n));
+        let acquired =
+            locks.acquire(&NewRequest { id, at, wants, lease, label: &label }, IfNotFree::GiveUp, now);
+        locks.settle(now);
+        acquired
+    }
+
+    /// Who asks and does not get it has still shown how soon it is wanted here: others are due by that, not by an old timer.
+    #[test]
+    fn what_a_request_tells_of_a_lock_counts_at_once_even_if_it_is_refused() {
+        let mut locks = Locks::new(dc(0), DcSet::from_iter([dc(0), dc(1)]), Vec::new(), 0);
+        locks.permit(Permissions { grant: true, append: true });
+        let (reader, writer) = (wants(&[("a", Mode::Shared)]), wants(&[("a", Mode::Exclusive)]));
+        for turn in 0..3 {
+            let now = at(10 * turn);
+            let Acquired::Granted(request) = acquire(&mut locks, turn, &reader, now) else {
+                panic!("our own part is here");
+            };
+            if turn == 0 {
+                let id = RequestId { dc: dc(1), n: 1 };
+                locks.apply_request(&Published {
+                    id,
+                    at: Timestamp::from_millis(150),
+                    wants: &writer,
+                    seq: 1,
+                });
+            }
+            // For 8 ms, so that it is away for 2.
+            let now = at(10 * turn + 8);
+            locks.expire(now);
+            locks.settle(now);
+            locks.release(request, Position::default(), now);
+            locks.settle(now);
+        }
+        let before = locks.next_deadline();
+        let both = wants(&[("a", Mode::Shared), ("b", Mode::Exclusive)]);
+        assert_eq!(acquire(&mut locks, 3, &both, at(30)), Acquired::NotFree, "a part of b is elsewhere");
+        let due = locks.next_deadline();
+        assert!(due < before, "two milliseconds once more: it is expected with more confidence");
+        locks.expire(due);
+        locks.settle(due);
+        assert_eq!(locks.take_ops().len(), 1, "the writer elsewhere gets our part");
     }
 }

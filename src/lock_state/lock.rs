@@ -103,12 +103,11 @@ impl Lock {
         }
     }
 
-    /// Somebody here wants it. Measured only while others want it too: what nobody else wants stays anyway.
-    pub fn note_request(&mut self, mode: Mode, now: Instant) {
-        self.returns.note_request(now);
-        if mode == Mode::Exclusive {
-            self.exclusive_returns.note_request(now);
-        }
+    /// Somebody here wants it. Measured only while others want it too: what nobody else wants stays anyway. Whether something
+    /// was learnt from that: then others may be due at another time than the timer says.
+    pub fn note_request(&mut self, mode: Mode, now: Instant) -> bool {
+        let learnt = self.returns.note_request(now);
+        learnt | (mode == Mode::Exclusive && self.exclusive_returns.note_request(now))
     }
 
     /// A holder in `mode` let it go.

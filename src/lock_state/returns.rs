@@ -34,11 +34,13 @@ impl Returns {
         }
     }
 
-    /// Somebody here wants it, now or as soon as it can be had.
-    pub fn note_request(&mut self, now: Instant) {
-        if let Some(since) = self.away_since.take() {
+    /// Somebody here wants it, now or as soon as it can be had. Whether something was learnt from that.
+    pub fn note_request(&mut self, now: Instant) -> bool {
+        let since = self.away_since.take();
+        if let Some(since) = since {
             self.sample(now.saturating_since(since));
         }
+        since.is_some()
     }
 
     fn sample(&mut self, absence: Duration) {
