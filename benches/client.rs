@@ -1,4 +1,4 @@
-//! What a lock costs a program: acquire + release pairs through one `Client`, over loopback gRPC with TLS, from 1,
+//! What a lock costs a program: acquire + release pairs through one `Client`, over loopback with TLS, from 1,
 //! 16 and 64 tasks; beside unary calls that only ask for the server's status, on one connection in the same run:
 //! what a program would pay for any answer at all.
 //!

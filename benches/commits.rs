@@ -1,4 +1,4 @@
-//! What data costs a program through a real server: gRPC with TLS, a journal with fsync, one `Client`; from 1, 16, 64
+//! What data costs a program through a real server: TLS on loopback, a journal with fsync, one `Client`; from 1, 16, 64
 //! and 256 tasks, each on a key and a lock of its own, which this datacenter owns.
 //!
 //! | work | calls |

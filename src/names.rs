@@ -131,6 +131,15 @@ impl fmt::Debug for DcSet {
     }
 }
 
+/// What [`is_plain`] asks for.
+pub const PLAIN: &str = "1 to 64 of a-z, 0-9 and -";
+
+/// Whether a cluster or a datacenter can have this name: it is part of addresses, files and metrics.
+pub fn is_plain(name: &str) -> bool {
+    let allowed = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(allowed)
+}
+
 /// What tells one cluster's messages and files from another's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClusterId(u64);

@@ -2,16 +2,16 @@
 //!
 //! Nothing here allocates what a length from outside says before it is checked, and nothing may follow a
 //! value. Enum variants are encoded by position, so wire and disk enums are append only; golden bytes in the
-//! tests hold them. The first byte of every stream and segment is a format version (kept by the rooms that
-//! own streams and segments), so the codec itself can be replaced.
+//! tests hold them. Streams of links begin with a format version, segments and checkpoints have one after their magic
+//! (kept by the rooms that own them), so the codec itself can be replaced.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Largest frame on a link, and largest record in a journal, in bytes.
 pub const MAX_FRAME: usize = 8 << 20;
-/// Largest checkpoint, in bytes: some 20 million locks that ever moved.
-pub const MAX_CHECKPOINT: usize = 2 << 30;
+/// Largest checkpoint, in bytes: more than a machine has memory for the state in it, twice, and less than a damaged file may say.
+pub const MAX_CHECKPOINT: usize = 64 << 30;
 
 /// Largest value of a key, with all that its type needs, that can be given to another datacenter, in bytes.
 pub const MAX_STATE_ITEM: usize = 1 << 30;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use crate::names::{DcId, MAX_DCS};
+use crate::names::{DcId, MAX_DCS, PLAIN, is_plain};
 use crate::pki::{
     Authority, CA_FILE, CA_KEY_FILE, CERT_FILE, Existing, KEY_FILE, Leaf, Role, Validity, check_label, day,
 };
@@ -30,8 +30,8 @@ enum CaCommand {
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 struct InitArgs {
-    /// The name of the cluster: letters, digits, '.', '_', '-'. In its servers' configuration, too.
-    #[arg(long, value_name = "NAME", value_parser = label)]
+    /// The name of the cluster, as in its servers' configuration: 1 to 64 of a-z, 0-9 and -.
+    #[arg(long, value_name = "NAME", value_parser = cluster)]
     cluster: String,
     /// The folder to make the authority in.
     #[arg(long)]
@@ -122,6 +122,10 @@ fn issue(args: IssueArgs, out: &mut impl Write) -> anyhow::Result<()> {
 
 fn existing(force: bool) -> Existing {
     if force { Existing::Replace } else { Existing::Refuse }
+}
+
+fn cluster(text: &str) -> Result<String, String> {
+    if is_plain(text) { Ok(text.into()) } else { Err(format!("a cluster is called by {PLAIN}")) }
 }
 
 fn label(text: &str) -> Result<String, String> {

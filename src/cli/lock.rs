@@ -31,7 +31,7 @@ use crate::names::{LockName, MAX_LABEL};
 ///
 /// Waits until all of the named locks are held, runs the command, and releases them when it has ended. The command
 /// finds the fencing token in GEOLOCK_TOKEN: a number that grows from holder to holder. If the locks are lost, the
-/// command is ended before anybody else can have them; when geolock itself is killed (SIGKILL) or stopped that
+/// command is ended before anybody else can have them (at once when an operator takes them away, or the lease is over already); when geolock itself is killed (SIGKILL) or stopped that
 /// cannot be done, so let what the locks protect refuse smaller tokens than it has seen.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\

@@ -10,7 +10,7 @@ use crate::access::AccessFiles;
 use crate::api::ApiOptions;
 use crate::journal::{JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::lock_server::LockServerOptions;
-use crate::names::{DcId, MAX_DCS};
+use crate::names::{DcId, MAX_DCS, PLAIN, is_plain};
 use crate::replica::{AgreedConfig, LocalConfig, MIN_LEASE_TTL};
 use crate::telemetry::{LogFormat, LogOptions};
 
@@ -21,7 +21,6 @@ use super::sources::{Given, Quoted, Sources};
 use super::{Config, Listen, Member, Tls};
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
-const MAX_NAME: usize = 64;
 /// Bounds of what is counted per server.
 const COUNTS: RangeInclusive<usize> = 1..=100_000_000;
 /// Bounds of what costs a file or more each.
@@ -72,11 +71,7 @@ fn journal(
 }
 
 fn check_name<T>(given: &Given<T>, name: &str) -> Result<(), ConfigError> {
-    let allowed = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed) {
-        return Ok(());
-    }
-    Err(given.refuse(Quoted(name), format!("1 to {MAX_NAME} of a-z, 0-9 and -")))
+    if is_plain(name) { Ok(()) } else { Err(given.refuse(Quoted(name), PLAIN)) }
 }
 
 fn members(from: &Sources<'_>) -> Result<Vec<Member>, ConfigError> {
@@ -186,7 +181,7 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
         )? as usize,
         describe_timeout: from.duration(
             "limits.describe_timeout",
-            ms(10)..=ms(60_000),
+            ms(10)..=ms(5_000),
             default.describe_timeout,
             |o| &o.limits.describe_timeout,
         )?,

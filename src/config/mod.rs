@@ -40,8 +40,8 @@ pub use units::{parse_duration, units_of_durations};
 /// The flags of `geolock server`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ServerArgs {
-    /// The configuration file (TOML). Every option in it can also be given as a flag or in the environment,
-    /// which count more.
+    /// The configuration file (TOML). Every option in it, except parts of `[[hold]]`, can also be given as a flag or in the
+    /// environment, which count more.
     #[arg(long, env = "GEOLOCK_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Check the configuration and the certificate files, say what is wrong, start nothing.

@@ -162,11 +162,11 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub waiting_per_lease: Option<u64>,
-    /// Most waiting requests: some 300 bytes for one lock with a short name, more with names, label and further locks
+    /// Most waiting requests: some 400 bytes for one lock with a short name, more with names, label and further locks
     /// [default: 1000000; 1 to 100000000]
     #[arg(id = "limits.waiting", long = "limits-waiting", env = "GEOLOCK_LIMITS_WAITING", value_name = "N")]
     pub waiting: Option<u64>,
-    /// Most held requests, of the same size [default: 4000000; 1 to 100000000]
+    /// Most held requests: some 600 bytes for one lock [default: 4000000; 1 to 100000000]
     #[arg(id = "limits.held", long = "limits-held", env = "GEOLOCK_LIMITS_HELD", value_name = "N")]
     pub held: Option<u64>,
     /// Most leases [default: 1000000; 1 to 100000000]
@@ -210,7 +210,7 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub watch_bytes: Option<String>,
-    /// How long a description waits for other datacenters [default: 1 s; 10 ms to 1 min]
+    /// How long a description waits for other datacenters [default: 1 s; 10 ms to 5 s]
     #[arg(
         id = "limits.describe_timeout",
         long = "limits-describe-timeout",

@@ -73,7 +73,8 @@ pub struct Shape {
     /// How many of a hundred datagrams between them are lost
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
     pub(super) loss: f64,
-    /// How long locks stay where they are used, as in the configuration of a server: PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY
+    /// How long locks stay where they are used, as in the configuration of a server: PREFIX:POLICY, PREFIX:adaptive:TURN:MAX_KEEP or
+    /// PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY
     #[arg(long, value_name = "RULE")]
     pub(super) hold: Vec<HoldEntry>,
 }

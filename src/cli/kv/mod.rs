@@ -49,7 +49,7 @@ enum Command {
     ///
     /// Of one key: a register as it is, a set one element a line. Of several keys: a line each. A key without a value is
     /// `(nothing)`; if it is the only one, nothing is shown and the exit code is 1. Bytes that are no text are escaped;
-    /// --json has them exactly.
+    /// --json has them exactly, has a key without a value as null, and ends with 0.
     Get {
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<OsString>,
