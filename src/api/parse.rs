@@ -10,7 +10,9 @@ use super::options::{DEFAULT_TTL, MAX_PAGE, PAGE, TOP};
 use super::server_info;
 use crate::access::Who;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, Wants};
-use crate::names::{DcId, FencingToken, ForceReason, LeaseId, LockName, MAX_LABEL, Mode, RequestId, Secret};
+use crate::names::{
+    DcId, FencingToken, ForceReason, LeaseId, LockName, MAX_LABEL, MAX_NUMBER, Mode, RequestId, Secret,
+};
 use crate::proto::{self, acquire_request, cancel_request, release_request};
 use crate::replica::call::{
     Acquire, Call, ClientKey, ListCursor, OnDisconnect, Proof, Reclaim, Target, Wait,
@@ -204,6 +206,9 @@ fn target_key(raw: u64) -> Result<Target, BorderError> {
 fn request(message: proto::RequestId) -> Result<RequestId, BorderError> {
     let dc = u8::try_from(message.dc).ok().and_then(DcId::new);
     let dc = dc.ok_or(Malformed("`request.dc`: no datacenter has that number"))?;
+    if message.n > MAX_NUMBER {
+        return Err(Malformed("`request.n`: no request has that number"));
+    }
     Ok(RequestId { dc, n: message.n })
 }
 

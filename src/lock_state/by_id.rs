@@ -32,12 +32,14 @@ impl ById {
     #[inline]
     pub fn get(&self, id: RequestId) -> Option<RequestIndex> {
         let (n, request) = self.ring[place(id)];
-        if n == id.n && id.dc == self.me { Some(request) } else { self.others.get(&id).copied() }
+        // Clients ask for any number, that of a free place, too.
+        if n == id.n && n != FREE && id.dc == self.me { Some(request) } else { self.others.get(&id).copied() }
     }
 
     /// Enters a request that is not there.
     #[inline]
     pub fn insert(&mut self, id: RequestId, request: RequestIndex) {
+        assert!(id.n <= MAX_NUMBER, "request {id} has a number");
         let (n, before) = self.ring[place(id)];
         // What is reclaimed after a restart may be older than what stands in its place.
         if id.dc == self.me && (n == FREE || n < id.n) {
@@ -109,6 +111,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_free_place_is_no_request() {
+        let by_id = ById::new(id(0, 0).dc);
+        assert_eq!([0, 1, FREE].map(|n| by_id.get(id(0, n))), [None; 3]);
     }
 
     #[test]
