@@ -127,16 +127,16 @@ impl Locks {
         Some(Walk::Holder { request, lock: lock.name.clone(), mode })
     }
 
-    /// The first `most` waiters in order, and how many there are.
+    /// The first `most` waiters in order, and how many there are. Looks at no more than `most` of each class.
     pub fn waiters(&self, name: &LockName, most: usize) -> (Vec<WaiterRow>, usize) {
         let Some(index) = self.find_lock(name.as_bytes()) else { return (Vec::new(), 0) };
         let lock = self.lock(index);
-        let mut waiters: Vec<_> = lock.queue.iter().collect();
-        if waiters.len() > most {
-            waiters.select_nth_unstable_by_key(most, |(_, order, _)| *order);
-            waiters.truncate(most);
-        }
+        let firsts = |class| {
+            lock.queue.of_class(class).take(most).map(move |(order, request)| (class, order, request))
+        };
+        let mut waiters: Vec<_> = self.classes().flat_map(firsts).collect();
         waiters.sort_unstable_by_key(|(_, order, _)| *order);
+        waiters.truncate(most);
         let row = |(class, order, request): &(Class, Order, RequestIndex)| {
             self.waiter_row(index, *class, *order, *request)
         };
@@ -177,14 +177,19 @@ impl Locks {
     /// A look-up for each class, however many wait.
     fn first_waiter(&self, index: LockIndex) -> Option<(Class, Order, RequestIndex)> {
         let queue = &self.lock(index).queue;
+        self.classes()
+            .filter_map(|class| queue.first(class).map(|(order, request)| (class, order, request)))
+            .min_by_key(|(_, order, _)| *order)
+    }
+
+    /// All there are.
+    fn classes(&self) -> impl Iterator<Item = Class> {
         let of_members =
             self.members.iter().flat_map(|dc| [Class::RemoteShared(dc), Class::RemoteSharedDue(dc)]);
         [Class::LocalExclusive, Class::LocalShared, Class::RemoteExclusive]
             .into_iter()
             .chain([Class::RemoteExclusiveDue, Class::Parked])
             .chain(of_members)
-            .filter_map(|class| queue.first(class).map(|(order, request)| (class, order, request)))
-            .min_by_key(|(_, order, _)| *order)
     }
 
     fn waiter_row(&self, lock: LockIndex, class: Class, order: Order, request: RequestIndex) -> WaiterRow {

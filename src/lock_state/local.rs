@@ -182,6 +182,10 @@ impl Locks {
 
     /// The rule of local grants of protocol section 6, for one lock.
     pub(super) fn is_lock_free(&mut self, want: Want, order: Order, now: Instant) -> bool {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
         let lock = &mut self.locks[want.lock.0 as usize];
         if !lock.has_parts(want.mode, self.me, self.members) || lock.is_held_against(want.mode) {
             return false;
@@ -261,6 +265,7 @@ impl Locks {
             since: now,
             published: None,
             was_published: false,
+            stopped_at: 0,
         };
         Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
     }
@@ -302,12 +307,66 @@ mod tests {
     }
 
     fn acquire(locks: &mut Locks, n: u64, wants: &Wants, now: Instant) -> Acquired {
+        ask(locks, n, wants, IfNotFree::GiveUp, now)
+    }
+
+    fn ask(locks: &mut Locks, n: u64, wants: &Wants, if_not_free: IfNotFree, now: Instant) -> Acquired {
         let (lease, label) = (LeaseId::new(dc(0), 1), "test".into());
         let (id, at) = (RequestId { dc: dc(0), n }, Timestamp::from_millis(100 + n));
-        let acquired =
-            locks.acquire(&NewRequest { id, at, wants, lease, label: &label }, IfNotFree::GiveUp, now);
+        let acquired = locks.acquire(&NewRequest { id, at, wants, lease, label: &label }, if_not_free, now);
         locks.settle(now);
         acquired
+    }
+
+    /// In a datacenter alone.
+    fn alone() -> Locks {
+        let mut locks = Locks::new(dc(0), DcSet::only(dc(0)), Vec::new(), 0);
+        locks.permit(Permissions { grant: true, append: true });
+        locks
+    }
+
+    fn granted(acquired: Acquired) -> RequestIndex {
+        match acquired {
+            Acquired::Granted(request) => request,
+            other => panic!("it is free, and {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_request_for_many_locks_is_not_looked_at_whole_for_each_of_them() {
+        const MANY: usize = 1_000;
+        let names: Vec<String> = (0..MANY).map(|n| format!("lock {n:04}")).collect();
+        let of = |names: &[String]| {
+            wants(&names.iter().map(|name| (&**name, Mode::Exclusive)).collect::<Vec<_>>())
+        };
+        let mut locks = alone();
+        let most = granted(acquire(&mut locks, 0, &of(&names[..MANY - 1]), at(0)));
+        let last = granted(acquire(&mut locks, 1, &of(&names[MANY - 1..]), at(0)));
+        let Acquired::Waiting(all) = ask(&mut locks, 2, &of(&names), IfNotFree::Wait, at(0)) else {
+            panic!("all are held");
+        };
+        locks.looks = 0;
+        locks.release(most, Position::default(), at(1));
+        locks.settle(at(1));
+        assert!(locks.looks <= 3 * MANY, "{} looks at {MANY} locks", locks.looks);
+        locks.release(last, Position::default(), at(2));
+        locks.settle(at(2));
+        assert!(locks.get(all).is_held());
+    }
+
+    #[test]
+    fn the_first_waiters_are_shown_in_order_whatever_they_want() {
+        let mut locks = alone();
+        granted(acquire(&mut locks, 0, &wants(&[("a", Mode::Exclusive)]), at(0)));
+        for n in 1..=20 {
+            let mode = if n % 3 == 0 { Mode::Exclusive } else { Mode::Shared };
+            ask(&mut locks, n, &wants(&[("a", mode)]), IfNotFree::Wait, at(0));
+        }
+        for most in [1, 7, 20, 30] {
+            let (rows, count) = locks.waiters(&LockName::try_from("a").expect("valid"), most);
+            let shown: Vec<u64> = rows.iter().map(|row| row.id.n).collect();
+            assert_eq!((shown, count), ((1..=20).take(most).collect(), 20));
+        }
     }
 
     /// Who asks and does not get it has still shown how soon it is wanted here: others are due by that, not by an old timer.

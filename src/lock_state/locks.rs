@@ -54,6 +54,8 @@ pub(crate) struct Locks {
     pub(super) dirty: Vec<LockIndex>,
     pub(super) timers: Deadlines<LockIndex>,
     idle: IdleLocks,
+    /// Rows of locks made since some were last forgotten.
+    made: usize,
     /// The row of the ownership map that [`Locks::go_home`] looks at next.
     pub(super) go_home_at: usize,
     pub(super) orphans: BTreeMap<RequestId, Orphan>,
@@ -62,6 +64,9 @@ pub(crate) struct Locks {
     pub(super) output: LockOutput,
     #[cfg(test)]
     pub mutation: Option<crate::sim::Mutation>,
+    /// How often one lock was looked at for one request.
+    #[cfg(test)]
+    pub looks: usize,
 }
 
 /// Gauges and counters, see [`crate::replica::call::Counts`].
@@ -117,6 +122,7 @@ impl Locks {
             dirty: Vec::new(),
             timers: Deadlines::default(),
             idle,
+            made: 0,
             go_home_at: 0,
             orphans: BTreeMap::new(),
             counts: LockCounts::default(),
@@ -124,6 +130,8 @@ impl Locks {
             output: LockOutput::default(),
             #[cfg(test)]
             mutation: None,
+            #[cfg(test)]
+            looks: 0,
         }
     }
 
@@ -241,6 +249,7 @@ impl Locks {
         let parts = self.ownership.parts_of(name, self.me, self.members);
         let lock = Lock::new(name.clone(), self.rules.find(name), parts);
         let index = LockIndex(self.locks.insert(lock) as u32);
+        self.made += 1;
         self.names.insert(hash, index);
         index
     }
@@ -358,13 +367,20 @@ impl Locks {
         }
     }
 
-    /// Forgets locks that have been idle long enough for nothing to depend on how they were used, at most
-    /// `most` of them: amortised over the steps that made them.
+    /// Forgets locks that have been idle long enough for nothing to depend on how they were used: at most `most` of them, or
+    /// twice as many as were made meanwhile, so that no load makes them faster than they go.
     #[inline]
     pub fn forget_idle(&mut self, now: Instant, durable: Position, most: usize) {
+        let made = std::mem::take(&mut self.made);
         if self.idle.is_due(now) {
-            self.forget_some(now, durable, most);
+            self.forget_some(now, durable, most.max(2 * made));
         }
+    }
+
+    /// Whether there are more to forget.
+    #[inline]
+    pub fn has_idle(&self, now: Instant) -> bool {
+        self.idle.is_due(now)
     }
 
     fn forget_some(&mut self, now: Instant, durable: Position, most: usize) {

@@ -22,9 +22,9 @@ impl Locks {
         waiting.into_iter().for_each(|request| self.repark(request));
     }
 
-    /// The owner of a part of this lock changed. Parking depends on that only if one of them cannot be reached.
+    /// The owner of a part of this lock changed. Parking depends on that only if one of them can be reached and one cannot.
     pub(super) fn repark_lock(&mut self, index: LockIndex, from: DcId, to: DcId) {
-        if !(self.unreachable.contains(from) || self.unreachable.contains(to)) {
+        if self.unreachable.contains(from) == self.unreachable.contains(to) {
             return;
         }
         let waiting: Vec<RequestIndex> =

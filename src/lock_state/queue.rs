@@ -134,11 +134,11 @@ impl Queue {
         }
     }
 
-    /// Local shared waiters in order.
-    pub fn local_shared(&self) -> impl Iterator<Item = Waiter> {
+    /// Those of a class in order.
+    pub fn of_class(&self, class: Class) -> impl Iterator<Item = Waiter> {
         self.0
-            .range((Class::LocalShared, FIRST)..)
-            .take_while(|(key, _)| key.0 == Class::LocalShared)
+            .range((class, FIRST)..)
+            .take_while(move |(key, _)| key.0 == class)
             .map(|(key, request)| (key.1, *request))
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct Local {
     pub published: Option<u64>,
     /// It was in the log at some time: other datacenters were asked.
     pub was_published: bool,
+    /// The place among its wants of the one that was not free when it was looked at last.
+    pub stopped_at: u32,
 }
 
 /// See [`Local::published`].

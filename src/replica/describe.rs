@@ -16,6 +16,8 @@ use crate::time::Instant;
 
 /// Most locks that one question asks about; a timeout explains that many of its locks.
 pub(super) const MAX_EXPLAINED: usize = 8;
+/// Holders and waiters that such an answer shows of each, at most: thousands may be due at once.
+const EXPLAINED: usize = 10;
 /// Descriptions under way; beyond that, others are answered without asking elsewhere.
 const MAX_PENDING: usize = 1024;
 
@@ -58,7 +60,7 @@ impl Descriptions {
 
 impl Replica {
     pub(super) fn on_describe(&mut self, call: CallId, lock: LockName) {
-        let description = self.describe(&lock);
+        let description = self.describe(&lock, MAX_DESCRIBED);
         self.explain(call, Purpose::Describe, vec![description]);
     }
 
@@ -67,7 +69,7 @@ impl Replica {
             self.tickets.get_mut(request).wait_until = None;
             let names: Vec<LockName> =
                 self.locks.wants(request).take(MAX_EXPLAINED).map(|(name, _)| name.clone()).collect();
-            let locks = names.iter().map(|name| self.describe(name)).collect();
+            let locks = names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
             self.counts.timeouts += 1;
             if let Some(call) = self.end_waiting_silently(request) {
                 self.explain(call, Purpose::Timeout, locks);
@@ -75,14 +77,14 @@ impl Replica {
         }
     }
 
-    /// A lock as it is known here.
-    pub(super) fn describe(&self, lock: &LockName) -> LockDescription {
+    /// A lock as it is known here, with so many holders and waiters at most.
+    pub(super) fn describe(&self, lock: &LockName, most: usize) -> LockDescription {
         let owners: Vec<(DcId, DcId)> = self.locks.owners(lock).collect();
         let unreachable = self.reach.unreachable();
-        let (rows, waiting) = self.locks.waiters(lock, MAX_DESCRIBED);
+        let (rows, waiting) = self.locks.waiters(lock, most);
         LockDescription {
             lock: lock.clone(),
-            holders: self.holders_here(lock, MAX_DESCRIBED),
+            holders: self.holders_here(lock, most),
             unknown: DcSet::EMPTY,
             waiters: rows.iter().map(|row| self.waiter_info(row)).collect(),
             waiting,

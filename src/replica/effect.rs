@@ -60,7 +60,7 @@ pub enum Report {
         peer: DcId,
         reachable: bool,
     },
-    /// `peer`'s clock is ahead of ours by more than half of `max_clock_skew`.
+    /// `peer`'s clock is ahead of ours, or behind (negative), by more than half of `max_clock_skew`.
     ClockDrifts {
         peer: DcId,
         ahead_ms: i64,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Replica;
-use super::call::{CallId, LockDescription, Refusal, Reply, SessionId};
+use super::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId};
 use super::describe::Purpose;
 use super::effect::{Effect, Notice, Report};
 use super::gate::Gated;
@@ -127,7 +127,7 @@ impl Replica {
         let taken: Vec<_> = victims.iter().map(|victim| self.force_out(victim, force)).collect();
         let leases: BTreeSet<LeaseId> = taken.iter().map(|forced| forced.lease).collect();
         leases.into_iter().for_each(|lease| self.end_if_crowded(lease));
-        let lock = self.describe(&force.lock);
+        let lock = self.describe(&force.lock, MAX_DESCRIBED);
         let taken = Taken { taken, position: self.audit.position };
         self.explain(call, Purpose::Force(taken), vec![lock]);
     }

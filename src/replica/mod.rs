@@ -172,7 +172,8 @@ impl Replica {
     /// Whether something goes on bit by bit.
     fn has_work(&self) -> bool {
         let is_asked = self.transfers.has_work(self.gate.durable());
-        self.store_backlog || self.export.is_some() || self.watches.are_scanning() || is_asked
+        let is_busy = self.store_backlog || self.export.is_some() || self.watches.are_scanning() || is_asked;
+        is_busy || self.locks.has_idle(self.now.mono)
     }
 
     /// Who this is.

@@ -362,8 +362,10 @@ fn ending_again_what_is_over_succeeds_and_ending_what_never_was_does_not() {
         assert_eq!(c.reply(0, tag), Some(Reply::Released));
     }
     let never = crate::names::RequestId { n: grant.request.n + 1, ..grant.request };
-    let tag = c.release(0, never);
-    assert_eq!(c.refused(0, tag), Refusal::NotHeld);
+    for n in [0, never.n, u64::MAX] {
+        let tag = c.release(0, crate::names::RequestId { n, ..never });
+        assert_eq!(c.refused(0, tag), Refusal::NotHeld);
+    }
     let waiting = c.lock(0, "a");
     let lease = c.lease(0);
     let tag = c.call(0, Call::Cancel { lease, proof: Proof::Attached, target: Target::Id(never) });
@@ -418,6 +420,21 @@ fn memory_returns_to_its_floor() {
 }
 
 /// The step in which a lease is found expired may bring the end of the request that is next.
+#[test]
+fn locks_that_were_used_once_are_forgotten_as_fast_as_they_came() {
+    let mut c = Cluster::new(2, 250, 1_000);
+    for round in 0..5 {
+        let names: Vec<String> = (0..2_000).map(|n| format!("{round}/{n}")).collect();
+        let locks: Vec<_> = names.iter().map(|name| (&**name, Mode::Shared)).collect();
+        let tag = c.acquire(0, &locks, Wait::Forever);
+        let grant = c.granted(0, tag);
+        c.release(0, grant.request);
+    }
+    assert_eq!(c.nodes[0].replica.counts().locks_active, 10_000);
+    c.pass(1_000);
+    assert_eq!(c.nodes[0].replica.counts().locks_active, 0);
+}
+
 #[test]
 fn who_is_granted_and_cancels_in_one_step_leaves_nothing_behind() {
     let mut c = Cluster::new(1, 0, 0);
