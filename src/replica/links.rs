@@ -216,14 +216,14 @@ impl Replica {
         self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
         self.note_clock(peer, heartbeat.clock);
         self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
-        self.reach.note_heard(peer, heartbeat.clock, self.now.mono, &heartbeat.durable);
+        self.reach.note_heard(peer, self.believed(heartbeat.clock), self.now.mono, &heartbeat.durable);
         for (dc, clock, age_ms) in &heartbeat.heard {
             let age = Duration::from_millis(u64::from(*age_ms));
             if *dc == self.config.dc {
                 self.note_echo(peer, *clock, age);
             }
             if self.peers().contains(*dc) && *dc != peer {
-                self.reach.note_heard(*dc, *clock, self.now.mono - age, &heartbeat.durable);
+                self.reach.note_heard(*dc, self.believed(*clock), self.now.mono - age, &heartbeat.durable);
             }
         }
         self.note_skew();
@@ -282,11 +282,21 @@ impl Replica {
         self.links.rows[peer.index()].drift_reported = drifts;
     }
 
-    /// Whether our clock is ahead of most peers by more than the limit.
+    /// What orders the news of a peer. Its clock may have been ahead and be mended: what it says now is to count before time has
+    /// caught up with what it said.
+    fn believed(&self, clock: Timestamp) -> Timestamp {
+        let limit = self.config.agreed.max_clock_skew;
+        clock.min(Timestamp::from_millis(self.clock.physical_millis()).plus(limit))
+    }
+
+    /// Whether our clock is ahead of most peers by more than the limit; or what it has shown, before it was mended.
     fn note_skew(&mut self) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         let heard: Vec<DcId> = self.peers().iter().filter(|peer| self.log.is_linked(*peer)).collect();
-        let behind_us = heard.iter().filter(|peer| self.links.clock_ahead_ms(**peer) < -limit).count();
+        // Up to the limit it is ahead because of others, whose stamps were taken over.
+        let stamps_ahead = self.clock.latest().millis() as i64 - self.clock.physical_millis() as i64;
+        let allowed = -limit + (stamps_ahead - limit).max(0);
+        let behind_us = heard.iter().filter(|peer| self.links.clock_ahead_ms(**peer) < allowed).count();
         let active = behind_us * 2 > heard.len();
         if active != self.life.clock_skew {
             self.life.clock_skew = active;

@@ -41,6 +41,8 @@ pub struct Node {
 pub struct Cluster {
     pub nodes: Vec<Node>,
     pub now: u64,
+    /// Wall clocks that are ahead, by so many milliseconds.
+    pub ahead: BTreeMap<u8, u64>,
     /// Messages under way, per link in order.
     pub wires: BTreeMap<(DcId, DcId), VecDeque<Message>>,
     pub sent: usize,
@@ -69,6 +71,7 @@ impl Cluster {
         let mut cluster = Cluster {
             nodes: Vec::new(),
             now: 1_000,
+            ahead: BTreeMap::new(),
             wires: BTreeMap::new(),
             sent: 0,
             late: false,
@@ -114,19 +117,19 @@ impl Cluster {
         let rule = HoldRule { policy: self.hold.clone(), ..HoldRule::default() };
         let local = LocalConfig { hold: vec![rule], max_log: self.max_log, ..LocalConfig::default() };
         let config = ReplicaConfig::new(me, agreed, local);
-        Replica::recover(config, self.clock(), checkpoint, records).expect("its own records are fine")
+        Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
     }
 
-    fn clock(&self) -> Now {
+    fn clock(&self, id: u8) -> Now {
         Now {
             mono: Instant::ZERO + Duration::from_millis(self.now),
-            wall: Wall(1_700_000_000_000 + self.now),
+            wall: Wall(1_700_000_000_000 + self.now + self.ahead.get(&id).copied().unwrap_or(0)),
         }
     }
 
     /// Hands an event in and performs the effects; the disk is not synced yet.
     pub fn handle(&mut self, id: u8, event: Event) {
-        let now = self.clock();
+        let now = self.clock(id);
         let node = &mut self.nodes[usize::from(id)];
         node.replica.handle(now, event);
         while let Some(effect) = node.replica.poll_effect() {

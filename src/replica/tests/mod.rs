@@ -1,5 +1,6 @@
 //! Stories between datacenters, on a cluster whose network and disks obey the test.
 
+mod clocks;
 mod cluster;
 mod expiry;
 mod forced;

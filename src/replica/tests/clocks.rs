@@ -1,0 +1,47 @@
+//! Stories about clocks that are wrong, and mended.
+
+use super::cluster::{Cluster, dc};
+use crate::replica::call::{Call, Reply, Status};
+
+fn status(c: &mut Cluster, id: u8) -> Status {
+    let tag = c.call(id, Call::Status);
+    match c.reply(id, tag) {
+        Some(Reply::Status(status)) => *status,
+        other => panic!("a status was expected, this is {other:?}"),
+    }
+}
+
+/// One whose clock is a minute ahead, of which others know, and which has seen that itself.
+fn a_minute_ahead() -> Cluster {
+    let mut c = Cluster::new(3, 0, 0);
+    c.ahead.insert(0, 60_000);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(5_000);
+    assert!(status(&mut c, 0).clock_skew);
+    c.ahead.clear();
+    c
+}
+
+#[test]
+fn a_mended_clock_makes_no_entries_before_time_has_caught_up_with_its_stamps() {
+    let mut c = a_minute_ahead();
+    c.restart(0);
+    c.link_again(0);
+    c.pass(5_000);
+    assert!(status(&mut c, 0).clock_skew, "what it stamps is a minute ahead all the same");
+    c.pass(60_000);
+    assert!(!status(&mut c, 0).clock_skew);
+}
+
+#[test]
+fn who_starts_anew_with_a_mended_clock_is_heard_of_soon() {
+    let mut c = a_minute_ahead();
+    c.crash(0, 0);
+    c.link_again(0);
+    c.pass(10_000);
+    for id in 1..3 {
+        let peers = status(&mut c, id).peers;
+        assert!(peers.iter().any(|peer| peer.dc == dc(0) && peer.reachable), "dc{id} sees {peers:?}");
+    }
+}
