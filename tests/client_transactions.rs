@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geolock::client::{
-    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, LostReason, OnDisconnect, Reason,
-    Snapshot, TxnError, TxnRequest, Update, Wait,
+    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, LostReason, Mode, OnDisconnect,
+    Reason, Snapshot, TxnError, TxnRequest, Update, Wait,
 };
 use support::{AnyError, Datacenter, Proxy, connect, key, name, start};
 use tokio::sync::watch;
@@ -95,6 +95,15 @@ async fn what_is_refused_is_typed_and_leaves_the_transaction_as_it_was() -> Resu
     assert!(matches!(large, Err(TxnError::Refused(Reason::ChangeTooLarge, _))), "{large:?}");
     let larger = txn.update(&key("r"), Update::register(vec![0; 2 << 20])).await;
     assert!(matches!(larger, Err(TxnError::Refused(Reason::TransactionTooLarge, _))), "{larger:?}");
+    let locks = (0..1_000).map(|n| name(&format!("{n:01000}")));
+    let request = locks.fold(TxnRequest::new(), |request, lock| request.lock(lock, Mode::Shared));
+    let values = (0..3).map(|n| (key(&n.to_string()), Update::register(vec![0; 500_000])));
+    let batch = values.fold(Batch::new(), |batch, (key, update)| batch.update(&key, update));
+    let together = client.transact(request, batch).await;
+    assert!(
+        matches!(together, Err(CommitError::NotCommitted(TxnError::Refused(Reason::TransactionTooLarge, _)))),
+        "{together:?}"
+    );
     let stuck = Update::register("v").in_resettable_field("f");
     let stuck = txn.update(&key("m"), stuck).await;
     assert!(matches!(stuck, Err(TxnError::Refused(Reason::ImpossibleOperation, _))), "{stuck:?}");

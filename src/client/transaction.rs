@@ -111,7 +111,7 @@ impl Client {
         then: Then,
     ) -> Result<(Ticket, StepResponse), CommitError> {
         request.check()?;
-        let new = request.with_step(batch.into_step(then)?);
+        let new = request.with_step(batch.into_step(then)?)?;
         let (number, outcome) = self.handle.hub.begin(new)?;
         let ticket = Ticket { handle: Arc::clone(&self.handle), number };
         let answer = outcome.await.unwrap_or(Err(TxnError::Closed.into()))?;

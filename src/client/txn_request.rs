@@ -13,8 +13,10 @@ use crate::keys::Key;
 use crate::names::{LockName, Mode};
 use crate::proto::{self, LockMode, Reason, Snapshot, begin_locks};
 
-/// Most bytes of a step: what the server takes, less what goes around it.
+/// Most bytes of a step, and of the locks that go with it: what the server takes, less what goes around them.
 const MAX_STEP: usize = (2 << 20) - (4 << 10);
+/// Most bytes that say how long a lock of a request is.
+const AROUND_A_LOCK: usize = 4;
 /// How long a snapshot is waited for unless told.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -112,16 +114,23 @@ impl TxnRequest {
         })
     }
 
-    /// What goes to the session.
-    pub(super) fn with_step(self, step: proto::Step) -> NewTxn {
+    /// What goes to the session, in one message.
+    pub(super) fn with_step(self, step: proto::Step) -> Result<NewTxn, TxnError> {
         let locks = self.locks.map(|locks| locks.locks);
-        NewTxn {
+        let new = NewTxn {
             locks: locks.unwrap_or_default(),
             wait: self.wait.unwrap_or(Wait::Forever),
             label: self.label,
             at_least: self.at_least.to_proto(),
             step,
-        }
+        };
+        let locks: usize = new.locks.iter().map(|lock| lock.encoded_len() + AROUND_A_LOCK).sum();
+        let at_least = new.at_least.as_ref().map_or(0, Message::encoded_len);
+        check_size(
+            "the locks and the first step of a transaction have",
+            locks + at_least + new.step.encoded_len(),
+        )?;
+        Ok(new)
     }
 }
 
@@ -194,11 +203,16 @@ impl Batch {
 
     pub(super) fn into_step(self, then: proto::Then) -> Result<proto::Step, TxnError> {
         let step = proto::Step { changes: self.changes, reads: self.reads, then: then.into() };
-        // A message that is too large would end the stream, and so would the next one like it.
-        if step.encoded_len() > MAX_STEP {
-            let message = format!("a step has at most {MAX_STEP} bytes; this one has {}", step.encoded_len());
-            return Err(TxnError::Refused(Reason::TransactionTooLarge, message));
-        }
+        check_size("a step has", step.encoded_len())?;
         Ok(step)
     }
+}
+
+/// A message that is too large would end the stream, and so would the next one like it.
+fn check_size(has: &str, bytes: usize) -> Result<(), TxnError> {
+    if bytes <= MAX_STEP {
+        return Ok(());
+    }
+    let message = format!("{has} at most {MAX_STEP} bytes; here it is {bytes}");
+    Err(TxnError::Refused(Reason::TransactionTooLarge, message))
 }
