@@ -211,9 +211,12 @@ fn a_transaction_that_is_open_too_long_is_over() {
     let waiting = c.lock(0, "x");
     c.pass(20_000);
     assert!(c.is_answered(0, waiting), "its lock is free");
+    assert_eq!(c.nodes[0].replica.counts().transactions, 0, "it takes nobody's place");
     let late = c.go_on(0, 1, step(vec![], &[], Then::Commit));
     assert_eq!(c.txn_refused(0, late), TxnRefusal::TooOld(1, Duration::from_secs(20)));
     assert_eq!(c.reads(0, "n"), None);
+    let later = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    assert_eq!(c.txn_refused(0, later), TxnRefusal::Unknown(1), "it was told once");
 }
 
 #[test]

@@ -37,6 +37,7 @@ impl Replica {
             Err(refusal) => return self.tell_ended(call, id, begin.proof, refusal).map(|()| Begun::Again),
         };
         self.transactions.outcomes.settle(begin.lease, begin.settled);
+        self.transactions.dead.settle(begin.lease, begin.settled);
         if self.begin_again(call, id, begin)? {
             return Ok(Begun::Again);
         }
@@ -92,6 +93,9 @@ impl Replica {
             self.tell_committed(call, &outcome);
             return Ok(true);
         }
+        if let Some(death) = self.transactions.dead.take(&id) {
+            return Err(self.epitaph(id, death));
+        }
         match self.transactions.rows.get_mut(&id) {
             None => Ok(false),
             Some(Txn::Waiting(waiting)) => {
@@ -110,17 +114,7 @@ impl Replica {
                 self.step(call, id, step);
                 Ok(true)
             }
-            Some(Txn::Dead(death)) => {
-                let death = death.clone();
-                Err(self.death(id, death))
-            }
         }
-    }
-
-    /// Why a dead transaction is dead; it is forgotten now that its client knows.
-    pub(super) fn death(&mut self, id: TxnId, death: Death) -> Refusal {
-        self.transactions.rows.remove(&id);
-        self.epitaph(id, death)
     }
 
     /// How its client is told.
@@ -241,6 +235,9 @@ impl Replica {
                 Then::GoOn | Then::Abort => self.refuse(call, TxnRefusal::Over(id.key).into()),
             };
         }
+        if let Some(death) = self.transactions.dead.take(&id) {
+            return self.refuse(call, self.epitaph(id, death));
+        }
         match self.transactions.rows.get(&id) {
             Some(Txn::Open(_)) => self.next_step(call, id, go_on.after, go_on.step),
             Some(Txn::Waiting(_)) if go_on.step.then == Then::Abort => {
@@ -248,11 +245,6 @@ impl Replica {
                 self.reply(call, Reply::Stepped(Box::new(aborted())));
             }
             Some(Txn::Waiting(_)) => self.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
-            Some(Txn::Dead(death)) => {
-                let death = death.clone();
-                let refusal = self.death(id, death);
-                self.refuse(call, refusal);
-            }
             None if id.key <= self.transactions.outcomes.settled(id.lease) => {
                 self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
             }

@@ -13,6 +13,7 @@
 
 mod begin;
 mod commit;
+mod dead;
 mod outcomes;
 mod rows;
 mod snapshot_waits;
@@ -20,6 +21,7 @@ mod steps;
 
 use std::sync::Arc;
 
+use dead::Dead;
 pub use outcomes::OutcomeRow;
 pub(super) use outcomes::Outcomes;
 use rows::Rows;
@@ -46,6 +48,7 @@ pub(super) struct TxnId {
 #[derive(Default)]
 pub(super) struct Transactions {
     rows: Rows,
+    dead: Dead,
     deadlines: Deadlines<TxnId>,
     waits: SnapshotWaits,
     pub(super) outcomes: Outcomes,
@@ -54,8 +57,6 @@ pub(super) struct Transactions {
 enum Txn {
     Waiting(Box<Waiting>),
     Open(Box<Open>),
-    /// It cannot commit any more, and its client does not know yet.
-    Dead(Death),
 }
 
 impl Txn {
@@ -64,7 +65,6 @@ impl Txn {
         match self {
             Txn::Waiting(waiting) => waiting.bytes,
             Txn::Open(open) => open.bytes,
-            Txn::Dead(_) => 0,
         }
     }
 }
@@ -117,7 +117,8 @@ impl Transactions {
     /// Whether it is under way, or known how it ended.
     pub fn knows(&self, id: TxnId) -> bool {
         let is_settled = id.key <= self.outcomes.settled(id.lease);
-        is_settled || self.rows.get(&id).is_some() || self.outcomes.get(id.lease, id.key).is_some()
+        let is_there = self.rows.get(&id).is_some() || self.dead.knows(&id);
+        is_settled || is_there || self.outcomes.get(id.lease, id.key).is_some()
     }
 
     /// Those of a lease.
@@ -143,11 +144,17 @@ impl Replica {
 
     /// An open transaction can go no further; its client learns it from its next call.
     fn kill(&mut self, id: TxnId, death: Death) {
-        let Some(Txn::Open(open)) = self.transactions.rows.insert(id, Txn::Dead(death)) else {
+        let Some(Txn::Open(open)) = self.transactions.rows.remove(&id) else {
             unreachable!("only open transactions are killed, {id:?} is not");
         };
-        self.counts.transactions_killed += 1;
+        self.bury(id, death);
         self.close(id, *open, Position::default());
+    }
+
+    /// Its client hears of it when it asks; as many are remembered as may be open.
+    fn bury(&mut self, id: TxnId, death: Death) {
+        self.counts.transactions_killed += 1;
+        self.transactions.dead.insert(id, death, self.config.local.max_transactions);
     }
 
     /// Lets go what an open transaction had. `position`: of its commit, if it has one.
@@ -187,15 +194,16 @@ impl Replica {
             Some(Txn::Open(open)) => {
                 let (expires, at) = (open.expires, open.at);
                 self.forget_open(id, expires, at);
-                self.transactions.rows.insert(id, Txn::Dead(death));
-                self.counts.transactions_killed += 1;
+                self.transactions.rows.remove(&id);
+                self.bury(id, death);
             }
-            Some(Txn::Dead(_)) | None => {}
+            None => {}
         }
     }
 
     /// A lease ends: its transactions end with it, before its requests do.
     pub(super) fn end_transactions_of(&mut self, lease: LeaseId) {
+        self.transactions.dead.settle(lease, ClientKey::MAX);
         for id in self.transactions.of_lease(lease) {
             match self.transactions.rows.remove(&id) {
                 Some(Txn::Open(open)) => self.forget_open(id, open.expires, open.at),
@@ -207,7 +215,7 @@ impl Replica {
                         self.refuse(waiting.call, Refusal::LeaseEnded);
                     }
                 }
-                Some(Txn::Dead(_)) | None => {}
+                None => {}
             }
         }
     }

@@ -1,0 +1,77 @@
+//! Transactions that cannot commit any more, and whose clients do not know yet.
+//!
+//! They keep nothing but why, and count in no limit of open ones. A client that never asks again leaves them behind: so
+//! they go with its lease, when it has settled them, and the oldest of all when there are too many; who asks after one of
+//! those hears that it is unknown, which says the same less exactly.
+
+use std::collections::BTreeMap;
+
+use super::{Death, TxnId};
+use crate::names::{ClientKey, LeaseId};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Dead {
+    by_id: BTreeMap<TxnId, (u64, Death)>,
+    by_age: BTreeMap<u64, TxnId>,
+    last: u64,
+}
+
+impl Dead {
+    /// It died. At most `most` are remembered.
+    pub fn insert(&mut self, id: TxnId, death: Death, most: usize) {
+        self.last += 1;
+        let before = self.by_id.insert(id, (self.last, death));
+        assert!(before.is_none(), "{id:?} dies once");
+        self.by_age.insert(self.last, id);
+        if self.by_id.len() > most
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.by_id.remove(&oldest);
+        }
+    }
+
+    pub fn knows(&self, id: &TxnId) -> bool {
+        self.by_id.contains_key(id)
+    }
+
+    /// Why it died; it is forgotten, now that its client hears of it.
+    pub fn take(&mut self, id: &TxnId) -> Option<Death> {
+        let (age, death) = self.by_id.remove(id)?;
+        self.by_age.remove(&age);
+        Some(death)
+    }
+
+    /// The client of this lease asks after none up to this key any more.
+    pub fn settle(&mut self, lease: LeaseId, key: ClientKey) {
+        let range = TxnId { lease, key: 0 }..=TxnId { lease, key };
+        let ids: Vec<TxnId> = self.by_id.range(range).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.take(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::DcId;
+
+    fn id(lease: u64, key: u64) -> TxnId {
+        TxnId { lease: LeaseId::new(DcId::new(0).expect("a small id"), lease), key }
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first_and_what_is_settled_at_once() {
+        let mut dead = Dead::default();
+        for key in [3, 1, 2] {
+            dead.insert(id(1, key), Death::TooOld, 3);
+        }
+        dead.insert(id(2, 1), Death::LocksLost, 3);
+        assert_eq!([3, 1, 2].map(|key| dead.knows(&id(1, key))), [false, true, true]);
+        dead.settle(id(1, 0).lease, 1);
+        assert_eq!((dead.take(&id(1, 1)), dead.take(&id(1, 2))), (None, Some(Death::TooOld)));
+        assert_eq!(dead.take(&id(2, 1)), Some(Death::LocksLost));
+        assert!(dead.by_id.is_empty() && dead.by_age.is_empty());
+    }
+}
