@@ -81,7 +81,7 @@ impl Acceptor {
                         let stranger = stranger.map_err(|failed| (peer, failed))?;
                         let places = Places { _any: place, _stranger: stranger };
                         let is_native = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
-                        let connection = Connection::new(tls, peer, client, places);
+                        let connection = Connection::new(tls, peer, client, places, limit);
                         // Nobody wants it when the server is stopping.
                         match is_native {
                             true => native.send(connection).await.ok(),

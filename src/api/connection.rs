@@ -4,11 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
@@ -19,7 +21,18 @@ pub(super) struct Connection {
     pub tls: TlsStream<TcpStream>,
     pub peer: Peer,
     pub _places: Places,
+    /// Until HTTP/2 has begun; from then on its keep-alive looks whether anybody is there.
+    beginning: Option<Beginning>,
 }
+
+/// What has to come before a connection has begun, and by when.
+struct Beginning {
+    missing: usize,
+    timeout: Pin<Box<Sleep>>,
+}
+
+/// Bytes of the preface of HTTP/2.
+const PREFACE: usize = 24;
 
 /// Room that a connection takes while it lives.
 pub(super) struct Places {
@@ -37,14 +50,16 @@ pub(super) struct Peer {
 }
 
 impl Connection {
-    /// The handshake is done, and checked the certificate if there is one.
+    /// The handshake is done, and checked the certificate if there is one. HTTP/2 has that time to begin.
     pub(super) fn new(
         tls: TlsStream<TcpStream>,
         address: SocketAddr,
         client: Option<Arc<str>>,
         places: Places,
+        time: Duration,
     ) -> Connection {
-        Connection { tls, peer: Peer { address, client }, _places: places }
+        let beginning = Some(Beginning { missing: PREFACE, timeout: Box::pin(sleep(time)) });
+        Connection { tls, peer: Peer { address, client }, _places: places, beginning }
     }
 }
 
@@ -71,7 +86,20 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_read(cx, buffer)
+        if let Some(beginning) = &mut self.beginning
+            && beginning.timeout.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said")));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.tls).poll_read(cx, buffer))?;
+        if let Some(beginning) = &mut self.beginning {
+            beginning.missing = beginning.missing.saturating_sub(buffer.filled().len() - before);
+            if beginning.missing == 0 {
+                self.beginning = None;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

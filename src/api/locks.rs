@@ -34,13 +34,20 @@ pub(super) struct LocksService {
 }
 
 impl LocksService {
-    /// Who calls, and what with.
-    fn enter<T>(&self, request: Request<T>) -> Result<(Judge, T), BorderError> {
+    /// Who calls, before anything of the call itself is read: nothing is kept of strangers.
+    pub(super) fn admit(&self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let Some(Peer { address, client }) = request.extensions().get() else {
-            return Err(BorderError::NoPeer);
+            return Err(BorderError::NoPeer.into());
         };
         let authorization = request.metadata().get("authorization").map(|value| value.as_encoded_bytes());
-        let judge = self.access.admit(*address, client.as_ref(), authorization)?;
+        let judge = self.access.admit(*address, client.as_ref(), authorization);
+        request.extensions_mut().insert(judge.map_err(BorderError::from)?);
+        Ok(request)
+    }
+
+    /// Who calls, and what with.
+    fn enter<T>(&self, mut request: Request<T>) -> Result<(Judge, T), BorderError> {
+        let judge = request.extensions_mut().remove().ok_or(BorderError::NoPeer)?;
         Ok((judge, request.into_inner()))
     }
 

@@ -32,6 +32,8 @@ impl Default for ApiOptions {
 
 /// Largest message from a client: a request has at most 1 MiB of names, and 10 000 times the wrapping of a name.
 pub(super) const MAX_MESSAGE: usize = 2 << 20;
+/// The same of the health service.
+pub(super) const MAX_HEALTH_MESSAGE: usize = 1 << 10;
 /// Most bytes of lock descriptions in an answer on a stream.
 pub(super) const MAX_EXPLANATION: usize = 1 << 20;
 /// The same in trailers: clients take 8 KiB of them by default, and base64 needs a third more.

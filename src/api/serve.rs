@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
@@ -16,7 +17,7 @@ use tonic_health::server::{HealthReporter, health_reporter};
 use super::accept::Acceptor;
 use super::locks::LocksService;
 use super::native;
-use super::options::{ApiOptions, MAX_MESSAGE};
+use super::options::{ApiOptions, MAX_HEALTH_MESSAGE, MAX_MESSAGE};
 use super::server_info::ServerInfo;
 use crate::access::Access;
 use crate::lock_server::{LockServerHandle, Stage};
@@ -52,6 +53,10 @@ pub async fn serve(
     let stage = server.stage();
     let service = Arc::new(LocksService { server, access, info: Arc::new(info), room: Arc::default() });
     let locks = LocksServer::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
+    let door = Arc::clone(&service);
+    let locks = InterceptedService::new(locks, move |request| door.admit(request));
+    // A name is all that may be asked, by whoever has a connection.
+    let health = health.max_decoding_message_size(MAX_HEALTH_MESSAGE);
     let (ready, connections) = mpsc::channel(READY);
     let (native, native_connections) = mpsc::channel(READY);
     let serving_native = native::serve(native_connections, service, stage.clone(), options.clone());

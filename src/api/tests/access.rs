@@ -59,7 +59,7 @@ pub(super) fn issue_client(site: &Site, name: &str) -> PathBuf {
 }
 
 /// A folder of a client that shows no certificate.
-fn without(site: &Site) -> PathBuf {
+pub(super) fn without(site: &Site) -> PathBuf {
     let folder = site.folder("without");
     fs::create_dir_all(&folder).expect("it is made");
     fs::copy(site.folder("client").join("ca.pem"), folder.join("ca.pem")).expect("the playground made it");

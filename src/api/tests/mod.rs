@@ -9,6 +9,7 @@ mod refusals;
 mod renewal;
 mod site;
 mod store_translations;
+mod strangers;
 mod streams;
 mod transactions;
 mod translations;
