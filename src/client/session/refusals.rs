@@ -18,6 +18,10 @@ impl Session {
             Tag::AttachLease => self.on_attach_refused(now, &error),
             Tag::KeepAlive | Tag::Reclaim(_) if ends_lease(error.reason()) => self.on_no_lease(now),
             Tag::KeepAlive => self.leave(Why::NotAttached),
+            // It did not look at what is reclaimed, and still expects that: once more, after a pause.
+            Tag::Reclaim(_) if matches!(error.reason(), Reason::Unavailable | Reason::ResourceExhausted) => {
+                self.leave(Why::NotAttached);
+            }
             Tag::Reclaim(_) => self.on_reclaim_refused(now),
             // Under a lease that is lost, and is known to be.
             Tag::Outcome(_) => self.on_txn_refused(now, tag, error),

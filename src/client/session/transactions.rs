@@ -210,9 +210,11 @@ impl Session {
         self.send(Tag::Outcome(number), call);
     }
 
-    /// Up to which key everything has ended.
+    /// Up to which key everything has ended, or belongs to a lease that has: a handle that is kept after that shall not
+    /// keep the server from forgetting what this lease does.
     fn settled(&self) -> u64 {
-        let first = self.txns.values().map(|txn| txn.key).min();
+        let is_past = |txn: &&Txn| matches!(txn.stage, TxnStage::Lost(_) | TxnStage::Orphan);
+        let first = self.txns.values().filter(|txn| !is_past(txn)).map(|txn| txn.key).min();
         first.map_or(0, |first| first - 1)
     }
 

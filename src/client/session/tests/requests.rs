@@ -103,6 +103,20 @@ fn a_reclaim_whose_answer_was_lost_is_asked_after() {
 }
 
 #[test]
+fn a_reclaim_for_which_there_was_no_room_is_made_again() {
+    let mut talk = Talk::ready();
+    let held = talk.hold("a", 40);
+    talk.reattach(Restarted::Yes);
+    assert_eq!(talk.said(), ["reclaim keys [1]"]);
+    talk.hear(Tag::Reclaim(0), refused(Reason::ResourceExhausted));
+    assert!(matches!(talk.outputs()[..], [Output::Reconnect(_)]));
+    talk.reattach(Restarted::Yes);
+    assert_eq!(talk.said(), ["reclaim keys [1]"]);
+    talk.hear(Tag::Reclaim(0), reclaimed(&[40]));
+    assert!(talk.session.is_ready() && talk.session.lost(talk.now, held).is_none());
+}
+
+#[test]
 fn a_large_reclaim_goes_out_in_pieces_that_count_as_one() {
     let mut talk = Talk::ready();
     let name = |n: u64| format!("{n:->1000}");

@@ -210,6 +210,19 @@ fn a_commit_in_doubt_is_asked_after_when_its_lease_is_lost() {
 }
 
 #[test]
+fn a_handle_of_a_lease_that_is_lost_settles_nothing_and_keeps_nothing_unsettled() {
+    let mut talk = Talk::ready();
+    let open = talk.open(0);
+    talk.lease_expires();
+    assert!(matches!(talk.session.step(open, step(0, Then::GoOn)), Err(TxnError::LeaseLost(_))));
+    talk.begin(new(step(1, Then::Commit)));
+    talk.session.connected(talk.now);
+    talk.hear(Tag::OpenLease, opened(8));
+    let said = talk.said();
+    assert_eq!(said.last().map(|last| &**last), Some("begin key 3 settled 2 1 changes 0 reads commit"));
+}
+
+#[test]
 fn an_outcome_is_unknown_only_when_nobody_answers_or_the_server_says_so() {
     let mut talk = Talk::ready();
     let first = talk.begin(new(step(1, Then::Commit)));
