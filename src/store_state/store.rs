@@ -9,7 +9,7 @@ use slab::Slab;
 
 use crate::causal_log::{Action, Change, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{At, Dot, OpError, Shown};
+use crate::crdt::value::{At, Dot, OpError, ReadBudget, Reading, Shown};
 use crate::keys::Key;
 use crate::names::{DcId, Position};
 use crate::store_state::content::Content;
@@ -169,14 +169,16 @@ impl Store {
         self.snapshots.oldest().map_or(self.durable, |(oldest, _)| oldest.min(self.durable))
     }
 
-    /// What an open snapshot shows at a key, with changes of the reader's own transaction on top.
+    /// What an open snapshot shows at a key, with changes of the reader's own transaction on top. Only the beginning of it if
+    /// the budget is overdrawn then.
     pub fn read<'a>(
         &mut self,
         key: &Key,
         at: Position,
         seen: &VersionVector,
         own: impl Iterator<Item = &'a Action>,
-    ) -> Option<crate::crdt::value::Reading> {
+        budget: &mut ReadBudget,
+    ) -> Option<Reading> {
         let me = self.me;
         let mut content = match self.by_key.get(key) {
             Some(row) => self.records[*row as usize].read(at),
@@ -185,7 +187,7 @@ impl Store {
         for (index, action) in own.enumerate() {
             content.to_mut().apply(action, &uncommitted(me, index, seen));
         }
-        content.slots().read(me)
+        content.slots().read_within(me, budget)
     }
 
     /// The rights of each datacenter to a bounded counter, as known here; none if the key is something else.

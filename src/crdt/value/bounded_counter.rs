@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, OpError, Reading};
+use crate::crdt::value::{At, OpError, ReadBudget, Reading};
 use crate::names::DcId;
 
 /// The rights of each datacenter; none is 0.
@@ -75,7 +75,7 @@ fn saturate(sum: i128) -> u64 {
 }
 
 impl Value for BoundedCounter {
-    fn read(&self, me: DcId) -> Reading {
+    fn read(&self, me: DcId, _budget: &mut ReadBudget) -> Reading {
         Reading::BoundedCounter { value: saturate(self.sum()), rights: self.rights(me) }
     }
 

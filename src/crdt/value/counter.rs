@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{OpError, Reading};
+use crate::crdt::value::{OpError, ReadBudget, Reading};
 use crate::names::DcId;
 
 /// The sum of all additions; wide enough that no number of 64 bit additions that fits a log leaves it.
@@ -39,7 +39,7 @@ pub(super) fn check_sum(sum: i128, amount: i64) -> Result<(), OpError> {
 }
 
 impl Value for Counter {
-    fn read(&self, _me: DcId) -> Reading {
+    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
         Reading::Counter(saturate(self.0))
     }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::crdt::VersionVector;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::presence::Presence;
-use crate::crdt::value::{At, FlagOp, Reading};
+use crate::crdt::value::{At, FlagOp, ReadBudget, Reading};
 use crate::names::DcId;
 
 /// Enabled is present.
@@ -23,7 +23,7 @@ impl<P: Presence> Flag<P> {
 }
 
 impl<P: Presence> Value for Flag<P> {
-    fn read(&self, _me: DcId) -> Reading {
+    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
         Reading::Flag(P::FLAG, self.0.is_present())
     }
 

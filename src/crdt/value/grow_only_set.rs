@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{Reading, Type};
+use crate::crdt::value::{ReadBudget, Reading, Type};
 use crate::names::DcId;
 
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -33,8 +33,11 @@ impl GrowOnlySet {
 }
 
 impl Value for GrowOnlySet {
-    fn read(&self, _me: DcId) -> Reading {
-        Reading::Set(Type::GrowOnlySet, self.0.iter().map(Element::to_bytes).collect())
+    fn read(&self, _me: DcId, budget: &mut ReadBudget) -> Reading {
+        Reading::Set(
+            Type::GrowOnlySet,
+            self.0.iter().take_while(|item| budget.take(item)).map(Element::to_bytes).collect(),
+        )
     }
 
     fn is_visible(&self) -> bool {

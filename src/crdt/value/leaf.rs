@@ -13,7 +13,7 @@ use crate::crdt::value::presence::{AddWins, RemoveWins};
 use crate::crdt::value::resettable_counter::ResettableCounter;
 use crate::crdt::value::set::Set;
 use crate::crdt::value::versioned::Versioned;
-use crate::crdt::value::{At, Dot, Op, OpError, Reading, Type, VersionedReading};
+use crate::crdt::value::{At, Dot, Op, OpError, ReadBudget, Reading, Type, VersionedReading};
 use crate::names::DcId;
 
 /// What every type can do without an operation of its own.
@@ -21,7 +21,8 @@ use crate::names::DcId;
 /// Laws, property-tested in `tests/`: replicas that applied the same commits, each in some causal order, give the same
 /// answers here, whether or not they settled in between.
 pub(super) trait Value {
-    fn read(&self, me: DcId) -> Reading;
+    /// See [`ReadBudget`]: what has many elements stops when it is overdrawn.
+    fn read(&self, me: DcId, budget: &mut ReadBudget) -> Reading;
     /// Whether readers anywhere see anything but the type's empty value.
     fn is_visible(&self) -> bool;
     /// Whether it is as good as never written. Not the same as out of sight: a remove may be left that hides adds still

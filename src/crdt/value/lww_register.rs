@@ -5,7 +5,7 @@ use crdts::CmRDT;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, Reading};
+use crate::crdt::value::{At, ReadBudget, Reading};
 use crate::names::DcId;
 use crate::time::Timestamp;
 
@@ -26,7 +26,7 @@ impl LwwRegister {
 }
 
 impl Value for LwwRegister {
-    fn read(&self, _me: DcId) -> Reading {
+    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
         Reading::LwwRegister(self.0.as_ref().map(|register| register.val.clone()))
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::crdt::VersionVector;
 use crate::crdt::value::element::Element;
-use crate::crdt::value::{At, MapOp, Reading, Slots};
+use crate::crdt::value::{At, MapOp, ReadBudget, Reading, Slots};
 use crate::names::DcId;
 
 /// The fields that something is left in.
@@ -72,8 +72,16 @@ impl Map {
         self.fields.iter()
     }
 
-    pub fn read(&self, me: DcId) -> Vec<(Bytes, Reading)> {
-        self.fields().filter_map(|(field, slots)| Some((field.to_bytes(), slots.read(me)?))).collect()
+    pub fn read(&self, me: DcId, budget: &mut ReadBudget) -> Vec<(Bytes, Reading)> {
+        let mut readings = Vec::new();
+        for (field, slots) in self.fields() {
+            let Some(reading) = slots.read_within(me, budget) else { continue };
+            if !budget.take(field) {
+                break;
+            }
+            readings.push((field.to_bytes(), reading));
+        }
+        readings
     }
 
     pub fn is_visible(&self) -> bool {

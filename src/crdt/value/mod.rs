@@ -66,5 +66,5 @@ pub use operation::{
     FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, RegisterOp, ResettableCounterOp, SetOp, Type,
     Update,
 };
-pub use reading::{Reading, VersionedReading};
+pub use reading::{ReadBudget, Reading, VersionedReading};
 pub use slots::Slots;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, Dot, Reading, RegisterOp};
+use crate::crdt::value::{At, Dot, ReadBudget, Reading, RegisterOp};
 use crate::names::DcId;
 
 /// The assignments that nothing has taken away, in the order of their dots.
@@ -34,7 +34,7 @@ impl MvRegister {
 }
 
 impl Value for MvRegister {
-    fn read(&self, _me: DcId) -> Reading {
+    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
         Reading::MvRegister(self.values().into_iter().cloned().collect())
     }
 

@@ -3,7 +3,38 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::element::Element;
 use crate::crdt::value::Type;
+
+/// How many bytes a reading may take: reading what has many elements stops when that is overdrawn, so that nobody pays for
+/// more than may be answered. What is read then is not the value.
+#[derive(Debug)]
+pub struct ReadBudget {
+    left: usize,
+    is_overdrawn: bool,
+}
+
+impl ReadBudget {
+    pub fn new(bytes: usize) -> ReadBudget {
+        ReadBudget { left: bytes, is_overdrawn: false }
+    }
+
+    pub fn is_overdrawn(&self) -> bool {
+        self.is_overdrawn
+    }
+
+    /// Whether there is room for one more element.
+    pub(super) fn take(&mut self, element: &Element) -> bool {
+        match self.left.checked_sub(AROUND + element.as_bytes().len()) {
+            Some(left) => self.left = left,
+            None => self.is_overdrawn = true,
+        }
+        !self.is_overdrawn
+    }
+}
+
+/// What an element or a field takes beside its bytes, about.
+const AROUND: usize = 2;
 
 /// A value as a reader sees it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -51,7 +82,7 @@ impl Reading {
 
     /// About how many bytes this takes.
     pub fn weight(&self) -> usize {
-        let all = |items: &[Bytes]| items.iter().map(|item| 2 + item.len()).sum::<usize>();
+        let all = |items: &[Bytes]| items.iter().map(|item| AROUND + item.len()).sum::<usize>();
         4 + match self {
             Reading::Counter(_) | Reading::ResettableCounter(_) | Reading::Flag(..) => 8,
             Reading::BoundedCounter { .. } => 16,
@@ -61,8 +92,37 @@ impl Reading {
                 versioned.as_ref().map_or(0, |versioned| 9 + versioned.value.len())
             }
             Reading::Map(_, fields) => {
-                fields.iter().map(|(field, value)| 2 + field.len() + value.weight()).sum()
+                fields.iter().map(|(field, value)| AROUND + field.len() + value.weight()).sum()
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crdt::VersionVector;
+    use crate::crdt::value::{At, Dot, Op, SetOp, Slots, Update};
+    use crate::names::DcId;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn a_large_set_is_read_up_to_the_budget_and_no_further() {
+        let me = DcId::new(0).expect("a small id");
+        let items: Vec<Bytes> = (0..1_000).map(|n| format!("{n:08}").into()).collect();
+        let seen = VersionVector::default();
+        let at = At { dot: Dot { dc: me, seq: 1 }, index: 0, stamp: Timestamp::ZERO, seen: &seen };
+        for op in [Op::GrowOnlySet(items.clone()), Op::AddWinsSet(SetOp::Add(items))] {
+            let mut slots = Slots::default();
+            slots.apply(&Update { path: Vec::new(), op }, &at);
+            let read = |bytes| {
+                let mut budget = ReadBudget::new(bytes);
+                let reading = slots.read_within(me, &mut budget).expect("it is there");
+                let Reading::Set(_, items) = reading else { panic!("it is a set") };
+                (items.len(), budget.is_overdrawn())
+            };
+            assert_eq!(read(10 * 100 + 9), (100, true));
+            assert_eq!(read(10 * 1_000), (1_000, false));
         }
     }
 }

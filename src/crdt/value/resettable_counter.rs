@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::crdt::VersionVector;
 use crate::crdt::value::counter::{check_sum, saturate};
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, Dot, OpError, Reading, ResettableCounterOp};
+use crate::crdt::value::{At, Dot, OpError, ReadBudget, Reading, ResettableCounterOp};
 use crate::names::DcId;
 
 /// A reset takes away all of the sum but the additions it did not see. So only those need to be known one by one that
@@ -43,7 +43,7 @@ impl ResettableCounter {
 }
 
 impl Value for ResettableCounter {
-    fn read(&self, _me: DcId) -> Reading {
+    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
         Reading::ResettableCounter(saturate(self.sum))
     }
 

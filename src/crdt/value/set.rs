@@ -14,7 +14,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::presence::Presence;
-use crate::crdt::value::{At, Reading, SetOp};
+use crate::crdt::value::{At, ReadBudget, Reading, SetOp};
 use crate::names::DcId;
 
 /// The elements that something is left of. An operation costs the logarithm of their number for each element it names.
@@ -76,8 +76,11 @@ impl<P: Presence> Set<P> {
 }
 
 impl<P: Presence> Value for Set<P> {
-    fn read(&self, _me: DcId) -> Reading {
-        Reading::Set(P::SET, self.present().map(Element::to_bytes).collect())
+    fn read(&self, _me: DcId, budget: &mut ReadBudget) -> Reading {
+        Reading::Set(
+            P::SET,
+            self.present().take_while(|item| budget.take(item)).map(Element::to_bytes).collect(),
+        )
     }
 
     fn is_visible(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::state::State;
-use crate::crdt::value::{At, Dot, Op, OpError, PathStep, Reading, Type, Update};
+use crate::crdt::value::{At, Dot, Op, OpError, PathStep, ReadBudget, Reading, Type, Update};
 use crate::names::DcId;
 
 /// A value, or none. Only when datacenters first wrote it as different types at the same time are there several; then
@@ -38,7 +38,12 @@ impl Slots {
 
     /// What a reader in datacenter `me` sees; `None` if there is nothing: then it is the empty value of every type.
     pub fn read(&self, me: DcId) -> Option<Reading> {
-        self.visible().map(|state| state.read(me))
+        self.read_within(me, &mut ReadBudget::new(usize::MAX))
+    }
+
+    /// The same; only the beginning of it if it takes more than the budget, which is overdrawn then.
+    pub fn read_within(&self, me: DcId, budget: &mut ReadBudget) -> Option<Reading> {
+        self.visible().map(|state| state.read(me, budget))
     }
 
     /// If readers see a bounded counter: the rights of each datacenter that has some.

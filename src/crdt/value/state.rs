@@ -8,7 +8,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::map::Map;
-use crate::crdt::value::{At, Dot, MapOp, MapType, Op, OpError, PathStep, Reading, Type};
+use crate::crdt::value::{At, Dot, MapOp, MapType, Op, OpError, PathStep, ReadBudget, Reading, Type};
 use crate::names::DcId;
 
 /// The state of a value.
@@ -60,10 +60,10 @@ impl State {
         }
     }
 
-    pub fn read(&self, me: DcId) -> Reading {
+    pub fn read(&self, me: DcId, budget: &mut ReadBudget) -> Reading {
         match self {
-            State::Leaf(leaf) => leaf.value().read(me),
-            State::Map(of, map) => Reading::Map(of.value_type(), map.read(me)),
+            State::Leaf(leaf) => leaf.value().read(me, budget),
+            State::Map(of, map) => Reading::Map(of.value_type(), map.read(me, budget)),
         }
     }
 

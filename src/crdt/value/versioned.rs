@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{Dot, OpError, Reading, VersionedReading};
+use crate::crdt::value::{Dot, OpError, ReadBudget, Reading, VersionedReading};
 use crate::names::DcId;
 
 /// The greatest of what was written: by version, then by bytes, then the one that is done. A plain maximum, so it needs
@@ -42,7 +42,7 @@ impl Versioned {
 }
 
 impl Value for Versioned {
-    fn read(&self, _me: DcId) -> Reading {
+    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
         Reading::Versioned(self.present().cloned())
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Open, Txn, TxnId};
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
-use crate::crdt::value::Reading;
+use crate::crdt::value::{ReadBudget, Reading};
 use crate::keys::Key;
 use crate::names::Position;
 use crate::replica::Replica;
@@ -150,9 +150,10 @@ impl Replica {
         let mut values = Vec::with_capacity(reads.len());
         for key in reads {
             let own = by_key.get(key).into_iter().flatten().copied();
-            let value = self.store.read(key, at, snapshot, own);
+            let mut budget = ReadBudget::new(MAX_READ_BYTES - bytes);
+            let value = self.store.read(key, at, snapshot, own, &mut budget);
             bytes += value.as_ref().map_or(1, Reading::weight);
-            if bytes > MAX_READ_BYTES {
+            if bytes > MAX_READ_BYTES || budget.is_overdrawn() {
                 return Err(TxnRefusal::ReadsTooLarge(MAX_READ_BYTES));
             }
             values.push(value);

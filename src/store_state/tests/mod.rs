@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{self, At, Dot, Reading, SetOp, Update};
+use crate::crdt::value::{self, At, Dot, ReadBudget, Reading, SetOp, Update};
 use crate::keys::Key;
 use crate::names::{ClusterId, DcId, Position};
 use crate::store_state::store::Store;
@@ -142,8 +142,9 @@ impl Pair {
         let readers: Vec<usize> = self.open.iter().copied().chain([self.durable]).collect();
         for at in readers {
             for n in 0..KEYS {
-                let shown =
-                    self.store.read(&key(n), Position(at as u64), &VersionVector::default(), [].iter());
+                let mut budget = ReadBudget::new(usize::MAX);
+                let (at_position, seen) = (Position(at as u64), VersionVector::default());
+                let shown = self.store.read(&key(n), at_position, &seen, [].iter(), &mut budget);
                 assert_eq!(shown, self.modelled(at, n), "key {n} at {at}");
             }
         }
