@@ -162,7 +162,7 @@ impl Future for Talk<'_> {
                     Poll::Pending => is_idle = true,
                 }
             }
-            let written = socket.poll_write(cx)?;
+            let mut written = socket.poll_write(cx)?;
             if is_idle && conversation.has_heard_all() {
                 // Whether it is there still: nobody else reads what it sends.
                 if let Poll::Ready(frame) = socket.poll_frame(cx) {
@@ -172,6 +172,8 @@ impl Future for Talk<'_> {
                     };
                     return Poll::Ready(Ok(why.into()));
                 }
+                // If it has asked whether we are there, it is told now.
+                written = socket.poll_write(cx)?;
             }
             if is_idle || written.is_pending() {
                 break;

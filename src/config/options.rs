@@ -166,7 +166,7 @@ pub struct LimitsSection {
     /// [default: 1000000; 1 to 100000000]
     #[arg(id = "limits.waiting", long = "limits-waiting", env = "GEOLOCK_LIMITS_WAITING", value_name = "N")]
     pub waiting: Option<u64>,
-    /// Most held requests: some 600 bytes for one lock [default: 4000000; 1 to 100000000]
+    /// Most held requests, and locks beyond the first of any request: some 600 bytes for one lock [default: 4000000; 1 to 100000000]
     #[arg(id = "limits.held", long = "limits-held", env = "GEOLOCK_LIMITS_HELD", value_name = "N")]
     pub held: Option<u64>,
     /// Most leases [default: 1000000; 1 to 100000000]

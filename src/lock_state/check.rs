@@ -52,6 +52,8 @@ impl Locks {
 
     fn check_requests(&self) {
         let (mut held, mut waiting, mut published, mut remote, mut parked) = (0, 0, 0, 0, 0);
+        let further: u64 = self.requests.iter().map(|(_, row)| row.further()).sum();
+        assert_eq!(further, self.counts.further, "the count of locks beyond the first of requests");
         for (i, row) in &self.requests {
             assert_eq!(
                 self.find(row.id),

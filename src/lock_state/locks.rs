@@ -77,6 +77,8 @@ pub(crate) struct LockCounts {
     pub published: u64,
     pub remote: u64,
     pub parked: u64,
+    /// Locks that local requests want beyond the first of each.
+    pub further: u64,
     pub transfers_sent: u64,
     pub transfers_received: u64,
     /// Locks whose parts went back to where they belong because nobody used them.
@@ -331,10 +333,12 @@ impl Locks {
         if row.parked {
             self.counts.parked -= 1;
         }
+        self.counts.further -= row.further();
     }
 
     pub(super) fn insert_row(&mut self, row: Request) -> RequestIndex {
         let id = row.id;
+        self.counts.further += row.further();
         if row.parked {
             self.counts.parked += 1;
         }

@@ -105,6 +105,11 @@ impl Request {
         }
     }
 
+    /// How many locks a local request wants beyond the first.
+    pub(super) fn further(&self) -> u64 {
+        if self.local().is_some() { self.wants.len() as u64 - 1 } else { 0 }
+    }
+
     pub fn is_held(&self) -> bool {
         self.local().is_some_and(|local| matches!(local.state, State::Held { .. }))
     }

@@ -158,7 +158,8 @@ impl Replica {
         if self.life.quiet_until.is_some() || counts.waiting >= local.max_waiting as u64 {
             return exhausted(Limit::WaitingPerServer);
         }
-        if counts.held >= local.max_held as u64 {
+        // A lock more in a request takes as much as a request more.
+        if counts.held + counts.further >= local.max_held as u64 {
             return exhausted(Limit::HeldPerServer);
         }
         if self.leases.get(lease).waiting >= local.max_waiting_per_lease {

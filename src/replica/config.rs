@@ -63,7 +63,8 @@ pub struct LocalConfig {
     /// Most requests of clients that wait in this server. Default 1 000 000, some 400 bytes each if it wants
     /// one lock with a short name; names, labels and further locks come on top.
     pub max_waiting: usize,
-    /// Most requests held in this server. Default 4 000 000, some 600 bytes each for one lock with a short name.
+    /// Most requests held in this server. Default 4 000 000, some 600 bytes each for one lock with a short name. Locks
+    /// beyond the first of a request count, too, held or waited for.
     pub max_held: usize,
     /// Most leases of this server. Default 1 000 000.
     pub max_leases: usize,

@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::Code;
 
 use super::site::{Running, Site, exclusive, release, try_acquire};
-use crate::access::{Access, AccessFiles};
+use crate::access::{Access, AccessFiles, NewToken};
 use crate::api::{ApiOptions, ServerInfo, serve};
 use crate::client::{AcquireRequest, Client, ClientConfig, ClientTls, Transport};
 use crate::lock_server::LockServerOptions;
@@ -176,6 +176,46 @@ async fn a_token_that_nobody_takes_is_refused() {
     let mut line = Line(FrameSocket::new(connect(&site, running.address).await, 1 << 20));
     line.put(Kind::Start, &Start { authorization: Bytes::from_static(b"Bearer a.b") }).await;
     let (code, _, reason) = line.end().await;
+    assert_eq!((code, reason), (Code::Unauthenticated, Some(Reason::Unauthenticated)));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_is_withdrawn_opens_nothing_more_and_what_is_open_does_nothing_more() {
+    let site = Site::new();
+    let token = NewToken::generate("ci").expect("random");
+    let tokens = site.folder("tokens");
+    std::fs::write(&tokens, token.line()).expect("there is room");
+    let file = tokens.clone();
+    let running = site.start_configured(|config| config.access.tokens = Some(file)).await;
+    let start = Start { authorization: format!("Bearer {}", token.token()).into() };
+    let hello = || Call::Hello(proto::Hello { revision: 1, client: "test".into() });
+    let open = async || {
+        let mut line = Line(FrameSocket::new(connect(&site, running.address).await, 1 << 20));
+        line.put(Kind::Start, &start).await;
+        line
+    };
+    let mut line = open().await;
+    line.ask(1, hello()).await;
+    assert!(matches!(line.hear().await, (1, Answer::Welcome(_))));
+    line.ask(2, Call::OpenLease(proto::OpenLeaseRequest::default())).await;
+    let (2, Answer::LeaseOpened(lease)) = line.hear().await else { panic!("a lease was expected") };
+    line.ask(3, Call::Acquire(try_acquire(lease.lease, 1, "a"))).await;
+    assert!(matches!(line.hear().await, (3, Answer::Acquired(_))));
+
+    std::fs::write(&tokens, NewToken::generate("ci").expect("random").line()).expect("there is room");
+    assert!(running.node.reloader().reload().await.is_empty());
+    // Not even to give back: it is nobody any more, and its locks go with its lease.
+    for (tag, call) in [
+        (4, Call::Acquire(try_acquire(lease.lease, 2, "b"))),
+        (5, Call::Release(release(lease.lease, 1))),
+        (6, Call::KeepAlive(proto::KeepAliveRequest { lease: lease.lease, secret: Bytes::new() })),
+    ] {
+        line.ask(tag, call).await;
+        let (answered, Answer::Error(error)) = line.hear().await else { panic!("a refusal was expected") };
+        assert_eq!((answered, error.reason()), (tag, Reason::Unauthenticated), "{error:?}");
+    }
+    let (code, _, reason) = open().await.end().await;
     assert_eq!((code, reason), (Code::Unauthenticated, Some(Reason::Unauthenticated)));
     running.stop().await;
 }

@@ -1,6 +1,5 @@
 //! From a call to an open transaction.
 
-use super::outcomes::MAX_OUTCOMES;
 use super::snapshot_waits::{Waiter, first_missing};
 use super::{Death, Open, Txn, TxnId, Waiting};
 use crate::crdt::VersionVector;
@@ -58,7 +57,7 @@ impl Replica {
             return Err(full(Limit::Transactions));
         }
         self.admit_bytes(begin.step.weight())?;
-        if self.transactions.outcomes.count(begin.lease) >= MAX_OUTCOMES {
+        if self.transactions.outcomes.is_full(begin.lease) {
             return Err(full(Limit::Outcomes));
         }
         self.validate_at_least(&begin.at_least)?;

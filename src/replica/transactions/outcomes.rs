@@ -17,7 +17,9 @@ use crate::time::Instant;
 /// How long outcomes are remembered after their lease has ended.
 const KEPT: Duration = Duration::from_secs(600);
 /// Most outcomes of one lease whose client does not say what it knows.
-pub(super) const MAX_OUTCOMES: usize = 10_000;
+const MAX_OUTCOMES: usize = 10_000;
+/// Most outcomes of all leases, some 150 bytes each. Beyond that, leases that ended first are forgotten before their time.
+const MAX_ALL: usize = if cfg!(test) { 4 * MAX_OUTCOMES } else { 1_000_000 };
 
 /// Most commits of leases that were lost. The latest leases are the ones that somebody may ask for.
 const MAX_LOST: usize = 100_000;
@@ -55,6 +57,8 @@ struct OfLease {
 pub(in crate::replica) struct Outcomes {
     leases: BTreeMap<LeaseId, OfLease>,
     forgets: Deadlines<LeaseId>,
+    /// How many commits of all leases there are.
+    count: usize,
     /// Own commits that came back after the disk had lost their leases: whose they were is not known any more.
     lost: BTreeSet<(LeaseId, ClientKey)>,
 }
@@ -72,7 +76,23 @@ impl Outcomes {
             commits: BTreeMap::new(),
             settled: 0,
         });
-        row.commits.insert(key, outcome);
+        self.count += usize::from(row.commits.insert(key, outcome).is_none());
+        while self.count > MAX_ALL
+            && let Some(first) = self.forgets.pop_expired(Instant::FAR_FUTURE)
+        {
+            self.forget(first);
+        }
+    }
+
+    fn forget(&mut self, lease: LeaseId) {
+        let row = self.leases.remove(&lease);
+        self.count -= row.map_or(0, |row| row.commits.len());
+    }
+
+    /// Whether there is room for one more of this lease.
+    pub fn is_full(&self, lease: LeaseId) -> bool {
+        let of_lease = self.leases.get(&lease).map_or(0, |row| row.commits.len());
+        of_lease >= MAX_OUTCOMES || (self.count >= MAX_ALL && self.forgets.is_empty())
     }
 
     pub fn get(&self, lease: LeaseId, key: ClientKey) -> Option<&Outcome> {
@@ -108,12 +128,9 @@ impl Outcomes {
             && key > row.settled
         {
             row.settled = key;
-            row.commits = row.commits.split_off(&key.saturating_add(1));
+            let left = row.commits.split_off(&key.saturating_add(1));
+            self.count -= std::mem::replace(&mut row.commits, left).len();
         }
-    }
-
-    pub fn count(&self, lease: LeaseId) -> usize {
-        self.leases.get(&lease).map_or(0, |row| row.commits.len())
     }
 
     pub fn end_lease(&mut self, lease: LeaseId, now: Instant) {
@@ -128,7 +145,7 @@ impl Outcomes {
 
     pub fn expire(&mut self, now: Instant) {
         while let Some(lease) = self.forgets.pop_expired(now) {
-            self.leases.remove(&lease);
+            self.forget(lease);
         }
     }
 
@@ -150,5 +167,36 @@ impl Outcomes {
         if row.ended {
             self.end_lease(row.lease, now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::DcId;
+
+    #[test]
+    fn outcomes_of_leases_that_ended_first_make_room() {
+        let lease = |n: u64| LeaseId::new(DcId::new(0).expect("a small id"), n + 1);
+        let outcome = Outcome { commit: Arc::default(), position: Position::default() };
+        let mut outcomes = Outcomes::default();
+        let note = |outcomes: &mut Outcomes, n, key| {
+            outcomes.note(lease(n), Secret::new([7; 16]), key, outcome.clone());
+        };
+        let leases = (MAX_ALL / MAX_OUTCOMES) as u64;
+        for (n, key) in (0..leases).flat_map(|n| (1..=MAX_OUTCOMES as u64).map(move |key| (n, key))) {
+            note(&mut outcomes, n, key);
+        }
+        assert!(outcomes.is_full(lease(0)), "its own most");
+        assert!(outcomes.is_full(lease(leases)), "all are of leases that live");
+        outcomes.end_lease(lease(3), Instant::ZERO);
+        outcomes.end_lease(lease(2), Instant::ZERO + Duration::from_secs(1));
+        assert!(!outcomes.is_full(lease(leases)));
+        note(&mut outcomes, leases, 1);
+        assert!(outcomes.get(lease(3), 1).is_none() && outcomes.get(lease(2), 1).is_some());
+        outcomes.settle(lease(0), 10);
+        outcomes.expire(Instant::ZERO + 2 * KEPT);
+        let counted: usize = outcomes.leases.values().map(|row| row.commits.len()).sum();
+        assert_eq!((counted, outcomes.count), (MAX_ALL - 2 * MAX_OUTCOMES + 1 - 10, counted));
     }
 }
