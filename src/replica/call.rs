@@ -247,7 +247,9 @@ impl std::fmt::Display for Limit {
         f.write_str(match self {
             Limit::WaitingPerLease => "the limit of waiting requests of a lease is",
             Limit::WaitingPerServer => "the limit of waiting requests of a server is",
-            Limit::HeldPerServer => "the limit of held requests of a server is",
+            Limit::HeldPerServer => {
+                "the limit of held requests of a server, with the further locks of all, is"
+            }
             Limit::Leases => "the limit of leases of a server is",
             Limit::Transactions => "the limit of open transactions of a server is",
             Limit::TransactionBytes => "the limit of what open transactions of a server keep is",

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::site::{Running, Site, Talk, acquire, release, try_acquire};
+use super::site::{Running, Site, Talk, acquire, exclusive, release, try_acquire};
 use crate::lock_server::LockServerOptions;
 use crate::proto::client_message::Call;
 use crate::proto::server_message::Answer;
@@ -69,6 +69,15 @@ async fn a_server_has_a_most_of_held_requests() {
     exhausted(&mut talk, Call::Acquire(try_acquire(lease, 3, "c")), "held").await;
     assert!(matches!(talk.ask(Call::Release(release(lease, 1))).await, Answer::Released(_)));
     granted(&mut talk, acquire(lease, 3, "c")).await;
+    for key in [2, 3] {
+        assert!(matches!(talk.ask(Call::Release(release(lease, key))).await, Answer::Released(_)));
+    }
+    // Locks beyond the first of a request count as much as further requests.
+    let locks = ["a", "b", "c"].map(exclusive).into();
+    granted(&mut talk, proto::AcquireRequest { locks, ..acquire(lease, 4, "") }).await;
+    exhausted(&mut talk, Call::Acquire(acquire(lease, 5, "d")), "held").await;
+    assert!(matches!(talk.ask(Call::Release(release(lease, 4))).await, Answer::Released(_)));
+    granted(&mut talk, acquire(lease, 6, "d")).await;
     drop(talk);
     running.stop().await;
 }
