@@ -142,7 +142,8 @@ impl BorderError {
 
     pub(super) fn to_error(&self) -> Error {
         let reason = self.reason();
-        let retry = matches!(reason, Reason::ResourceExhausted | Reason::Unavailable);
+        let is_for_ever = matches!(self, BorderError::ReclaimTooLarge(_));
+        let retry = !is_for_ever && matches!(reason, Reason::ResourceExhausted | Reason::Unavailable);
         let retry_after_ms = if retry { show::millis(RETRY) } else { 0 };
         Error { reason: reason.into(), message: self.to_string(), retry_after_ms, ..Error::default() }
     }

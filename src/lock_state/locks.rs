@@ -54,6 +54,8 @@ pub(crate) struct Locks {
     pub(super) dirty: Vec<LockIndex>,
     pub(super) timers: Deadlines<LockIndex>,
     idle: IdleLocks,
+    /// Some were forgotten in the last step, so there may be more.
+    forgets: bool,
     /// Rows of locks made since some were last forgotten.
     made: usize,
     /// The row of the ownership map that [`Locks::go_home`] looks at next.
@@ -124,6 +126,7 @@ impl Locks {
             dirty: Vec::new(),
             timers: Deadlines::default(),
             idle,
+            forgets: false,
             made: 0,
             go_home_at: 0,
             orphans: BTreeMap::new(),
@@ -376,15 +379,16 @@ impl Locks {
     #[inline]
     pub fn forget_idle(&mut self, now: Instant, durable: Position, most: usize) {
         let made = std::mem::take(&mut self.made);
+        self.forgets = false;
         if self.idle.is_due(now) {
             self.forget_some(now, durable, most.max(2 * made));
         }
     }
 
-    /// Whether there are more to forget.
+    /// Whether there are more to forget that may be.
     #[inline]
     pub fn has_idle(&self, now: Instant) -> bool {
-        self.idle.is_due(now)
+        self.forgets && self.idle.is_due(now)
     }
 
     fn forget_some(&mut self, now: Instant, durable: Position, most: usize) {
@@ -404,6 +408,7 @@ impl Locks {
                 continue;
             }
             let lock = self.locks.remove(index.0 as usize);
+            self.forgets = true;
             if let Some(timer) = lock.timer {
                 self.timers.remove(timer, index);
             }

@@ -160,9 +160,11 @@ impl Replica {
             return;
         }
         pending.asked.remove(peer);
+        let most = if matches!(pending.purpose, Purpose::Timeout) { EXPLAINED } else { MAX_DESCRIBED };
         for (lock, theirs) in pending.locks.iter_mut().zip(holders) {
             lock.unknown.remove(peer);
-            lock.holders.extend(theirs.into_iter().filter(|holder| holder.dc == peer).take(MAX_DESCRIBED));
+            let theirs = theirs.into_iter().filter(|holder| holder.dc == peer);
+            lock.holders.extend(theirs.take(most));
         }
         if pending.asked.is_empty() {
             self.end_description(query);

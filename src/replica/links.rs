@@ -28,7 +28,7 @@ struct Row {
     /// The entry before which its link last waited for another one, or for our clock.
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
-    clock_ahead_ms: i64,
+    clock_ahead_ms: Option<i64>,
     drift_reported: bool,
     /// Since when it lacks what is not kept here, and whether the operator knows.
     behind: Option<(Instant, bool)>,
@@ -70,7 +70,7 @@ impl Links {
         self.rows[peer.index()].paused.is_some()
     }
 
-    pub fn clock_ahead_ms(&self, peer: DcId) -> i64 {
+    pub fn clock_ahead_ms(&self, peer: DcId) -> Option<i64> {
         self.rows[peer.index()].clock_ahead_ms
     }
 
@@ -85,6 +85,7 @@ impl Replica {
         self.links.closing.remove(peer);
         let row = &mut self.links.rows[peer.index()];
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
+        row.clock_ahead_ms = None;
         self.log.link_up(peer);
         self.tell_links();
     }
@@ -274,7 +275,7 @@ impl Replica {
             self.clock.observe(clock);
         }
         let row = &mut self.links.rows[peer.index()];
-        row.clock_ahead_ms = ahead_ms;
+        row.clock_ahead_ms = Some(ahead_ms);
         let drifts = ahead_ms.abs() > limit / 2;
         if drifts && !row.drift_reported {
             self.report(Report::ClockDrifts { peer, ahead_ms });
@@ -290,13 +291,18 @@ impl Replica {
     }
 
     /// Whether our clock is ahead of most peers by more than the limit; or what it has shown, before it was mended.
-    fn note_skew(&mut self) {
+    pub(super) fn note_skew(&mut self) {
+        if self.life.quiet_until.is_some() {
+            // Nothing is stamped before time has caught up with what may have been shown just before a restart.
+            return;
+        }
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        let heard: Vec<DcId> = self.peers().iter().filter(|peer| self.log.is_linked(*peer)).collect();
-        // Up to the limit it is ahead because of others, whose stamps were taken over.
+        // Up to the limit stamps may be those of others, which were taken over.
         let stamps_ahead = self.clock.latest().millis() as i64 - self.clock.physical_millis() as i64;
-        let allowed = -limit + (stamps_ahead - limit).max(0);
-        let behind_us = heard.iter().filter(|peer| self.links.clock_ahead_ms(**peer) < allowed).count();
+        let ours_ahead = if stamps_ahead > limit { stamps_ahead } else { 0 };
+        let linked = self.peers().iter().filter(|peer| self.log.is_linked(*peer));
+        let heard: Vec<i64> = linked.filter_map(|peer| self.links.clock_ahead_ms(peer)).collect();
+        let behind_us = heard.iter().filter(|ahead| **ahead - ours_ahead < -limit).count();
         let active = behind_us * 2 > heard.len();
         if active != self.life.clock_skew {
             self.life.clock_skew = active;

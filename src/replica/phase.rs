@@ -71,6 +71,7 @@ impl Replica {
             self.life.quiet_until = None;
             // Whoever reclaims may name a reading of just before the crash.
             self.renew_bound();
+            self.note_skew();
             self.on_heartbeat_due();
             self.start_early();
         }

@@ -39,7 +39,7 @@ impl Replica {
             lag_ms: waited.as_millis() as u64,
             lacking: self.log.lacking(peer),
             too_far_behind: self.log.is_too_far_behind(peer),
-            clock_ahead_ms: self.links.clock_ahead_ms(peer),
+            clock_ahead_ms: self.links.clock_ahead_ms(peer).unwrap_or(0),
             paused_by_skew: self.links.is_paused(peer),
         }
     }

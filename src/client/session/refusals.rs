@@ -19,7 +19,10 @@ impl Session {
             Tag::KeepAlive | Tag::Reclaim(_) if ends_lease(error.reason()) => self.on_no_lease(now),
             Tag::KeepAlive => self.leave(Why::NotAttached),
             // It did not look at what is reclaimed, and still expects that: once more, after a pause.
-            Tag::Reclaim(_) if matches!(error.reason(), Reason::Unavailable | Reason::ResourceExhausted) => {
+            Tag::Reclaim(_)
+                if matches!(error.reason(), Reason::Unavailable | Reason::ResourceExhausted)
+                    && error.retry_after_ms > 0 =>
+            {
                 self.leave(Why::NotAttached);
             }
             Tag::Reclaim(_) => self.on_reclaim_refused(now),

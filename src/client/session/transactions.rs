@@ -195,16 +195,16 @@ impl Session {
         self.send(Tag::Abort(number), Call::GoOn(abort));
     }
 
-    /// Asks what became of a commit whose lease is lost. Its locks are lost too, so none is waited for.
+    /// Asks what became of a commit whose lease is lost. Its locks are lost too, so none is waited for. Settles nothing of that
+    /// lease: there may be others to ask after.
     pub(super) fn ask_orphan(&mut self, number: u64) {
-        let settled = self.settled();
         let Some(txn) = self.txns.get(&number) else { return };
         let secret = txn.lease.1.clone();
         let call = match step_request(txn, secret.clone()) {
             Some(step) => Call::GoOn(step),
             None => {
                 let at_once = Wait::Try.to_begin(Duration::ZERO);
-                Call::Begin(begin_request(txn, at_once, secret, settled))
+                Call::Begin(begin_request(txn, at_once, secret, 0))
             }
         };
         self.send(Tag::Outcome(number), call);

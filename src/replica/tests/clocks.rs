@@ -34,6 +34,31 @@ fn a_mended_clock_makes_no_entries_before_time_has_caught_up_with_its_stamps() {
     assert!(!status(&mut c, 0).clock_skew);
 }
 
+/// Others hold back what is stamped more than `max_clock_skew` ahead, 5 s.
+#[test]
+fn a_clock_that_was_ahead_by_little_makes_no_entry_that_others_hold_back_either() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.ahead.insert(0, 9_000);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(2_000);
+    c.ahead.clear();
+    c.restart(0);
+    c.link_again(0);
+    let asked = c.lock(1, "a");
+    let mut was_skewed = false;
+    for _ in 0..100 {
+        c.pass(100);
+        was_skewed |= status(&mut c, 0).clock_skew;
+        for id in 1..3 {
+            let paused = status(&mut c, id).peers.iter().any(|peer| peer.paused_by_skew);
+            assert!(!paused, "dc{id} waits for its clock");
+        }
+    }
+    assert!(was_skewed && !status(&mut c, 0).clock_skew);
+    assert!(c.is_answered(1, asked), "with the part of dc0");
+}
+
 #[test]
 fn who_starts_anew_with_a_mended_clock_is_heard_of_soon() {
     let mut c = a_minute_ahead();

@@ -18,7 +18,8 @@ use crate::time::Instant;
 const KEPT: Duration = Duration::from_secs(600);
 /// Most outcomes of one lease whose client does not say what it knows.
 const MAX_OUTCOMES: usize = 10_000;
-/// Most outcomes of all leases, some 150 bytes each. Beyond that, leases that ended first are forgotten before their time.
+/// Most outcomes of all leases, about, some 150 bytes each. From there on no lease has more than its share: what is
+/// remembered was promised, and who has none keeps nobody waiting.
 const MAX_ALL: usize = if cfg!(test) { 4 * MAX_OUTCOMES } else { 1_000_000 };
 
 /// Most commits of leases that were lost. The latest leases are the ones that somebody may ask for.
@@ -77,11 +78,6 @@ impl Outcomes {
             settled: 0,
         });
         self.count += usize::from(row.commits.insert(key, outcome).is_none());
-        while self.count > MAX_ALL
-            && let Some(first) = self.forgets.pop_expired(Instant::FAR_FUTURE)
-        {
-            self.forget(first);
-        }
     }
 
     fn forget(&mut self, lease: LeaseId) {
@@ -92,7 +88,7 @@ impl Outcomes {
     /// Whether there is room for one more of this lease.
     pub fn is_full(&self, lease: LeaseId) -> bool {
         let of_lease = self.leases.get(&lease).map_or(0, |row| row.commits.len());
-        of_lease >= MAX_OUTCOMES || (self.count >= MAX_ALL && self.forgets.is_empty())
+        of_lease >= MAX_OUTCOMES || (self.count >= MAX_ALL && of_lease * self.leases.len() >= MAX_ALL)
     }
 
     pub fn get(&self, lease: LeaseId, key: ClientKey) -> Option<&Outcome> {
@@ -176,27 +172,28 @@ mod tests {
     use crate::names::DcId;
 
     #[test]
-    fn outcomes_of_leases_that_ended_first_make_room() {
+    fn when_there_are_many_no_lease_has_more_than_its_share() {
         let lease = |n: u64| LeaseId::new(DcId::new(0).expect("a small id"), n + 1);
         let outcome = Outcome { commit: Arc::default(), position: Position::default() };
         let mut outcomes = Outcomes::default();
-        let note = |outcomes: &mut Outcomes, n, key| {
+        let fill = |outcomes: &mut Outcomes, n| {
+            let key = 1 + outcomes.leases.get(&lease(n)).map_or(0, |row| row.commits.len() as u64);
             outcomes.note(lease(n), Secret::new([7; 16]), key, outcome.clone());
         };
-        let leases = (MAX_ALL / MAX_OUTCOMES) as u64;
-        for (n, key) in (0..leases).flat_map(|n| (1..=MAX_OUTCOMES as u64).map(move |key| (n, key))) {
-            note(&mut outcomes, n, key);
+        for n in 0..4 {
+            (0..MAX_OUTCOMES).for_each(|_| fill(&mut outcomes, n));
         }
-        assert!(outcomes.is_full(lease(0)), "its own most");
-        assert!(outcomes.is_full(lease(leases)), "all are of leases that live");
-        outcomes.end_lease(lease(3), Instant::ZERO);
-        outcomes.end_lease(lease(2), Instant::ZERO + Duration::from_secs(1));
-        assert!(!outcomes.is_full(lease(leases)));
-        note(&mut outcomes, leases, 1);
-        assert!(outcomes.get(lease(3), 1).is_none() && outcomes.get(lease(2), 1).is_some());
+        assert!(outcomes.is_full(lease(0)) && !outcomes.is_full(lease(4)), "who has none is not held up");
+        while !outcomes.is_full(lease(4)) {
+            fill(&mut outcomes, 4);
+        }
+        assert_eq!(outcomes.count, MAX_ALL + MAX_ALL / 5);
+        assert!(!outcomes.is_full(lease(5)));
         outcomes.settle(lease(0), 10);
-        outcomes.expire(Instant::ZERO + 2 * KEPT);
+        outcomes.end_lease(lease(3), Instant::ZERO);
+        assert!(outcomes.get_ended(lease(3), Secret::new([7; 16]), 1).is_some(), "it was promised");
+        outcomes.expire(Instant::ZERO + KEPT);
         let counted: usize = outcomes.leases.values().map(|row| row.commits.len()).sum();
-        assert_eq!((counted, outcomes.count), (MAX_ALL - 2 * MAX_OUTCOMES + 1 - 10, counted));
+        assert_eq!((counted, outcomes.count), (3 * MAX_OUTCOMES - 10 + MAX_ALL / 5, counted));
     }
 }

@@ -108,7 +108,9 @@ fn a_reclaim_for_which_there_was_no_room_is_made_again() {
     let held = talk.hold("a", 40);
     talk.reattach(Restarted::Yes);
     assert_eq!(talk.said(), ["reclaim keys [1]"]);
-    talk.hear(Tag::Reclaim(0), refused(Reason::ResourceExhausted));
+    let full =
+        proto::Error { reason: Reason::ResourceExhausted.into(), retry_after_ms: 500, ..Default::default() };
+    talk.hear(Tag::Reclaim(0), Answer::Error(full));
     assert!(matches!(talk.outputs()[..], [Output::Reconnect(_)]));
     talk.reattach(Restarted::Yes);
     assert_eq!(talk.said(), ["reclaim keys [1]"]);

@@ -210,6 +210,26 @@ fn a_commit_in_doubt_is_asked_after_when_its_lease_is_lost() {
 }
 
 #[test]
+fn who_asks_after_one_commit_of_a_lost_lease_settles_no_other() {
+    let mut talk = Talk::ready();
+    talk.begin(new(step(1, Then::Commit)));
+    talk.begin(new(step(2, Then::Commit)));
+    talk.said();
+    talk.lease_expires();
+    talk.begin(new(step(3, Then::Commit)));
+    talk.session.connected(talk.now);
+    let said = talk.said();
+    let asked: Vec<_> = said.iter().filter(|said| said.ends_with("with the secret")).collect();
+    assert_eq!(
+        asked,
+        [
+            "begin key 1 settled 0 1 changes 0 reads commit with the secret",
+            "begin key 2 settled 0 2 changes 0 reads commit with the secret",
+        ]
+    );
+}
+
+#[test]
 fn a_handle_of_a_lease_that_is_lost_settles_nothing_and_keeps_nothing_unsettled() {
     let mut talk = Talk::ready();
     let open = talk.open(0);
