@@ -30,6 +30,9 @@ use crate::time::{Instant, Timestamp};
 
 /// Entries of one message to a peer stop at about that many bytes.
 const BATCH_WEIGHT: usize = 128 << 10;
+/// When so many bytes of entries are on their way into a link it gets no more: it breaks when far more than that wait (a few of
+/// the largest commits), and all would be sent again. More than any way between datacenters holds.
+const WINDOW_WEIGHT: usize = 16 << 20;
 
 /// See the module.
 pub(crate) struct Log {
@@ -87,6 +90,9 @@ struct Link {
     /// Everything before this number is sent without waiting.
     urgent_end: u64,
     in_flight: usize,
+    /// What the batches of entries among these weigh, in their order, and all of them together.
+    batches: VecDeque<usize>,
+    batches_weight: usize,
 }
 
 impl Log {
@@ -296,10 +302,12 @@ impl Log {
         }
     }
 
-    /// The link took messages off its queue.
-    pub fn note_flushed(&mut self, peer: DcId, messages: usize) {
+    /// The link took messages off its queue, so many of them batches of entries.
+    pub fn note_flushed(&mut self, peer: DcId, messages: usize, batches: usize) {
         if let Some(link) = &mut self.peers[peer.index()].link {
             link.in_flight = link.in_flight.saturating_sub(messages);
+            let batches = batches.min(link.batches.len());
+            link.batches_weight -= link.batches.drain(..batches).sum::<usize>();
         }
     }
 
@@ -326,7 +334,7 @@ impl Log {
         }
         let row = &mut self.peers[peer.index()];
         let Some(link) = &mut row.link else { return batch };
-        if !link.told || link.in_flight >= window {
+        if !link.told || link.in_flight >= window || link.batches_weight >= WINDOW_WEIGHT {
             return batch;
         }
         link.cursor = link.cursor.max(self.first);
@@ -358,6 +366,8 @@ impl Log {
         }
         if !batch.is_empty() {
             link.in_flight += 1;
+            link.batches.push_back(weight);
+            link.batches_weight += weight;
         }
         #[cfg(test)]
         row.sent_ever.merge(batch.iter().map(|entry| (entry.dc, entry.seq)).collect());

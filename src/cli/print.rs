@@ -19,6 +19,14 @@ pub fn print(text: impl Display) -> Result<(), Failure> {
     }
 }
 
+/// The same on the way to something else, which goes on whether or not anybody reads this.
+pub fn print_on_the_way(text: impl Display) -> Result<(), Failure> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Tells something on standard error. Whether anybody can read it must not matter: a terminal may be gone.
 pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");

@@ -231,7 +231,7 @@ impl<'a> World<'a> {
                 let (from, to) = self.pair();
                 if self.links.contains_key(&(from, to)) {
                     let messages = self.choices.number(1) as usize;
-                    self.handle(from, Event::Flushed { peer: dc(to), messages });
+                    self.handle(from, Event::Flushed { peer: dc(to), messages, batches: messages / 2 });
                 }
             }
         }
@@ -362,7 +362,8 @@ impl<'a> World<'a> {
         let message = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
         let Some(message) = message else { return false };
         self.happened.delivered += 1;
-        self.handle(from, Event::Flushed { peer: dc(to), messages: 1 });
+        let batches = usize::from(matches!(message, Message::Entries(_)));
+        self.handle(from, Event::Flushed { peer: dc(to), messages: 1, batches });
         self.handle(to, Event::Received { peer: dc(from), message });
         true
     }

@@ -66,10 +66,11 @@ impl Links for InterdcLinks {
                 LinkInput::Down { peer, reason: reason.to_string() }
             }
             LinkEvent::Received { peer, lane: _, bytes } => LinkInput::Received { peer, message: bytes },
-            LinkEvent::Flushed { peer, lane: _, messages } => {
+            LinkEvent::Flushed { peer, lane, messages } => {
                 let known = self.peers.entry(peer).or_default();
                 known.queued = known.queued.saturating_sub(messages as u64);
-                LinkInput::Flushed { peer, messages }
+                let batches = if lane == Lane::Bulk { messages } else { 0 };
+                LinkInput::Flushed { peer, messages, batches }
             }
         }
     }

@@ -68,10 +68,23 @@ impl Store for Journal {
 /// What a link says.
 #[derive(Debug)]
 pub enum LinkInput {
-    Up { peer: DcId },
-    Down { peer: DcId, reason: String },
-    Received { peer: DcId, message: Bytes },
-    Flushed { peer: DcId, messages: usize },
+    Up {
+        peer: DcId,
+    },
+    Down {
+        peer: DcId,
+        reason: String,
+    },
+    Received {
+        peer: DcId,
+        message: Bytes,
+    },
+    /// `batches`: how many of the messages were entries.
+    Flushed {
+        peer: DcId,
+        messages: usize,
+        batches: usize,
+    },
 }
 
 /// The links to other datacenters.

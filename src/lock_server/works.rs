@@ -181,7 +181,9 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
                     Ok(())
                 }
             },
-            LinkInput::Flushed { peer, messages } => self.event(Event::Flushed { peer, messages }),
+            LinkInput::Flushed { peer, messages, batches } => {
+                self.event(Event::Flushed { peer, messages, batches })
+            }
         }
     }
 

@@ -23,8 +23,8 @@ pub enum Event {
     LinkDown { peer: DcId },
     /// `peer` sent this on its link.
     Received { peer: DcId, message: Message },
-    /// The link to `peer` took that many of the messages sent off its queue: there is room again.
-    Flushed { peer: DcId, messages: usize },
+    /// The link to `peer` took that many of the messages sent off its queue, `batches` of them entries: there is room again.
+    Flushed { peer: DcId, messages: usize, batches: usize },
     /// A client asks.
     Client { call: CallId, request: Call },
     /// A client's session is closed: nothing sent to it arrives any more.

@@ -131,8 +131,8 @@ impl Replica {
         }
     }
 
-    pub(super) fn on_flushed(&mut self, peer: DcId, messages: usize) {
-        self.log.note_flushed(peer, messages);
+    pub(super) fn on_flushed(&mut self, peer: DcId, messages: usize, batches: usize) {
+        self.log.note_flushed(peer, messages, batches);
         self.pump = true;
     }
 

@@ -131,7 +131,7 @@ impl Replica {
             Event::LinkUp { peer } => self.on_link_up(peer),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
-            Event::Flushed { peer, messages } => self.on_flushed(peer, messages),
+            Event::Flushed { peer, messages, batches } => self.on_flushed(peer, messages, batches),
             Event::Client { call, request } => self.on_client(call, request),
             Event::SessionClosed { session } => self.on_session_closed(session),
             Event::Checkpoint => self.on_checkpoint_wanted(),

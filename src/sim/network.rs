@@ -52,8 +52,8 @@ struct Direction {
     /// How often it carries nothing although it is up.
     mutes: u32,
     stalled: Vec<Message>,
-    /// Messages taken by the queue of the sender's link and not reported as flushed.
-    unflushed: usize,
+    /// Messages taken by the queue of the sender's link and not reported as flushed, and how many of them are entries.
+    unflushed: (usize, usize),
     flush_scheduled: bool,
 }
 
@@ -107,7 +107,7 @@ impl Network {
             cuts: 0,
             mutes: 0,
             stalled: Vec::new(),
-            unflushed: 0,
+            unflushed: (0, 0),
             flush_scheduled: false,
         };
         let mut links = Vec::new();
@@ -166,7 +166,7 @@ impl Network {
         for direction in &mut link.directions {
             direction.last = [now; 3];
             direction.stalled.clear();
-            direction.unflushed = 0;
+            direction.unflushed = (0, 0);
             direction.flush_scheduled = false;
         }
         // The side that accepts is up as soon as it answers, the one that dials when it has the answer.
@@ -228,7 +228,8 @@ impl Network {
             End::Up | End::Down => now,
         };
         let direction = &mut link.directions[side(from, to)];
-        direction.unflushed += 1;
+        direction.unflushed.0 += 1;
+        direction.unflushed.1 += usize::from(matches!(message, Message::Entries(_)));
         if !alive {
             return Sent::Lost;
         }
@@ -246,21 +247,21 @@ impl Network {
     /// Whether the world has to schedule a flush of the link's queue; asked once per message.
     pub fn wants_flush(&mut self, from: DcId, to: DcId) -> bool {
         let direction = &mut self.link(from, to).directions[side(from, to)];
-        let wanted = !direction.is_blocked() && direction.unflushed > 0 && !direction.flush_scheduled;
+        let wanted = !direction.is_blocked() && direction.unflushed.0 > 0 && !direction.flush_scheduled;
         direction.flush_scheduled |= wanted;
         wanted
     }
 
-    /// How many messages left the queue of connection `conn` now.
-    pub fn flush(&mut self, from: DcId, to: DcId, conn: ConnId) -> usize {
+    /// How many messages left the queue of connection `conn` now, and how many of them are entries.
+    pub fn flush(&mut self, from: DcId, to: DcId, conn: ConnId) -> (usize, usize) {
         let link = self.link(from, to);
         let up = link.ends[side(from, to)] == End::Up && link.conn == conn;
         let direction = &mut link.directions[side(from, to)];
         if !up {
-            return 0;
+            return (0, 0);
         }
         direction.flush_scheduled = false;
-        if direction.is_blocked() { 0 } else { std::mem::take(&mut direction.unflushed) }
+        if direction.is_blocked() { (0, 0) } else { std::mem::take(&mut direction.unflushed) }
     }
 
     /// Whether a message of connection `conn` that has come to `to` now is received there.
@@ -411,6 +412,6 @@ mod tests {
         assert_eq!(late.len(), 2);
         assert!(late.iter().all(|(at, _)| *at >= healed + Duration::from_millis(10)));
         assert!(net.wants_flush(dc(0), dc(1)));
-        assert_eq!(net.flush(dc(0), dc(1), 1), 2);
+        assert_eq!(net.flush(dc(0), dc(1), 1).0, 2);
     }
 }

@@ -51,15 +51,18 @@ pub(super) struct Digests {
 }
 
 impl Digests {
+    /// The bucket needs no room if it shows nothing then.
     pub fn add(&mut self, key: &Key, shown: Shown) {
-        self.change(key, |before| before.plus(shown));
+        if self.change(key, |before| before.plus(shown)) == 0 {
+            self.sums.remove(key.bucket());
+        }
     }
 
     pub fn subtract(&mut self, key: &Key, shown: Shown) {
         self.change(key, |before| before.minus(shown));
     }
 
-    fn change(&mut self, key: &Key, to: impl FnOnce(Shown) -> Shown) {
+    fn change(&mut self, key: &Key, to: impl FnOnce(Shown) -> Shown) -> u128 {
         let sum = self.sums.get_mut(key.bucket());
         let after = to(Shown { sum: sum.as_deref().copied().unwrap_or(0), bytes: self.bytes });
         self.bytes = after.bytes;
@@ -69,6 +72,7 @@ impl Digests {
                 self.sums.insert(key.bucket().into(), after.sum);
             }
         }
+        after.sum
     }
 
     /// About how many bytes all values have that are shown.
@@ -79,11 +83,6 @@ impl Digests {
     pub fn all(&self) -> Digest {
         let shown = self.sums.iter().filter(|(_, sum)| **sum != 0);
         Digest(shown.map(|(bucket, sum)| BucketDigest { bucket: bucket.clone(), sum: *sum }).collect())
-    }
-
-    /// Buckets that show nothing need no room.
-    pub fn forget_empty(&mut self) {
-        self.sums.retain(|_, sum| *sum != 0);
     }
 }
 
@@ -99,4 +98,23 @@ pub(super) fn near(key: &Key, content: &Content, update: &Update) -> Shown {
 
 fn seed(key: &Key) -> u128 {
     xxh3_128(key.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_that_shows_nothing_any_more_needs_no_room() {
+        let mut digests = Digests::default();
+        let shown = Shown { sum: 7, bytes: 3 };
+        for bucket in 0..100_u8 {
+            let key = Key::new(&[bucket + 1], b"k").expect("a short key");
+            for (before, after) in [(Shown::default(), shown), (shown, Shown::default())] {
+                digests.subtract(&key, before);
+                digests.add(&key, after);
+            }
+        }
+        assert_eq!((digests.sums.len(), digests.bytes()), (0, 0));
+    }
 }

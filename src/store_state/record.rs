@@ -28,6 +28,8 @@ pub(super) struct Record {
     newest_marks: Option<Marks>,
     /// How often it stands in the store's list of what to settle.
     pub unsettled: u32,
+    /// Which stable vector its content was settled at, by its number, with nothing folded since; 0 if none.
+    pub settled_at: u64,
 }
 
 /// A change that is applied, as part of its entry.
@@ -72,7 +74,15 @@ impl Effect {
 
 impl Record {
     pub fn new(key: Key, content: Content) -> Record {
-        Record { key, content, effects: VecDeque::new(), ahead: None, newest_marks: None, unsettled: 0 }
+        Record {
+            key,
+            content,
+            effects: VecDeque::new(),
+            ahead: None,
+            newest_marks: None,
+            unsettled: 0,
+            settled_at: 0,
+        }
     }
 
     /// Appends an effect; says what becomes of its change. Updates are not asked about.
@@ -164,6 +174,7 @@ impl Record {
         let effect = self.effects.pop_front().expect("there is a first one");
         around(&self.content, &effect, Side::Before);
         effect.apply_to(&mut self.content);
+        self.settled_at = 0;
         around(&self.content, &effect, Side::After);
         if self.effects.is_empty() || self.ahead.as_ref().is_some_and(|ahead| ahead.0 < effect.position) {
             self.ahead = None;

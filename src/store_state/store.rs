@@ -36,6 +36,8 @@ pub(crate) struct Store {
     unsettled: VecDeque<(Dot, Row)>,
     /// What every further commit has seen.
     stable: VersionVector,
+    /// How often that has changed.
+    stables: u64,
     /// How many of `unsettled` are to be looked at: each once when there is a reason, so that those that have to wait
     /// cost nothing in between.
     to_settle: usize,
@@ -46,6 +48,9 @@ pub(crate) struct Store {
     digests: Digests,
     #[cfg(test)]
     pub mutation: Option<crate::sim::Mutation>,
+    /// How often a value was settled.
+    #[cfg(test)]
+    pub settled: usize,
 }
 
 /// A change that cannot be made here and now. Nothing was changed.
@@ -83,12 +88,15 @@ impl Store {
             unfolded: VecDeque::new(),
             unsettled: VecDeque::new(),
             stable: VersionVector::default(),
+            stables: 1,
             to_settle: 0,
             some_waited: false,
             restored: None,
             digests: Digests::default(),
             #[cfg(test)]
             mutation: None,
+            #[cfg(test)]
+            settled: 0,
         }
     }
 
@@ -307,9 +315,6 @@ impl Store {
         if self.records[row as usize].is_over() {
             let record = self.records.remove(row as usize);
             self.by_key.remove(&record.key);
-            if self.records.is_empty() {
-                self.digests.forget_empty();
-            }
         }
     }
 
@@ -317,6 +322,7 @@ impl Store {
     pub fn note_stable(&mut self, stable: &VersionVector) {
         if self.stable != *stable {
             self.stable = stable.clone();
+            self.stables += 1;
             self.to_settle = self.unsettled.len();
         }
     }
@@ -351,7 +357,15 @@ impl Store {
             return self.unsettled.push_back((dot, row));
         }
         record.unsettled -= 1;
-        record.content.settle(&self.stable);
+        // Once for all changes of a key that are stable together: it walks the whole value.
+        if record.settled_at != self.stables {
+            record.settled_at = self.stables;
+            record.content.settle(&self.stable);
+            #[cfg(test)]
+            {
+                self.settled += 1;
+            }
+        }
         self.forget_if_over(row);
     }
 

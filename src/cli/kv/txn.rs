@@ -15,7 +15,7 @@ use super::operation::{self, Operation};
 use super::{CommonArgs, failure, one_shot, show};
 use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::lock;
-use crate::cli::print::print;
+use crate::cli::print::{print, print_on_the_way};
 use crate::cli::stopping::StopSignals;
 use crate::client::{Batch, Client, Key, Mode, Snapshot, Transaction, TxnRequest, Update, Value, Wait};
 use crate::names::LockName;
@@ -95,7 +95,7 @@ async fn transact(client: &Client, request: TxnRequest, common: &CommonArgs) -> 
                     } else {
                         show::line(&value)
                     };
-                    print(shown)?;
+                    print_on_the_way(shown)?;
                 }
             }
         }

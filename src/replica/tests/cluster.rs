@@ -195,7 +195,8 @@ impl Cluster {
         let Some(message) = wire.iter().position(may_arrive).and_then(|next| wire.remove(next)) else {
             return false;
         };
-        self.handle(from, Event::Flushed { peer: dc(to), messages: 1 });
+        let batches = usize::from(matches!(message, Message::Entries(_)));
+        self.handle(from, Event::Flushed { peer: dc(to), messages: 1, batches });
         self.handle(to, Event::Received { peer: dc(from), message });
         true
     }

@@ -6,6 +6,7 @@ mod expiry;
 mod forced;
 mod full_disk;
 mod joining;
+mod large_commits;
 mod late_timers;
 mod overload;
 mod rolled_back;

@@ -52,9 +52,9 @@ impl World {
     }
 
     pub(super) fn on_flush(&mut self, node: DcId, peer: DcId, conn: ConnId) {
-        let messages = self.network.flush(node, peer, conn);
+        let (messages, batches) = self.network.flush(node, peer, conn);
         if messages > 0 {
-            self.step(node, Event::Flushed { peer, messages });
+            self.step(node, Event::Flushed { peer, messages, batches });
         }
     }
 

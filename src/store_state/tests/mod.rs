@@ -163,6 +163,19 @@ impl Pair {
     }
 }
 
+#[test]
+fn many_changes_of_one_value_that_are_stable_together_settle_it_once() {
+    let mut pair = Pair::new();
+    for number in 0..100 {
+        pair.make(Move::Commit(vec![(1, number), (3, number)]));
+    }
+    for one in [Move::Sync, Move::Fold(usize::MAX), Move::Settle] {
+        pair.make(one);
+    }
+    assert_eq!(pair.store.settled, 2, "once for each key");
+    pair.compare();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
