@@ -34,6 +34,7 @@ mod rng;
 pub mod room;
 pub mod sim;
 pub mod store_state;
+mod tasks;
 pub mod telemetry;
 pub mod time;
 pub mod update_messages;

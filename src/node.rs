@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
-use tokio::task::{JoinError, JoinHandle, spawn, spawn_blocking};
+use tokio::task::{JoinHandle, spawn, spawn_blocking};
 
 use crate::api::{self, ServeError, ServerInfo};
 use crate::config::{Config, Listen};
@@ -23,6 +23,7 @@ use crate::lock_server::{
 use crate::names::DcId;
 use crate::pki::Credentials;
 use crate::reload::{InUse, Loaded, ReloadError, Reloader};
+use crate::tasks::joined;
 use crate::telemetry::{self, Board};
 
 /// Why a server did not start, or did not end well.
@@ -200,12 +201,4 @@ fn datacenter(config: Config, tls: watch::Receiver<Credentials>, wan: Option<Wan
         ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls)
     };
     DatacenterConfig { replica: config.replica, journal: config.journal, links, server: config.server }
-}
-
-/// What a task came to that nobody cancels. Its panic goes on here.
-pub(crate) fn joined<T>(outcome: Result<T, JoinError>) -> T {
-    outcome.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(error) => unreachable!("nobody cancels this task: {error}"),
-    })
 }

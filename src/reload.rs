@@ -17,8 +17,8 @@ use tokio::time::interval;
 
 use crate::access::{Access, AccessError};
 use crate::config::Config;
-use crate::node::joined;
 use crate::pki::{ClientCertificates, Credentials, PkiError, Role, day};
+use crate::tasks::joined;
 use crate::telemetry::{Board, CertificateFigures};
 
 /// A certificate that expires soon is mentioned again after so long.

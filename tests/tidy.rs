@@ -15,7 +15,7 @@ struct Source {
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
 const GROUND: [&str; 10] =
     ["names", "time", "wire", "deadlines", "histogram", "hybrid_clock", "proto", "keys", "room", "rng"];
-const EDGES: [&str; 17] = [
+const EDGES: [&str; 18] = [
     "journal",
     "native",
     "interdc",
@@ -33,6 +33,7 @@ const EDGES: [&str; 17] = [
     "reload",
     "node",
     "update_messages",
+    "tasks",
 ];
 /// Longest file, in lines.
 const MAX_FILE: usize = 500;
@@ -155,7 +156,7 @@ fn importable(room: &'static str) -> Vec<&'static str> {
         // Carries messages of any kind.
         "native" => &[],
         // Sees what any program sees.
-        "load_test" => &["client"],
+        "load_test" => &["client", "tasks"],
         _ => return PURE.into_iter().chain(EDGES).chain(GROUND).collect(),
     };
     below.iter().copied().chain(GROUND).chain([room]).collect()

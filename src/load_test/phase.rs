@@ -16,7 +16,7 @@ use super::pace::{Missed, Pace};
 use super::recorder::{Recorder, Span};
 use super::target::{Failure, Target};
 use super::workload::{Ask, Locks, Mind, Turn};
-use crate::node::joined;
+use crate::tasks::joined;
 
 /// How long clients may take to give back what they hold when time is up.
 const END_WITHIN: Duration = Duration::from_secs(60);

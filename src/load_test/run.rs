@@ -16,7 +16,7 @@ use super::target::{Failure, Target};
 use super::workload::{Ask, Locks};
 use super::{Happening, LoadTestError, summary};
 use crate::names::Mode;
-use crate::node::joined;
+use crate::tasks::joined;
 
 /// Locks that are brought home by one request.
 const BROUGHT_AT_ONCE: u64 = 500;
