@@ -189,6 +189,19 @@ fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
 }
 
 #[test]
+fn a_transaction_commits_though_nobody_reads_what_it_shows_on_the_way() {
+    let cluster = start(1);
+    let mut command = cluster.command(0, ["kv", "txn"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary is there");
+    // As `| head -1` has done after the first line.
+    drop(child.stdout.take().expect("it is piped"));
+    let input = child.stdin.take().expect("it is piped").write_all(b"incr a 1\nincr b 2\nput c x\n");
+    assert!(input.is_ok() && said(child).code == 0);
+    assert_eq!(prints(&cluster, 0, &["get", "a", "b", "c"]), "a\t1\nb\t2\nc\tx\n");
+}
+
+#[test]
 fn a_transaction_has_its_locks_until_it_ends() {
     let cluster = start(1);
     let holding = || {

@@ -46,8 +46,8 @@ pub struct Cluster {
     /// Messages under way, per link in order.
     pub wires: BTreeMap<(DcId, DcId), VecDeque<Message>>,
     pub sent: usize,
-    /// Entries stay under way while all else arrives.
-    pub late: bool,
+    /// What stays under way while all else arrives.
+    pub late: fn(&Message) -> bool,
     pub reports: Vec<Report>,
     tag: u64,
     hold: HoldPolicy,
@@ -74,7 +74,7 @@ impl Cluster {
             ahead: BTreeMap::new(),
             wires: BTreeMap::new(),
             sent: 0,
-            late: false,
+            late: |_| false,
             reports: Vec::new(),
             tag: 0,
             hold,
@@ -190,7 +190,7 @@ impl Cluster {
     /// Delivers one message, if there is one.
     pub fn deliver(&mut self, from: u8, to: u8) -> bool {
         let late = self.late;
-        let may_arrive = |message: &Message| !late || !matches!(message, Message::Entries(_));
+        let may_arrive = |message: &Message| !late(message);
         let Some(wire) = self.wires.get_mut(&(dc(from), dc(to))) else { return false };
         let Some(message) = wire.iter().position(may_arrive).and_then(|next| wire.remove(next)) else {
             return false;

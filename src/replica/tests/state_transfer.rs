@@ -84,6 +84,25 @@ fn a_member_that_was_gone_for_long_takes_over_the_state_and_keeps_its_own_commit
 }
 
 #[test]
+fn what_is_written_while_a_state_is_taken_over_needs_no_other_state() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.isolate(2);
+    c.count_up(0, 1, "n", 200);
+    c.late = |message| matches!(message, Message::State(piece) if piece.last);
+    c.link(0, 2);
+    c.pass(2_000);
+    assert_eq!(c.states_taken(2), 0, "its end is on its way");
+    c.count_up(0, 300, "n", 100);
+    assert!(c.log_entries(0) >= 100, "{} entries are kept for it", c.log_entries(0));
+    c.late = |_| false;
+    c.pass(5_000);
+    assert_eq!((c.states_taken(2), c.reads(2, "n")), (1, counted(300)));
+    c.link(1, 2);
+    c.assert_converged();
+    assert!(c.log_entries(0) < 60, "and nothing more: {}", c.log_entries(0));
+}
+
+#[test]
 fn locks_that_moved_meanwhile_are_where_they_went() {
     let mut c = Cluster::with_log(3, (0, 0), LOG);
     c.use_lock(0, "a");

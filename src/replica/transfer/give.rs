@@ -21,8 +21,11 @@ const LOCKS_PER_ITEM: usize = 64;
 /// A state on its way to a peer.
 pub(super) struct Giving {
     at: Position,
-    /// What it has. Entries after it are kept until the peer says that it has that.
+    /// What it has, and once the peer says that it has that, what the peer has. Entries after it are kept.
     vector: Arc<VersionVector>,
+    /// The peer has the state. It is helped until it has this, too: what was written meanwhile may be more than is kept for
+    /// others, and it would need another state.
+    goal: Option<Arc<VersionVector>>,
     ownership: Ownership,
     requests: std::vec::IntoIter<RequestRow>,
     next: Next,
@@ -87,6 +90,7 @@ impl Replica {
         Giving {
             at,
             vector,
+            goal: None,
             ownership: self.locks.ownership().clone(),
             requests: self.request_table().into_iter(),
             next: Next::Lock(0),
@@ -158,11 +162,27 @@ impl Replica {
         }
     }
 
-    /// A peer told what it has: it may have taken the state over.
+    /// A peer told what it has: it may have taken the state over, and may have caught up.
     pub(in crate::replica) fn note_taken(&mut self, peer: DcId, durable: &VersionVector) {
-        if self.transfers.giving.get(&peer).is_some_and(|giving| durable.covers(&giving.vector)) {
-            self.stop_giving(peer);
+        let Some(giving) = self.transfers.giving.get_mut(&peer) else { return };
+        if !durable.covers(&giving.vector) {
+            return;
         }
+        let here = self.log.durable();
+        if durable.covers(giving.goal.get_or_insert_with(|| here.clone())) {
+            return self.stop_giving(peer);
+        }
+        if *giving.vector != *durable {
+            giving.vector = Arc::new(durable.clone());
+            giving.until = self.now.mono + PATIENCE;
+        }
+        if giving.next != Next::Over {
+            // It has that from somebody else.
+            giving.next = Next::Over;
+            self.store.close_snapshot(giving.at);
+        }
+        giving.ownership = Ownership::default();
+        giving.requests = Vec::new().into_iter();
     }
 
     pub(in crate::replica) fn stop_giving(&mut self, peer: DcId) {
