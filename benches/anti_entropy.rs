@@ -64,7 +64,7 @@ fn lose_a_commit(pair: &mut Replicas) -> u64 {
     pair.sync();
     let lost = pair.said[1].pop_front();
     assert!(matches!(lost, Some((0, Message::Entries(_)))), "{lost:?}, {:?}", pair.last);
-    pair.handle(0, Event::Flushed { peer: dc(1), messages: 1 });
+    pair.handle(0, Event::Flushed { peer: dc(1), messages: 1, batches: 1 });
     pair.all[0].counts().entries_made
 }
 

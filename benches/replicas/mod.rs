@@ -100,7 +100,8 @@ impl Replicas {
                 while let Some((from, message)) = self.said[id].pop_front() {
                     is_quiet = false;
                     look(&message);
-                    self.handle(from, Event::Flushed { peer: dc(id as u8), messages: 1 });
+                    let batches = usize::from(matches!(message, Message::Entries(_)));
+                    self.handle(from, Event::Flushed { peer: dc(id as u8), messages: 1, batches });
                     self.handle(id, Event::Received { peer: dc(from as u8), message });
                 }
             }
