@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use prost::Message;
-use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::Code;
 
-use super::site::{Running, Site, exclusive, release, try_acquire};
+use super::site::{Running, Site, exclusive, release, shake_hands, try_acquire};
 use crate::access::{Access, AccessFiles, NewToken};
 use crate::api::{ApiOptions, ServerInfo, serve};
 use crate::client::{AcquireRequest, Client, ClientConfig, ClientTls, Transport};
@@ -35,11 +33,7 @@ const LONG: Duration = Duration::from_secs(60);
 type Tls = TlsStream<TcpStream>;
 
 async fn connect(site: &Site, address: SocketAddr) -> Tls {
-    let mut tls = Credentials::load(&site.folder("client")).expect("made").dial_api().expect("good");
-    tls.alpn_protocols = vec![NATIVE_PROTOCOL.to_vec()];
-    let stream = TcpStream::connect(address).await.expect("it listens");
-    let name = ServerName::try_from("localhost").expect("a name");
-    TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("the client is welcome")
+    shake_hands(site, address, NATIVE_PROTOCOL).await
 }
 
 /// A client's end.

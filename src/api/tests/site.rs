@@ -3,9 +3,14 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use rustls::pki_types::ServerName;
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Status, Streaming};
@@ -14,7 +19,7 @@ use crate::config::Config;
 use crate::lock_server::LockServerOptions;
 use crate::lock_server::fakes::dc;
 use crate::node::{Node, Sockets};
-use crate::pki::playground;
+use crate::pki::{Credentials, playground};
 use crate::proto::client_message::Call;
 use crate::proto::locks_client::LocksClient;
 use crate::proto::server_message::Answer;
@@ -90,6 +95,15 @@ impl Site {
 }
 
 /// A connection that shows the certificate in that folder, if there is one.
+/// A connection of the playground's client that speaks this protocol, as far as TLS.
+pub(super) async fn shake_hands(site: &Site, address: SocketAddr, protocol: &[u8]) -> TlsStream<TcpStream> {
+    let mut tls = Credentials::load(&site.folder("client")).expect("made").dial_api().expect("good");
+    tls.alpn_protocols = vec![protocol.to_vec()];
+    let stream = TcpStream::connect(address).await.expect("it listens");
+    let name = ServerName::try_from("localhost").expect("a name");
+    TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("the client is welcome")
+}
+
 pub(super) async fn dial(address: SocketAddr, folder: &Path) -> Result<Channel, tonic::transport::Error> {
     let read = |file| fs::read(folder.join(file)).expect("the playground made it");
     let mut tls =

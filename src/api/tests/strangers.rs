@@ -2,22 +2,17 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
-use rustls::pki_types::ServerName;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tonic::codegen::Service;
 
 use super::access::without;
-use super::site::{Site, dial};
-use crate::pki::Credentials;
+use super::site::{Site, dial, shake_hands};
 
 /// Far longer than anything here takes: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
@@ -59,11 +54,7 @@ async fn who_says_nothing_after_its_handshake_does_not_keep_its_place() {
     let site = Site::new();
     let running =
         site.start_configured(|config| config.api.handshake_timeout = Duration::from_millis(500)).await;
-    let mut tls = Credentials::load(&site.folder("client")).expect("made").dial_api().expect("good");
-    tls.alpn_protocols = vec![b"h2".to_vec()];
-    let stream = TcpStream::connect(running.address).await.expect("it listens");
-    let name = ServerName::try_from("localhost").expect("a name");
-    let mut tls = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("it is welcome");
+    let mut tls = shake_hands(&site, running.address, b"h2").await;
     let mut said = Vec::new();
     // The settings of the server, and then the end of it, whether it says so or not.
     let _ = timeout(LONG, tls.read_to_end(&mut said)).await.expect("it is ended");
