@@ -65,26 +65,13 @@ impl Store for Journal {
     }
 }
 
-/// What a link says.
+/// What a link says. Of the messages that left its queue, so many `batches` were entries.
 #[derive(Debug)]
 pub enum LinkInput {
-    Up {
-        peer: DcId,
-    },
-    Down {
-        peer: DcId,
-        reason: String,
-    },
-    Received {
-        peer: DcId,
-        message: Bytes,
-    },
-    /// `batches`: how many of the messages were entries.
-    Flushed {
-        peer: DcId,
-        messages: usize,
-        batches: usize,
-    },
+    Up { peer: DcId },
+    Down { peer: DcId, reason: String },
+    Received { peer: DcId, message: Bytes },
+    Flushed { peer: DcId, messages: usize, batches: usize },
 }
 
 /// The links to other datacenters.
