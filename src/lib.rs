@@ -12,6 +12,7 @@ pub mod config;
 pub mod crdt;
 pub mod deadlines;
 pub mod faults;
+mod fine_timer;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod histogram;

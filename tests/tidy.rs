@@ -15,7 +15,7 @@ struct Source {
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
 const GROUND: [&str; 10] =
     ["names", "time", "wire", "deadlines", "histogram", "hybrid_clock", "proto", "keys", "room", "rng"];
-const EDGES: [&str; 18] = [
+const EDGES: [&str; 19] = [
     "journal",
     "native",
     "interdc",
@@ -34,6 +34,7 @@ const EDGES: [&str; 18] = [
     "node",
     "update_messages",
     "tasks",
+    "fine_timer",
 ];
 /// Longest file, in lines.
 const MAX_FILE: usize = 500;
@@ -148,7 +149,8 @@ fn importable(room: &'static str) -> Vec<&'static str> {
         "store_state" => &["crdt", "causal_log", "sim"],
         "replica" => &["crdt", "causal_log", "lock_state", "leases", "store_state", "sim"],
         "sim" => &["crdt", "causal_log", "lock_state", "leases", "store_state", "replica"],
-        "journal" | "interdc" | "pki" => &["pki", "faults"],
+        "journal" | "pki" => &["pki", "faults"],
+        "interdc" => &["pki", "faults", "fine_timer"],
         "access" => &["pki"],
         // Its callers speak of values in the words of the values themselves.
         "client" => &["pki", "crdt", "native", "update_messages"],
@@ -156,7 +158,7 @@ fn importable(room: &'static str) -> Vec<&'static str> {
         // Carries messages of any kind.
         "native" => &[],
         // Sees what any program sees.
-        "load_test" => &["client", "tasks"],
+        "load_test" => &["client", "tasks", "fine_timer"],
         _ => return PURE.into_iter().chain(EDGES).chain(GROUND).collect(),
     };
     below.iter().copied().chain(GROUND).chain([room]).collect()

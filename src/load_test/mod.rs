@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `options.rs` | what to run |
 //! | `workload.rs`, `keys.rs` | pure: what a client wants next |
-//! | `pace.rs` | when it asks |
+//! | `pace.rs` | when it asks, for how long it holds |
 //! | `target.rs`, `geolock.rs`, `peers/` | whom it asks |
 //! | `run.rs`, `phase.rs` | a system from the first lock to the last figure; all clients at work |
 //! | `checker.rs` | whether what they got may be |

@@ -26,7 +26,7 @@ pub struct Options {
     pub foreign_percent: u8,
     /// Of [`Workload::Readers`]: how many of a hundred acquisitions are exclusive.
     pub writes_percent: u8,
-    /// How long a lock is held. Timers tick in milliseconds.
+    /// How long a lock is held.
     pub hold: Duration,
     /// Acquisitions that are due in a second in each datacenter, whether or not those before are done; a latency counts from
     /// when it was due. Without it, each client asks as soon as it has released.

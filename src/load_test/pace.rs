@@ -1,4 +1,4 @@
-//! When a client asks next.
+//! When a client asks next, and how long it holds what it got.
 //!
 //! A client of a closed loop asks when it has released, so a slow server is asked less: its worst moments hardly count. In an
 //! open loop acquisitions are due at times of their own, and a latency counts from then, however late the asking was
@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
+
+use crate::fine_timer::FineTimer;
 
 /// A timer may ring so much late without anybody's fault: it ticks in milliseconds.
 const TICK: Duration = Duration::from_millis(2);
@@ -70,6 +72,28 @@ impl Pace {
         match due.saturating_sub(next) {
             0 => Missed::default(),
             count => Missed { count, oldest: now.saturating_duration_since(schedule.due(next)) },
+        }
+    }
+}
+
+/// How long a client holds what it got.
+pub(super) struct Hold {
+    lasts: Duration,
+    /// Clients may be more than there are descriptors; those without hold for up to two milliseconds longer.
+    timer: Option<FineTimer>,
+}
+
+impl Hold {
+    pub(super) fn new(lasts: Duration) -> Hold {
+        let timer = if lasts.is_zero() { None } else { FineTimer::new().ok() };
+        Hold { lasts, timer }
+    }
+
+    pub(super) async fn pass(&self) {
+        match &self.timer {
+            Some(timer) => timer.at(Instant::now() + self.lasts).await,
+            None if self.lasts.is_zero() => {}
+            None => sleep(self.lasts).await,
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::{interval_at, sleep, sleep_until, timeout};
 use super::checker::Checker;
 use super::keys::Choice;
 use super::options::{Options, Workload};
-use super::pace::{Missed, Pace};
+use super::pace::{Hold, Missed, Pace};
 use super::recorder::{Recorder, Span};
 use super::target::{Failure, Target};
 use super::workload::{Ask, Locks, Mind, Turn};
@@ -76,7 +76,7 @@ struct Worker<T> {
     lasts: Duration,
     /// From when the wait counts that goes on.
     waits_since: Option<Instant>,
-    hold: Duration,
+    hold: Hold,
     is_hot: bool,
 }
 
@@ -143,7 +143,7 @@ impl<T: Target> Stage<T> {
             begins,
             lasts,
             waits_since: None,
-            hold: self.options.hold,
+            hold: Hold::new(self.options.hold),
             is_hot: self.options.workload == Workload::Hot,
         }
     }
@@ -225,9 +225,7 @@ impl<T: Target> Worker<T> {
         let hold = self.counts.holds.fetch_add(1, Ordering::Relaxed);
         self.checker.granted(hold, ask, self.target.token(&held));
         let worked = self.target.work(&mut held).await;
-        if !self.hold.is_zero() {
-            sleep(self.hold).await;
-        }
+        self.hold.pass().await;
         self.checker.ending(hold, ask);
         let released = Instant::now();
         let outcome = match worked {

@@ -2,9 +2,8 @@
 //! that lets them overtake each other, sends some twice, or passes only so many bytes a second.
 //!
 //! A wrapper around quinn's socket, so that real QUIC runs over it unchanged. Datagrams wait in a heap by due time; one
-//! task, the pump, sends those that are due. Tokio's timer counts whole milliseconds and rounds up, which would add
-//! one to two to every round trip; so the pump sleeps on a kernel timer of its own (on Linux; elsewhere on tokio's),
-//! which wakes the same poll that waits for packets. A datagram that is on its way when its path is cut still arrives.
+//! task, the pump, sends those that are due. It sleeps on a [`FineTimer`](crate::fine_timer::FineTimer): the runtime's would
+//! add one to two milliseconds to every round trip. A datagram that is on its way when its path is cut still arrives.
 //!
 //! | file | job |
 //! |---|---|

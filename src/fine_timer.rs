@@ -1,0 +1,66 @@
+//! A timer that counts more finely than the runtime's.
+//!
+//! Tokio's counts whole milliseconds and rounds up. On Linux this is a timer of the kernel instead, whose descriptor wakes
+//! the same poll that waits for packets; elsewhere it is tokio's.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+/// A timer that is exact to some ten microseconds.
+#[cfg(target_os = "linux")]
+pub(crate) struct FineTimer(tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>);
+
+#[cfg(target_os = "linux")]
+impl FineTimer {
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe for types that may change their descriptor; OwnedFd never does"
+    )]
+    pub fn new() -> io::Result<FineTimer> {
+        use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        Ok(FineTimer(tokio::io::unix::AsyncFd::new(timer)?))
+    }
+
+    /// Completes at that time, or early when the timer fails: then whoever waits looks again.
+    pub async fn at(&self, due: Instant) {
+        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+        // 0 would turn it off.
+        let left = due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        let setting = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            },
+        };
+        if timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &setting).is_err() {
+            return tokio::time::sleep(left).await;
+        }
+        loop {
+            let Ok(mut ready) = self.0.readable().await else { return };
+            let expired = ready.try_io(|timer| {
+                let mut count = [0; size_of::<u64>()];
+                Ok(rustix::io::read(timer.get_ref(), &mut count)?)
+            });
+            if expired.is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) struct FineTimer;
+
+#[cfg(not(target_os = "linux"))]
+impl FineTimer {
+    pub fn new() -> io::Result<FineTimer> {
+        Ok(FineTimer)
+    }
+
+    pub async fn at(&self, due: Instant) {
+        tokio::time::sleep_until(due.into()).await;
+    }
+}
