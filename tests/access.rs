@@ -247,6 +247,18 @@ fn who_must_show_a_certificate_is_told() {
 }
 
 #[test]
+fn whose_certificate_is_not_accepted_is_told() {
+    let cluster = Cluster::start(1);
+    // It is good, but it says that this is a datacenter.
+    let server = cluster.dir().join("tls").join("dc0");
+    for args in [&["status"][..], &["lock", "x", "--", "true"]] {
+        let refused = said(cluster.command(0, args).env("GEOLOCK_TLS", &server));
+        assert_eq!(refused.code, 69, "{}", refused.stderr);
+        assert!(refused.stderr.contains("does not accept this client's certificate"), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn a_token_is_shown_once_and_written_over_nothing() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let new = |args: &[&str]| said(geolock(home.path()).args(["token", "new"]).args(args));

@@ -76,11 +76,11 @@ impl Dialled {
         Ok(Dialled { name, endpoint, native, shows_certificate, bearer, timeout })
     }
 
-    /// The error, with what may be behind it: a server that demands a certificate just ends the connection.
+    /// The error, with what may be behind it.
     pub(super) fn explain(&self, error: ClientError) -> ClientError {
         match error {
-            ClientError::Unreachable { endpoint, source } if !self.shows_certificate => {
-                ClientError::Unreachable { endpoint, source: LinkError::NoCertificate(Box::new(source)) }
+            ClientError::Unreachable { endpoint, source } => {
+                ClientError::Unreachable { endpoint, source: source.explained(self.shows_certificate) }
             }
             error => error,
         }

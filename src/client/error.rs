@@ -122,6 +122,44 @@ pub enum LinkError {
     /// It ended like this, and the server may demand the certificate that this client does not show.
     #[error("{0} (this client shows no certificate: the server may demand one)")]
     NoCertificate(#[source] Box<LinkError>),
+    /// It ended like this, and the server may not accept the certificate that this client shows.
+    #[error(
+        "{0} (if that is always so, the server does not accept this client's certificate: its log says why)"
+    )]
+    NotAccepted(#[source] Box<LinkError>),
+}
+
+impl LinkError {
+    /// With what may be behind it. A server that is content with no certificate, or not with this one, just ends the connection: with
+    /// TLS 1.3 after the client thinks that all is well.
+    pub(super) fn explained(self, shows_certificate: bool) -> LinkError {
+        let ended_there = match &self {
+            LinkError::Transport(error) => ended_by_server(error),
+            LinkError::Socket(error) => ended_by_server(error),
+            // One that the server sent has no cause here.
+            LinkError::Stream(status) => status.source().is_some_and(ended_by_server),
+            LinkError::Ended => true,
+            LinkError::Silent(_) | LinkError::NoCertificate(_) | LinkError::NotAccepted(_) => false,
+        };
+        match (ended_there, shows_certificate) {
+            (false, _) => self,
+            (true, false) => LinkError::NoCertificate(Box::new(self)),
+            (true, true) => LinkError::NotAccepted(Box::new(self)),
+        }
+    }
+}
+
+/// Whether a connection was there and the other side ended it.
+fn ended_by_server(error: &(dyn Error + 'static)) -> bool {
+    let all = std::iter::successors(Some(error), |&error| error.source());
+    let of_socket = all.filter_map(|error| error.downcast_ref::<io::Error>()).next();
+    // HTTP/2 keeps the error of its socket to itself; connecting does not.
+    of_socket.is_none_or(|error| {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        matches!(inner, Some(rustls::Error::AlertReceived(_)))
+            || matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+    })
 }
 
 /// An error with all its causes: gRPC's own text is just "transport error".

@@ -131,8 +131,8 @@ impl Acceptor {
         let limit = self.context.timeout;
         let connection = match timeout(limit, async { incoming.accept()?.await }).await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return self.context.refused(from, &error.to_string()),
-            Err(_) => return self.context.refused(from, &AttemptError::TimedOut.to_string()),
+            Ok(Err(error)) => return self.context.failed(from, &error.into()),
+            Err(_) => return self.context.failed(from, &AttemptError::TimedOut),
         };
         let connection = Unconfirmed::new(connection);
         let peer = match self.identify(connection.get()) {
@@ -150,7 +150,7 @@ impl Acceptor {
             }
             Err(error) => {
                 peer.failed(&error);
-                self.context.refused(from, &error.to_string());
+                self.context.failed(from, &error);
                 connection.fail(&error);
             }
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use quinn::{ConnectionError, ReadError, ReadExactError, VarInt, WriteError};
+use quinn::{ConnectionError, ReadError, ReadExactError, TransportErrorCode, VarInt, WriteError};
 
 use super::event::Lane;
 use crate::names::{ClusterId, DcId};
@@ -184,6 +184,14 @@ impl From<ConnectionError> for AttemptError {
     fn from(error: ConnectionError) -> AttemptError {
         match error {
             ConnectionError::ApplicationClosed(close) if close.error_code == CloseCode::Duplicate.value() => {
+                AttemptError::Superseded
+            }
+            // Given up before it was a connection, because there was another one: quinn closes it then without a word, and
+            // during the handshake with a word of its own.
+            ConnectionError::ApplicationClosed(close) if close.reason.is_empty() => AttemptError::Superseded,
+            ConnectionError::ConnectionClosed(close)
+                if close.error_code == TransportErrorCode::APPLICATION_ERROR =>
+            {
                 AttemptError::Superseded
             }
             ConnectionError::ApplicationClosed(close) => AttemptError::RefusedByPeer(close.to_string()),

@@ -48,6 +48,13 @@ impl Context {
         self.me < peer
     }
 
+    /// An attempt from there came to nothing.
+    pub(super) fn failed(&self, from: std::net::SocketAddr, error: &AttemptError) {
+        if *error != AttemptError::Superseded {
+            self.refused(from, &error.to_string());
+        }
+    }
+
     pub(super) fn refused(&self, from: std::net::SocketAddr, reason: &str) {
         let mut refusals = self.refusals();
         refusals.count += 1;

@@ -54,6 +54,11 @@ async fn simultaneous_dials_end_in_one_link_that_stays() {
         }
         assert_eq!((low.stats().reconnects, high.stats().reconnects), (0, 0));
         assert!(low.stats().up && high.stats().up);
+        // That is how datacenters meet, and nobody's fault.
+        for node in [&low, &high] {
+            let (all, peer) = (node.interdc.stats(), node.stats());
+            assert_eq!((all.refused, all.last_refusal, peer.last_error), (0, None, None));
+        }
     }
 }
 
