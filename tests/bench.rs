@@ -101,7 +101,13 @@ fn hold_policies_are_put_side_by_side() {
     let dcs = |system: &Value| system["dcs"].as_array().map_or(0, Vec::len);
     let found: Vec<_> =
         systems.iter().map(|system| (system["name"].as_str().unwrap(), dcs(system))).collect();
-    let wanted = [("one datacenter alone", 1), ("fair", 3), ("adaptive:2:100 ms", 3), ("0 s:0 s:0 s", 3)];
+    let wanted = [
+        ("one datacenter alone", 1),
+        ("fair", 3),
+        ("adaptive:2:100 ms", 3),
+        ("0 s:0 s:0 s", 3),
+        ("alone once more", 1),
+    ];
     assert_eq!(found, wanted);
     assert!(systems.iter().all(|system| system["total"]["acquisitions"].as_u64() > Some(0)), "{report}");
     let page = std::fs::read_to_string(&html).expect("it was written");

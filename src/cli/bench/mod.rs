@@ -79,7 +79,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Hold policies to put side by side, each in a playground of its own: fair, throughput, latency, fixed,
-    /// adaptive:TURN:MAX_KEEP or MIN_KEEP:MAX_KEEP:REQUEST_DELAY; of the workload hot beside one datacenter that is alone
+    /// adaptive:TURN:MAX_KEEP or MIN_KEEP:MAX_KEEP:REQUEST_DELAY; of the workload hot between two
+    /// runs of one datacenter that is alone
     #[arg(long, value_name = "POLICY,..", value_delimiter = ',', conflicts_with_all = ["connect", "hold"])]
     policies: Vec<policies::Policy>,
     /// Another system that runs, to do the same afterwards and be put beside: a server for each datacenter

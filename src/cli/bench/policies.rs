@@ -28,14 +28,14 @@ impl FromStr for Policy {
     }
 }
 
-/// One report of all. Where there is one lock for all, what a datacenter does that has it for itself comes first.
+/// One report of all. Where there is one lock for all, what a datacenter does that has it for itself comes first, and once more
+/// at the end: how much the two differ, the machine did meanwhile.
 pub(super) async fn compare(args: &BenchArgs, options: &Options) -> Result<Report, Failure> {
     let mut all: Option<Report> = None;
-    let alone =
-        (options.workload == Workload::Hot).then(|| ("one datacenter alone", &args.policies[0], true));
-    for (name, policy, is_alone) in
-        alone.into_iter().chain(args.policies.iter().map(|policy| (policy.name.as_str(), policy, false)))
-    {
+    let alone = |name| (options.workload == Workload::Hot).then(|| (name, &args.policies[0], true));
+    let each = args.policies.iter().map(|policy| (policy.name.as_str(), policy, false));
+    let first = alone("one datacenter alone").into_iter();
+    for (name, policy, is_alone) in first.chain(each).chain(alone("alone once more")) {
         tell(format_args!("now {name}"));
         let mut report = measure(args, options, policy, is_alone).await?;
         report.systems.iter_mut().for_each(|system| system.name = name.into());
