@@ -5,6 +5,7 @@
 //! what waits for it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::Vacant;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -12,55 +13,65 @@ use crate::causal_log::entry::Entry;
 use crate::names::{DcId, MAX_DCS};
 
 /// Most entries held back per link.
-pub(crate) const MAX_HELD_BACK: usize = 16 * 1024;
+const MAX_ENTRIES: usize = 16 * 1024;
+/// Most bytes of them, as on the wire: sixteen of the largest commits.
+const MAX_BYTES: usize = 64 << 20;
 
 /// See the module.
 pub(crate) struct Inbox {
-    links: [BTreeMap<(DcId, u64), Arc<Entry>>; MAX_DCS],
+    links: [HeldBack; MAX_DCS],
     len: usize,
+}
+
+/// Of one link.
+#[derive(Default)]
+struct HeldBack {
+    entries: BTreeMap<(DcId, u64), Arc<Entry>>,
+    bytes: usize,
 }
 
 /// A link brought more than can be held back; it is to be reset.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Overflow;
+pub(crate) struct Overflow {
+    pub entries: usize,
+    pub bytes: usize,
+}
 
 impl Inbox {
     pub fn new() -> Inbox {
-        Inbox { links: std::array::from_fn(|_| BTreeMap::new()), len: 0 }
+        Inbox { links: std::array::from_fn(|_| HeldBack::default()), len: 0 }
     }
 
-    pub fn push(
-        &mut self,
-        peer: DcId,
-        entries: impl ExactSizeIterator<Item = Arc<Entry>>,
-    ) -> Result<(), Overflow> {
+    /// All of them, whether or not that is too much: what is reset forgets them.
+    pub fn push(&mut self, peer: DcId, entries: impl Iterator<Item = Arc<Entry>>) -> Result<(), Overflow> {
         let link = &mut self.links[peer.index()];
-        let before = link.len();
-        if before + entries.len() > MAX_HELD_BACK {
-            return Err(Overflow);
-        }
         for entry in entries {
-            link.entry((entry.dc, entry.seq)).or_insert(entry);
+            let Vacant(place) = link.entries.entry((entry.dc, entry.seq)) else { continue };
+            link.bytes += entry.weight();
+            self.len += 1;
+            place.insert(entry);
         }
-        self.len += link.len() - before;
-        Ok(())
+        let (entries, bytes) = (link.entries.len(), link.bytes);
+        if entries > MAX_ENTRIES || bytes > MAX_BYTES { Err(Overflow { entries, bytes }) } else { Ok(()) }
     }
 
     /// The first entry that a link brought of the next maker after this one.
     pub fn next(&self, peer: DcId, after: Option<DcId>) -> Option<&Arc<Entry>> {
         let start = after.map_or(Bound::Unbounded, |maker| Bound::Excluded((maker, u64::MAX)));
-        self.links[peer.index()].range((start, Bound::Unbounded)).next().map(|(_, entry)| entry)
+        self.links[peer.index()].entries.range((start, Bound::Unbounded)).next().map(|(_, entry)| entry)
     }
 
     pub fn remove(&mut self, peer: DcId, entry: &Entry) {
-        if self.links[peer.index()].remove(&(entry.dc, entry.seq)).is_some() {
+        let link = &mut self.links[peer.index()];
+        if let Some(removed) = link.entries.remove(&(entry.dc, entry.seq)) {
+            link.bytes -= removed.weight();
             self.len -= 1;
         }
     }
 
     pub fn clear(&mut self, peer: DcId) {
-        self.len -= self.links[peer.index()].len();
-        self.links[peer.index()] = BTreeMap::new();
+        let gone = std::mem::take(&mut self.links[peer.index()]);
+        self.len -= gone.entries.len();
     }
 
     pub fn len(&self) -> usize {
@@ -68,6 +79,55 @@ impl Inbox {
     }
 
     pub fn holds_of(&self, peer: DcId) -> bool {
-        !self.links[peer.index()].is_empty()
+        !self.links[peer.index()].entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::causal_log::{Op, Wants};
+    use crate::crdt::VersionVector;
+    use crate::names::{ClusterId, LockName, Mode, RequestId};
+    use crate::time::Timestamp;
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    /// With about so many kilobytes in it.
+    fn entry(seq: u64, kilobytes: usize) -> Arc<Entry> {
+        let (cluster, at, id) =
+            (ClusterId::from_raw(1), Timestamp::from_millis(seq), RequestId { dc: dc(1), n: 1 });
+        let lock = LockName::try_from(&*"x".repeat(1_000)).expect("a valid name");
+        let op = Op::Request { id, at, wants: Wants::All(vec![(lock, Mode::Shared)]) };
+        let ops = vec![op; kilobytes];
+        Arc::new(Entry { cluster, epoch: 0, dc: dc(1), seq, at, deps: VersionVector::default(), ops })
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_number() {
+        let (mut inbox, small) = (Inbox::new(), entry(1, 0));
+        let many = (1..=MAX_ENTRIES as u64).map(|seq| Arc::new(Entry { seq, ..(*small).clone() }));
+        inbox.push(dc(1), many).expect("so many may wait");
+        inbox.push(dc(2), [entry(1, 0)].into_iter()).expect("those of another link do not count");
+        // What comes again takes no room.
+        inbox.push(dc(1), [entry(7, 0)].into_iter()).expect("it is there");
+        let overflow = inbox.push(dc(1), [entry(0, 0)].into_iter()).expect_err("one too many");
+        assert_eq!(overflow.entries, MAX_ENTRIES + 1);
+        inbox.clear(dc(1));
+        assert_eq!((inbox.len(), inbox.holds_of(dc(1)), inbox.holds_of(dc(2))), (1, false, true));
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_bytes() {
+        let mut inbox = Inbox::new();
+        let fit = (MAX_BYTES / entry(1, 1_000).weight()) as u64;
+        inbox.push(dc(1), (1..=fit).map(|seq| entry(seq, 1_000))).expect("so much may wait");
+        let first = inbox.next(dc(1), None).expect("it is there").clone();
+        inbox.remove(dc(1), &first);
+        inbox.push(dc(1), [first].into_iter()).expect("it made room");
+        let overflow = inbox.push(dc(1), [entry(fit + 1, 1_000)].into_iter()).expect_err("too much");
+        assert!(overflow.bytes > MAX_BYTES, "{overflow:?}");
     }
 }

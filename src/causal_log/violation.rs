@@ -10,8 +10,8 @@ use crate::time::Timestamp;
 pub enum Violation {
     #[error("entry {dc}:{seq} {fault}")]
     Entry { dc: DcId, seq: u64, fault: EntryFault },
-    #[error("more than {limit} entries wait for others that do not come")]
-    TooManyHeldBack { limit: usize },
+    #[error("{entries} entries of {bytes} bytes wait for others that do not come")]
+    TooManyHeldBack { entries: usize, bytes: usize },
     #[error("a message names {dc}, which is no member of this cluster")]
     UnknownDc { dc: DcId },
     #[error("two owners of part {part} of lock {lock} at version {version}: {ours} here, {theirs} there")]

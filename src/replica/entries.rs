@@ -6,7 +6,7 @@ use super::Replica;
 use super::effect::{Effect, Report};
 use super::message::Message;
 use super::record::Record;
-use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Violation};
+use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Overflow, Violation};
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
 use crate::names::{DcId, MAX_NUMBER, Position};
 use crate::room::Room;
@@ -43,9 +43,8 @@ impl Replica {
             }
             entries.next();
         }
-        if self.inbox.push(peer, entries).is_err() {
-            let limit = crate::causal_log::MAX_HELD_BACK;
-            return self.close_link(peer, Violation::TooManyHeldBack { limit });
+        if let Err(Overflow { entries, bytes }) = self.inbox.push(peer, entries) {
+            return self.close_link(peer, Violation::TooManyHeldBack { entries, bytes });
         }
         self.drain_inbox();
     }
