@@ -60,10 +60,10 @@ impl Links for InterdcLinks {
                 *known = Peer { link: Some(link), connects: known.connects + 1, queued: 0 };
                 LinkInput::Up { peer }
             }
-            LinkEvent::Down { peer, reason } => {
+            LinkEvent::Down { peer, .. } => {
                 let known = self.peers.entry(peer).or_default();
                 (known.link, known.queued) = (None, 0);
-                LinkInput::Down { peer, reason: reason.to_string() }
+                LinkInput::Down { peer }
             }
             LinkEvent::Received { peer, lane: _, bytes } => LinkInput::Received { peer, message: bytes },
             LinkEvent::Flushed { peer, lane, messages } => {

@@ -69,7 +69,7 @@ impl Store for Journal {
 #[derive(Debug)]
 pub enum LinkInput {
     Up { peer: DcId },
-    Down { peer: DcId, reason: String },
+    Down { peer: DcId },
     Received { peer: DcId, message: Bytes },
     Flushed { peer: DcId, messages: usize, batches: usize },
 }

@@ -204,7 +204,7 @@ async fn a_message_that_cannot_be_read_closes_its_link_and_no_other() {
         received(dc(1), &Bytes::from_static(b"\xff\xff nonsense")),
         received(dc(1), &good),
         received(dc(2), &good),
-        LinkInput::Down { peer: dc(1), reason: "closed".into() },
+        LinkInput::Down { peer: dc(1) },
         LinkInput::Up { peer: dc(1) },
         received(dc(1), &good),
     ] {

@@ -164,12 +164,10 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         match self.outlets.links.read(event) {
             LinkInput::Up { peer } => {
                 self.outlets.closing.remove(peer);
-                tracing::info!(%peer, "link up");
                 self.event(Event::LinkUp { peer })
             }
-            LinkInput::Down { peer, reason } => {
+            LinkInput::Down { peer } => {
                 self.outlets.closing.remove(peer);
-                tracing::warn!(%peer, reason, "link down");
                 self.event(Event::LinkDown { peer })
             }
             // Whoever broke the protocol is not listened to while its link closes.
