@@ -92,14 +92,32 @@ fn what_is_written_while_a_state_is_taken_over_needs_no_other_state() {
     c.link(0, 2);
     c.pass(2_000);
     assert_eq!(c.states_taken(2), 0, "its end is on its way");
-    c.count_up(0, 300, "n", 100);
-    assert!(c.log_entries(0) >= 100, "{} entries are kept for it", c.log_entries(0));
+    c.count_up(0, 300, "n", 80);
+    assert!(c.log_entries(0) >= 80, "{} entries are kept for it", c.log_entries(0));
     c.late = |_| false;
     c.pass(5_000);
-    assert_eq!((c.states_taken(2), c.reads(2, "n")), (1, counted(300)));
+    assert_eq!((c.states_taken(2), c.reads(2, "n")), (1, counted(280)));
     c.link(1, 2);
     c.assert_converged();
     assert!(c.log_entries(0) < 60, "and nothing more: {}", c.log_entries(0));
+}
+
+#[test]
+fn who_takes_too_long_over_a_state_stops_nobody_and_takes_another() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.isolate(2);
+    c.count_up(0, 1, "n", 200);
+    c.late = |message| matches!(message, Message::State(piece) if piece.last);
+    c.link(0, 2);
+    c.pass(2_000);
+    // More than is kept for anybody: all of them are committed.
+    c.count_up(0, 300, "n", 600);
+    assert!(c.log_entries(0) < 200, "{} entries are kept for it", c.log_entries(0));
+    c.late = |_| false;
+    c.link(1, 2);
+    c.pass(60_000);
+    assert_eq!((c.states_taken(2), c.reads(2, "n")), (2, counted(800)));
+    c.assert_converged();
 }
 
 #[test]
