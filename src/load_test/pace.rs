@@ -30,6 +30,13 @@ pub(super) struct Missed {
     pub oldest: Duration,
 }
 
+impl Missed {
+    /// For how long each of them was due.
+    pub(super) fn waits(self) -> impl Iterator<Item = Duration> {
+        (1..=self.count).map(move |n| self.oldest.mul_f64(n as f64 / self.count as f64))
+    }
+}
+
 /// Evenly spaced times.
 #[derive(Debug)]
 pub(super) struct Schedule {
@@ -109,7 +116,10 @@ mod tests {
         assert_eq!(pace.next().await, begins);
         assert_eq!(pace.next().await, begins + Duration::from_millis(10));
         let oldest = Duration::from_millis(980);
-        assert_eq!(pace.missed(begins + Duration::from_secs(1)), Missed { count: 98, oldest });
+        let missed = pace.missed(begins + Duration::from_secs(1));
+        assert_eq!(missed, Missed { count: 98, oldest });
+        let waits: Vec<_> = missed.waits().collect();
+        assert_eq!((waits.len(), waits[0], waits[97]), (98, Duration::from_millis(10), oldest));
     }
 
     #[tokio::test]

@@ -45,9 +45,8 @@ pub(super) struct Recorded {
     pub spans: Vec<Span>,
     /// From when on they are not kept any more.
     pub spans_until: Duration,
-    /// Acquisitions that were waited for when time was up, and for how long the first of them.
-    pub unfinished: u64,
-    pub longest_unfinished: Duration,
+    /// For how long acquisitions had been waited for that were not there when time was up.
+    pub unfinished: Vec<Duration>,
 }
 
 /// Of times in ns.
@@ -55,7 +54,7 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3).expect("these bounds are good")
 }
 
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     duration.min(LONGEST).as_nanos().max(1) as u64
 }
 
@@ -74,8 +73,7 @@ impl Recorder {
             failure: None,
             spans: Vec::new(),
             spans_until: Duration::MAX,
-            unfinished: 0,
-            longest_unfinished: Duration::ZERO,
+            unfinished: Vec::new(),
         };
         Recorder { slice, inner: Mutex::new(inner) }
     }
@@ -116,8 +114,7 @@ impl Recorder {
     /// Time was up, and this was waited for so long.
     pub(super) fn unfinished(&self, waited: Duration) {
         self.with(|inner| {
-            inner.unfinished += 1;
-            inner.longest_unfinished = inner.longest_unfinished.max(waited);
+            inner.unfinished.push(waited);
         });
     }
 

@@ -109,7 +109,7 @@ impl<T: Target> Stage<T> {
             let throughput = one.slices.iter().map(|count| *count as f64 / slice.as_secs_f64());
             DcReport {
                 name: name.clone(),
-                tally: summary::tally(std::slice::from_ref(one), &[*missed], options.duration),
+                tally: summary::tally(std::slice::from_ref(one), &[*missed], options),
                 // The last one may be a torn one.
                 throughput: throughput.chain(std::iter::repeat(0.0)).take(slices).collect(),
                 resident_bytes: 0,
@@ -124,7 +124,7 @@ impl<T: Target> Stage<T> {
             name: system.into(),
             version,
             dcs: dcs.collect(),
-            total: summary::tally(&measured.recorded, &measured.missed, options.duration),
+            total: summary::tally(&measured.recorded, &measured.missed, options),
             wan: None,
             round_trip_ms: None,
             hot: (options.workload == Workload::Hot).then(|| summary::hot(&spans, known)),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::options::Options;
 use super::pace::Missed;
-use super::recorder::{Recorded, Span, histogram};
+use super::recorder::{Recorded, Span, histogram, nanos};
 use super::report::{HotReport, Latency, LinkReport, Tally, WanReport};
 use super::servers::Figures;
 
@@ -42,8 +43,9 @@ pub(super) fn latency(times: &Histogram<u64>) -> Latency {
     }
 }
 
-/// What was recorded in a datacenter, or in several together.
-pub(super) fn tally(recorded: &[Recorded], missed: &[Missed], measured: Duration) -> Tally {
+/// What was recorded in a datacenter, or in several together. In an open loop the latencies are also those of what was due and
+/// not there yet when time was up, as far as they had come: a server that stalls at the end is not to look better for it.
+pub(super) fn tally(recorded: &[Recorded], missed: &[Missed], options: &Options) -> Tally {
     let mut all = recorded[0].clone();
     for other in &recorded[1..] {
         all.acquire.add(&other.acquire).expect("all have the same bounds");
@@ -53,15 +55,18 @@ pub(super) fn tally(recorded: &[Recorded], missed: &[Missed], measured: Duration
         all.lost += other.lost;
         all.failed += other.failed;
         all.failure = all.failure.or_else(|| other.failure.clone());
-        all.unfinished += other.unfinished;
-        all.longest_unfinished = all.longest_unfinished.max(other.longest_unfinished);
+        all.unfinished.extend(&other.unfinished);
+    }
+    let acquisitions = all.acquire.len();
+    if options.rate.is_some() {
+        let waits = missed.iter().flat_map(|missed| missed.waits()).chain(all.unfinished.iter().copied());
+        waits.for_each(|wait| all.acquire.saturating_record(nanos(wait)));
     }
     let acquire = latency(&all.acquire);
-    let waits = missed.iter().map(|missed| missed.oldest).chain([all.longest_unfinished]);
-    let longest_wait = waits.max().unwrap_or_default().as_secs_f64() * 1e6;
+    let longest_wait = all.unfinished.iter().max().copied().unwrap_or_default().as_secs_f64() * 1e6;
     Tally {
-        acquisitions: all.acquire.len(),
-        per_second: all.acquire.len() as f64 / measured.as_secs_f64(),
+        acquisitions,
+        per_second: acquisitions as f64 / options.duration.as_secs_f64(),
         locks: all.locks,
         local_percent: None,
         refused: all.refused,
@@ -69,7 +74,7 @@ pub(super) fn tally(recorded: &[Recorded], missed: &[Missed], measured: Duration
         failed: all.failed,
         failure: all.failure,
         missed: missed.iter().map(|missed| missed.count).sum(),
-        unfinished: all.unfinished,
+        unfinished: all.unfinished.len() as u64,
         longest: acquire.max.max(longest_wait),
         acquire,
         release: latency(&all.release),

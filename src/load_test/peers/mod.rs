@@ -62,11 +62,11 @@ pub enum PeerError {
     #[error("etcd at {endpoint}: {why}")]
     Unreachable { endpoint: String, why: String },
     #[error(
-        "the round trips between servers are not the same, so neither would be the figures: {ours:?} on average between \
+        "the round trips between servers are not the same, so neither would be the figures: {which} {ours:?} between \
          those of geolock, {theirs:?} between those of etcd. The WAN of a playground delays geolock alone: put servers of \
          both into a network that delays both"
     )]
-    OtherDistances { ours: Duration, theirs: Duration },
+    OtherDistances { which: &'static str, ours: Duration, theirs: Duration },
 }
 
 /// Another system that can be compared.
@@ -101,12 +101,12 @@ impl Ready {
             let known = figures.rtts.iter().filter(|(_, micros)| *micros > 0);
             ours.extend(known.map(|(_, micros)| *micros as f64 / 1_000.0));
         }
-        let (ours, theirs) = (mean(&ours), mean(&theirs));
-        let ours = if is_near { Some(0.0) } else { ours };
-        if let (Some(ours), Some(theirs)) = (ours, theirs) {
+        let ours = if is_near { Some(Spread::even(0.0)) } else { Spread::of(&ours) };
+        let theirs = Spread::of(&theirs);
+        if let (Some(ours), Some(theirs)) = (&ours, &theirs) {
             same_distances(ours, theirs)?;
         }
-        Ok(Ready { sites, round_trip_ms: theirs })
+        Ok(Ready { sites, round_trip_ms: theirs.map(|theirs| theirs.mean) })
     }
 
     /// Does what `report` says that geolock did, and puts it beside.
@@ -164,16 +164,39 @@ fn check(options: &Options, peer: &Peer, wanted: usize) -> Result<(), PeerError>
     if found == wanted { Ok(()) } else { Err(PeerError::Count { found, wanted }) }
 }
 
-fn mean(times: &[f64]) -> Option<f64> {
-    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+/// Round trips between the servers of a system, in ms. Which server of one stands where which of the other does is not known.
+struct Spread {
+    shortest: f64,
+    mean: f64,
+    longest: f64,
 }
 
-fn same_distances(ours: f64, theirs: f64) -> Result<(), PeerError> {
-    let span = |ms: f64| Duration::from_secs_f64(ms / 1_000.0);
-    let differ = span((ours - theirs).abs());
-    let is_near = differ <= if ours > theirs { ACKNOWLEDGED } else { NEAR };
-    if !is_near && differ > span(ours.max(theirs)).mul_f64(SAME_PART) {
-        return Err(PeerError::OtherDistances { ours: span(ours), theirs: span(theirs) });
+impl Spread {
+    fn even(ms: f64) -> Spread {
+        Spread { shortest: ms, mean: ms, longest: ms }
+    }
+
+    /// None of nothing.
+    fn of(times: &[f64]) -> Option<Spread> {
+        let shortest = times.iter().copied().reduce(f64::min)?;
+        let longest = times.iter().copied().reduce(f64::max)?;
+        Some(Spread { shortest, mean: times.iter().sum::<f64>() / times.len() as f64, longest })
+    }
+}
+
+fn same_distances(ours: &Spread, theirs: &Spread) -> Result<(), PeerError> {
+    let all = [
+        ("on average", ours.mean, theirs.mean),
+        ("at least", ours.shortest, theirs.shortest),
+        ("at most", ours.longest, theirs.longest),
+    ];
+    for (which, ours, theirs) in all {
+        let span = |ms: f64| Duration::from_secs_f64(ms / 1_000.0);
+        let differ = span((ours - theirs).abs());
+        let is_near = differ <= if ours > theirs { ACKNOWLEDGED } else { NEAR };
+        if !is_near && differ > span(ours.max(theirs)).mul_f64(SAME_PART) {
+            return Err(PeerError::OtherDistances { which, ours: span(ours), theirs: span(theirs) });
+        }
     }
     Ok(())
 }
@@ -184,11 +207,19 @@ mod tests {
 
     #[test]
     fn only_the_same_distance_is_compared() {
-        assert!(same_distances(0.3, 0.1).is_ok() && same_distances(200.0, 230.0).is_ok());
-        assert!(same_distances(25.0, 0.1).is_ok(), "acknowledgements wait");
-        assert!(same_distances(0.0, 40.0).is_err(), "only they are delayed");
-        let error = same_distances(150.0, 0.2).expect_err("one of them is delayed").to_string();
-        assert!(error.contains("150ms") && error.contains("delays geolock alone"), "{error}");
+        let compared = |ours: &[f64], theirs: &[f64]| {
+            let spread = |times| Spread::of(times).expect("there are some");
+            same_distances(&spread(ours), &spread(theirs))
+        };
+        assert!(compared(&[0.3], &[0.1]).is_ok() && compared(&[200.0], &[230.0]).is_ok());
+        assert!(compared(&[25.0], &[0.1]).is_ok(), "acknowledgements wait");
+        assert!(compared(&[0.0], &[40.0]).is_err(), "only they are delayed");
+        let world = [80.0, 150.0, 220.0];
+        assert!(compared(&world, &[221.0, 79.0, 152.0]).is_ok(), "in any order");
+        let error = compared(&world, &[150.0; 3]).expect_err("only on average the same").to_string();
+        assert!(error.contains("at least 80ms"), "{error}");
+        let error = compared(&[150.0], &[0.2]).expect_err("one of them is delayed").to_string();
+        assert!(error.contains("on average 150ms") && error.contains("delays geolock alone"), "{error}");
     }
 
     #[test]

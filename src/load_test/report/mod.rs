@@ -44,6 +44,12 @@ pub struct Test {
     pub keys: usize,
     pub zipf: f64,
     pub batch: usize,
+    /// Of mixed: how many of a hundred acquisitions want another datacenter's keys.
+    pub foreign_percent: u8,
+    /// Of readers: how many of a hundred are exclusive.
+    pub writes_percent: u8,
+    /// Of follow-the-sun: how long each datacenter is at it.
+    pub active_seconds: f64,
     pub hold_ms: f64,
     /// A second and datacenter; none for a closed loop.
     pub rate: Option<f64>,
@@ -61,6 +67,14 @@ impl Test {
             1 => format!("{} clients", self.clients_per_dc),
             connections => format!("{} clients on {connections} connections", self.clients_per_dc),
         }
+    }
+
+    /// What they want, and for how long, in words.
+    fn what(&self) -> String {
+        let batch =
+            if self.batch > 1 { format!(", {} locks in a request", self.batch) } else { String::new() };
+        let held = if self.hold_ms > 0.0 { format!(", held for {} ms", self.hold_ms) } else { String::new() };
+        format!("{}{batch}{held}", self.about)
     }
 }
 
@@ -209,6 +223,9 @@ fn sample_test(workload: &str) -> Test {
         keys: 1,
         zipf: 0.0,
         batch: 1,
+        foreign_percent: 5,
+        writes_percent: 1,
+        active_seconds: 2.0,
         hold_ms: 0.0,
         rate: None,
         seed: 1,

@@ -58,11 +58,9 @@ fn about(report: &Report) -> String {
         Some(rate) => format!("{rate} acquisitions a second and datacenter are due"),
         None => "each asks again as soon as it has released".into(),
     };
-    let batch = if test.batch > 1 { format!(", {} locks in a request", test.batch) } else { String::new() };
-    let held = if test.hold_ms > 0.0 { format!(", held for {} ms", test.hold_ms) } else { String::new() };
     format!(
-        "{}{batch}{held}. {} in each datacenter, {pace}; measured for {} s after {} s. Between the datacenters: {}.",
-        test.about,
+        "{}. {} in each datacenter, {pace}; measured for {} s after {} s. Between the datacenters: {}.",
+        test.what(),
         test.clients(),
         test.seconds,
         test.warm_up_seconds,
@@ -89,6 +87,9 @@ fn tiles(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt:
             "messages between datacenters an acquisition",
         ));
         tiles.push((format!("{:.0} B", wan.bytes_per_acquisition), "between datacenters an acquisition"));
+    }
+    if let Some(ms) = system.round_trip_ms {
+        tiles.push((micros(1_000.0 * ms), "round trips between servers on average, as they see it"));
     }
     if system.dcs.len() > 1 {
         tiles.push((format!("{:.3}", system.fairness()), "fairness (1: all datacenters the same)"));
@@ -118,7 +119,7 @@ fn of_system(text: &mut String, report: &Report, system: &SystemReport) -> std::
     writeln!(text, "<section><h2>{}</h2>\n<table>", escape(&of("Figures")))?;
     writeln!(
         text,
-        "<tr><th></th><th>acquired</th><th>a second</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>longest</th><th>refused</th><th>lost</th><th>failed</th><th>missed</th></tr>"
+        "<tr><th></th><th>acquired</th><th>a second</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>longest</th><th>refused</th><th>lost</th><th>failed</th><th>missed</th><th>unfinished</th></tr>"
     )?;
     let rows = system.dcs.iter().map(|dc| (dc.name.as_str(), &dc.tally)).chain([("all", &system.total)]);
     for (name, tally) in rows {
@@ -127,14 +128,15 @@ fn of_system(text: &mut String, report: &Report, system: &SystemReport) -> std::
         let times: String = times.map(|time| format!("<td>{}</td>", micros(time))).concat();
         writeln!(
             text,
-            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{times}<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{times}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(name),
             tally.acquisitions,
             tally.per_second,
             tally.refused,
             tally.lost,
             tally.failed,
-            tally.missed
+            tally.missed,
+            tally.unfinished
         )?;
     }
     writeln!(text, "</table>")?;

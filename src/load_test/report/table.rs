@@ -37,12 +37,13 @@ fn write(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt:
     let test = &report.test;
     writeln!(
         text,
-        "{} {}, workload {}: {}; {} a datacenter, {} s, {}",
+        "{} {}, workload {}: {}; {} a datacenter{}, {} s, {}",
         system.name,
         system.version,
         test.workload,
-        test.about,
+        test.what(),
         test.clients(),
+        test.rate.map_or(String::new(), |rate| format!(", {rate}/s due in each")),
         test.seconds,
         test.wan
     )?;
