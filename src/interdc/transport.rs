@@ -15,7 +15,7 @@ use crate::pki::Credentials;
 
 /// How often a quiet link says that it lives; more often when `peer_timeout` is short.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// A lane carries some 9 MB/s over round trips of 220 ms. More would be better on long ways, but what quinn (0.11) may have to
+/// A lane carries some 8 MB/s over round trips of 220 ms. More would be better on long ways, but what quinn (0.11) may have to
 /// keep in pieces is bounded by 1024 of them, and it ends the connection beyond that: of a window that holds no more than
 /// twice as many packets, losses of any pattern cannot make so many.
 const STREAM_WINDOW: u32 = 2 << 20;
@@ -42,8 +42,8 @@ pub(super) fn transport(peer_timeout: Duration) -> Result<Arc<TransportConfig>, 
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .max_concurrent_uni_streams(VarInt::from_u32(Lane::COUNT as u32))
         .datagram_receive_buffer_size(None)
-        // Measured (docs/performance.md): ten times what Cubic carries where one datagram in a thousand is lost, and no
-        // difference where none is.
+        // Measured (docs/performance.md): many times what Cubic carries where one datagram in a thousand is lost, and no less
+        // where none is.
         .congestion_controller_factory(Arc::new(BbrConfig::default()));
     Ok(Arc::new(config))
 }

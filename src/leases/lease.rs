@@ -35,6 +35,13 @@ pub enum Proof {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct LeaseIndex(pub u32);
 
+/// How long the grace period waits for the reclaim of a lease.
+pub(super) struct Grace {
+    pub ends: Instant,
+    /// Who has not reclaimed by then is not renewed any more.
+    pub renewed_until: Instant,
+}
+
 /// See the module.
 pub(crate) struct Lease {
     pub id: LeaseId,
@@ -45,8 +52,8 @@ pub(crate) struct Lease {
     pub expires: Instant,
     /// When it is looked at for expiry; a renewal moves `expires` only, so that it costs nothing.
     pub(super) scheduled: Instant,
-    /// Until when the grace period waits for its reclaim.
-    pub(super) grace_until: Option<Instant>,
+    /// While the grace period waits for its reclaim.
+    pub(super) grace: Option<Grace>,
     /// Waiting and held.
     pub requests: Requests,
     pub waiting: usize,

@@ -7,11 +7,14 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
 
-use super::lease::{Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
+use super::lease::{Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
 use super::requests::{Keys, Requests};
 use crate::deadlines::Deadlines;
 use crate::names::{DcId, LeaseId, Secret};
 use crate::time::Instant;
+
+/// Times to live for which a lease is renewed that has to be reclaimed first.
+const GRACES: u32 = 3;
 
 /// See the module.
 pub(crate) struct Leases {
@@ -90,7 +93,7 @@ impl Leases {
             session: None,
             expires,
             scheduled: expires,
-            grace_until: None,
+            grace: None,
             requests: Requests::default(),
             waiting: 0,
             keys: Keys::new(self.hash_seed),
@@ -150,9 +153,23 @@ impl Leases {
         leases.into_iter().filter(|index| self.get(*index).on_disconnect == OnDisconnect::Release).collect()
     }
 
-    pub fn renew(&mut self, index: LeaseIndex, now: Instant) {
-        let lease = self.get_mut(index);
-        lease.expires = now + lease.ttl;
+    /// Its client counts on it for another time to live, so the grace period waits for it as long; but who renews and renews
+    /// and never reclaims, although that `can_be_judged`, does not stop others for ever. Answers whether it is renewed.
+    pub fn renew(&mut self, index: LeaseIndex, can_be_judged: bool, now: Instant) -> bool {
+        let lease = &mut self.rows[index.0 as usize];
+        let expires = now + lease.ttl;
+        if let Some(grace) = &mut lease.grace {
+            if !can_be_judged {
+                grace.renewed_until = now + lease.ttl * GRACES;
+            } else if now >= grace.renewed_until {
+                return false;
+            }
+            self.graces.remove(grace.ends, index);
+            grace.ends = expires;
+            self.graces.insert(expires, index);
+        }
+        lease.expires = expires;
+        true
     }
 
     /// Forgets a lease that has nothing any more.
@@ -162,8 +179,8 @@ impl Leases {
         assert!(lease.requests.is_empty(), "lease {} ends after its requests", lease.id);
         self.by_id.remove(&lease.id);
         self.expiries.remove(lease.scheduled, index);
-        if let Some(until) = lease.grace_until {
-            self.graces.remove(until, index);
+        if let Some(grace) = lease.grace {
+            self.graces.remove(grace.ends, index);
         }
     }
 
@@ -192,12 +209,12 @@ impl Leases {
     }
 
     /// After a restart: no lock is granted and no part leaves until every lease has come back or had its full
-    /// time to live to do so.
+    /// time to live to do so, from now and from when it was renewed last.
     pub fn start_grace(&mut self, now: Instant) {
         for (index, lease) in &mut self.rows {
-            let until = now + lease.ttl;
-            lease.grace_until = Some(until);
-            self.graces.insert(until, LeaseIndex(index as u32));
+            let ends = now + lease.ttl;
+            lease.grace = Some(Grace { ends, renewed_until: now + lease.ttl * GRACES });
+            self.graces.insert(ends, LeaseIndex(index as u32));
         }
     }
 
@@ -208,9 +225,9 @@ impl Leases {
 
     /// Ends a lease's part of the grace period. Answers whether it had one.
     pub fn end_grace(&mut self, index: LeaseIndex) -> bool {
-        match self.get_mut(index).grace_until.take() {
-            Some(until) => {
-                self.graces.remove(until, index);
+        match self.get_mut(index).grace.take() {
+            Some(grace) => {
+                self.graces.remove(grace.ends, index);
                 true
             }
             None => false,
@@ -219,13 +236,13 @@ impl Leases {
 
     /// Whether the grace period waits for this lease.
     pub fn is_in_grace(&self, index: LeaseIndex) -> bool {
-        self.get(index).grace_until.is_some()
+        self.get(index).grace.is_some()
     }
 
     /// Gives up waiting for those that had their time.
     pub fn expire_graces(&mut self, now: Instant) {
         while let Some(index) = self.graces.pop_expired(now) {
-            self.get_mut(index).grace_until = None;
+            self.get_mut(index).grace = None;
         }
     }
 }

@@ -69,8 +69,10 @@ impl Replica {
     pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
         match self.authorise(lease, Proof::Secret(secret), call) {
             Ok(index) => {
+                if !self.leases.renew(index, self.has_past(), self.lease_time()) {
+                    return self.refuse(call, Refusal::UnknownLease(lease));
+                }
                 self.leases.attach(index, call.session);
-                self.leases.renew(index, self.lease_time());
                 let reclaim = self.leases.is_in_grace(index);
                 self.reply(call, Reply::LeaseAttached { ttl: self.leases.get(index).ttl, reclaim });
                 self.tell_forced_out(lease, call.session);
@@ -81,10 +83,10 @@ impl Replica {
 
     pub(super) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
         match self.authorise(lease, proof, call) {
-            Ok(index) => {
-                self.leases.renew(index, self.lease_time());
+            Ok(index) if self.leases.renew(index, self.has_past(), self.lease_time()) => {
                 self.reply(call, Reply::Renewed { ttl: self.leases.get(index).ttl });
             }
+            Ok(_) => self.refuse(call, Refusal::UnknownLease(lease)),
             Err(refusal) => self.refuse(call, refusal),
         }
     }

@@ -211,6 +211,7 @@ impl Replica {
         if let Some(dc) = named.chain(heartbeat.linked.iter()).find(|dc| !members.contains(*dc)) {
             return self.close_link(peer, Violation::UnknownDc { dc });
         }
+        self.note_promises(&heartbeat.floors);
         for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
             self.stability.note(floor.clone());
         }

@@ -5,6 +5,8 @@ use super::call::{Phase, Refusal};
 use super::effect::Report;
 use super::message::Message;
 use super::record::Record;
+use super::stability::Floor;
+use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
 use crate::room::{Load, Room};
@@ -16,7 +18,7 @@ pub(super) struct Life {
     pub begun: bool,
     /// After a restart: until when nothing is stamped, so that bounds of restarts do not add up.
     pub quiet_until: Option<Instant>,
-    /// Every member was heard once, now or before a restart: none knows more of our log than we do.
+    /// Every member was heard once, now or before a restart, and what they knew of our log is in it: none knows more.
     pub joined: bool,
     /// After a restart: until when members that were not heard yet are waited for. The disk may be an old copy, and then
     /// any of them may know more of our log.
@@ -27,6 +29,9 @@ pub(super) struct Life {
     pub heard: DcSet,
     /// The last of our own entries that anybody is known to have.
     pub own_known: u64,
+    /// What others know that we have seen and is not here: the disk is an older one. What they rely on that our commits have
+    /// seen, they may have forgotten.
+    pub promised: Option<VersionVector>,
     pub clock_skew: bool,
     pub draining: bool,
     pub room: Room,
@@ -56,7 +61,12 @@ impl Replica {
     pub(super) fn has_own_log(&self) -> bool {
         let all_heard = self.life.joined || self.life.heard.is_superset(self.peers());
         let waits = self.life.asks_until.is_some() || !all_heard;
-        !waits && self.log.applied().get(self.config.dc) >= self.life.own_known
+        !waits && self.has_all_that_is_known()
+    }
+
+    /// Whether everything is here that those who were heard know to have been here.
+    fn has_all_that_is_known(&self) -> bool {
+        self.log.applied().get(self.config.dc) >= self.life.own_known && self.life.promised.is_none()
     }
 
     /// Whether some member is still to say how much it has of this datacenter's log.
@@ -75,7 +85,9 @@ impl Replica {
             self.on_heartbeat_due();
             self.start_early();
         }
-        if self.life.joins_after.take_if(|after| *after <= self.now.mono).is_some() {
+        self.life.joins_after.take_if(|after| *after <= self.now.mono);
+        self.life.promised.take_if(|promised| self.log.applied().covers(promised));
+        if !self.life.joined {
             self.join_when_all_heard();
         }
         self.judge_past();
@@ -115,10 +127,26 @@ impl Replica {
         let ours = self.log.applied().get(self.config.dc);
         if seq > ours.max(self.life.own_known) {
             self.report(Report::OwnLogBehind { ours, theirs: seq });
+            if self.life.joined {
+                // What nobody has marked is an older copy all the same, also after another restart.
+                self.begin_restored();
+            }
         }
         self.life.own_known = self.life.own_known.max(seq);
         self.life.heard.insert(peer);
         self.join_when_all_heard();
+    }
+
+    /// What a peer knows that all datacenters have seen: of this one no more than it once said itself.
+    pub(super) fn note_promises(&mut self, floors: &[Floor]) {
+        let floor_of = |dc| floors.iter().find(|floor| floor.dc == dc).map(|floor| &floor.floor);
+        let mut all = self.config.agreed.members.iter().map(floor_of);
+        let Some(first) = all.next().flatten().cloned() else { return };
+        let seen_by_all = all.try_fold(first, |seen, other| Some(seen.meet(other?)));
+        if let Some(seen) = seen_by_all.filter(|seen| !self.log.applied().covers(seen)) {
+            let promised = self.life.promised.get_or_insert_default();
+            seen.iter().for_each(|(dc, seq)| promised.raise(dc, seq));
+        }
     }
 
     pub(super) fn join_when_all_heard(&mut self) {
@@ -126,7 +154,7 @@ impl Replica {
             return;
         }
         self.life.asks_until = None;
-        if !self.life.joined && self.life.joins_after.is_none() {
+        if !self.life.joined && self.life.joins_after.is_none() && self.has_all_that_is_known() {
             self.life.joined = true;
             self.persist(Record::Joined);
         }

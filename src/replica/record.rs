@@ -31,7 +31,7 @@ pub enum Record {
     LeaseEnded {
         lease: LeaseId,
     },
-    /// Every member was heard once: nobody knows more of this datacenter's log than it does itself.
+    /// Every member was heard once, and what they knew is here: nobody knows more of this datacenter's log than it does itself.
     Joined,
     /// The next piece of another datacenter's state. It means nothing yet.
     StatePiece(StatePiece),

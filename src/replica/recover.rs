@@ -101,6 +101,7 @@ impl Replica {
                 joins_after: None,
                 heard: DcSet::EMPTY,
                 own_known: 0,
+                promised: None,
                 clock_skew: false,
                 room: Room::default(),
                 load: Load::default(),

@@ -153,7 +153,7 @@ async fn measured(args: &BenchArgs, options: &Options) -> Result<Report, Failure
     } else if args.places.is_empty() {
         #[cfg(feature = "peers")]
         if args.peer.is_some() && !args.shape.is_near() {
-            let why = "the WAN of a playground delays geolock alone: compare without --wan, or with servers that run";
+            let why = "the WAN of a playground delays geolock alone: compare without --wan, --jitter and --loss, or with servers that run";
             return Err(Failure::new(Code::Usage, anyhow!(why)));
         }
         let playground = Playground::start(DevArgs::fresh(args.shape.clone(), args.data.clone())).await?;

@@ -67,11 +67,16 @@ fn a_reclaim_waits_until_it_is_known_what_became_of_the_parts() {
     c.link_again(0);
     c.pass(1_000);
     c.assert_kept(0, reclaim, &[&grant]);
-    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "leases that it does not know may live");
     let next = c.lock(2, "x");
-    c.run();
-    assert!(!c.is_answered(2, next));
     let lease = c.lease(0);
+    for _ in 0..13 {
+        c.pass(5_000);
+        c.call(0, Call::KeepAlive { lease, proof: Proof::Secret(SECRET) });
+        c.call(2, Call::KeepAlive { lease: c.lease(2), proof: Proof::Attached });
+    }
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    assert!(!c.is_answered(2, next));
     let target = Target::Id(grant.request);
     c.call(0, Call::Release { lease, proof: Proof::Secret(SECRET), target });
     c.run();
@@ -174,6 +179,80 @@ fn a_lease_keeps_its_grace_while_its_reclaim_waits() {
     c.pass(1_000);
     c.assert_kept(0, reclaim, &[&grant]);
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "leases that it does not know may live");
+    c.assert_no_violations();
+}
+
+#[test]
+fn a_lease_that_is_renewed_has_as_long_to_reclaim() {
+    let mut c = Cluster::new(2, 0, 0);
+    let grant = c.acquired(0, "x", Mode::Exclusive);
+    c.restart(0);
+    c.link_again(0);
+    let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
+    c.pass(8_000);
+    c.call(0, Call::KeepAlive { lease, proof });
+    c.pass(8_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1 }, "its client counts on it");
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.assert_kept(0, reclaim, &[&grant]);
+}
+
+#[test]
+fn who_renews_a_lease_and_never_reclaims_does_not_stop_others_for_ever() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.restart(0);
+    c.link_again(0);
+    let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
+    for _ in 0..5 {
+        c.pass(5_000);
+        let tag = c.call(0, Call::KeepAlive { lease, proof });
+        assert!(matches!(c.reply(0, tag), Some(Reply::Renewed { .. })));
+    }
+    c.pass(6_000);
+    let tag = c.call(0, Call::KeepAlive { lease, proof });
+    assert_eq!(c.refused(0, tag), Refusal::UnknownLease(lease));
+    c.pass(5_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+}
+
+#[test]
+fn a_lost_disk_and_a_crash_before_its_log_is_back_are_no_new_beginning() {
+    let mut c = Cluster::with_log(3, (0, 0), 4_000);
+    c.use_lock(0, "x");
+    let held = c.acquired(1, "x", Mode::Exclusive);
+    c.pass(2_000);
+    assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have all");
+    c.crash(0, 0);
+    c.link_again(0);
+    // All were heard, and nothing has come back yet.
+    c.restart(0);
+    c.pass(4_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
+    c.link_again(0);
+    c.pass(3_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    assert!((0..3).all(|part| c.nodes[0].replica.owner_of(&name("x"), dc(part)) == dc(1)));
+    c.release(1, held.request);
+    c.assert_no_violations();
+}
+
+#[test]
+fn an_old_copy_that_lacks_nothing_of_its_own_waits_for_what_it_said_to_have_seen() {
+    let mut c = Cluster::with_log(3, (0, 0), 4_000);
+    c.use_lock(0, "x");
+    let copy = c.nodes[0].records.len();
+    let made = c.nodes[0].replica.status().applied.get(dc(0));
+    c.begin(1, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.pass(3_000);
+    assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have seen it, and rely on that");
+    assert_eq!(c.nodes[0].replica.status().applied.get(dc(0)), made);
+    c.crash(0, copy);
+    c.link_again(0);
+    c.pass(700);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "what it writes would not have seen that");
+    c.pass(12_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    assert_eq!(c.reads(0, "n"), counted(1));
     c.assert_no_violations();
 }
 
