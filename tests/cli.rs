@@ -242,6 +242,24 @@ fn a_lost_lock_ends_the_command_and_is_74() {
 }
 
 #[test]
+fn nobody_has_to_wait_for_a_release_that_is_not_confirmed() {
+    let mut cluster = Cluster::start_with(1, "[limits]\nmax_lease_ttl = \"1 h\"");
+    let script = "trap '' TERM; echo in >&2; cat";
+    let mut command = cluster.command(0, ["lock", "--ttl", "1h", "x", "--", "sh", "-c", script]);
+    let mut holder = Running::start(command.stdin(Stdio::piped()), Output::Stderr);
+    holder.line("in");
+    cluster.server(0).signal(Signal::STOP);
+    drop(holder.stdin());
+    // Those that come while the command still runs are the command's.
+    until("it gives up", || {
+        holder.signal(Signal::TERM);
+        holder.drain().iter().any(|line| line.contains("did not confirm")).then_some(())
+    });
+    assert_eq!(holder.wait(), 0, "that is how the command ended");
+    cluster.server(0).signal(Signal::CONT);
+}
+
+#[test]
 fn a_server_checks_its_configuration_and_drains() {
     let mut cluster = Cluster::start(1);
     let home = cluster.dir().join("home");

@@ -132,7 +132,7 @@ async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<Ended, Fa
                 if matches!(ended, Ended::Killed(_)) {
                     job.tidy_terminal();
                 }
-                return released(guard).await.map(|()| ended);
+                return released(guard, &mut job).await.map(|()| ended);
             }
             Ok(Event::Stopped) => {
                 job.stop_along();
@@ -176,12 +176,18 @@ fn ended_by(signal: rustix::process::Signal) -> Failure {
     Failure::silent(128 + signal.as_raw() as u8)
 }
 
-/// Waits until the server has released, so that whoever comes next finds them free. If that fails the locks go with
-/// the lease; but if they had been lost before, the command ran on without them.
-async fn released(guard: LockGuard) -> Result<(), Failure> {
-    match guard.release().await {
-        Err(error @ ClientError::LeaseLost(_)) => Err(Failure::new(Code::LockLost, error)),
-        _ => Ok(()),
+/// Waits until the server has released, so that whoever comes next finds them free. If that fails, or nobody wants to wait for
+/// it, the locks go with the lease; but if they had been lost before, the command ran on without them.
+async fn released(guard: LockGuard, job: &mut Job) -> Result<(), Failure> {
+    tokio::select! {
+        released = guard.release() => match released {
+            Err(error @ ClientError::LeaseLost(_)) => Err(Failure::new(Code::LockLost, error)),
+            _ => Ok(()),
+        },
+        () = job.wish_to_end() => {
+            tell("geolock: the server did not confirm that the locks are released; they go with the lease");
+            Ok(())
+        }
     }
 }
 

@@ -108,15 +108,16 @@ impl Driver {
         let mut messages = Vec::new();
         let mut served = Served::Badly;
         loop {
-            let turn = self.hub.turn(&mut messages);
+            let mut turn = self.hub.turn(&mut messages);
             if turn.ready {
                 served = Served::Well;
             }
+            // Said once, also if this stream is left in the same turn.
+            if let Some(opened) = turn.lease.take() {
+                self.tell_opened(opened);
+            }
             if let Some(left) = self.after(&turn) {
                 return (left, served);
-            }
-            if let Some(opened) = turn.lease {
-                self.tell_opened(opened);
             }
             tokio::select! {
                 came = answers.next(&mut messages) => match came {

@@ -84,7 +84,7 @@ pub enum LostReason {
     /// The lease was not renewed in time. Told [`lease_margin`](super::lease_margin) before it can end elsewhere.
     #[error("the lease could not be renewed in time")]
     Expired,
-    /// The server ended the lease.
+    /// The server ended the lease; it said so, or must have by now, as this process did not run for longer than it lives.
     #[error("the server ended the lease")]
     LeaseEnded,
     /// The connection broke, and the lease was opened to end with it.

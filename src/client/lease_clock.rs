@@ -58,6 +58,11 @@ impl LeaseClock {
         self.renewed + (self.ttl - lease_margin(self.ttl))
     }
 
+    /// From then on the server has ended it, whatever the network did.
+    pub(super) fn ended(&self) -> Instant {
+        self.renewed + self.ttl
+    }
+
     /// When to send the next renewal; `None` while one is on its way.
     pub(super) fn renewal_due(&self) -> Option<Instant> {
         self.sent.is_none().then(|| self.renewed + self.ttl / 3)

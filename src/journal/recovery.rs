@@ -80,7 +80,8 @@ fn recover_files<D: Disk>(
     let needed = files.segments.iter().rposition(|first| *first <= position + 1);
     let log = match needed {
         Some(start) => read_log(disk, identity, &files.segments[start..], torn, position).map(Some),
-        None if torn.is_some_and(|first| first <= position + 1) => Ok(None),
+        // The first file's beginning is durable before the directory is somebody's.
+        None if known == Known::Unknown && torn.is_some_and(|first| first <= position + 1) => Ok(None),
         None if !files.segments.is_empty() || torn.is_some() => Err(missing()),
         None if known == Known::Ours || position > 0 => Err(missing()),
         None => Ok(None),

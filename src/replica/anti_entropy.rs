@@ -9,8 +9,13 @@ use super::effect::Report;
 use super::message::Message;
 use crate::crdt::VersionVector;
 use crate::names::DcId;
-use crate::store_state::Digest;
+use crate::store_state::{Bucket, Digest};
 use crate::time::Instant;
+
+/// Bytes that a message of digests may take: some 15 000 buckets with the longest names.
+const MAX_DIGEST: usize = 4 << 20;
+/// In place of the name of a bucket when these are too many to be compared.
+const TOO_MANY: &[u8] = b"(too many buckets to say which)";
 
 /// When the next round is, and with whom.
 pub(super) struct AntiEntropy {
@@ -73,6 +78,8 @@ impl Replica {
         self.counts.digests_compared += 1;
         if digest.sum() == theirs {
             self.anti_entropy.alarmed.remove(peer);
+        } else if digest.weight() > MAX_DIGEST {
+            self.alarm(peer, vec![TOO_MANY.into()]);
         } else {
             let message = Message::Digests { durable: (*ours).clone(), digest };
             self.send(peer, message);
@@ -85,7 +92,11 @@ impl Replica {
             return;
         }
         let Some(digest) = self.digest() else { return };
-        let differences = digest.differences(theirs);
+        self.alarm(peer, digest.differences(theirs));
+    }
+
+    /// Once, until the two are the same again.
+    fn alarm(&mut self, peer: DcId, differences: Vec<Bucket>) {
         if differences.is_empty() || self.anti_entropy.alarmed.contains(peer) {
             return;
         }

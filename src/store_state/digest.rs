@@ -31,6 +31,11 @@ impl Digest {
         self.0.iter().map(mix).fold(0, u128::wrapping_add)
     }
 
+    /// About how many bytes it takes on the wire.
+    pub fn weight(&self) -> usize {
+        self.0.iter().map(|row| 20 + row.bucket.len()).sum()
+    }
+
     /// The buckets in which the two differ.
     pub fn differences(&self, other: &Digest) -> Vec<Bucket> {
         let by_name = |digest: &Digest| -> BTreeMap<Bucket, u128> {

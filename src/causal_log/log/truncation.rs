@@ -30,12 +30,12 @@ pub(super) struct Told {
 
 impl Told {
     pub fn note(&mut self, told: &VersionVector, durable: &VersionVector) {
-        self.last = told.clone();
-        if !told.covers(&self.shared) {
+        if !told.covers(&self.last) {
             // It lost its disk.
             self.shared = VersionVector::default();
             self.awaited = None;
         }
+        self.last = told.clone();
         if self.awaited.is_none() {
             self.awaited = Some(told.clone());
         }

@@ -112,6 +112,11 @@ impl Job {
         }
     }
 
+    /// Once the command has ended: somebody wants this process to end, too.
+    pub async fn wish_to_end(&mut self) {
+        self.signals.wish_to_end().await;
+    }
+
     /// Stops this process too, with everything in the command's group, until somebody continues it. If nobody could
     /// (no shell above us) it does not stop. The command stands still until [`Job::go_on`].
     pub fn stop_along(&mut self) {

@@ -11,8 +11,10 @@ use serde_json::json;
 use super::{CommonArgs, ExpiryArgs, failure, show};
 use crate::cli::connect;
 use crate::cli::failure::{Code, Failure};
-use crate::cli::print::print;
-use crate::client::{AtLeast, Batch, Client, Key, Snapshot, Transacted, TxnRequest, Update, Value};
+use crate::cli::print::{print, tell};
+use crate::client::{
+    AtLeast, Batch, Client, ClientError, Key, Snapshot, Transacted, TxnRequest, Update, Value,
+};
 
 pub(super) async fn get(names: &[OsString], common: &CommonArgs) -> Result<ExitCode, Failure> {
     let keys = names.iter().map(|name| common.key(name)).collect::<Result<Vec<_>, _>>()?;
@@ -65,7 +67,17 @@ pub(super) async fn incr(
         Ok(done) => match done.values {
             Some(values) => Ok((done.commit, values)),
             // The answer had been lost.
-            None => read_again(&client, &key, done.commit).await,
+            None => match read_again(&client, &key, &done.commit).await {
+                Ok(values) => Ok((done.commit, values)),
+                Err(why) => {
+                    close(client).await;
+                    // Whoever sees a failure may add once more.
+                    tell(format_args!(
+                        "geolock: it is committed, but what it shows now cannot be read: {why}"
+                    ));
+                    return show_snapshot(&done.commit, common);
+                }
+            },
         },
         Err(failure) => Err(failure),
     };
@@ -129,10 +141,8 @@ async fn transact(client: &Client, batch: Batch, common: &CommonArgs) -> Result<
     client.transact(request, batch).await.map_err(failure)
 }
 
-async fn read_again(client: &Client, key: &Key, commit: Snapshot) -> Result<(Snapshot, Vec<Value>), Failure> {
-    let keys = std::slice::from_ref(key);
-    let view = client.read_many(keys, &AtLeast::snapshot(&commit)).await.map_err(connect::failure)?;
-    Ok((commit, view.values))
+async fn read_again(client: &Client, key: &Key, commit: &Snapshot) -> Result<Vec<Value>, ClientError> {
+    Ok(client.read_many(std::slice::from_ref(key), &AtLeast::snapshot(commit)).await?.values)
 }
 
 fn show_snapshot(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {

@@ -114,10 +114,14 @@ impl Session {
         found.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// This server shuts down: whether there is another endpoint to try, which was not drained too.
+    /// This server shuts down: whether there is another endpoint to try, which was not drained too. A lease that ends with its
+    /// stream stays where it is for as long as that goes.
     pub(super) fn move_on(&mut self) -> bool {
         if self.link == Link::Leaving {
             return true;
+        }
+        if self.settings.on_disconnect == OnDisconnect::Release && matches!(self.lease, Lease::Open(_)) {
+            return false;
         }
         if self.drained + 1 >= self.settings.endpoints {
             return false;

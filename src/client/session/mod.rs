@@ -304,8 +304,10 @@ impl Session {
     pub(super) fn on_time(&mut self, now: Instant) {
         match &mut self.lease {
             Lease::Open(lease) if now >= lease.clock.expires() => {
+                // This process may not have run for long.
+                let is_over = now >= lease.clock.ended();
                 self.leave(Why::Expired);
-                self.lose_lease(now, &LostReason::Expired);
+                self.lose_lease(now, if is_over { &LostReason::LeaseEnded } else { &LostReason::Expired });
             }
             Lease::Open(lease) if lease.standing != Standing::Detached => {
                 if lease.clock.renewal_due().is_some_and(|due| due <= now) {

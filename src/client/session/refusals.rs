@@ -133,13 +133,15 @@ impl Session {
 
     fn on_giving_back_refused(&mut self, number: u64, error: proto::Error) {
         match (self.requests.get(&number).map(|request| &request.stage), error.reason()) {
+            // The server did not look: that goes out again on the next stream, if the lease lives for so long.
+            (Some(Stage::Releasing | Stage::Cancelling), Reason::Unauthenticated) => {
+                self.leave(Why::NotAttached);
+            }
             // A restarted server has forgotten it: it is as free as can be.
             (Some(Stage::Releasing), Reason::NotHeld | Reason::KeyFinished) => self.finish(number, Ok(())),
             (Some(Stage::Releasing), reason) => {
                 self.finish(number, Err(ClientError::Refused(reason, error.message)));
             }
-            // The server did not look: it is cancelled again on the next stream, if the lease lives for so long.
-            (Some(Stage::Cancelling), Reason::Unauthenticated) => {}
             (Some(Stage::Cancelling), _) => self.forget(number),
             _ => {}
         }

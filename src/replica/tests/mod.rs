@@ -2,6 +2,7 @@
 
 mod clocks;
 mod cluster;
+mod digests;
 mod expiry;
 mod forced;
 mod full_disk;

@@ -334,6 +334,7 @@ fn an_acquire_that_was_granted_unseen_is_given_back_when_its_retry_is_refused() 
         assert_eq!(talk.said(), ["cancel key 1"]);
         // Who is not known is not heard, either: it is cancelled on the next stream.
         talk.hear(Tag::Cancel(asked), refused(Reason::Unauthenticated));
+        assert!(matches!(talk.outputs()[..], [Output::Reconnect(Why::NotAttached)]));
         talk.reattach(Restarted::No);
         assert_eq!(talk.said(), ["cancel key 1"]);
         talk.hear(Tag::Cancel(asked), refused(Reason::NotHeld));
@@ -344,6 +345,41 @@ fn an_acquire_that_was_granted_unseen_is_given_back_when_its_retry_is_refused() 
         talk.hear(Tag::Acquire(once), refused(reason));
         assert!(matches!(talk.outputs()[..], [Output::Acquired { outcome: Err(_), .. }]));
         assert!(talk.said().is_empty() && talk.session.requests.is_empty());
+    }
+}
+
+#[test]
+fn a_release_by_somebody_who_is_not_known_for_a_moment_is_sent_again() {
+    let mut talk = Talk::ready();
+    let held = talk.hold("a", 40);
+    talk.session.release(held);
+    let release = talk.said();
+    talk.hear(Tag::Release(held), refused(Reason::Unauthenticated));
+    assert!(matches!(talk.outputs()[..], [Output::Reconnect(Why::NotAttached)]));
+    talk.reattach(Restarted::No);
+    assert_eq!(talk.said(), release);
+}
+
+#[test]
+fn a_lease_that_ends_with_its_stream_stays_at_a_draining_server() {
+    let mut talk = Talk::new(2, OnDisconnect::Release);
+    talk.session.connected(talk.now);
+    talk.hear(Tag::OpenLease, opened(7));
+    talk.outputs();
+    talk.said();
+    let held = talk.hold("a", 40);
+    talk.hear_unasked(Answer::Draining(proto::Draining { drain_timeout_ms: 1 }));
+    assert!(talk.outputs().is_empty());
+    assert_eq!(talk.session.lost(talk.now, held), None);
+}
+
+#[test]
+fn who_did_not_run_for_longer_than_a_lease_lives_knows_that_it_has_ended() {
+    for (slept, wanted) in [(TTL - TTL / 20, LostReason::Expired), (2 * TTL, LostReason::LeaseEnded)] {
+        let mut talk = Talk::ready();
+        let held = talk.hold("a", 40);
+        talk.pass(slept);
+        assert_eq!(talk.session.lost(talk.now, held), Some(wanted));
     }
 }
 
