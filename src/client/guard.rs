@@ -53,7 +53,9 @@ impl LockGuard {
     /// dropped it resolves with [`LostReason::Released`].
     ///
     /// That holds as long as this process runs: one that is stopped, or a machine that sleeps, notices when it
-    /// goes on. Only what checks tokens is safe from that.
+    /// goes on. And with [`OnDisconnect::Release`](super::OnDisconnect::Release) the server gives the locks to others as
+    /// soon as it takes the connection for broken, which this side may notice later. Only what checks tokens is
+    /// safe from that.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
         let watch = self.handle.hub.watch(self.number);
         async {
