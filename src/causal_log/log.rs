@@ -253,8 +253,7 @@ impl Log {
     pub fn note_told(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) -> bool {
         let row = &mut self.peers[peer.index()];
         row.linked = linked;
-        let before = std::mem::take(&mut row.told.last);
-        row.told.note(durable, &self.durable);
+        let before = row.told.note(durable, &self.durable);
         self.move_mark(peer, &before);
         let row = &mut self.peers[peer.index()];
         if let Some(link) = &mut row.link {

@@ -15,6 +15,9 @@ use crate::fine_timer::FineTimer;
 /// A timer may ring so much late without anybody's fault: it ticks in milliseconds.
 const TICK: Duration = Duration::from_millis(2);
 
+/// Of clients that hold for exactly as long as was said.
+const MAX_TIMERS: usize = 256;
+
 /// For all clients of a datacenter.
 #[derive(Clone, Debug)]
 pub(super) enum Pace {
@@ -86,14 +89,15 @@ impl Pace {
 /// How long a client holds what it got.
 pub(super) struct Hold {
     lasts: Duration,
-    /// Clients may be more than there are descriptors; those without hold for up to two milliseconds longer.
+    /// It is a descriptor, and servers in the same process need some, too.
     timer: Option<FineTimer>,
 }
 
 impl Hold {
-    pub(super) fn new(lasts: Duration) -> Hold {
-        let timer = if lasts.is_zero() { None } else { FineTimer::new().ok() };
-        Hold { lasts, timer }
+    /// Of one of so many clients: more than [`MAX_TIMERS`] hold for up to two milliseconds longer.
+    pub(super) fn new(lasts: Duration, clients: usize) -> Hold {
+        let is_fine = !lasts.is_zero() && clients <= MAX_TIMERS;
+        Hold { lasts, timer: is_fine.then(FineTimer::new).and_then(Result::ok) }
     }
 
     pub(super) async fn pass(&self) {

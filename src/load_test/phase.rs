@@ -143,7 +143,7 @@ impl<T: Target> Stage<T> {
             begins,
             lasts,
             waits_since: None,
-            hold: Hold::new(self.options.hold),
+            hold: Hold::new(self.options.hold, self.targets.iter().map(Vec::len).sum()),
             is_hot: self.options.workload == Workload::Hot,
         }
     }

@@ -40,7 +40,8 @@ impl Joining {
 }
 
 impl Replica {
-    /// To be called before the first step when the data directory is an older copy: what was handed out since is not in it.
+    /// The data directory is an older copy: what was handed out since is not in it. To be called before the first step if that is
+    /// known then.
     ///
     /// Others tell what became of the log. Nobody else knows which leases were opened, so nothing is granted before the
     /// longest of them must be over.

@@ -127,14 +127,18 @@ impl Replica {
         let ours = self.log.applied().get(self.config.dc);
         if seq > ours.max(self.life.own_known) {
             self.report(Report::OwnLogBehind { ours, theirs: seq });
-            if self.life.joined {
-                // What nobody has marked is an older copy all the same, also after another restart.
-                self.begin_restored();
-            }
+            self.is_older();
         }
         self.life.own_known = self.life.own_known.max(seq);
         self.life.heard.insert(peer);
         self.join_when_all_heard();
+    }
+
+    /// The disk is an older copy, although nobody has marked it: also after another restart.
+    fn is_older(&mut self) {
+        if self.life.joined {
+            self.begin_restored();
+        }
     }
 
     /// What a peer knows that all datacenters have seen: of this one no more than it once said itself.
@@ -144,6 +148,7 @@ impl Replica {
         let Some(first) = all.next().flatten().cloned() else { return };
         let seen_by_all = all.try_fold(first, |seen, other| Some(seen.meet(other?)));
         if let Some(seen) = seen_by_all.filter(|seen| !self.log.applied().covers(seen)) {
+            self.is_older();
             let promised = self.life.promised.get_or_insert_default();
             seen.iter().for_each(|(dc, seq)| promised.raise(dc, seq));
         }

@@ -29,17 +29,19 @@ pub(super) struct Told {
 }
 
 impl Told {
-    pub fn note(&mut self, told: &VersionVector, durable: &VersionVector) {
-        if !told.covers(&self.last) {
+    /// Answers what it told before.
+    pub fn note(&mut self, told: &VersionVector, durable: &VersionVector) -> VersionVector {
+        let before = std::mem::replace(&mut self.last, told.clone());
+        if !told.covers(&before) {
             // It lost its disk.
             self.shared = VersionVector::default();
             self.awaited = None;
         }
-        self.last = told.clone();
         if self.awaited.is_none() {
             self.awaited = Some(told.clone());
         }
         self.draw(durable);
+        before
     }
 
     fn draw(&mut self, durable: &VersionVector) {
@@ -130,6 +132,22 @@ mod tests {
     use crate::causal_log::Entry;
     use crate::names::ClusterId;
     use crate::time::Instant;
+
+    #[test]
+    fn what_a_peer_told_before_it_lost_its_disk_counts_for_no_quorum() {
+        let dc = |id| DcId::new(id).expect("a small id");
+        let vector = |a, b| VersionVector::from_iter([(dc(0), a), (dc(1), b)]);
+        let members: DcSet = (0..3).map(dc).collect();
+        let mut log = Log::new(dc(0), members);
+        log.restore(vector(10, 6), &[], &[], Instant::ZERO);
+        log.note_durable(Position(1), Instant::ZERO);
+        log.note_told(dc(1), &vector(10, 6), members);
+        assert!(log.quorum_has(dc(0), 10));
+        // Of what it told next not all is here: that is waited for.
+        log.note_told(dc(1), &vector(10, 7), members);
+        log.note_told(dc(1), &VersionVector::default(), members);
+        assert!(!log.quorum_has(dc(0), 10));
+    }
 
     #[test]
     fn what_is_kept_counts_as_far_as_it_reaches_the_end() {

@@ -112,9 +112,23 @@ impl Job {
         }
     }
 
-    /// Once the command has ended: somebody wants this process to end, too.
+    /// Once the command has ended: somebody wants this process to end, too. What had been said before was said to both.
     pub async fn wish_to_end(&mut self) {
-        self.signals.wish_to_end().await;
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => self.own_tstp &= signal != Signal::TSTP,
+                () = std::future::ready(()) => break,
+            }
+        }
+        loop {
+            match self.signals.next().await {
+                Signal::CHILD | Signal::USR1 | Signal::USR2 => {}
+                Signal::TSTP if std::mem::take(&mut self.own_tstp) => {}
+                Signal::TSTP => signals::stop_this_process(),
+                _ => return,
+            }
+        }
     }
 
     /// Stops this process too, with everything in the command's group, until somebody continues it. If nobody could

@@ -114,13 +114,13 @@ impl Session {
         found.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// This server shuts down: whether there is another endpoint to try, which was not drained too. A lease that ends with its
-    /// stream stays where it is for as long as that goes.
+    /// This server shuts down: whether there is another endpoint to try, which was not drained too. What would be lost
+    /// with the stream stays where it is for as long as that goes.
     pub(super) fn move_on(&mut self) -> bool {
         if self.link == Link::Leaving {
             return true;
         }
-        if self.settings.on_disconnect == OnDisconnect::Release && matches!(self.lease, Lease::Open(_)) {
+        if self.settings.on_disconnect == OnDisconnect::Release && self.has_something_to_lose() {
             return false;
         }
         if self.drained + 1 >= self.settings.endpoints {
@@ -129,5 +129,11 @@ impl Session {
         self.drained += 1;
         self.leave(Why::Draining);
         true
+    }
+
+    fn has_something_to_lose(&self) -> bool {
+        let held = |stage: &Stage| matches!(stage, Stage::Held(_) | Stage::InDoubt(_) | Stage::Releasing);
+        self.requests.values().any(|request| held(&request.stage))
+            || self.txns.values().any(|txn| txn.stage == TxnStage::Open)
     }
 }

@@ -371,6 +371,13 @@ fn a_lease_that_ends_with_its_stream_stays_at_a_draining_server() {
     talk.hear_unasked(Answer::Draining(proto::Draining { drain_timeout_ms: 1 }));
     assert!(talk.outputs().is_empty());
     assert_eq!(talk.session.lost(talk.now, held), None);
+    // Then there is nothing to lose.
+    talk.session.release(held);
+    talk.hear(Tag::Release(held), Answer::Released(proto::ReleaseResponse {}));
+    talk.outputs();
+    let next = talk.acquire("b", Wait::Forever);
+    talk.hear(Tag::Acquire(next), refused(Reason::Draining));
+    assert!(matches!(talk.outputs()[..], [Output::Reconnect(Why::Draining)]));
 }
 
 #[test]
