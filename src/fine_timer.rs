@@ -4,7 +4,7 @@
 //! the same poll that waits for packets; elsewhere it is tokio's.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A timer that is exact to some ten microseconds.
 #[cfg(target_os = "linux")]
@@ -25,6 +25,8 @@ impl FineTimer {
 
     /// Completes at that time, or early when the timer fails: then whoever waits looks again.
     pub async fn at(&self, due: Instant) {
+        use std::time::Duration;
+
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
         // 0 would turn it off.
         let left = due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));

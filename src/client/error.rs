@@ -130,7 +130,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// With what may be behind it. A server that is content with no certificate, or not with this one, just ends the connection: with
+    /// With what may be behind it. A server that demands a certificate, or another than this one, just ends the connection: with
     /// TLS 1.3 after the client thinks that all is well.
     pub(super) fn explained(self, shows_certificate: bool) -> LinkError {
         let ended_there = match &self {

@@ -15,7 +15,7 @@ use crate::fine_timer::FineTimer;
 /// A timer may ring so much late without anybody's fault: it ticks in milliseconds.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Of clients that hold for exactly as long as was said.
+/// So many clients hold for exactly as long as was said.
 const MAX_TIMERS: usize = 256;
 
 /// For all clients of a datacenter.

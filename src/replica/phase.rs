@@ -127,7 +127,7 @@ impl Replica {
         let ours = self.log.applied().get(self.config.dc);
         if seq > ours.max(self.life.own_known) {
             self.report(Report::OwnLogBehind { ours, theirs: seq });
-            self.is_older();
+            self.note_older_copy();
         }
         self.life.own_known = self.life.own_known.max(seq);
         self.life.heard.insert(peer);
@@ -135,7 +135,7 @@ impl Replica {
     }
 
     /// The disk is an older copy, although nobody has marked it: also after another restart.
-    fn is_older(&mut self) {
+    fn note_older_copy(&mut self) {
         if self.life.joined {
             self.begin_restored();
         }
@@ -148,13 +148,13 @@ impl Replica {
         let Some(first) = all.next().flatten().cloned() else { return };
         let seen_by_all = all.try_fold(first, |seen, other| Some(seen.meet(other?)));
         if let Some(seen) = seen_by_all.filter(|seen| !self.log.applied().covers(seen)) {
-            self.is_older();
+            self.note_older_copy();
             let promised = self.life.promised.get_or_insert_default();
             seen.iter().for_each(|(dc, seq)| promised.raise(dc, seq));
         }
     }
 
-    pub(super) fn join_when_all_heard(&mut self) {
+    fn join_when_all_heard(&mut self) {
         if !self.life.heard.is_superset(self.peers()) {
             return;
         }

@@ -254,9 +254,6 @@ impl Replica {
         }
         self.outnumber();
         self.early.begin_at(self.next_n);
-        if self.peers().is_empty() {
-            self.join_when_all_heard();
-        }
     }
 
     /// All that the records persisted so far amount to, but what keys have.

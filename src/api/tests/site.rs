@@ -94,7 +94,6 @@ impl Site {
     }
 }
 
-/// A connection that shows the certificate in that folder, if there is one.
 /// A connection of the playground's client that speaks this protocol, as far as TLS.
 pub(super) async fn shake_hands(site: &Site, address: SocketAddr, protocol: &[u8]) -> TlsStream<TcpStream> {
     let mut tls = Credentials::load(&site.folder("client")).expect("made").dial_api().expect("good");
@@ -104,6 +103,7 @@ pub(super) async fn shake_hands(site: &Site, address: SocketAddr, protocol: &[u8
     TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("the client is welcome")
 }
 
+/// A connection that shows the certificate in that folder, if there is one.
 pub(super) async fn dial(address: SocketAddr, folder: &Path) -> Result<Channel, tonic::transport::Error> {
     let read = |file| fs::read(folder.join(file)).expect("the playground made it");
     let mut tls =

@@ -64,25 +64,24 @@ pub(super) async fn incr(
     let client = common.store.connect.connect(|_| {}).await?;
     let batch = expiry.on(Batch::new().update(&key, Update::counter(by)).read(&key), &key);
     let shown = match transact(&client, batch, common).await {
-        Ok(done) => match done.values {
-            Some(values) => Ok((done.commit, values)),
-            // The answer had been lost.
-            None => match read_again(&client, &key, &done.commit).await {
-                Ok(values) => Ok((done.commit, values)),
-                Err(why) => {
-                    close(client).await;
-                    // Whoever sees a failure may add once more.
-                    tell(format_args!(
-                        "geolock: it is committed, but what it shows now cannot be read: {why}"
-                    ));
-                    return show_snapshot(&done.commit, common);
-                }
-            },
-        },
+        Ok(Transacted { commit, values: Some(values) }) => Ok((commit, Ok(values))),
+        // The answer had been lost.
+        Ok(Transacted { commit, values: None }) => {
+            let values = read_again(&client, &key, &commit).await;
+            Ok((commit, values))
+        }
         Err(failure) => Err(failure),
     };
     close(client).await;
     let (commit, values) = shown?;
+    let values = match values {
+        Ok(values) => values,
+        Err(why) => {
+            // Whoever sees a failure may add once more.
+            tell(format_args!("geolock: it is committed, but what it shows now cannot be read: {why}"));
+            return show_commit(&commit, common);
+        }
+    };
     let value = show::counted(values.into_iter().next());
     if common.store.json {
         return print(json!({ "commit": show::snapshot(&commit), "values": [show::json(&key, &value)] }));
@@ -129,11 +128,14 @@ async fn change(batch: Batch, common: &CommonArgs) -> Result<(), Failure> {
     let client = common.store.connect.connect(|_| {}).await?;
     let done = transact(&client, batch, common).await;
     close(client).await;
-    let commit = done?.commit;
+    show_commit(&done?.commit, common)
+}
+
+fn show_commit(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
     if common.store.json {
-        return print(json!({ "commit": show::snapshot(&commit) }));
+        return print(json!({ "commit": show::snapshot(commit) }));
     }
-    show_snapshot(&commit, common)
+    show_snapshot(commit, common)
 }
 
 async fn transact(client: &Client, batch: Batch, common: &CommonArgs) -> Result<Transacted, Failure> {

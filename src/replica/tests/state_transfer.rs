@@ -45,6 +45,18 @@ impl Cluster {
         self.nodes[usize::from(id)].replica.counts().states_taken
     }
 
+    /// dc2 was given up and has all of dc0's state but its end, which is on its way.
+    fn with_a_late_state() -> Cluster {
+        let mut c = Cluster::with_log(3, (0, 0), LOG);
+        c.isolate(2);
+        c.count_up(0, 1, "n", 200);
+        c.late = |message| matches!(message, Message::State(piece) if piece.last);
+        c.link(0, 2);
+        c.pass(2_000);
+        assert_eq!(c.states_taken(2), 0);
+        c
+    }
+
     /// All have applied the same and show the same: digests are compared.
     fn assert_converged(&mut self) {
         self.pass(20_000);
@@ -85,13 +97,7 @@ fn a_member_that_was_gone_for_long_takes_over_the_state_and_keeps_its_own_commit
 
 #[test]
 fn what_is_written_while_a_state_is_taken_over_needs_no_other_state() {
-    let mut c = Cluster::with_log(3, (0, 0), LOG);
-    c.isolate(2);
-    c.count_up(0, 1, "n", 200);
-    c.late = |message| matches!(message, Message::State(piece) if piece.last);
-    c.link(0, 2);
-    c.pass(2_000);
-    assert_eq!(c.states_taken(2), 0, "its end is on its way");
+    let mut c = Cluster::with_a_late_state();
     c.count_up(0, 300, "n", 80);
     assert!(c.log_entries(0) >= 80, "{} entries are kept for it", c.log_entries(0));
     c.late = |_| false;
@@ -104,12 +110,7 @@ fn what_is_written_while_a_state_is_taken_over_needs_no_other_state() {
 
 #[test]
 fn who_takes_too_long_over_a_state_stops_nobody_and_takes_another() {
-    let mut c = Cluster::with_log(3, (0, 0), LOG);
-    c.isolate(2);
-    c.count_up(0, 1, "n", 200);
-    c.late = |message| matches!(message, Message::State(piece) if piece.last);
-    c.link(0, 2);
-    c.pass(2_000);
+    let mut c = Cluster::with_a_late_state();
     // More than is kept for anybody: all of them are committed.
     c.count_up(0, 300, "n", 600);
     assert!(c.log_entries(0) < 200, "{} entries are kept for it", c.log_entries(0));
