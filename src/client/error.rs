@@ -155,10 +155,15 @@ fn ended_by_server(error: &(dyn Error + 'static)) -> bool {
     let of_socket = all.filter_map(|error| error.downcast_ref::<io::Error>()).next();
     // HTTP/2 keeps the error of its socket to itself; connecting does not.
     of_socket.is_none_or(|error| {
-        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        matches!(inner, Some(rustls::Error::AlertReceived(_)))
-            || matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof};
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(error) => matches!(error, rustls::Error::AlertReceived(_)),
+            // Of an alert that comes after the handshake HTTP/2 keeps no more than the kind.
+            None => matches!(
+                error.kind(),
+                BrokenPipe | ConnectionAborted | ConnectionReset | InvalidData | UnexpectedEof
+            ),
+        }
     })
 }
 
