@@ -272,17 +272,6 @@ fn pause_client(wan: &mut Wan, clients: &mut [Adder], n: usize, kind: &str) -> S
     element.to_owned()
 }
 
-/// Stops a server until the others have given its links up.
-fn pause_server(wan: &mut Wan, dc: u8) {
-    wan.await_whole();
-    wan.cluster.server(dc).signal(Signal::STOP);
-    for other in (0..DCS).filter(|other| *other != dc) {
-        wan.await_link(other, dc, false);
-    }
-    wan.cluster.server(dc).signal(Signal::CONT);
-    wan.await_whole();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_addition_is_lost_or_doubled_whoever_is_paused() {
     let mut dice = Dice::from_environment();
@@ -302,7 +291,7 @@ async fn no_addition_is_lost_or_doubled_whoever_is_paused() {
             kind @ (0 | 1) => {
                 late[kind].push(pause_client(&mut wan, &mut clients, n, ["inside", "outside"][kind]));
             }
-            _ => pause_server(&mut wan, dc),
+            _ => wan.pause(dc),
         }
         said(&mut clients, &mut lines);
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
+pub mod bank;
 mod basics;
 pub mod calls;
 pub mod history;
@@ -319,6 +320,21 @@ impl Cluster {
     pub fn has_checkpoint(&self, dc: u8) -> bool {
         let mut files = std::fs::read_dir(self.data_dir(dc)).expect("it is there");
         files.any(|file| file.is_ok_and(|file| file.path().extension() == Some("checkpoint".as_ref())))
+    }
+
+    /// Memory of that server's process.
+    pub fn resident_bytes(&self, dc: u8) -> u64 {
+        let id = self.servers[usize::from(dc)].as_ref().expect("it runs").id();
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("its process is there");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says it");
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of kB");
+        kilobytes << 10
+    }
+
+    /// Size of that server's data directory. A file that goes meanwhile counts nothing.
+    pub fn disk_bytes(&self, dc: u8) -> u64 {
+        let files = std::fs::read_dir(self.data_dir(dc)).expect("it is there").flatten();
+        files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
     }
 
     pub fn tls(&self) -> PathBuf {

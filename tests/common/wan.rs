@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rustix::process::Signal;
+
 use super::Cluster;
 use super::relay::Relay;
 
@@ -89,6 +91,17 @@ impl Wan {
     pub fn kill(&mut self, dc: u8) {
         self.cluster.kill(dc);
         self.up.retain(|(from, _)| *from != dc);
+    }
+
+    /// Stops a server (SIGSTOP) until the others have given up their links to it, then lets it go on.
+    pub fn pause(&mut self, dc: u8) {
+        self.await_whole();
+        self.cluster.server(dc).signal(Signal::STOP);
+        for other in (0..self.cluster.servers.len() as u8).filter(|other| *other != dc) {
+            self.await_link(other, dc, false);
+        }
+        self.cluster.server(dc).signal(Signal::CONT);
+        self.await_whole();
     }
 
     /// Waits until a server has ended by itself: so.
