@@ -11,8 +11,8 @@ use common::wan::QUICK;
 use common::{Cluster, lock};
 use geolock::client::{AcquireRequest, Client, Snapshot};
 
-/// The least that can be set.
-const SMALL_LOG: &str = "[limits]\nlog = \"1 MiB\"\n";
+/// The least log that can be set; and leases that were lost with a disk are over soon.
+const SMALL_LOG: &str = "[limits]\nlog = \"1 MiB\"\nmax_lease_ttl = \"10 s\"\n";
 const VALUE: usize = 100 << 10;
 /// Values that are written until the log is full, at most: many times what it takes.
 const MOST: usize = 200;

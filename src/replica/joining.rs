@@ -52,7 +52,7 @@ impl Replica {
 
     /// What is known here may not be all: as if nobody had been heard yet.
     pub(super) fn doubt(&mut self) {
-        self.life.joined = false;
+        (self.life.joined, self.life.doubted) = (false, true);
         self.life.joins_after = Some(self.now.mono + self.config.local.max_lease_ttl);
     }
 

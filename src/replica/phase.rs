@@ -25,6 +25,9 @@ pub(super) struct Life {
     pub asks_until: Option<Instant>,
     /// The data directory is a restored copy: leases that it does not know may live until then.
     pub joins_after: Option<Instant>,
+    /// It was begun in this run to wait for leases that the directory does not know. Nothing was granted since, unless it has
+    /// joined after that.
+    pub doubted: bool,
     /// Members heard since the start.
     pub heard: DcSet,
     /// The last of our own entries that anybody is known to have.
@@ -134,9 +137,14 @@ impl Replica {
         self.join_when_all_heard();
     }
 
-    /// The disk is an older copy, although nobody has marked it: also after another restart.
+    /// The disk is an older copy, or an empty one in the place of a lost one, although nobody has marked it: also after
+    /// another restart.
+    ///
+    /// A directory that never joined is no exception. A new one has written nothing, so others know nothing of its log; if they
+    /// do, leases were given under it that it does not know, and their locks are not free before these are over. When that was
+    /// begun in this run it is not begun again: nothing was granted since.
     fn note_older_copy(&mut self) {
-        if self.life.joined {
+        if self.life.joined || !self.life.doubted {
             self.begin_restored();
         }
     }

@@ -99,6 +99,7 @@ impl Replica {
                 joined: false,
                 asks_until: None,
                 joins_after: None,
+                doubted: false,
                 heard: DcSet::EMPTY,
                 own_known: 0,
                 promised: None,

@@ -230,10 +230,62 @@ fn a_lost_disk_and_a_crash_before_its_log_is_back_are_no_new_beginning() {
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
     c.link_again(0);
     c.pass(3_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "leases that it does not know may live");
+    c.pass(60_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
     assert!((0..3).all(|part| c.nodes[0].replica.owner_of(&name("x"), dc(part)) == dc(1)));
     c.release(1, held.request);
     c.assert_no_violations();
+}
+
+#[test]
+fn a_lost_disk_grants_nothing_before_its_leases_must_be_over() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    c.acquired(0, "x", Mode::Exclusive);
+    c.crash(0, 0);
+    c.link_again(0);
+    let next = c.lock(2, "x");
+    for _ in 0..11 {
+        c.pass(5_000);
+        assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the holder of before may not know yet");
+        assert!(!c.is_answered(2, next));
+        c.call(2, Call::KeepAlive { lease: c.lease(2), proof: Proof::Attached });
+    }
+    c.pass(6_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    c.granted(2, next);
+    c.assert_no_violations();
+}
+
+#[test]
+fn a_lost_disk_that_crashes_again_still_waits_for_its_leases() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    c.crash(0, 0);
+    c.link_again(0);
+    c.pass(30_000);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(50_000);
+    assert_eq!(
+        c.nodes[0].replica.phase(),
+        Phase::ReadOnly,
+        "it counts from the start: time passes unseen while it is down"
+    );
+    c.pass(11_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+}
+
+#[test]
+fn a_new_directory_of_which_nobody_knows_anything_serves_at_once() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.restart(2);
+    c.crash(1, 0);
+    c.link_again(1);
+    c.link(0, 2);
+    c.pass(1_000);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
 }
 
 #[test]
