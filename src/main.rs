@@ -4,10 +4,13 @@
 use std::process::ExitCode;
 
 use geolock::cli;
+use geolock::telemetry::flush_log;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    cli::parse().and_then(cli::run).unwrap_or_else(|failure| failure.report())
+    let code = cli::parse().and_then(cli::run).unwrap_or_else(|failure| failure.report());
+    flush_log();
+    code
 }

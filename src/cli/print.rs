@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::failure::Failure;
 use crate::names::LockName;
+use crate::telemetry::tell_through_log;
 
 /// Prints a line (or several). Whoever reads only the beginning (`| head`) has not made us fail.
 pub fn print(text: impl Display) -> Result<(), Failure> {
@@ -27,8 +28,13 @@ pub fn print_on_the_way(text: impl Display) -> Result<(), Failure> {
     }
 }
 
-/// Tells something on standard error. Whether anybody can read it must not matter: a terminal may be gone.
+/// Tells something on standard error. Whether anybody can read it must not matter: a terminal may be gone, and a process
+/// with a log never waits for its reader.
 pub fn tell(text: impl Display) {
+    let text = text.to_string();
+    if tell_through_log(&text) {
+        return;
+    }
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 

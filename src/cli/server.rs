@@ -10,6 +10,7 @@ use super::stopping::StopSignals;
 use crate::config::{Config, ServerArgs};
 use crate::node::{Node, Sockets};
 use crate::reload::{Loaded, Reloader};
+use crate::telemetry::flush_log;
 
 /// Runs the server until it is told to stop.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
@@ -45,6 +46,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
         ended = ended => ended?,
         code = signals.next() => {
             tracing::warn!("told again to stop: leaving at once");
+            flush_log();
             std::process::exit(code.into());
         }
     }

@@ -1,10 +1,23 @@
-//! The server's own log: one line per event, to standard error, as text or as JSON.
+//! The server's own log: one line per event, to standard error, as text or as JSON. `log_writer.rs` writes it.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal};
+use std::panic::{PanicHookInfo, set_hook};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+
+use super::log_writer::LogWriter;
+
+/// How long the end of a process waits for the reader of its standard error.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The writer of this process's log, once there is one.
+static WRITER: OnceLock<LogWriter> = OnceLock::new();
 
 /// How a line looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,6 +45,8 @@ pub enum LogError {
     Filter { filter: String, source: tracing_subscriber::filter::ParseError },
     #[error("a log was set up before in this process")]
     AlreadySet,
+    #[error("no thread for the log: {0}")]
+    Thread(#[source] io::Error),
 }
 
 impl Default for LogOptions {
@@ -46,10 +61,21 @@ impl LogOptions {
         self.env_filter().map(|_| ())
     }
 
-    /// Sends this process's log to standard error, once.
+    /// Sends this process's log to standard error, once, and what it says when it panics. Logging never waits.
     pub fn install(&self) -> Result<(), LogError> {
-        let subscriber = self.subscriber(io::stderr, io::stderr().is_terminal())?;
-        tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::AlreadySet)
+        let stderr = io::stderr();
+        let is_terminal = stderr.is_terminal();
+        // Not through `Write` of `stderr`: a write that blocks would hold its lock.
+        let writer = LogWriter::start(move |bytes| Ok(rustix::io::write(&stderr, bytes)?));
+        let writer = writer.map_err(LogError::Thread)?;
+        let subscriber = self.subscriber(writer.clone(), is_terminal)?;
+        tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::AlreadySet)?;
+        WRITER.set(writer.clone()).map_err(|_| LogError::AlreadySet)?;
+        set_hook(Box::new(move |panic| {
+            writer.push(panic_text(panic).as_bytes());
+            writer.flush(LAST_WORDS);
+        }));
+        Ok(())
     }
 
     fn env_filter(&self) -> Result<EnvFilter, LogError> {
@@ -61,11 +87,49 @@ impl LogOptions {
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
     {
-        let builder = tracing_subscriber::fmt().with_env_filter(self.env_filter()?).with_writer(writer);
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(self.env_filter()?)
+            // It would print to standard error, which may block or panic.
+            .log_internal_errors(false)
+            .with_writer(writer);
         Ok(match self.format {
             LogFormat::Text => Box::new(builder.with_ansi(ansi).finish()),
             LogFormat::Json => Box::new(builder.json().flatten_event(true).finish()),
         })
+    }
+}
+
+/// Says something on standard error outside the log's format, through the log's queue. False, and nothing is said, in a
+/// process without a log.
+pub fn tell(text: &str) -> bool {
+    let Some(writer) = WRITER.get() else { return false };
+    writer.push(format!("{text}\n").as_bytes());
+    true
+}
+
+/// Waits until the log is written, but no longer than a second: before the process ends.
+pub fn flush() {
+    if let Some(writer) = WRITER.get() {
+        writer.flush(LAST_WORDS);
+    }
+}
+
+/// Lines of the log that were dropped because standard error was not read or could not be written.
+pub fn lines_lost() -> u64 {
+    WRITER.get().map_or(0, LogWriter::lost)
+}
+
+/// As the standard library says it.
+fn panic_text(panic: &PanicHookInfo<'_>) -> String {
+    let thread = thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    // Empty unless RUST_BACKTRACE asks for it.
+    let backtrace = Backtrace::capture();
+    match backtrace.status() {
+        BacktraceStatus::Captured => {
+            format!("thread '{name}' {panic}\nstack backtrace:\n{backtrace}\n")
+        }
+        _ => format!("thread '{name}' {panic}\n"),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Counts, PeerStatus, Status};
 use crate::room::Load;
 
+use super::logs::lines_lost;
 use super::memory::resident_bytes;
 use super::snapshot::{Board, CertificateFigures, LinkFigures, Snapshot};
 
@@ -48,6 +49,11 @@ struct Scrape(Arc<Board>);
 impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
+        page.counter(
+            "log_lines_lost",
+            "Lines of the log dropped because standard error was not read",
+            lines_lost(),
+        )?;
         page.certificates(&self.0.certificates())?;
         if let Some(figures) = self.0.access() {
             page.access(figures)?;

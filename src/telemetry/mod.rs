@@ -5,6 +5,7 @@
 //! refused calls, hangs there too.
 
 mod http;
+mod log_writer;
 mod logs;
 mod memory;
 mod metrics;
@@ -14,6 +15,6 @@ mod snapshot;
 mod tests;
 
 pub use http::serve;
-pub use logs::{LogError, LogFormat, LogOptions};
+pub use logs::{LogError, LogFormat, LogOptions, flush as flush_log, lines_lost, tell as tell_through_log};
 pub use memory::resident_bytes;
 pub use snapshot::{Board, CertificateFigures, LinkFigures, Snapshot};

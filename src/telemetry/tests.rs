@@ -159,7 +159,9 @@ async fn a_server_is_ready_only_while_it_serves() {
 #[tokio::test]
 async fn metrics_have_names_help_units_and_labels() {
     let server = start().await;
-    assert_eq!(server.get("/metrics").await, (200, "# EOF\n".into()));
+    let (status, page) = server.get("/metrics").await;
+    assert_eq!(status, 200);
+    assert!(page.contains("geolock_log_lines_lost_total 0\n") && page.ends_with("# EOF\n"), "{page}");
     server.board.publish(snapshot(Phase::Serving, false));
     server.board.publish_certificates(vec![CertificateFigures {
         name: "tls.dc",

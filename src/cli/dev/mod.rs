@@ -25,7 +25,7 @@ use crate::lock_server::LockServerHandle;
 use crate::node::{Node, NodeError};
 use crate::replica::call::Phase;
 use crate::tasks::joined;
-use crate::telemetry::LogOptions;
+use crate::telemetry::{LogOptions, flush_log};
 pub(super) use data::DataDir;
 use plan::Server;
 pub(super) use plan::{Plan, Playground};
@@ -134,7 +134,10 @@ pub async fn run(args: DevArgs) -> Result<(), Failure> {
     }
     tokio::select! {
         stopped = all_ended(&mut ends) => ended.and(stopped)?,
-        code = signals.next() => std::process::exit(code.into()),
+        code = signals.next() => {
+            flush_log();
+            std::process::exit(code.into());
+        }
     }
     drop(data);
     say("stopped");
