@@ -213,6 +213,15 @@ fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {
             default.max_journal_backlog,
             |o| &o.journal.max_backlog,
         )?,
+        mailbox_bytes: from
+            .size("limits.mailbox", 8 * MIB..=16 * GIB, default.mailbox_bytes as u64, |o| &o.limits.mailbox)?
+            as usize,
+        session_mailbox: from.size(
+            "limits.session_mailbox",
+            64 << 10..=GIB,
+            default.session_mailbox as u64,
+            |o| &o.limits.session_mailbox,
+        )? as usize,
         shed_after: from.duration("limits.shed_after", ms(10)..=ms(60_000), default.shed_after, |o| {
             &o.limits.shed_after
         })?,

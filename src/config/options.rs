@@ -242,6 +242,23 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub sessions: Option<u64>,
+    /// Calls of all clients that wait inside, besides the first 32 KiB of each stream; beyond, clients whose calls do not fit
+    /// are not read [default: 64 MiB; 8 MiB to 16 GiB]
+    #[arg(
+        id = "limits.mailbox",
+        long = "limits-mailbox",
+        env = "GEOLOCK_LIMITS_MAILBOX",
+        value_name = "SIZE"
+    )]
+    pub mailbox: Option<String>,
+    /// The same of one stream [default: 4 MiB; 64 KiB to 1 GiB]
+    #[arg(
+        id = "limits.session_mailbox",
+        long = "limits-session-mailbox",
+        env = "GEOLOCK_LIMITS_SESSION_MAILBOX",
+        value_name = "SIZE"
+    )]
+    pub session_mailbox: Option<String>,
     /// Answers that wait for a client that does not read; beyond, its stream is closed
     /// [default: 16 MiB; 8 MiB to 1 GiB]
     #[arg(
@@ -291,7 +308,8 @@ pub struct JournalSection {
         value_name = "SIZE"
     )]
     pub checkpoint_bytes: Option<String>,
-    /// While more than this waits for the disk, nothing is read, neither of clients nor of other datacenters
+    /// While more than this waits for the disk, nothing is taken that would be written, neither of clients nor of other
+    /// datacenters
     /// [default: 64 MiB; 1 MiB to 4 GiB]
     #[arg(
         id = "journal.max_backlog",

@@ -190,6 +190,7 @@ fn context(config: &InterdcConfig) -> Result<Context, InterdcError> {
         return Err(InterdcError::BadPeer(bad));
     }
     Ok(Context {
+        takes_bulk: watch::Sender::new(true),
         me: config.me,
         cluster: ClusterId::of(&config.cluster),
         epoch: config.epoch,

@@ -87,6 +87,12 @@ impl Interdc {
         self.links.stats()
     }
 
+    /// Whether messages of other lanes than [`Lane::Urgent`] are received. While they are not, QUIC's flow control stops
+    /// their senders, and heartbeats pass them by. They are, until this says otherwise.
+    pub fn take_bulk(&self, takes: bool) {
+        self.links.context.takes_bulk.send_replace(takes);
+    }
+
     /// Lets what is queued go out for up to a second, closes every link, and returns when nothing runs any more.
     pub async fn shutdown(self) {
         // Nobody hears it only if everything has ended already.

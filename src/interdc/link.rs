@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{Connection, RecvStream};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::config::QueueBound;
@@ -75,6 +75,8 @@ pub(super) struct Running<'a> {
     pub events: &'a mpsc::Sender<LinkEvent>,
     /// How long the other side may take to open its lanes.
     pub timeout: Duration,
+    /// See [`Interdc::take_bulk`](super::Interdc::take_bulk).
+    pub takes_bulk: watch::Receiver<bool>,
 }
 
 impl Running<'_> {
@@ -180,12 +182,17 @@ impl Running<'_> {
     ) -> Result<(), DownReason> {
         // Without it there is another reason for the end.
         let Ok(mut stream) = opened.await else { return Ok(()) };
+        let mut takes_bulk = self.takes_bulk.clone();
         let mut deframer = Deframer::default();
         let mut chunks = [const { Bytes::new() }; CHUNKS];
         while let Some(filled) = stream.read_chunks(&mut chunks).await? {
             for chunk in &mut chunks[..filled] {
                 while let Some(bytes) = deframer.next(chunk)? {
                     self.peer.received(lane, bytes.len());
+                    if lane != Lane::Urgent {
+                        // Its sender lives as long as the links.
+                        takes_bulk.wait_for(|takes| *takes).await.map_err(|_| DownReason::ShuttingDown)?;
+                    }
                     self.report(LinkEvent::Received { peer: self.peer.id, lane, bytes }).await?;
                 }
             }

@@ -119,7 +119,13 @@ impl PeerTask {
         nonce: u64,
         incarnation: u64,
     ) -> (DownReason, Option<Established>) {
-        let running = Running { link, peer: &self.peer, events: &self.events, timeout: self.context.timeout };
+        let running = Running {
+            link,
+            peer: &self.peer,
+            events: &self.events,
+            timeout: self.context.timeout,
+            takes_bulk: self.context.takes_bulk.subscribe(),
+        };
         let mut end = pin!(running.until_end());
         let arbiter = self.context.arbitrates(self.peer.id);
         let (reason, next) = loop {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 use super::config::QueueBound;
 use super::error::{AttemptError, DownReason};
 use super::event::{Lane, LinkId};
@@ -28,6 +30,8 @@ pub(super) struct Context {
     pub queue: QueueBound,
     pub peers: Vec<Arc<Peer>>,
     pub refusals: Mutex<Refusals>,
+    /// Whether messages of other lanes than [`Lane::Urgent`] are passed on.
+    pub takes_bulk: watch::Sender<bool>,
 }
 
 /// Connections that were turned away before it was clear who they are.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::checkpoints::Checkpoints;
 use super::clock;
-use super::inlets::{Inlets, Taking, Wake};
+use super::inlets::{Inlets, Wake};
 use super::ports::{Links, Machine, Store};
 use super::start::StopError;
 use super::works::{Go, Works};
@@ -23,7 +23,6 @@ pub(super) struct Actor<M, S, L: Links> {
 /// What the actor waits for, and until when.
 struct Plan {
     until: Instant,
-    taking: Taking,
     go: Go,
 }
 
@@ -43,7 +42,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
                 return Ok(());
             }
             let called = workshop.called();
-            wake = self.inlets.next(plan.until, plan.taking, called, &mut self.checkpoints).await;
+            wake = self.inlets.next(plan.until, called, &mut self.checkpoints).await;
         }
     }
 
@@ -57,7 +56,8 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         self.go_on_with_checkpoints(works)?;
         works.outlets.callers.wake();
         works.sleeps_until = works.sleep_until();
-        Ok(Plan { until: works.sleeps_until, taking: works.taking(), go: works.show() })
+        works.bound_links();
+        Ok(Plan { until: works.sleeps_until, go: works.show() })
     }
 
     fn step(&mut self, wake: Wake, works: &mut Works<M, S, L>) -> Result<(), StopError> {

@@ -35,6 +35,7 @@ pub(crate) struct Seen {
     pub sent: Vec<(DcId, Urgency)>,
     pub closed_links: Vec<(DcId, String)>,
     pub checkpoints: Vec<Position>,
+    pub takes_bulk: Vec<bool>,
     pub store_closed: bool,
     pub links_shut_down: bool,
 }
@@ -88,6 +89,12 @@ impl Rig {
         };
         let server = LockServer::start(options, parts).expect("there are threads");
         Rig { server, journal, links, seen, disk }
+    }
+
+    /// The disk takes longer than the options allow for, until [`Rig::sync`].
+    pub(crate) fn fall_behind(&self) {
+        let mut disk = self.disk.lock().expect("no test panics while it looks");
+        disk.backlog = u64::MAX / 2;
     }
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -383,6 +390,10 @@ impl Links for FakeLinks {
 
     fn close(&mut self, peer: DcId, reason: &str) {
         self.seen().closed_links.push((peer, reason.to_owned()));
+    }
+
+    fn take_bulk(&mut self, takes: bool) {
+        self.seen().takes_bulk.push(takes);
     }
 
     fn figures(&self) -> Vec<LinkFigures> {

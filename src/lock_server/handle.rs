@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use super::budget::{Allowance, Budget, Charge};
+use super::mailbox;
 use super::outbox::{Feed, Outbox};
-use super::session::Session;
+use super::session::{Session, WayIn};
 use super::workshop::Work;
 use crate::replica::call::{Call, Reply, SessionId};
 use crate::telemetry::Board;
@@ -22,6 +24,8 @@ pub(super) enum Input {
         session: SessionId,
         tag: u64,
         call: Call,
+        /// Given back when the call has been handled.
+        _charge: Option<Charge>,
     },
     Close {
         session: SessionId,
@@ -29,6 +33,7 @@ pub(super) enum Input {
     Unary {
         call: Call,
         reply: oneshot::Sender<Reply>,
+        _charge: Option<Charge>,
     },
     /// The actor's own: how long does the mailbox take?
     Probe,
@@ -65,6 +70,12 @@ pub(super) struct Shared {
     pub sessions: Arc<Semaphore>,
     pub max_sessions: usize,
     pub session_backlog: usize,
+    /// Bytes of calls in the mailbox, of everybody.
+    pub mailbox_bytes: Budget,
+    /// The same of one session, at most.
+    pub session_mailbox: usize,
+    /// What calls outside sessions may have in the mailbox.
+    pub unary: Arc<Allowance>,
     pub drain_timeout: Duration,
     pub next_session: AtomicU64,
     /// What was asked for: written by handles, read by the actor.
@@ -88,7 +99,9 @@ impl LockServerHandle {
         let open = Input::Open { session: id, feed: Feed::new(&outbox) };
         shared.mailbox.send(open).await.map_err(|_| Stopped)?;
         shared.work.brought();
-        Ok(Session::new(id, (shared.mailbox.clone(), Arc::clone(&shared.work)), closing, outbox, slot))
+        let allowance = Allowance::of_session(shared.session_mailbox, &shared.mailbox_bytes);
+        let way_in = WayIn { mailbox: shared.mailbox.clone(), allowance, work: Arc::clone(&shared.work) };
+        Ok(Session::new(id, way_in, closing, outbox, slot))
     }
 
     /// One call outside any session. Giving up the future does not give up the call.
@@ -96,7 +109,11 @@ impl LockServerHandle {
     /// An acquire that is retried under the same client key is answered at its last call only.
     pub async fn call(&self, call: Call) -> Result<Reply, Stopped> {
         let (reply, answer) = oneshot::channel();
-        self.shared.mailbox.send(Input::Unary { call, reply }).await.map_err(|_| Stopped)?;
+        let _charge = match mailbox::weight(&call) {
+            Some(bytes) => Some(Arc::clone(&self.shared.unary).take(bytes).await),
+            None => None,
+        };
+        self.shared.mailbox.send(Input::Unary { call, reply, _charge }).await.map_err(|_| Stopped)?;
         self.shared.work.brought();
         answer.await.map_err(|_| Stopped)
     }

@@ -30,14 +30,6 @@ pub(super) enum Wake {
     Encoded(Position, Result<Vec<u8>, StopError>),
 }
 
-/// Whether new work is taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taking {
-    All,
-    /// The disk is behind: first what it has.
-    NothingNew,
-}
-
 /// See the top of this file. `E` is what links put into their mailbox.
 pub(super) struct Inlets<E> {
     links: mpsc::Receiver<E>,
@@ -84,15 +76,13 @@ impl<E> Inlets<E> {
     pub(super) async fn next(
         &mut self,
         deadline: Instant,
-        taking: Taking,
         called: impl Future<Output = ()>,
         checkpoints: &mut Checkpoints,
     ) -> Wake {
-        let all = taking == Taking::All;
         let alarm = self.alarm.at(deadline);
         tokio::select! {
             () = called => Wake::Called,
-            count = self.links.recv_many(&mut self.link_events.taken, LINK_BATCH), if all && self.link_events.open => {
+            count = self.links.recv_many(&mut self.link_events.taken, LINK_BATCH), if self.link_events.open => {
                 self.link_events.took(count);
                 Wake::Links
             }

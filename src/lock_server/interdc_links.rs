@@ -96,6 +96,10 @@ impl Links for InterdcLinks {
         }
     }
 
+    fn take_bulk(&mut self, takes: bool) {
+        self.interdc.take_bulk(takes);
+    }
+
     fn figures(&self) -> Vec<LinkFigures> {
         self.interdc.stats().peers.iter().map(|stats| self.figures_of(stats)).collect()
     }

@@ -11,7 +11,7 @@
 //! done; `workshop.rs` says how and why. For all else there is the actor, one task on a thread of its own. It waits for
 //! whichever input comes first, does the same, and sleeps until the machine's next deadline. Nobody waits there
 //! for a client, a peer or the disk: what goes to those is queued, every queue has a bound, and a bound that is
-//! reached ends the one who is slow (a session, a link) or stops the taking of inputs (a slow disk).
+//! reached ends the one who is slow (a session, a link) or, of a slow disk, stops the taking of what would be written.
 //!
 //! **Start** ([`start_datacenter`]): the journal is opened; the machine is recovered from its records; links start
 //! (their events are queued until the actor looks); the actor's thread starts. Only then the API listens.
@@ -27,6 +27,7 @@
 //! | `handle.rs`, `session.rs` | what the API holds: calls in |
 //! | `outbox.rs` | answers out, batched and bounded |
 //! | `workshop.rs`, `works.rs` | who has the turn; a step, and what it is made with |
+//! | `mailbox.rs`, `budget.rs` | what clients have put in: in which order, and how many bytes |
 //! | `inlets.rs`, `actor.rs` | choose an input that is no call; take the turn with it |
 //! | `effects.rs`, `steps.rs` | perform; which steps that is, for faults on purpose |
 //! | `stopping.rs` | drain, last sync, end |
@@ -37,6 +38,7 @@
 //! | `clock.rs`, `options.rs`, `report.rs` | the clocks, the options, the log |
 
 mod actor;
+mod budget;
 mod callers;
 mod checkpoints;
 mod clock;
@@ -46,6 +48,7 @@ mod handle;
 mod inlets;
 mod interdc_links;
 mod journal_inbox;
+mod mailbox;
 mod options;
 mod outbox;
 mod overload;

@@ -12,13 +12,21 @@ pub struct LockServerOptions {
     /// open leave theirs to the others. Default 4 096. Beyond, clients are not read until there is room. Raising it
     /// lengthens the wait in an overloaded server, and little else.
     pub mailbox: usize,
+    /// About how many bytes calls take at most that wait for the actor, besides the first 32 KiB of each session. Default
+    /// 64 MiB: as much as waits for the disk. Beyond, clients whose calls do not fit are not read until there is room.
+    pub mailbox_bytes: usize,
+    /// The same of one session, so that one that writes much leaves room to others. Default 4 MiB: two of the largest
+    /// messages. Raising it lets one client have more calls under way while the disk is slow.
+    pub session_mailbox: usize,
     /// About how many bytes of answers wait for a client that does not read; beyond, its session is closed.
     /// Default 16 MiB: some 100 000 grants.
     pub session_backlog: usize,
     /// A checkpoint is written when the journal has grown by this many bytes since the last. Default 128 MiB.
     /// Raising it writes less and makes a restart slower (some 100 MiB of journal are read in a second).
     pub checkpoint_after: u64,
-    /// While more bytes than this wait for the disk, no inputs are taken. Default 64 MiB.
+    /// While more bytes than this wait for the disk, nothing is taken that would be written: of clients no acquires,
+    /// transactions and leases, of other datacenters no entries. Renewals, releases, cancels and heartbeats are. Default
+    /// 64 MiB.
     pub max_journal_backlog: u64,
     /// When calls of clients wait for the actor for longer than this, it is behind: what they begin anew (acquires,
     /// transactions, leases, watches) is refused with a time to come back, until it is not behind any more. Default 250 ms:
@@ -35,6 +43,8 @@ impl Default for LockServerOptions {
         LockServerOptions {
             max_sessions: 16_384,
             mailbox: 4_096,
+            mailbox_bytes: 64 << 20,
+            session_mailbox: 4 << 20,
             session_backlog: 16 << 20,
             checkpoint_after: 128 << 20,
             max_journal_backlog: 64 << 20,

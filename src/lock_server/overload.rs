@@ -89,6 +89,11 @@ impl Overload {
         }
     }
 
+    /// What was told at the last look.
+    pub(super) fn load(&self) -> Load {
+        self.load
+    }
+
     /// How long inputs waited in the mailbox: one for each probe, so about ten a second.
     pub(super) fn delays(&self) -> &Histogram {
         &self.delays

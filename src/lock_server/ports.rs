@@ -86,6 +86,8 @@ pub trait Links: Send + 'static {
     fn send(&mut self, peer: DcId, urgency: Urgency, message: Vec<u8>);
     /// Closes the link to `peer`, telling it why.
     fn close(&mut self, peer: DcId, reason: &str);
+    /// Whether messages that are not urgent are received: not while the disk is behind, as they would be written.
+    fn take_bulk(&mut self, takes: bool);
     fn figures(&self) -> Vec<LinkFigures>;
     /// Sends what is queued, as far as a short time allows, and closes everything.
     fn shutdown(self) -> impl Future<Output = ()> + Send;

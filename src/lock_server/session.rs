@@ -14,7 +14,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 
+use super::budget::{Allowance, Charge};
 use super::handle::{Input, Stopped};
+use super::mailbox;
 use super::outbox::{End, Outbox, Output};
 use super::workshop::Work;
 use crate::replica::call::{Call, SessionId};
@@ -22,38 +24,46 @@ use crate::replica::call::{Call, SessionId};
 /// See the top of this file. Dropping it closes the session.
 pub struct Session {
     id: SessionId,
-    mailbox: Sender<Input>,
-    work: Arc<dyn Work>,
+    way_in: WayIn,
     /// Calls were put into the mailbox and nobody was told.
     has_put: bool,
     outbox: Arc<Outbox>,
     /// Taken out of the outbox, not yet out of here.
     taken: VecDeque<Output>,
-    /// A call for which the mailbox had no room.
+    /// A call for which there was no room.
     parked: Option<Parked>,
     closing: Option<OwnedPermit<Input>>,
     _slot: OwnedSemaphorePermit,
 }
 
+/// Where calls go.
+pub(super) struct WayIn {
+    pub mailbox: Sender<Input>,
+    /// What the session may have in there.
+    pub allowance: Arc<Allowance>,
+    pub work: Arc<dyn Work>,
+}
+
 /// A place in the mailbox, unless the server has stopped.
 type Room = Result<OwnedPermit<Input>, SendError<()>>;
 
-struct Parked {
-    input: Input,
-    room: Pin<Box<dyn Future<Output = Room> + Send>>,
+/// What a call waits for.
+enum Parked {
+    Bytes { tag: u64, call: Call, charge: Pin<Box<dyn Future<Output = Charge> + Send>> },
+    Place { input: Input, room: Pin<Box<dyn Future<Output = Room> + Send>> },
 }
 
 impl Session {
     pub(super) fn new(
         id: SessionId,
-        (mailbox, work): (Sender<Input>, Arc<dyn Work>),
+        way_in: WayIn,
         closing: OwnedPermit<Input>,
         outbox: Arc<Outbox>,
         slot: OwnedSemaphorePermit,
     ) -> Session {
         let taken = VecDeque::new();
         let closing = Some(closing);
-        Session { id, mailbox, work, has_put: false, outbox, taken, parked: None, closing, _slot: slot }
+        Session { id, way_in, has_put: false, outbox, taken, parked: None, closing, _slot: slot }
     }
 
     /// Unique in this run of the server.
@@ -63,11 +73,25 @@ impl Session {
 
     /// Whether [`Session::start_call`] may be called.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
-        if let Some(parked) = &mut self.parked {
-            let room = ready!(parked.room.as_mut().poll(cx)).map_err(|_| Stopped)?;
-            if let Some(parked) = self.parked.take() {
-                room.send(parked.input);
-                self.has_put = true;
+        while let Some(parked) = self.parked.take() {
+            match parked {
+                Parked::Bytes { tag, call, mut charge } => match charge.as_mut().poll(cx) {
+                    Poll::Ready(charge) => self.put(tag, call, Some(charge))?,
+                    Poll::Pending => {
+                        self.parked = Some(Parked::Bytes { tag, call, charge });
+                        return Poll::Pending;
+                    }
+                },
+                Parked::Place { input, mut room } => match room.as_mut().poll(cx) {
+                    Poll::Ready(place) => {
+                        place.map_err(|_| Stopped)?.send(input);
+                        self.has_put = true;
+                    }
+                    Poll::Pending => {
+                        self.parked = Some(Parked::Place { input, room });
+                        return Poll::Pending;
+                    }
+                },
             }
         }
         Poll::Ready(Ok(()))
@@ -80,16 +104,30 @@ impl Session {
     /// If it did not.
     pub fn start_call(&mut self, tag: u64, call: Call) -> Result<(), Stopped> {
         assert!(self.parked.is_none(), "a call is started when the session is ready");
-        let input = Input::Call { session: self.id, tag, call };
-        match self.mailbox.try_send(input) {
+        match mailbox::weight(&call) {
+            None => self.put(tag, call, None),
+            Some(bytes) => match self.way_in.allowance.try_take(bytes) {
+                Some(charge) => self.put(tag, call, Some(charge)),
+                None => {
+                    let charge = Box::pin(Arc::clone(&self.way_in.allowance).take(bytes));
+                    self.parked = Some(Parked::Bytes { tag, call, charge });
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    fn put(&mut self, tag: u64, call: Call, charge: Option<Charge>) -> Result<(), Stopped> {
+        let input = Input::Call { session: self.id, tag, call, _charge: charge };
+        match self.way_in.mailbox.try_send(input) {
             Ok(()) => {
                 self.has_put = true;
                 Ok(())
             }
             Err(TrySendError::Closed(_)) => Err(Stopped),
             Err(TrySendError::Full(input)) => {
-                let room = Box::pin(self.mailbox.clone().reserve_owned());
-                self.parked = Some(Parked { input, room });
+                let room = Box::pin(self.way_in.mailbox.clone().reserve_owned());
+                self.parked = Some(Parked::Place { input, room });
                 Ok(())
             }
         }
@@ -100,7 +138,7 @@ impl Session {
         if mem::take(&mut self.has_put) {
             // Whoever does this looks for answers afterwards: no need to wake him.
             self.outbox.forget_reader();
-            self.work.brought();
+            self.way_in.work.brought();
         }
     }
 
@@ -139,7 +177,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(closing) = self.closing.take() {
             closing.send(Input::Close { session: self.id });
-            self.work.brought();
+            self.way_in.work.brought();
         }
     }
 }

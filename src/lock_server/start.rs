@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use super::actor::Actor;
+use super::budget::{Allowance, Budget};
 use super::callers::{Callers, FIRST_CLIENT};
 use super::checkpoints::Checkpoints;
 use super::clock;
@@ -17,11 +18,12 @@ use super::effects::Outlets;
 use super::handle::{LockServerHandle, Shared, Stage};
 use super::inlets::Inlets;
 use super::journal_inbox::JournalInbox;
+use super::mailbox::Mailbox;
 use super::options::LockServerOptions;
 use super::overload::Overload;
 use super::ports::{Links, Machine, Store};
 use super::probe::Probes;
-use super::works::{Mailbox, Showing, Works};
+use super::works::{Showing, Works};
 use super::workshop::{Work, Workshop};
 use crate::interdc::InterdcError;
 use crate::journal::JournalError;
@@ -91,13 +93,14 @@ impl LockServer {
     ) -> Result<LockServer, StartError> {
         // Each open session keeps a place for its closing.
         let (mailbox, inputs) = mpsc::channel(options.max_sessions + options.mailbox);
+        let mailbox_bytes = Budget::new(options.mailbox_bytes);
         let (wanted, wanted_by_actor) = watch::channel(Stage::Running);
         let (stage, stage_for_handles) = watch::channel(Stage::Running);
         let now = clock::now();
         let call = Arc::new(Notify::new());
         let works = Works {
             machine: parts.machine,
-            mailbox: Mailbox::new(inputs),
+            mailbox: Mailbox::new(inputs, mailbox_bytes.clone()),
             outlets: Outlets {
                 me: parts.dc,
                 store: parts.store,
@@ -114,6 +117,7 @@ impl LockServer {
             probes: Probes::new(mailbox.downgrade(), Arc::clone(&call)),
             sleeps_until: now.mono,
             failed: None,
+            takes_bulk: true,
             drained_by: None,
             now,
             options: options.clone(),
@@ -125,6 +129,9 @@ impl LockServer {
             sessions: Arc::new(Semaphore::new(options.max_sessions)),
             max_sessions: options.max_sessions,
             session_backlog: options.session_backlog,
+            session_mailbox: options.session_mailbox,
+            unary: Allowance::of_others(options.mailbox_bytes, &mailbox_bytes),
+            mailbox_bytes,
             drain_timeout: options.drain_timeout,
             next_session: AtomicU64::new(FIRST_CLIENT),
             wanted,

@@ -265,6 +265,68 @@ async fn nothing_new_is_taken_while_the_disk_is_behind() {
     assert!(replies.contains(&1) && replies.contains(&2), "{replies:?}");
 }
 
+fn renew() -> Call {
+    Call::KeepAlive { lease: LeaseId::new(dc(0), 1), proof: Proof::Attached }
+}
+
+/// An acquire of 100 KiB.
+fn large_acquire() -> Call {
+    let names = (0..100).map(|i| (name(&format!("{i:01000}")), Mode::Exclusive)).collect();
+    let Call::Acquire(small) = acquire("a") else { unreachable!("it is one") };
+    Call::Acquire(Acquire { wants: Wants::all(names).expect("names differ"), ..small })
+}
+
+#[tokio::test]
+async fn behind_a_slow_disk_others_renew_and_release_and_what_waits_is_bounded() {
+    const MOST: usize = 1 << 20;
+    let options = LockServerOptions {
+        mailbox_bytes: MOST,
+        session_mailbox: MOST / 2,
+        shed_after: Duration::from_secs(3_600),
+        ..LockServerOptions::default()
+    };
+    let rig = Rig::start(options, Syncs::WhenTold);
+    let handle = rig.server.handle();
+    let mut bystander = handle.open_session().await.expect("there is room");
+    bystander.call(1, open_lease()).await.expect("the server runs");
+    bystander.call(2, acquire("a")).await.expect("the server runs");
+    assert_eq!(reply(&mut bystander).await.0, 2);
+    rig.fall_behind();
+    rig.settle_without_calls(|seen| seen.takes_bulk == [false]).await;
+
+    let mut writers = Vec::new();
+    for _ in 0..4 {
+        let mut writer = handle.open_session().await.expect("there is room");
+        writers.push(tokio::spawn(async move {
+            for tag in 1..=100 {
+                writer.call(tag, large_acquire()).await.expect("the server runs");
+            }
+            for tag in 1..=100 {
+                assert_eq!(reply(&mut writer).await.0, tag);
+            }
+        }));
+    }
+    for tag in 3..500 {
+        bystander.call(tag, renew()).await.expect("the server runs");
+        assert_eq!(reply(&mut bystander).await, (tag, Reply::Renewed { ttl: Duration::from_secs(10) }));
+    }
+    bystander.call(500, release()).await.expect("the server runs");
+    assert_eq!(reply(&mut bystander).await.0, 500);
+    let waiting = || handle.board().latest().map_or(0, |shown| shown.mailbox_bytes as usize);
+    while waiting() < MOST * 3 / 4 {
+        tokio::task::yield_now().await;
+    }
+    assert!(waiting() <= MOST, "{} bytes wait", waiting());
+    rig.sync();
+    for writer in writers {
+        writer.await.expect("it got all its answers");
+    }
+    rig.settle(|seen| seen.takes_bulk == [false, true]).await;
+    while waiting() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn the_machine_is_told_when_calls_wait_too_long_and_when_they_do_not_any_more() {
     let shed_after = Duration::from_millis(1);

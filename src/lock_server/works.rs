@@ -4,21 +4,17 @@
 //! reader serve a whole batch, which is what makes a step cost little under load. Alone, a call is a batch of one and
 //! waits for nobody.
 
-use std::mem;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
-use tokio::task::unconstrained;
+use tokio::sync::watch;
 
 use super::callers::OWN;
 use super::clock;
 use super::effects::Outlets;
 use super::handle::{Input, Stage};
-use super::inlets::Taking;
 use super::journal_inbox::{CheckpointEnd, JournalNews};
+use super::mailbox::{DiskPace, Mailbox};
 use super::options::LockServerOptions;
 use super::outbox::Output;
 use super::overload::{Look, News, Overload};
@@ -27,13 +23,11 @@ use super::probe::Probes;
 use super::start::StopError;
 use crate::replica::call::{Call, CallId, Status};
 use crate::replica::{Event, Message};
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::telemetry::{Board, Snapshot};
 use crate::time::{Instant, Now};
 use crate::wire;
 
-/// Most calls in a batch: some 100 us of work.
-const BATCH: usize = 256;
 /// How often the actor shows a picture of itself.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 /// The same while it drains: it stops as soon as it sees that nothing is held.
@@ -49,19 +43,14 @@ pub(super) struct Works<M, S, L: Links> {
     pub probes: Probes,
     pub options: LockServerOptions,
     pub now: Now,
+    /// What links were told.
+    pub takes_bulk: bool,
     /// When draining has to be over.
     pub drained_by: Option<Instant>,
     /// When the actor looks by itself.
     pub sleeps_until: Instant,
     /// Why it cannot go on, found by somebody else than the actor.
     pub failed: Option<StopError>,
-}
-
-/// What clients have put in.
-pub(super) struct Mailbox {
-    inputs: mpsc::Receiver<Input>,
-    /// The buffer of a batch, used again.
-    taken: Vec<Input>,
 }
 
 /// What others can see of the actor.
@@ -84,47 +73,26 @@ pub(super) enum Go {
 pub(super) enum Left {
     Nothing,
     Perhaps,
-    /// It is not looked at before the disk has caught up.
+    /// It is not looked at any more.
     Untouched,
-}
-
-impl Mailbox {
-    pub(super) fn new(inputs: mpsc::Receiver<Input>) -> Mailbox {
-        Mailbox { inputs, taken: Vec::new() }
-    }
-
-    /// What there is, at most a batch. Waits for nothing: who puts something in says so afterwards.
-    fn take(&mut self) -> Vec<Input> {
-        // Whatever budget the task has left that happens to do this.
-        let taking = unconstrained(self.inputs.recv_many(&mut self.taken, BATCH));
-        let _ready_or_empty = pin!(taking).poll(&mut Context::from_waker(Waker::noop()));
-        mem::take(&mut self.taken)
-    }
-
-    /// Takes no more. Who has put something in and got no answer is told that the server has stopped.
-    pub(super) fn close(&mut self) {
-        self.inputs.close();
-        while self.inputs.try_recv().is_ok() {}
-    }
 }
 
 impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
     /// Works off a batch of what clients have put in.
     pub(super) fn work_off(&mut self) -> Result<Left, StopError> {
-        if self.taking() == Taking::NothingNew || self.failed.is_some() {
+        if self.failed.is_some() {
             return Ok(Left::Untouched);
         }
-        let mut inputs = self.mailbox.take();
-        let left = if inputs.len() < BATCH { Left::Nothing } else { Left::Perhaps };
-        if !inputs.is_empty() {
+        let disk = self.disk_pace();
+        let mut batch = self.mailbox.take(disk);
+        if !batch.inputs.is_empty() {
             self.now = clock::now();
-            for input in inputs.drain(..) {
+            for input in batch.inputs.drain(..) {
                 self.on_client(input)?;
             }
             self.outlets.callers.wake();
         }
-        self.mailbox.taken = inputs;
-        Ok(left)
+        Ok(self.mailbox.put_back(batch))
     }
 
     /// Whether there is something to do before the actor looks by itself.
@@ -144,12 +112,12 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
             }
             // A session that was cut off may have calls in the mailbox still.
             Input::Call { session, .. } if !self.outlets.callers.is_open(session) => Ok(()),
-            Input::Call { session, tag, call } => {
+            Input::Call { session, tag, call, .. } => {
                 self.event(Event::Client { call: CallId { session, tag }, request: call })
             }
             Input::Close { session } if !self.outlets.callers.close(session) => Ok(()),
             Input::Close { session } => self.event(Event::SessionClosed { session }),
-            Input::Unary { call, reply } => {
+            Input::Unary { call, reply, .. } => {
                 let id = self.outlets.callers.add_unary(reply);
                 self.event(Event::Client { call: id, request: call })
             }
@@ -290,6 +258,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
             journal: self.outlets.store.figures(),
             sync_times: self.outlets.store.sync_times(),
             mailbox_delays: *self.overload.delays(),
+            mailbox_bytes: self.mailbox.bytes() as u64,
             links: self.outlets.links.figures(),
         });
     }
@@ -302,13 +271,27 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         self.machine.next_deadline().map_or(self.showing.next, |deadline| deadline.min(self.showing.next))
     }
 
-    pub(super) fn taking(&self) -> Taking {
+    /// Receives from other datacenters what would be written only while the disk keeps up.
+    pub(super) fn bound_links(&mut self) {
+        let takes_bulk = self.disk_pace() == DiskPace::KeepsUp;
+        if takes_bulk != self.takes_bulk {
+            self.takes_bulk = takes_bulk;
+            self.outlets.links.take_bulk(takes_bulk);
+        }
+    }
+
+    fn disk_pace(&self) -> DiskPace {
         if self.outlets.appended == self.outlets.durable {
-            return Taking::All;
+            return DiskPace::KeepsUp;
         }
         let figures = self.outlets.store.figures();
         // On a full disk the machine takes on nothing that would be written, and who only reads is served on.
-        let is_bounded = figures.backlog_bytes <= self.options.max_journal_backlog;
-        if is_bounded || figures.room == Room::Full { Taking::All } else { Taking::NothingNew }
+        if figures.backlog_bytes <= self.options.max_journal_backlog || figures.room == Room::Full {
+            DiskPace::KeepsUp
+        } else if self.overload.load() == Load::TooMuch {
+            DiskPace::BehindForLong
+        } else {
+            DiskPace::Behind
+        }
     }
 }

@@ -203,6 +203,8 @@ impl Page<'_> {
         self.gauge("clock_skew", help, clock_skew.into())?;
         let help = "1 while the server is far behind: what clients begin anew is refused";
         self.gauge("overloaded", help, (snapshot.status.load == Load::TooMuch).into())?;
+        let help = ("mailbox", "Calls that wait inside, beyond the first 32 KiB of each session");
+        self.with_unit(MetricType::Gauge, &Unit::Bytes, help, snapshot.mailbox_bytes as f64)?;
         let Status { applied, durable, .. } = &snapshot.status;
         self.vector(("log_applied", "Entries of each datacenter's log that are applied here"), applied)?;
         self.vector(("log_durable", "Entries of each datacenter's log that are on disk here"), durable)?;

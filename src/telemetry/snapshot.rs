@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub sync_times: Histogram,
     /// How long inputs of the server waited until it took them up; a sample, about ten a second.
     pub mailbox_delays: Histogram,
+    /// What calls take that wait there, about, besides the first 32 KiB of each session.
+    pub mailbox_bytes: u64,
     pub links: Vec<LinkFigures>,
 }
 

@@ -76,7 +76,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         ..Figures::default()
     };
     let (sync_times, mailbox_delays) = (took(&[900]), took(&[200_000_000]));
-    Snapshot { status, journal, sync_times, mailbox_delays, links: vec![link] }
+    Snapshot { status, journal, sync_times, mailbox_delays, mailbox_bytes: 11, links: vec![link] }
 }
 
 struct Server {
@@ -185,6 +185,7 @@ async fn metrics_have_names_help_units_and_labels() {
         "geolock_peer_lacking_entries{peer=\"dc1\"} 4.0",
         "geolock_log_applied{dc=\"dc1\"} 9",
         "geolock_values_bytes 0.0",
+        "geolock_mailbox_bytes 11.0",
         "geolock_disk_full 1",
         "geolock_overloaded 1",
         "geolock_shed_total 9",

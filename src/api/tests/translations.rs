@@ -278,6 +278,7 @@ fn status_shows_datacenter_links_and_counts() {
         journal,
         sync_times: took(1),
         mailbox_delays: took(2),
+        mailbox_bytes: 0,
         links: vec![link],
     };
     let certificate = CertificateFigures {

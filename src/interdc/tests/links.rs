@@ -101,6 +101,31 @@ async fn ten_thousand_messages_arrive_in_order_on_every_lane() {
     tokio::join!(gets_all(&mut low, MESSAGES), gets_all(&mut high, MESSAGES));
 }
 
+#[tokio::test]
+async fn urgent_messages_come_while_others_are_not_taken() {
+    const MESSAGES: u32 = 10_000;
+    let world = World::new();
+    let (mut low, mut high) = (world.start(0), world.start(1));
+    let (to_high, _) = (low.up().await, high.up().await);
+    high.interdc.take_bulk(false);
+    for number in 0..MESSAGES {
+        let message = Bytes::copy_from_slice(&number.to_be_bytes());
+        low.interdc.send(to_high, Lane::Bulk, message.clone()).unwrap();
+        low.interdc.send(to_high, Lane::State, message.clone()).unwrap();
+        low.interdc.send(to_high, Lane::Urgent, message).unwrap();
+    }
+    for number in 0..MESSAGES {
+        assert_eq!(high.message().await, (Lane::Urgent, Bytes::copy_from_slice(&number.to_be_bytes())));
+    }
+    high.interdc.take_bulk(true);
+    let mut next = [0_u32; Lane::COUNT];
+    for _ in 0..2 * MESSAGES {
+        let (lane, message) = high.message().await;
+        assert!(lane != Lane::Urgent && message.as_ref() == next[lane.index()].to_be_bytes());
+        next[lane.index()] += 1;
+    }
+}
+
 /// Most are copied together with others, some are sent as they are and take many packets.
 fn size_of_message(number: u32) -> usize {
     if number.is_multiple_of(50) { 20_000 } else { 4 + number as usize % 200 }

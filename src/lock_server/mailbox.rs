@@ -1,0 +1,291 @@
+//! What clients have put in, and the order in which it is taken.
+//!
+//! While the disk keeps up inputs are taken in the order of their arrival. While it is behind, calls that would be written
+//! are *held back*; renewals, releases, cancels and reads pass them by, so that nobody loses a lease because others write
+//! much. When the disk has been behind for so long that the server is overloaded, what clients begin anew is handed to the
+//! machine all the same: it refuses that, with a time to come back, and writes nothing.
+//!
+//! The calls of one session stay in their order: a release does not overtake the commit that it follows. Exceptions are
+//! renewals and the like, which change nothing for other calls, and what is refused.
+//!
+//! Nothing here is bounded by number: `budget.rs` bounds the bytes of calls before they come here.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use rustc_hash::FxHashMap;
+use tokio::sync::mpsc;
+use tokio::task::unconstrained;
+
+use super::budget::Budget;
+use super::handle::Input;
+use super::works::Left;
+use crate::causal_log::{Change, Wants};
+use crate::replica::call::{Call, SessionId};
+use crate::replica::store_call::reads_weight;
+
+/// Most calls in a batch: some 100 us of work.
+const BATCH: usize = 256;
+
+/// Whether the disk takes what is written as fast as it comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DiskPace {
+    KeepsUp,
+    Behind,
+    /// The machine refuses what is new.
+    BehindForLong,
+}
+
+/// See the top of this file.
+pub(super) struct Mailbox {
+    inputs: mpsc::Receiver<Input>,
+    bytes: Budget,
+    held_back: HeldBack,
+    /// The buffer of a batch, used again.
+    buffer: Vec<Input>,
+}
+
+/// Inputs taken together.
+pub(super) struct Batch {
+    pub inputs: Vec<Input>,
+    left: Left,
+}
+
+impl Mailbox {
+    /// `bytes` counts those of the inputs.
+    pub(super) fn new(inputs: mpsc::Receiver<Input>, bytes: Budget) -> Mailbox {
+        Mailbox { inputs, bytes, held_back: HeldBack::default(), buffer: Vec::new() }
+    }
+
+    /// What there is to be handled now, about a batch at most. Waits for nothing: who puts something in says so afterwards.
+    pub(super) fn take(&mut self, disk: DiskPace) -> Batch {
+        let mut inputs = mem::take(&mut self.buffer);
+        {
+            // Whatever budget the task has left that happens to do this.
+            let taking = unconstrained(self.inputs.recv_many(&mut inputs, BATCH));
+            let _ready_or_empty = pin!(taking).poll(&mut Context::from_waker(Waker::noop()));
+        }
+        let mut left = if inputs.len() < BATCH { Left::Nothing } else { Left::Perhaps };
+        if disk != DiskPace::KeepsUp || !self.held_back.is_empty() {
+            self.held_back.sift(&mut inputs, disk);
+            if self.held_back.let_go(&mut inputs, disk) {
+                left = Left::Perhaps;
+            }
+        }
+        Batch { inputs, left }
+    }
+
+    /// Gives the buffer of a batch back. Whether there may be more.
+    pub(super) fn put_back(&mut self, batch: Batch) -> Left {
+        self.buffer = batch.inputs;
+        batch.left
+    }
+
+    /// Bytes of calls in here, about, besides the first ones of each session.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.used()
+    }
+
+    /// Takes no more. Who has put something in and got no answer is told that the server has stopped.
+    pub(super) fn close(&mut self) {
+        self.inputs.close();
+        while self.inputs.try_recv().is_ok() {}
+        self.held_back = HeldBack::default();
+    }
+}
+
+/// Inputs that wait for the disk, numbered in the order of their arrival.
+#[derive(Default)]
+struct HeldBack {
+    /// What an overloaded machine refuses.
+    new: VecDeque<(u64, Input)>,
+    rest: VecDeque<(u64, Input)>,
+    last: u64,
+    /// How many of them are of each session.
+    sessions: FxHashMap<SessionId, usize>,
+}
+
+impl HeldBack {
+    fn is_empty(&self) -> bool {
+        self.new.is_empty() && self.rest.is_empty()
+    }
+
+    /// Holds back those of `inputs` that have to wait.
+    fn sift(&mut self, inputs: &mut Vec<Input>, disk: DiskPace) {
+        let HeldBack { new, rest, last, sessions } = self;
+        let held = inputs.extract_if(.., |input| {
+            let holds = must_wait(input, disk, sessions);
+            if let (true, Some(session)) = (holds, session(input)) {
+                *sessions.entry(session).or_default() += 1;
+            }
+            holds
+        });
+        for input in held {
+            *last += 1;
+            let queue = if call(&input).is_some_and(is_new) { &mut *new } else { &mut *rest };
+            queue.push_back((*last, input));
+        }
+    }
+
+    /// Adds to `inputs` what need not wait any longer, at most a batch. Whether there is more of that.
+    fn let_go(&mut self, inputs: &mut Vec<Input>, disk: DiskPace) -> bool {
+        for _ in 0..BATCH {
+            let Some(input) = self.next(disk) else { return false };
+            if let Some(session) = session(&input)
+                && let Some(count) = self.sessions.get_mut(&session)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.sessions.remove(&session);
+                }
+            }
+            inputs.push(input);
+        }
+        true
+    }
+
+    fn next(&mut self, disk: DiskPace) -> Option<Input> {
+        let number = |queue: &VecDeque<(u64, Input)>| queue.front().map_or(u64::MAX, |(number, _)| *number);
+        let queue = match disk {
+            DiskPace::Behind => return None,
+            DiskPace::BehindForLong => &mut self.new,
+            DiskPace::KeepsUp if number(&self.new) < number(&self.rest) => &mut self.new,
+            DiskPace::KeepsUp => &mut self.rest,
+        };
+        queue.pop_front().map(|(_, input)| input)
+    }
+}
+
+fn must_wait(input: &Input, disk: DiskPace, held_back: &FxHashMap<SessionId, usize>) -> bool {
+    let is_behind_own = || session(input).is_some_and(|session| held_back.contains_key(&session));
+    match input {
+        Input::Open { .. } => false,
+        Input::Close { .. } => is_behind_own(),
+        // It finds out how long calls wait.
+        Input::Probe => true,
+        Input::Call { call, .. } | Input::Unary { call, .. } => match disk {
+            _ if overtakes(call) => false,
+            DiskPace::BehindForLong if is_new(call) => false,
+            DiskPace::KeepsUp => is_behind_own(),
+            DiskPace::Behind | DiskPace::BehindForLong => is_written(call) || is_behind_own(),
+        },
+    }
+}
+
+fn session(input: &Input) -> Option<SessionId> {
+    match input {
+        Input::Open { session, .. } | Input::Call { session, .. } | Input::Close { session } => {
+            Some(*session)
+        }
+        Input::Unary { .. } | Input::Probe => None,
+    }
+}
+
+fn call(input: &Input) -> Option<&Call> {
+    match input {
+        Input::Call { call, .. } | Input::Unary { call, .. } => Some(call),
+        Input::Open { .. } | Input::Close { .. } | Input::Probe => None,
+    }
+}
+
+/// Whether it may overtake the calls of its own session: it makes no difference to them.
+fn overtakes(call: &Call) -> bool {
+    matches!(call, Call::KeepAlive { .. } | Call::WatchTaken { .. } | Call::Status)
+}
+
+/// Whether an overloaded machine refuses it, unless it was begun before.
+fn is_new(call: &Call) -> bool {
+    matches!(call, Call::OpenLease { .. } | Call::Acquire(_) | Call::Begin(_) | Call::Watch(_))
+}
+
+/// Whether the disk has to take something for it that others can do without for a while.
+fn is_written(call: &Call) -> bool {
+    is_new(call) || matches!(call, Call::GoOn(_) | Call::Reclaim { .. })
+}
+
+/// About how many bytes a call takes while it waits; `None` if it is never held back.
+pub(super) fn weight(call: &Call) -> Option<usize> {
+    let names =
+        |wants: &Wants| wants.locks().iter().map(|(name, _)| 32 + name.as_bytes().len()).sum::<usize>();
+    let heap = match call {
+        _ if overtakes(call) => return None,
+        Call::Acquire(acquire) => names(&acquire.wants) + acquire.label.len(),
+        Call::Begin(begin) => {
+            let locks = begin.locks.as_ref();
+            begin.step.weight() + locks.map_or(0, |locks| names(&locks.wants) + locks.label.len())
+        }
+        Call::GoOn(go_on) => go_on.step.weight(),
+        Call::Look(look) => reads_weight(&look.reads),
+        Call::Reclaim { held, .. } => {
+            held.iter().map(|held| 64 + names(&held.wants) + held.label.len()).sum()
+        }
+        // What follows a name or two.
+        _ => 0,
+    };
+    Some(mem::size_of::<Input>() + heap)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::leases::OnDisconnect;
+    use crate::lock_server::fakes::dc;
+    use crate::names::{LeaseId, Secret};
+    use crate::replica::call::{Proof, Target};
+
+    fn input(session: u64, tag: u64, call: Call) -> Input {
+        Input::Call { session: SessionId(session), tag, call, _charge: None }
+    }
+
+    fn renew() -> Call {
+        Call::KeepAlive { lease: LeaseId::new(dc(0), 1), proof: Proof::Attached }
+    }
+
+    fn release() -> Call {
+        Call::Release { lease: LeaseId::new(dc(0), 1), proof: Proof::Attached, target: Target::Key(1) }
+    }
+
+    fn open() -> Call {
+        let ttl = Duration::from_secs(10);
+        Call::OpenLease { secret: Secret::new([7; 16]), ttl, on_disconnect: OnDisconnect::Keep }
+    }
+
+    fn reclaim() -> Call {
+        Call::Reclaim { lease: LeaseId::new(dc(0), 1), proof: Proof::Attached, held: vec![] }
+    }
+
+    fn tags(mailbox: &mut Mailbox, disk: DiskPace) -> Vec<u64> {
+        let batch = mailbox.take(disk);
+        let tag = |input: &Input| match input {
+            Input::Call { tag, .. } => *tag,
+            _ => 0,
+        };
+        let tags = batch.inputs.iter().map(tag).collect();
+        mailbox.put_back(Batch { inputs: Vec::new(), ..batch });
+        tags
+    }
+
+    #[test]
+    fn behind_a_slow_disk_everybody_renews_and_nobody_overtakes_himself() {
+        let (put, inputs) = mpsc::channel(64);
+        let mut mailbox = Mailbox::new(inputs, Budget::new(1 << 20));
+        for (session, tag, call) in
+            [(1, 1, reclaim()), (1, 2, release()), (1, 3, renew()), (2, 4, release()), (2, 5, open())]
+        {
+            put.try_send(input(session, tag, call)).expect("there is room");
+        }
+        put.try_send(Input::Close { session: SessionId(1) }).expect("there is room");
+        assert_eq!(tags(&mut mailbox, DiskPace::Behind), [3, 4]);
+        // What is new is refused in the end.
+        assert_eq!(tags(&mut mailbox, DiskPace::BehindForLong), [5]);
+        put.try_send(input(2, 6, open())).expect("there is room");
+        put.try_send(input(1, 7, release())).expect("there is room");
+        assert_eq!(tags(&mut mailbox, DiskPace::BehindForLong), [6]);
+        assert_eq!(tags(&mut mailbox, DiskPace::KeepsUp), [1, 2, 0, 7]);
+        assert!(mailbox.held_back.is_empty() && mailbox.held_back.sessions.is_empty());
+    }
+}
