@@ -237,6 +237,7 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
             OpError::NoRights { .. } => Reason::NoRights,
             OpError::Stale { .. } => Reason::StaleVersion,
             OpError::Done { .. } => Reason::ValueDone,
+            OpError::KeyEnded => Reason::KeyEnded,
         },
         TxnRefusal::ChangeTooLarge { .. } => Reason::ChangeTooLarge,
         TxnRefusal::TooLarge { .. } => Reason::TransactionTooLarge,
@@ -288,6 +289,7 @@ fn code(reason: Reason) -> Code {
         | Reason::LeaseEnded
         | Reason::TransactionTooOld
         | Reason::TransactionLostLocks
+        | Reason::KeyEnded
         | Reason::ForcedOut => Code::Aborted,
         Reason::CounterOverflow
         | Reason::ReadsTooLarge

@@ -70,6 +70,8 @@ pub enum FailureKind {
     CommittedTwice,
     /// Something was committed that its client did not ask for, or was told would not be.
     GhostCommit,
+    /// A change was committed although it was known where it was made that it has no effect.
+    WithoutEffect,
     /// A commit that a client was told of is not there any more.
     CommitLost,
     /// Too little happened for the run to prove anything.

@@ -90,4 +90,6 @@ pub enum Mutation {
     HeldGoesHome,
     /// (x) What time does to locks is not in the log yet when the event after it looks at them.
     SeenBeforeLogged,
+    /// (y) A change of a key that ended after the transaction's snapshot is committed, and has no effect.
+    ChangeOfEndedKey,
 }

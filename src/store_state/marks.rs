@@ -114,6 +114,11 @@ impl Marks {
         fate
     }
 
+    /// Whether an update would be one of the key as it is now, and not of one that has ended.
+    pub fn lets_in(&self, at: &At<'_>) -> bool {
+        self.0.as_ref().is_none_or(|kept| kept.lets_in(kept.generation_of(at), at))
+    }
+
     /// Forgets what only commits that have not seen `stable` could need: there will be none any more.
     pub fn settle(&mut self, stable: &VersionVector) {
         if let Some(kept) = &mut self.0 {

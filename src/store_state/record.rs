@@ -99,7 +99,7 @@ impl Record {
     }
 
     /// The marks with all effects.
-    fn newest_marks(&self) -> &Marks {
+    pub fn newest_marks(&self) -> &Marks {
         self.newest_marks.as_ref().unwrap_or(&self.content.marks)
     }
 

@@ -213,27 +213,37 @@ impl Store {
             repeated.extend(keys.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| (pair[0], None)));
         }
         for (index, Change { key, action }) in changes.iter().enumerate() {
+            let at = uncommitted(self.me, index, seen);
             let Some(content) = repeated.get_mut(key) else {
-                self.check_one(key, action)?;
+                self.check_one(key, action, &at)?;
                 continue;
             };
             let content = content.get_or_insert_with(|| self.newest(key));
-            if let Action::Update(update) = action {
-                let checked = content.slots.check(update, self.me);
-                checked.map_err(|error| ChangeError { key: key.clone(), error })?;
-            }
-            content.apply(action, &uncommitted(self.me, index, seen));
+            let checked = match action {
+                Action::Update(_) | Action::Expire(_) if !content.marks.lets_in(&at) => {
+                    Err(OpError::KeyEnded)
+                }
+                Action::Update(update) => content.slots.check(update, self.me),
+                Action::Expire(_) | Action::Remove | Action::Lapse => Ok(()),
+            };
+            checked.map_err(|error| ChangeError { key: key.clone(), error })?;
+            content.apply(action, &at);
         }
         Ok(())
     }
 
-    fn check_one(&mut self, key: &Key, action: &Action) -> Result<(), ChangeError> {
-        let Action::Update(update) = action else { return Ok(()) };
+    fn check_one(&mut self, key: &Key, action: &Action, at: &At<'_>) -> Result<(), ChangeError> {
         let me = self.me;
-        let checked = match self.by_key.get(key) {
-            None => Content::default().slots.check(update, me),
-            Some(row) => {
-                let record = &mut self.records[*row as usize];
+        let record = self.by_key.get(key).map(|row| &mut self.records[*row as usize]);
+        let has_ended = record.as_ref().is_some_and(|record| !record.newest_marks().lets_in(at));
+        #[cfg(test)]
+        let has_ended = has_ended && self.mutation != Some(crate::sim::Mutation::ChangeOfEndedKey);
+        let checked = match (action, record) {
+            (Action::Remove | Action::Lapse, _) => Ok(()),
+            (Action::Update(_) | Action::Expire(_), _) if has_ended => Err(OpError::KeyEnded),
+            (Action::Expire(_), _) => Ok(()),
+            (Action::Update(update), None) => Content::default().slots.check(update, me),
+            (Action::Update(update), Some(record)) => {
                 if record.has_effects() && !update.depends_on_state() {
                     let wanted = update.root_type();
                     match record.newest_type() {

@@ -361,6 +361,7 @@ fn every_refusal_of_a_transaction_has_its_number_and_its_code() {
         (change(OpError::Overflow), 19, Code::OutOfRange),
         (change(OpError::NoRights { asked: 2, rights: 1 }), 20, Code::FailedPrecondition),
         (change(OpError::Stale { is: 2, written: 1 }), 21, Code::FailedPrecondition),
+        (change(OpError::KeyEnded), 43, Code::Aborted),
         (TxnRefusal::ChangeTooLarge { index: 0, bytes: 2 << 20 }, 22, Code::InvalidArgument),
         (
             TxnRefusal::TooLarge { changes: 1, bytes: 5 << 20, max_changes: 1, max_bytes: 4 << 20 },

@@ -138,6 +138,11 @@ pub enum OpError {
         "the value is done at version {is}: nothing follows it; the key is free again once every datacenter knows"
     )]
     Done { is: u64 },
+    #[error(
+        "the key was removed or expired after this transaction began, so the change would have no effect: begin another \
+         transaction"
+    )]
+    KeyEnded,
 }
 
 impl MapType {

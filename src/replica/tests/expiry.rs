@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, SECRET};
 use super::store_cluster::{add, change, counted, key, put, step, written};
 use crate::causal_log::{Action, Change, Op as LogOp};
 use crate::crdt::VersionVector;
 use crate::crdt::value::{Op, OpError, Reading, VersionedReading};
 use crate::leases::Proof;
 use crate::replica::call::Call;
-use crate::replica::store_call::{Then, TxnRefusal};
+use crate::replica::store_call::{GoOn, Then, TxnRefusal};
 use crate::replica::{Event, Message, Record};
 use crate::time::TimeToLive;
 
@@ -359,4 +359,46 @@ fn a_member_that_takes_over_the_state_counts_the_whole_time_of_others() {
     assert_eq!((c.read_everywhere("k"), c.read_everywhere("own")), (vec![None; 3], vec![None; 3]));
     assert_eq!(c.lapsed(), [2, 0, 2]);
     assert!(c.reports.is_empty(), "{:?}", c.reports);
+}
+
+#[test]
+fn a_change_of_a_key_that_ended_meanwhile_is_refused_and_not_lost() {
+    let mut c = Cluster::new(1, 0, 0);
+    let of = |amount| change("stock", Op::BoundedCounter(amount));
+    c.commit(0, vec![of(10), versioned("job", 1, false), put("r", "v")]);
+    c.open_lease(0, Duration::from_secs(10));
+    let lease = c.lease(0);
+    for key in 1..=20 {
+        let tag = c.begin(0, key, None, step(vec![], &["stock"], Then::GoOn));
+        c.stepped(0, tag);
+    }
+    c.commit(0, vec![remove("stock"), remove("job"), remove("r")]);
+    c.commit(0, vec![of(10)]);
+    let goes_on = |c: &mut Cluster, key, changes| {
+        let (proof, step) = (Proof::Secret(SECRET), step(changes, &[], Then::Commit));
+        c.call(0, Call::GoOn(GoOn { lease, proof, key, after: 0, step }))
+    };
+    let late = [
+        vec![of(-1)],
+        vec![of(-1), of(-1)],
+        vec![versioned("job", 1, false)],
+        vec![put("r", "late")],
+        vec![put("r", "late"), put("r", "later")],
+        vec![expire("stock", 60_000)],
+        vec![remove("stock"), of(3)],
+    ];
+    for (key, changes) in (1..).zip(late) {
+        let tag = goes_on(&mut c, key, changes);
+        let TxnRefusal::Change(refused) = c.txn_refused(0, tag) else {
+            panic!("it is refused for its change")
+        };
+        assert_eq!(refused.error, OpError::KeyEnded, "{}", refused.key);
+    }
+    let left = Reading::BoundedCounter { value: 10, rights: 10 };
+    assert_eq!((c.reads(0, "stock"), c.reads(0, "r")), (Some(left), None));
+    // It may still end the key itself.
+    let tag = goes_on(&mut c, 20, vec![remove("stock")]);
+    c.run();
+    c.committed(0, tag);
+    assert_eq!(c.reads(0, "stock"), None);
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc};
-use super::store_cluster::{add, counted, step};
+use super::store_cluster::{add, counted, put, step, written};
 use crate::leases::{OnDisconnect, Proof};
 use crate::names::Mode;
 use crate::replica::call::{Call, Refusal, Reply, Wait};
-use crate::replica::store_call::{Then, TxnState};
+use crate::replica::store_call::{Then, TxnRefusal, TxnState};
 use crate::room::Room;
 
 fn commit(c: &mut Cluster, id: u8, key: u64, name: &str, amount: i64) -> u64 {
@@ -155,4 +155,47 @@ fn what_others_sent_while_the_disk_was_full_is_asked_for_again() {
     c.room(0, Room::Low);
     c.run();
     assert_eq!(c.reads(0, "n"), counted(201), "what comes again comes after what waits for it");
+}
+
+#[test]
+fn a_refused_commit_leaves_the_transaction_as_it_was() {
+    let mut c = Cluster::new(1, 0, 0);
+    let open = c.begin(0, 1, None, step(vec![], &[], Then::GoOn));
+    c.run();
+    c.stepped(0, open);
+    c.room(0, Room::Low);
+    let refused = c.go_on(0, 1, step(vec![put("r", "refused")], &[], Then::Commit));
+    assert_eq!(c.refused(0, refused), Refusal::DiskFull);
+    let tag = c.go_on(0, 1, step(vec![], &["r"], Then::GoOn));
+    assert_eq!(c.stepped(0, tag).values, [None], "the step was refused with its changes");
+    c.room(0, Room::Enough);
+    // It follows no changes, as the refused one did.
+    let tag = c.go_on(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));
+    c.run();
+    c.committed(0, tag);
+    assert_eq!(c.reads(0, "r"), written("wanted"));
+}
+
+#[test]
+fn a_commit_that_cannot_be_made_leaves_the_transaction_as_it_was() {
+    // Two of three are away: the log of entries that they lack is full.
+    let mut c = Cluster::with_log(3, (0, 0), 1_000);
+    c.isolate(0);
+    let open = c.begin(0, 1, None, step(vec![], &[], Then::GoOn));
+    c.run();
+    c.stepped(0, open);
+    for key in 2..200 {
+        commit(&mut c, 0, key, "n", 1);
+        c.sync(0);
+    }
+    let refused = c.go_on(0, 1, step(vec![put("r", "refused")], &[], Then::Commit));
+    assert!(matches!(c.txn_refused(0, refused), TxnRefusal::CannotCommit(_)));
+    let tag = c.go_on(0, 1, step(vec![], &["r"], Then::GoOn));
+    assert_eq!(c.stepped(0, tag).values, [None], "the step was refused with its changes");
+    c.link_again(0);
+    c.pass(2_000);
+    let tag = c.go_on(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));
+    c.run();
+    c.committed(0, tag);
+    assert_eq!(c.reads(0, "r"), written("wanted"));
 }

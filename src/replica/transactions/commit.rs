@@ -14,16 +14,10 @@ use crate::replica::gate::Gated;
 use crate::replica::store_call::{Stepped, TxnRefusal, TxnState};
 
 impl Replica {
-    /// Commits what was checked just now. Refused, the transaction stays open.
-    pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped) -> Result<(), Refusal> {
-        let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
-            unreachable!("only open transactions commit, {id:?} is not");
-        };
-        if !open.changes.is_empty() {
-            self.can_commit()?;
-        }
+    /// Commits what was checked just now, as was that it can be committed.
+    pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped) {
         let Some(Txn::Open(mut open)) = self.transactions.rows.remove(&id) else {
-            unreachable!("it was open just now");
+            unreachable!("only open transactions commit, {id:?} is not");
         };
         let changes = std::mem::take(&mut open.changes);
         let (position, vector) = if changes.is_empty() {
@@ -42,7 +36,6 @@ impl Replica {
         let stepped = Stepped { state: TxnState::Committed(vector), ..stepped };
         let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
         self.after(position, Gated::Effect(effect));
-        Ok(())
     }
 
     pub(in crate::replica) fn can_commit(&self) -> Result<(), Refusal> {

@@ -74,7 +74,7 @@ impl Replica {
         if let Some(stranger) = named.into_iter().find(|dc| !self.config.agreed.members.contains(*dc)) {
             return Err(TxnRefusal::UnknownDc(stranger).into());
         }
-        let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
+        let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
         };
         let before = open.changes.len();
@@ -83,6 +83,13 @@ impl Replica {
             let (max_changes, max_bytes) = (MAX_CHANGES, MAX_COMMIT_BYTES);
             return Err(TxnRefusal::TooLarge { changes, bytes, max_changes, max_bytes }.into());
         }
+        if step.then == Then::Commit && changes > 0 {
+            // Before anything is taken in: what is refused leaves no changes behind.
+            self.can_commit()?;
+        }
+        let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
+            unreachable!("nothing happened to {id:?} meanwhile");
+        };
         // Taken out while the store works on it.
         let mut all = std::mem::take(&mut open.changes);
         let (at, snapshot, token) = (open.at, open.snapshot.clone(), open.token);
@@ -101,7 +108,7 @@ impl Replica {
         let stepped = Stepped { snapshot, token, values: done?, state: TxnState::Open };
         match step.then {
             Then::GoOn => self.reply(call, Reply::Stepped(Box::new(stepped))),
-            Then::Commit => self.commit(call, id, stepped)?,
+            Then::Commit => self.commit(call, id, stepped),
             Then::Abort => {
                 self.abort(id);
                 let stepped = Stepped { state: TxnState::Aborted, ..stepped };

@@ -103,6 +103,8 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
                     Verdict::Over("another version was written")
                 }
                 OpError::Stale { .. } | OpError::Done { .. } => Verdict::Abort,
+                OpError::KeyEnded if first => Verdict::Over("its key ended meanwhile"),
+                OpError::KeyEnded => Verdict::Abort,
                 _ => Verdict::Wrong,
             },
             TxnRefusal::Unknown(_) => {

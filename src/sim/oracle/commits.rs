@@ -189,6 +189,22 @@ impl Commits {
         shown.into_iter().filter(|row| row.generation == newest && has_seen_all(row)).collect()
     }
 
+    /// A change of this commit that has no effect, as known to its maker when it made it.
+    pub fn without_effect(&self, dot: Dot) -> Option<&Change> {
+        let (entry, commit) = (self.get(dot)?, self.commit(dot)?);
+        let mut known = entry.deps.clone();
+        known.raise(dot.dc, dot.seq);
+        let is_lost = |(index, change): &(usize, &Change)| {
+            let is_end = |change: &Change| matches!(change.action, Action::Remove | Action::Lapse);
+            let ends_itself = |other: &Change| other.key == change.key && is_end(other);
+            let counts = |row: &&Row| row.dot() == dot && row.index == *index;
+            !is_end(change)
+                && !commit.changes[index + 1..].iter().any(ends_itself)
+                && !self.counting(&change.key, &known).iter().any(counts)
+        };
+        commit.changes.iter().enumerate().find(is_lost).map(|(_, change)| change)
+    }
+
     /// How often keys lapsed.
     pub fn lapses(&self) -> u64 {
         self.by_key.values().flatten().filter(|row| *row.action() == Action::Lapse).count() as u64

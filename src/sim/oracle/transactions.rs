@@ -146,6 +146,13 @@ impl Transactions {
         if !intent.commits || intent.changes != commit.changes {
             return ghost(format!("{txn:?} wants {intent:?}; committed as {dot:?} is {:?}", commit.changes));
         }
+        if let Some(change) = self.commits.without_effect(dot) {
+            let what = format!(
+                "{change:?} of {txn:?} is committed as {dot:?}, at {}: its key had ended",
+                commit.seen
+            );
+            return broken(FailureKind::WithoutEffect, what);
+        }
         let Some(wants) = intent.wants.clone() else { return Ok(()) };
         self.check_serial(txn, &commit.seen, &wants)?;
         for (lock, mode) in wants.locks() {
