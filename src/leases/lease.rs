@@ -54,6 +54,9 @@ pub(crate) struct Lease {
     pub(super) scheduled: Instant,
     /// While the grace period waits for its reclaim.
     pub(super) grace: Option<Grace>,
+    /// It is older than this process, and its client has not said since what it holds: the grace period may be over for it,
+    /// but it may hold anything until its end is durable.
+    pub unaccounted: bool,
     /// Waiting and held.
     pub requests: Requests,
     pub waiting: usize,

@@ -94,6 +94,7 @@ impl Leases {
             expires,
             scheduled: expires,
             grace: None,
+            unaccounted: false,
             requests: Requests::default(),
             waiting: 0,
             keys: Keys::new(self.hash_seed),
@@ -214,6 +215,7 @@ impl Leases {
         for (index, lease) in &mut self.rows {
             let ends = now + lease.ttl;
             lease.grace = Some(Grace { ends, renewed_until: now + lease.ttl * GRACES });
+            lease.unaccounted = true;
             self.graces.insert(ends, LeaseIndex(index as u32));
         }
     }

@@ -60,9 +60,10 @@ impl Early {
         Some(call)
     }
 
-    /// Whether the key of a transaction that waited had its turn then.
-    pub fn had_turn(&self, id: TxnId) -> bool {
-        self.turns.contains(&id)
+    /// Takes the turn that the key of a transaction had when it came, if it waited. There is one for each key: of copies
+    /// that waited together only the first is begun.
+    pub fn take_turn(&mut self, id: TxnId) -> bool {
+        self.turns.remove(&id)
     }
 
     /// Whether a call of that weight may wait, beside others that keep so many bytes of the same bound.

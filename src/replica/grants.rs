@@ -46,6 +46,8 @@ impl Replica {
         let ready =
             if self.mutated(crate::sim::Mutation::GrantBeforeData) { Position::default() } else { ready };
         let stamp = crate::time::Timestamp::from_raw(token.0);
+        // A lease that ended without having said what it held may have held this.
+        let ready = ready.max(self.unaccounted_end);
         ready.max(self.bounds.position_of(stamp, row.id.n))
     }
 

@@ -121,6 +121,9 @@ impl Replica {
         };
         #[cfg(not(test))]
         let ready = position;
+        if self.leases.get(index).unaccounted {
+            self.unaccounted_end = self.unaccounted_end.max(ready);
+        }
         self.end_transactions_of(lease);
         self.transactions.outcomes.end_lease(lease, self.now.mono);
         for request in self.leases.get(index).requests.sorted() {
@@ -195,6 +198,7 @@ impl Replica {
 
     pub(super) fn reclaim(&mut self, call: CallId, index: LeaseIndex, held: Vec<Reclaim>) {
         self.leases.end_grace(index);
+        self.leases.get_mut(index).unaccounted = false;
         let (mut kept, mut lost) = (Vec::new(), Vec::new());
         for reclaim in held {
             let list = if self.reclaim_one(index, &reclaim) { &mut kept } else { &mut lost };

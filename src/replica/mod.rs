@@ -87,6 +87,8 @@ pub struct Replica {
     inbox: Inbox,
     locks: Locks,
     leases: Leases,
+    /// The last end of a lease that never said after a restart what it held: every grant may be in conflict with it.
+    unaccounted_end: Position,
     reach: reach::Reach,
     links: links::Links,
     round_trips: round_trips::RoundTrips,

@@ -87,6 +87,7 @@ impl Replica {
             inbox: Inbox::new(),
             locks,
             leases: Leases::new(dc, local.hash_seed),
+            unaccounted_end: Position::default(),
             reach: Reach::new(peers, config.agreed.peer_timeout),
             links: Links::new(),
             round_trips: RoundTrips::new(),

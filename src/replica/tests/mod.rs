@@ -10,6 +10,7 @@ mod joining;
 mod large_commits;
 mod late_timers;
 mod overload;
+mod restarts;
 mod rolled_back;
 mod state_transfer;
 mod status;

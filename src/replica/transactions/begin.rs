@@ -40,11 +40,11 @@ impl Replica {
         if self.begin_again(call, id, begin)? {
             return Ok(Begun::Again);
         }
-        let row = self.leases.get(lease);
         if id.key <= self.transactions.outcomes.settled(begin.lease) {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
-        if row.last_key.is_some_and(|last| id.key <= last) && !self.early.had_turn(id) {
+        let had_its_turn = self.leases.get(lease).last_key.is_some_and(|last| id.key <= last);
+        if had_its_turn && !self.early.take_turn(id) {
             return Err(TxnRefusal::Unknown(id.key).into());
         }
         if self.life.draining {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::names::{LeaseId, RequestId};
 use crate::replica::call::{Call, ClientKey, Grant, Proof, Reclaim, Refusal, Reply, Target, Wait};
+use crate::sim::client::transactions::TxnCall;
 use crate::sim::client::{Client, HoldEnd, Lease, Out, Pending, Request, State, Timer, usable};
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
@@ -62,6 +63,7 @@ impl Client {
                 self.looks.remove(&tag);
             }
             (Pending::Look, Reply::Refused(refusal)) => self.on_look_refused(tag, &refusal, out),
+            (pending, Reply::Refused(refusal)) if self.may_yet_be_done(tag, pending, &refusal) => {}
             (pending, Reply::Refused(refusal)) => self.on_refused(now, pending, refusal, out),
             (pending, reply) => {
                 let what = format!("client {} got {reply:?} to {pending:?}", self.number);
@@ -109,7 +111,7 @@ impl Client {
 
     fn on_granted(&mut self, now: Moment, key: ClientKey, grant: Grant, out: &mut Vec<Out>) {
         let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
-        let Some(request) = self.requests.get_mut(&key) else { return };
+        let Some(request) = self.requests.get_mut(&key) else { return self.give_back(&grant, out) };
         let id = grant.request;
         match request.state {
             State::Waiting if valid => {
@@ -128,6 +130,24 @@ impl Client {
                 out.push(Out::Fails { kind: FailureKind::Contract, what });
             }
             State::Held { .. } | State::Ending { .. } => {}
+        }
+    }
+
+    /// Whether the refusal of one copy of a call says nothing of the key: a passing refusal does not use it up, and a copy
+    /// that was sent later is yet to be answered.
+    fn may_yet_be_done(&self, tag: u64, pending: Pending, refusal: &Refusal) -> bool {
+        let passes =
+            matches!(refusal, Refusal::DiskFull | Refusal::Draining | Refusal::ResourceExhausted { .. });
+        let is_copied = matches!(pending, Pending::Acquire(_) | Pending::Txn(_, TxnCall::Step(0)));
+        passes && is_copied && self.pending.range(tag..).any(|(_, later)| *later == pending)
+    }
+
+    /// Lets go what was granted to nobody who waits for it.
+    fn give_back(&mut self, grant: &Grant, out: &mut Vec<Out>) {
+        let of_this_lease = |lease: &&Lease| lease.attached && grant.request.n > lease.id.n();
+        if let Some(lease) = self.lease.as_ref().filter(of_this_lease).map(|lease| lease.id) {
+            let target = Target::Id(grant.request);
+            self.call(Pending::Drop, Call::Release { lease, proof: Proof::Attached, target }, out);
         }
     }
 
@@ -219,5 +239,63 @@ impl Client {
             out.push(Out::Fails { kind: FailureKind::Contract, what });
         }
         self.over(key, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{DcId, FencingToken, Mode};
+    use crate::replica::call::{OnDisconnect, SessionId, Wait};
+    use crate::sim::client::{Manner, Order};
+    use crate::sim::scene::wants;
+
+    /// A client that asked twice for a lock under one key.
+    fn asked_twice() -> (Client, ClientKey, Vec<u64>) {
+        let dc = DcId::new(0).expect("a small id");
+        let manner = Manner {
+            ttl: Duration::from_secs(5),
+            on_disconnect: OnDisconnect::Keep,
+            stubborn: false,
+            forgetful: false,
+        };
+        let (mut client, mut out, now) = (Client::new(0, dc, manner), Vec::new(), Moment::from_millis(0));
+        client.disk_was_full = true;
+        client.on_connected(now, SessionId(1), &mut out);
+        let opened = Reply::LeaseOpened { lease: LeaseId::new(dc, 1), ttl: manner.ttl };
+        client.on_reply(now, 1, opened, &mut out);
+        let order = Order { wants: wants(&["a"], Mode::Exclusive), wait: Wait::Forever, hold: None };
+        let key = client.acquire(now, order, &mut out);
+        client.send_acquire(now, key, &mut out);
+        (client, key, vec![2, 3])
+    }
+
+    fn granted() -> Reply {
+        let request = RequestId { dc: DcId::new(0).expect("a small id"), n: 7 };
+        Reply::Granted(Grant { request, token: FencingToken(1), snapshot: Default::default() })
+    }
+
+    /// A copy refused while the disk was full, and another one granted once there was room: the client took the refusal
+    /// for the answer and held the lock, by its lease, for ever.
+    #[test]
+    fn the_refusal_of_one_copy_is_not_the_answer_to_another() {
+        let (mut client, key, tags) = asked_twice();
+        let (now, mut out) = (Moment::from_millis(1), Vec::new());
+        client.on_reply(now, tags[0], Reply::Refused(Refusal::DiskFull), &mut out);
+        assert_eq!(client.requests()[&key].state, State::Waiting);
+        client.on_reply(now, tags[1], granted(), &mut out);
+        assert!(matches!(client.requests()[&key].state, State::Held { .. }));
+    }
+
+    #[test]
+    fn a_grant_that_nobody_waits_for_is_given_back() {
+        let (mut client, key, tags) = asked_twice();
+        let (now, mut out) = (Moment::from_millis(1), Vec::new());
+        client.on_reply(now, tags[1], Reply::Refused(Refusal::DiskFull), &mut out);
+        assert!(!client.requests().contains_key(&key), "it was the last copy");
+        out.clear();
+        client.on_reply(now, tags[0], granted(), &mut out);
+        let released = |out: &Out| matches!(out, Out::Call { call: Call::Release { .. }, .. });
+        assert!(matches!(&out[..], [out] if released(out)), "{out:?}");
     }
 }

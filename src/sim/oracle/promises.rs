@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
-use crate::replica::call::{Call, ClientKey, Grant, Reclaim, Target};
+use crate::replica::call::{Call, CallId, ClientKey, Grant, Reclaim, Target};
 use crate::replica::store_call::Then;
 use crate::replica::{Message, Position};
 use crate::sim::disk::Disk;
@@ -54,8 +54,12 @@ pub(crate) struct Promises {
     /// The highest token, and that of the lives before this one.
     token: Option<FencingToken>,
     token_before: Option<FencingToken>,
-    /// Granted and told, and neither released nor ended as far as the server knows.
+    /// Granted and told, and neither released nor ended as far as the server knows. After a crash it may know less than this,
+    /// until the client says what it holds: a lease that ends before that may hold all of it.
     held: BTreeMap<RequestId, Told>,
+    /// What clients say to hold, by the calls that say so, until these are judged. A claim alone is no hold: clients that
+    /// break rules claim what they have released, and a claim whose session ends first is never judged.
+    claims: BTreeMap<CallId, (LeaseId, Vec<(RequestId, Told)>)>,
     /// Transactions that clients were told to hold locks, and that did not end since for any reason that is known here.
     txns: BTreeMap<(LeaseId, ClientKey), OpenTxn>,
     /// Ends of leases that may not be durable yet.
@@ -70,6 +74,7 @@ impl Promises {
             token: None,
             token_before: None,
             held: BTreeMap::new(),
+            claims: BTreeMap::new(),
             txns: BTreeMap::new(),
             ended: Vec::new(),
         }
@@ -227,16 +232,17 @@ impl Promises {
     }
 
     /// A call has come to the node: a client releases, or says what it holds.
-    pub fn on_call(&mut self, call: &Call) {
+    pub fn on_call(&mut self, id: CallId, call: &Call) {
         match call {
             Call::Release { lease, target, .. } | Call::Cancel { lease, target, .. } => {
                 self.held.retain(|id, told| told.lease != *lease || !names(*target, *id, told.key));
             }
             Call::Reclaim { lease, held, .. } => {
-                for Reclaim { request, key, wants, .. } in held {
+                let claim = |Reclaim { request, key, wants, .. }: &Reclaim| {
                     let (key, wants) = (key.unwrap_or_default(), wants.locks().to_vec());
-                    self.held.insert(*request, Told { lease: *lease, key, wants });
-                }
+                    (*request, Told { lease: *lease, key, wants })
+                };
+                self.claims.insert(id, (*lease, held.iter().map(claim).collect()));
             }
             // Its locks may be gone as soon as it has come.
             Call::GoOn(go_on) if go_on.step.then != Then::GoOn => {
@@ -251,9 +257,11 @@ impl Promises {
         self.txns.clear();
     }
 
-    /// Not all that clients say to hold was given back to them.
-    pub fn on_reclaims_lost(&mut self, lost: &[RequestId]) {
-        lost.iter().for_each(|request| drop(self.held.remove(request)));
+    /// The node has judged what a client says to hold: its lease has that, and nothing else.
+    pub fn on_reclaimed(&mut self, call: CallId, kept: &[RequestId]) {
+        let Some((lease, claimed)) = self.claims.remove(&call) else { return };
+        self.held.retain(|_, told| told.lease != lease);
+        self.held.extend(claimed.into_iter().filter(|(request, _)| kept.contains(request)));
     }
 
     /// The end of a lease is appended to the journal.
@@ -278,7 +286,7 @@ impl Promises {
     /// The node crashed; its memory is gone.
     pub fn on_crash(&mut self) {
         self.token_before = self.token;
-        self.held.clear();
+        self.claims.clear();
         self.txns.clear();
         self.ended.clear();
     }
@@ -295,8 +303,9 @@ fn names(target: Target, id: RequestId, key: ClientKey) -> bool {
 mod tests {
     use super::super::holders::test_grant;
     use super::*;
+    use crate::causal_log::Wants;
     use crate::names::Secret;
-    use crate::replica::call::OnDisconnect;
+    use crate::replica::call::{OnDisconnect, Proof, SessionId};
     use crate::replica::{LeaseRecord, Record};
     use std::time::Duration;
 
@@ -363,6 +372,32 @@ mod tests {
         assert_eq!(kind(early), Some(FailureKind::LeaseEndNotDurable));
         sync(&mut disk);
         assert_eq!(granted(&mut promises, &disk, 4, Mode::Exclusive), Ok(()));
+    }
+
+    #[test]
+    fn a_lease_that_ends_without_having_said_what_it_held_may_hold_all_that_it_did() {
+        let asked = Asked { lease: lease(), key: 1, wants: &wants(Mode::Exclusive) };
+        let early = |claimed: bool, kept: &[RequestId]| {
+            let (mut promises, mut disk, members) = (Promises::new(dc(0)), Disk::new(), DcSet::only(dc(0)));
+            let grant = test_grant(1, 1, &[]);
+            assert_eq!(promises.on_granted(&disk, asked, &grant, members), Ok(()));
+            promises.on_crash();
+            if claimed {
+                let id = CallId { session: SessionId(1), tag: 1 };
+                let wants = Wants::all(wants(Mode::Exclusive)).expect("one lock");
+                let (token, label, request) = (grant.token, "".into(), grant.request);
+                let held = vec![Reclaim { request, key: None, wants, token, label }];
+                let proof = Proof::Attached;
+                promises.on_call(id, &Call::Reclaim { lease: lease(), proof, held });
+                promises.on_reclaimed(id, kept);
+            }
+            disk.append(Position(1), Record::LeaseEnded { lease: lease() }).expect("no gap");
+            promises.on_lease_ended(lease(), Position(1), Moment::from_millis(0));
+            kind(promises.on_granted(&disk, asked, &test_grant(2, 2, &[]), members))
+        };
+        assert_eq!(early(false, &[]), Some(FailureKind::LeaseEndNotDurable));
+        assert_eq!(early(true, &[test_grant(1, 1, &[]).request]), Some(FailureKind::LeaseEndNotDurable));
+        assert_eq!(early(true, &[]), None, "judged, and not kept");
     }
 
     #[test]

@@ -162,9 +162,10 @@ impl World {
     pub(super) fn on_to_server(&mut self, dc: DcId, session: SessionId, tag: u64, call: Call) {
         let open = self.sessions.get(&session).is_some_and(|known| !known.deaf);
         if open && self.is_running(dc) {
-            self.nodes[dc.index()].promises.on_call(&call);
+            let id = CallId { session, tag };
+            self.nodes[dc.index()].promises.on_call(id, &call);
             self.note_begin(session, &call);
-            self.step(dc, Event::Client { call: CallId { session, tag }, request: call });
+            self.step(dc, Event::Client { call: id, request: call });
         }
     }
 

@@ -170,6 +170,10 @@ impl World {
 
     /// What an answer promises must be durable by now.
     fn judge_reply(&mut self, dc: DcId, call: CallId, reply: &Reply) {
+        // Also one that nobody waits for any more.
+        if let Reply::Reclaimed { kept, .. } = reply {
+            self.nodes[dc.index()].promises.on_reclaimed(call, kept);
+        }
         let Some(session) = self.sessions.get(&call.session) else { return };
         let client = &self.clients[session.client];
         if client.session() != Some(call.session) {
@@ -192,10 +196,6 @@ impl World {
                 node.promises.on_granted(&node.disk, asked, grant, members)
             }
             Reply::LeaseOpened { lease, .. } => node.promises.on_lease_opened(&node.disk, *lease),
-            Reply::Reclaimed { lost, .. } => {
-                node.promises.on_reclaims_lost(lost);
-                Ok(())
-            }
             Reply::LeaseClosed => match client.closing_of(call.tag) {
                 Some(lease) => node.promises.on_lease_closed(&node.disk, lease),
                 None => Ok(()),

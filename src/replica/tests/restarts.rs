@@ -1,0 +1,71 @@
+//! What clients of before a restart may still have, and what they ask twice.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, SECRET};
+use super::store_cluster::{change, key, step};
+use crate::causal_log::{Action, Change};
+use crate::crdt::value::Op;
+use crate::replica::Event;
+use crate::replica::call::{Call, Refusal};
+use crate::replica::store_call::{Then, TxnRefusal};
+
+/// Both copies of a commit wait for what was promised before the restart; the first is refused, and what refused it is gone
+/// when the second has its turn.
+#[test]
+fn of_two_copies_that_wait_together_only_one_is_judged() {
+    let mut c = Cluster::new(2, 0, 0);
+    let version = |version| {
+        let op = Op::Versioned { version, value: "v".to_owned().into(), done: false };
+        step(vec![change("x", op)], &[], Then::Commit)
+    };
+    let newer = c.begin(0, 1, None, version(5));
+    c.run();
+    c.committed(0, newer);
+    c.restart(0);
+    c.pass(600);
+    c.call(0, Call::AttachLease { lease: c.lease(0), secret: SECRET });
+    let first = c.begin(0, 2, None, version(3));
+    let remove = Change { key: key("x"), action: Action::Remove };
+    let removal = c.begin(0, 3, None, step(vec![remove], &[], Then::Commit));
+    let second = c.begin(0, 2, None, version(3));
+    assert!([first, removal, second].iter().all(|tag| !c.is_answered(0, *tag)), "they wait");
+    c.link(0, 1);
+    c.pass(1_000);
+    c.committed(0, removal);
+    assert!(matches!(c.txn_refused(0, first), TxnRefusal::Change(_)));
+    assert_eq!(c.txn_refused(0, second), TxnRefusal::Unknown(2), "it did not commit and will not");
+    assert_eq!(c.reads(0, "x"), None);
+}
+
+/// The lease of before the restart may have held the lock. Were its end lost with the grant told, its client could reclaim it.
+#[test]
+fn a_grant_waits_for_the_end_of_a_lease_that_never_said_what_it_held() {
+    for ends_by_itself in [true, false] {
+        let mut c = Cluster::new(1, 0, 0);
+        let (old, held) = (c.lease(0), c.lock(0, "x"));
+        c.granted(0, held);
+        c.restart(0);
+        c.pass(1_000);
+        c.open_lease(0, Duration::from_secs(60));
+        let waits = c.lock(0, "x");
+        c.pass(8_900);
+        assert!(!c.is_answered(0, waits), "the old lease may come back");
+        c.sync(0);
+        match ends_by_itself {
+            true => {
+                c.now += 200;
+                c.handle(0, Event::Tick);
+            }
+            false => {
+                let proof = crate::leases::Proof::Secret(SECRET);
+                c.call(0, Call::CloseLease { lease: old, proof });
+            }
+        }
+        assert!(!c.is_answered(0, waits), "the end of the old lease is not durable");
+        c.sync(0);
+        c.granted(0, waits);
+        let attach = c.call(0, Call::AttachLease { lease: old, secret: SECRET });
+        assert_eq!(c.refused(0, attach), Refusal::UnknownLease(old));
+    }
+}
