@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::sim::plan::Profile;
+
 /// Which promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FailureKind {
@@ -80,18 +82,83 @@ pub enum FailureKind {
     Panic,
 }
 
+impl FailureKind {
+    /// The promise that it breaks.
+    pub fn promise(self) -> &'static str {
+        match self {
+            FailureKind::ConflictingHolders => "no two clients hold a lock in conflict",
+            FailureKind::TokenOrder => "a fencing token is above those of earlier conflicting grants",
+            FailureKind::HandedOutAgain => "no token, clock reading or number is handed out twice",
+            FailureKind::SnapshotOrder => "a grant sees all that earlier conflicting grants saw",
+            FailureKind::TwoOwners => "a part has at most one owner",
+            FailureKind::NoOwner => "a part has an owner once all logs are delivered",
+            FailureKind::Diverged => "replicas that applied the same entries are equal",
+            FailureKind::LeftBeforeDurable => "nothing leaves a datacenter before it is durable there",
+            FailureKind::LeaseEndNotDurable => {
+                "a lock is granted again only when the end of the lease that held it is durable"
+            }
+            FailureKind::Forgotten => "a crash loses nothing that others were told",
+            FailureKind::RecoveryDiffers => "a checkpoint recovers the same state as all records",
+            FailureKind::LeaseEndedEarly => "a lease that is renewed in time does not end",
+            FailureKind::HoldLost => "a client that comes back in time gets its locks back",
+            FailureKind::Overtaken => "parts go to the earliest request that wants them",
+            FailureKind::GivenUnasked => "parts go only to datacenters that want them",
+            FailureKind::GivenToUnreachable => "parts go only to datacenters that can be reached",
+            FailureKind::Starved => "a request waits no longer than its scenario allows",
+            FailureKind::NotAnswered => "every request is answered once all faults are healed",
+            FailureKind::NotQuiet => "everything goes back to its floor once the load is gone",
+            FailureKind::Contract => "the core and its callers keep the contract between them",
+            FailureKind::Violation => "a correct peer is accused of nothing",
+            FailureKind::Codec => "the codec changes no message",
+            FailureKind::SnapshotNotClosed => "a snapshot has all that its entries depend on",
+            FailureKind::TornCommit => "a reader sees all of a commit or nothing of it",
+            FailureKind::WrongReading => "a reader sees what the commits in its snapshot amount to",
+            FailureKind::Resurrected => "a removed key stays removed",
+            FailureKind::LapsedEarly => "a key lives as long as it was asked to",
+            FailureKind::BelowBound => "a bounded counter stays above its bound",
+            FailureKind::SnapshotTooOld => "a snapshot shows what its client asked it to show",
+            FailureKind::NotSerialised => "transactions in conflict on a lock see each other's commits",
+            FailureKind::CommittedTwice => "a transaction is committed at most once",
+            FailureKind::GhostCommit => "nothing is committed that its client was told would not be",
+            FailureKind::CommitLost => "a commit that its client was told of stays",
+            FailureKind::WithoutEffect => "a change that is acknowledged has an effect",
+            FailureKind::NothingHappened => "enough happens in a run for it to prove something",
+            FailureKind::Panic => "the core keeps its own invariants",
+        }
+    }
+}
+
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("seed {seed}: {kind:?}: {what}\n{trace}replay: {replay}")]
+#[error("seed {seed}: {kind:?}: {what}\n{detail}\n{trace}replay: {replay}")]
 pub struct Failure {
     pub seed: u64,
+    pub profile: Profile,
     pub kind: FailureKind,
     pub what: String,
+    /// The state of whatever the failure is about, for people who look for the cause; may be long, or empty.
+    pub detail: String,
     /// The last part of the trace, line by line; empty if none was kept.
     pub trace: String,
     /// The command that shows all of it.
     pub replay: String,
 }
+
+impl Failure {
+    /// What was promised and what was broken, in one line.
+    pub fn headline(&self) -> String {
+        let Failure { seed, profile, kind, what, .. } = self;
+        let mut shown: String =
+            what.chars().take(HEADLINE).map(|c| if c == '\n' { ' ' } else { c }).collect();
+        if what.chars().nth(HEADLINE).is_some() {
+            shown.push_str(" ...");
+        }
+        format!("seed {seed} of {profile} broke \"{}\" ({kind:?}): {shown}", kind.promise())
+    }
+}
+
+/// How much of what was broken a headline shows, in characters.
+const HEADLINE: usize = 240;
 
 /// What happens to the world's machines and networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -279,5 +346,28 @@ impl fmt::Display for Outcome {
             write!(f, " {kind:?} {count}")?;
         }
         write!(f, "\ntrace hash {:016x}", self.trace_hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_headline_is_one_line_that_says_what_was_promised_and_broken() {
+        let what = format!("dc0 granted\n{}", "x".repeat(300));
+        let failure = Failure {
+            seed: 74,
+            profile: Profile::Crashes,
+            kind: FailureKind::TokenOrder,
+            what,
+            detail: "Client { .. }".to_owned(),
+            trace: "a trace".to_owned(),
+            replay: "geolock sim".to_owned(),
+        };
+        let line = failure.headline();
+        let promise = "seed 74 of crashes broke \"a fencing token is above those of earlier conflicting grants\" (TokenOrder): dc0 granted xxx";
+        assert!(line.starts_with(promise) && line.ends_with("x ...") && line.len() < 400, "{line}");
+        assert!(!line.contains('\n') && !line.contains("Client"));
     }
 }

@@ -36,10 +36,10 @@ impl SimOptions {
         }
     }
 
-    /// The command that runs this seed again and prints all that happens.
+    /// The command that runs this seed again and shows what led to its failure.
     pub fn replay(&self) -> String {
         let SimOptions { seed, seconds, profile, .. } = self;
-        format!("geolock sim --seeds {seed}..{} --seconds {seconds} --profile {profile} --trace", seed + 1)
+        format!("geolock sim --seeds {seed}..{} --seconds {seconds} --profile {profile} --verbose", seed + 1)
     }
 
     pub(super) fn mutation_of_run(&self) -> Option<crate::sim::MutationOfRun> {
@@ -99,8 +99,9 @@ fn judge(options: &SimOptions, world: World) -> Result<Outcome, Failure> {
 }
 
 fn failure(options: &SimOptions, broken: Broken, world: &World) -> Failure {
-    let Broken { kind, what } = broken;
-    Failure { seed: options.seed, kind, what, trace: world.trace.text(), replay: options.replay() }
+    let Broken { kind, what, detail } = broken;
+    let SimOptions { seed, profile, .. } = *options;
+    Failure { seed, profile, kind, what, detail, trace: world.trace.text(), replay: options.replay() }
 }
 
 fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
@@ -163,8 +164,10 @@ impl Run {
         let still = self.world.unfinished();
         let unfinished = |c: &&Client| !c.requests().is_empty() || c.unfinished_txns() > 0;
         let stuck = self.world.clients().iter().filter(|c| !c.dead).find(unfinished);
-        let what = format!("{bound:?} after healing {still} requests are not answered, such as {stuck:?}");
-        Err(Broken::new(FailureKind::NotAnswered, what))
+        let whose =
+            stuck.map_or_else(String::new, |client| format!(", such as {}", client.first_unfinished()));
+        let what = format!("{bound:?} after healing {still} requests are not answered{whose}");
+        Err(Broken::new(FailureKind::NotAnswered, what).with_detail(format!("{stuck:?}")))
     }
 
     fn go_quiet(&mut self) -> Result<(), Broken> {

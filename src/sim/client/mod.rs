@@ -11,10 +11,11 @@
 //!   waiting request again, under the same key.
 
 mod replies;
+mod requests;
 mod transactions;
 mod txn_refusals;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,9 +26,7 @@ use transactions::TxnCall;
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
-use crate::replica::call::{
-    Acquire, Call, ClientKey, Grant, OnDisconnect, Proof, Reclaim, SessionId, Target, Wait,
-};
+use crate::replica::call::{Call, ClientKey, Grant, OnDisconnect, Proof, Reclaim, SessionId, Wait};
 use crate::replica::store_call::Look;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::TxnKey;
@@ -218,6 +217,8 @@ pub(super) struct Client {
     stale: Option<RequestId>,
     /// The commit vector of its last transaction.
     pub last_commit: VersionVector,
+    /// Requests whose cancel was answered.
+    cancelled: BTreeSet<ClientKey>,
     pending: BTreeMap<u64, Pending>,
     next_tag: u64,
     next_key: ClientKey,
@@ -242,6 +243,7 @@ impl Client {
             released: None,
             stale: None,
             last_commit: VersionVector::default(),
+            cancelled: BTreeSet::new(),
             pending: BTreeMap::new(),
             next_tag: 1,
             next_key: 1,
@@ -265,6 +267,21 @@ impl Client {
 
     pub fn requests(&self) -> &BTreeMap<ClientKey, Request> {
         &self.requests
+    }
+
+    /// What it waits for, in a few words.
+    pub fn first_unfinished(&self) -> String {
+        let Client { number, dc, .. } = self;
+        if let Some((key, Request { state, issued, .. })) = self.requests.first_key_value() {
+            return format!("request {key} of client {number} at {dc}, asked for at {issued}: {state:?}");
+        }
+        match self.txns.first_key_value() {
+            Some((key, txn)) => {
+                let Txn { issued, stage, .. } = txn;
+                format!("transaction {key} of client {number} at {dc}, begun at {issued}: {stage:?}")
+            }
+            None => format!("a read of client {number} at {dc}"),
+        }
     }
 
     /// Which request a call of the current session asked for.
@@ -400,101 +417,6 @@ impl Client {
         if let Some(lease) = self.lease.as_ref().filter(|lease| lease.attached) {
             let call = Call::KeepAlive { lease: lease.id, proof: Proof::Attached };
             self.call(Pending::KeepAlive { sent: now }, call, out);
-        }
-    }
-
-    /// Wants these locks. Sent at once if the lease is attached, else as soon as it is.
-    pub fn acquire(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) -> ClientKey {
-        let key = self.next_key;
-        self.next_key += 1;
-        let request = Request { order, issued: now, state: State::Waiting, shaken: false };
-        self.requests.insert(key, request);
-        self.send_acquire(now, key, out);
-        key
-    }
-
-    /// Sends the call of a waiting request, perhaps again.
-    pub fn send_acquire(&mut self, now: Moment, key: ClientKey, out: &mut Vec<Out>) {
-        let (Some(lease), Some(request)) = (&self.lease, self.requests.get(&key)) else { return };
-        if !lease.attached || request.state != State::Waiting {
-            return;
-        }
-        let wait = match request.order.wait {
-            Wait::AtMost(limit) => Wait::AtMost(limit.saturating_sub(now.since(request.issued))),
-            other => other,
-        };
-        let acquire = Acquire {
-            lease: lease.id,
-            proof: Proof::Attached,
-            key: Some(key),
-            wants: request.order.wants.clone(),
-            wait,
-            label: self.label.clone(),
-        };
-        self.call(Pending::Acquire(key), Call::Acquire(acquire), out);
-    }
-
-    /// Releases a held request, cancels a waiting one. The client does not hold it from here on.
-    pub fn end(&mut self, key: ClientKey, out: &mut Vec<Out>) {
-        let Some(request) = self.requests.get_mut(&key) else { return };
-        match request.state {
-            State::Waiting => request.state = State::Ending { id: None },
-            State::Held { id, token } => {
-                request.state = State::Ending { id: Some(id) };
-                if self.manner.forgetful {
-                    let (wants, label) = (request.order.wants.clone(), self.label.clone());
-                    self.released = Some(Reclaim { request: id, key: None, wants, token, label });
-                }
-                out.push(Out::Ends { key, why: HoldEnd::Released });
-            }
-            State::Ending { .. } => return,
-        }
-        self.send_end(key, out);
-    }
-
-    fn send_end(&mut self, key: ClientKey, out: &mut Vec<Out>) {
-        let (Some(lease), Some(request)) = (&self.lease, self.requests.get(&key)) else { return };
-        let (true, State::Ending { id }) = (lease.attached, request.state) else { return };
-        let (lease, proof) = (lease.id, Proof::Attached);
-        let call = match id {
-            Some(id) => Call::Release { lease, proof, target: Target::Id(id) },
-            None => Call::Cancel { lease, proof, target: Target::Key(key) },
-        };
-        self.call(Pending::End(key), call, out);
-    }
-
-    /// Closes the lease for good, if it is attached.
-    pub fn retire(&mut self, out: &mut Vec<Out>) {
-        let Some(lease) = self.lease.as_ref().filter(|lease| lease.attached) else { return };
-        self.retired = true;
-        let id = lease.id;
-        let call = Call::CloseLease { lease: id, proof: Proof::Attached };
-        self.forget_lease(HoldEnd::Released, out);
-        self.call(Pending::Close(id), call, out);
-    }
-
-    /// All that a new session has to say again.
-    fn resend(&mut self, now: Moment, out: &mut Vec<Out>) {
-        // In the order of their keys: the server takes one that is not above the last for one that is over.
-        let mut keys: Vec<ClientKey> = self.requests.keys().chain(self.txns.keys()).copied().collect();
-        keys.sort_unstable();
-        for key in keys {
-            if self.txns.get(&key).is_some_and(|txn| txn.stage != transactions::Stage::InDoubt) {
-                self.resend_txn(key, out);
-            }
-            self.send_end(key, out);
-            let given_up = self.requests.get(&key).is_some_and(|request| {
-                let limit = match request.order.wait {
-                    Wait::Try => Duration::ZERO,
-                    Wait::AtMost(limit) => limit,
-                    Wait::Forever => return false,
-                };
-                request.state == State::Waiting && now.since(request.issued) > limit
-            });
-            match given_up {
-                true => self.end(key, out),
-                false => self.send_acquire(now, key, out),
-            }
         }
     }
 }

@@ -32,10 +32,16 @@ use crate::sim::failure::FailureKind;
 pub(super) struct Broken {
     pub kind: FailureKind,
     pub what: String,
+    /// See [`Failure`](crate::sim::Failure).
+    pub detail: String,
 }
 
 impl Broken {
     pub fn new(kind: FailureKind, what: String) -> Broken {
-        Broken { kind, what }
+        Broken { kind, what, detail: String::new() }
+    }
+
+    pub fn with_detail(self, detail: String) -> Broken {
+        Broken { detail, ..self }
     }
 }

@@ -10,7 +10,7 @@ use crate::replica::Replica;
 use crate::replica::call::{Call, Counts, Phase as ReplicaPhase, Status};
 use crate::sim::client::{Client, State};
 use crate::sim::failure::FailureKind;
-use crate::sim::oracle::{HolderId, READER};
+use crate::sim::oracle::{Broken, HolderId, READER};
 use crate::sim::world::{Action, World};
 use crate::store_state::Content;
 
@@ -37,8 +37,11 @@ impl World {
                     && first.request_table() == second.request_table();
                 if !same_table || shown(&first.contents()) != shown(&second.contents()) {
                     let (vector, first, second) = (first.applied(), first.checkpoint(), second.checkpoint());
-                    let what = format!("{a} and {b} applied {vector} and differ: {first:?}, {second:?}");
-                    return self.fail(FailureKind::Diverged, what);
+                    let broken = Broken::new(
+                        FailureKind::Diverged,
+                        format!("{a} and {b} applied {vector} and differ"),
+                    );
+                    return self.blame(Err(broken.with_detail(format!("{first:?}\n{second:?}"))));
                 }
             }
         }

@@ -1,0 +1,176 @@
+//! `geolock sim`: runs the simulator over a range of seeds.
+
+mod sweep;
+
+use std::ops::Range;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::sim::{Failure, Outcome, Profile, UnknownProfile};
+use sweep::{Sweep, Swept};
+
+/// Most threads that run seeds.
+const MAX_JOBS: i64 = 256;
+
+/// Break everything, heal everything, and see whether every promise was kept.
+#[derive(clap::Args, Debug)]
+pub struct SimArgs {
+    /// Seeds to run, as FROM..TO; TO is not run any more.
+    #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
+    seeds: Range<u64>,
+    /// Virtual seconds with faults for each seed; healing comes on top.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=86_400))]
+    seconds: u64,
+    /// Where to look for trouble: each profile directs the picks of the seeds at one kind. `all` runs every profile in turn,
+    /// each over the whole range.
+    #[arg(long, default_value = "general")]
+    profile: Profiles,
+    /// Threads that run seeds. Each seed is the same run on any number of them.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=MAX_JOBS))]
+    jobs: u16,
+    /// Show what led to a failure: the last events and the state of whatever it is about.
+    #[arg(long)]
+    verbose: bool,
+    /// Print every event and effect. Not with several jobs.
+    #[arg(long)]
+    trace: bool,
+    /// Print the figures of the fixed scenarios instead.
+    #[arg(long)]
+    figures: bool,
+}
+
+/// One profile, or every one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Profiles {
+    One(Profile),
+    All,
+}
+
+impl FromStr for Profiles {
+    type Err = UnknownProfile;
+
+    fn from_str(name: &str) -> Result<Profiles, UnknownProfile> {
+        if name == "all" { Ok(Profiles::All) } else { name.parse().map(Profiles::One) }
+    }
+}
+
+impl Profiles {
+    fn list(self) -> Vec<Profile> {
+        match self {
+            Profiles::One(profile) => vec![profile],
+            Profiles::All => Profile::NAMED.iter().map(|(_, profile)| *profile).collect(),
+        }
+    }
+}
+
+fn parse_seeds(text: &str) -> anyhow::Result<Range<u64>> {
+    let number =
+        |part: &str| part.trim().parse::<u64>().with_context(|| format!("{:?} is no seed", part.trim()));
+    let (from, to) = text.split_once("..").context("seeds are FROM..TO, such as 0..100")?;
+    let (from, to) = (number(from)?, number(to)?);
+    if from >= to {
+        bail!("there is no seed in {from}..{to}: the second number must be above the first");
+    }
+    Ok(from..to)
+}
+
+/// Runs the seeds. An error if one fails.
+pub fn run(args: &SimArgs) -> anyhow::Result<()> {
+    if args.figures {
+        println!("{}", crate::sim::figures());
+        return Ok(());
+    }
+    if args.trace && args.jobs > 1 {
+        bail!("--trace shows one seed after another: leave --jobs away");
+    }
+    sweep::name_the_seed_of_a_panic();
+    let profiles = args.profile.list();
+    let (mut failed, mut run) = (Vec::new(), 0);
+    for profile in &profiles {
+        let sweep = Sweep {
+            profile: *profile,
+            seeds: args.seeds.clone(),
+            seconds: args.seconds,
+            jobs: args.jobs,
+            trace: args.trace,
+        };
+        let swept = sweep.run(|failure| show_failure(failure, args.verbose));
+        run += args.seeds.end - args.seeds.start;
+        print!("{}", summary(*profile, &args.seeds, &swept, profiles.len() > 1));
+        failed.extend(swept.failed.into_iter().map(|seed| format!("{seed} of {profile}")));
+    }
+    if !failed.is_empty() {
+        let shown = failed.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", ");
+        bail!(
+            "{} of {run} seeds failed: {shown}{}",
+            failed.len(),
+            if failed.len() > 10 { ", ..." } else { "" }
+        );
+    }
+    Ok(())
+}
+
+fn show_failure(failure: &Failure, verbose: bool) {
+    eprintln!("{}", failure.headline());
+    if verbose {
+        eprint!("{}\n{}\n{}", failure.what, failure.detail, failure.trace);
+    }
+    eprintln!("  again: {}", failure.replay);
+}
+
+/// What a person reads of a sweep: all of it, or what fits beside those of other profiles.
+fn summary(profile: Profile, seeds: &Range<u64>, swept: &Swept, short: bool) -> String {
+    let Swept { total, failed, took } = swept;
+    let done = seeds.end - seeds.start;
+    let outcome = match failed.len() {
+        0 => "no failure".to_owned(),
+        failed => format!("{failed} FAILED"),
+    };
+    let head = format!("{profile}: {done} seeds {}..{} in {took:.1?}, {outcome}", seeds.start, seeds.end);
+    if short {
+        let Outcome { grants, hand_offs, commits, .. } = total;
+        return format!("{head}; {grants} grants, {hand_offs} hand-offs, {commits} commits\n");
+    }
+    format!("{head}\n{}{total}\n", rates(total, *took))
+}
+
+/// How fast it went; nothing if nothing was simulated to its end.
+fn rates(total: &Outcome, took: Duration) -> String {
+    if total.cluster_ms == 0 || took.is_zero() {
+        return String::new();
+    }
+    let simulated = total.cluster_ms as f64 / 1_000.0;
+    let per_minute = simulated * 60.0 / took.as_secs_f64();
+    let (grants, hand_offs) = (total.grants as f64 / simulated, total.hand_offs as f64 / simulated);
+    format!(
+        "{per_minute:.0} cluster-seconds a minute\n{grants:.1} acquisitions and {hand_offs:.1} hand-offs a simulated second\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_and_profiles_say_what_is_wrong_with_them() {
+        assert_eq!(parse_seeds("3 .. 5").expect("two numbers"), 3..5);
+        let wrong = |text| format!("{:#}", parse_seeds(text).expect_err("no range"));
+        assert_eq!(wrong("7"), "seeds are FROM..TO, such as 0..100");
+        assert!(wrong("a..7").starts_with("\"a\" is no seed"), "{}", wrong("a..7"));
+        assert!(wrong("7..7").starts_with("there is no seed in 7..7"));
+        assert_eq!("all".parse::<Profiles>().expect("known").list().len(), Profile::NAMED.len());
+        assert_eq!("busy".parse::<Profiles>().expect("known").list(), [Profile::Busy]);
+        let unknown = "idle".parse::<Profiles>().expect_err("there is none").to_string();
+        assert!(unknown.contains("idle") && unknown.contains("general, busy-readers"), "{unknown}");
+    }
+
+    #[test]
+    fn a_sweep_in_which_nothing_came_to_its_end_shows_no_rates() {
+        let swept = Swept { total: Outcome::default(), failed: vec![3], took: Duration::ZERO };
+        let text = summary(Profile::General, &(3..4), &swept, false);
+        assert!(text.starts_with("general: 1 seeds 3..4 in 0.0ns, 1 FAILED\n"), "{text}");
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+    }
+}

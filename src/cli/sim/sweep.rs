@@ -1,0 +1,141 @@
+//! Many seeds of one profile on some threads, with signs of life.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::sim::{Failure, Outcome, Profile, SimOptions, TraceMode};
+
+/// How often a sweep says how far it is, to a terminal and to a file.
+const TO_TERMINAL: Duration = Duration::from_secs(3);
+const TO_FILE: Duration = Duration::from_secs(30);
+
+thread_local! {
+    /// The seed that runs on this thread now.
+    static RUNNING: Cell<Option<SimOptions>> = const { Cell::new(None) };
+}
+
+/// Where panics abort nobody can turn one into a [`Failure`]: the message says which seed it was.
+pub(super) fn name_the_seed_of_a_panic() {
+    let earlier = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        earlier(panic);
+        if let Some(options) = RUNNING.get() {
+            eprintln!("seed {} panicked\n  again: {}", options.seed, options.replay());
+        }
+    }));
+}
+
+/// What to run.
+pub(super) struct Sweep {
+    pub profile: Profile,
+    pub seeds: Range<u64>,
+    pub seconds: u64,
+    pub jobs: u16,
+    pub trace: bool,
+}
+
+/// What came of it.
+pub(super) struct Swept {
+    /// Of those that did not fail.
+    pub total: Outcome,
+    /// In rising order.
+    pub failed: Vec<u64>,
+    pub took: Duration,
+}
+
+/// A seed, and what came of it.
+type Done = (u64, Result<Outcome, Failure>);
+
+impl Sweep {
+    /// Runs all seeds; each failure is shown as soon as it is known.
+    pub fn run(&self, show: impl Fn(&Failure)) -> Swept {
+        let next = AtomicU64::new(self.seeds.start);
+        std::thread::scope(|scope| {
+            let (done, results) = channel();
+            for _ in 0..self.jobs {
+                let (done, next) = (done.clone(), &next);
+                scope.spawn(move || self.work(next, &done));
+            }
+            drop(done);
+            self.collect(&results, show)
+        })
+    }
+
+    /// One thread.
+    fn work(&self, next: &AtomicU64, done: &Sender<Done>) {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.seeds.end {
+                return;
+            }
+            let trace = if self.trace { TraceMode::Each(print_line) } else { TraceMode::Off };
+            let options = SimOptions { trace, profile: self.profile, ..SimOptions::new(seed, self.seconds) };
+            RUNNING.set(Some(options));
+            let result = crate::sim::run(&options);
+            RUNNING.set(None);
+            if done.send((seed, result)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn collect(&self, results: &Receiver<Done>, show: impl Fn(&Failure)) -> Swept {
+        let (started, mut said) = (Instant::now(), Instant::now());
+        let every = if std::io::stderr().is_terminal() { TO_TERMINAL } else { TO_FILE };
+        let (mut total, mut failed, mut count) = (Outcome::default(), Vec::new(), 0);
+        // Sums are made in the order of the seeds, so that their hash does not depend on which thread was faster.
+        let (mut early, mut due) = (BTreeMap::new(), self.seeds.start);
+        loop {
+            match results.recv_timeout(every.saturating_sub(said.elapsed())) {
+                Ok((seed, result)) => {
+                    count += 1;
+                    if let Err(failure) = &result {
+                        show(failure);
+                        failed.push(seed);
+                    }
+                    early.insert(seed, result.ok());
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    said = Instant::now();
+                    let (of, took) = (self.seeds.end - self.seeds.start, started.elapsed());
+                    let (profile, failed) = (self.profile, failed.len());
+                    eprintln!("{profile}: {count} of {of} seeds, {failed} failed, {took:.0?}");
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            while let Some(outcome) = early.remove(&due) {
+                due += 1;
+                outcome.iter().for_each(|outcome| total.add(outcome));
+            }
+        }
+        failed.sort_unstable();
+        Swept { total, failed, took: started.elapsed() }
+    }
+}
+
+fn print_line(line: &str) {
+    println!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_is_the_same_on_any_number_of_threads() {
+        let sweep = |jobs| {
+            let sweep = Sweep { profile: Profile::Resets, seeds: 10..14, seconds: 5, jobs, trace: false };
+            let swept = sweep.run(|failure| panic!("{failure}"));
+            assert!(swept.failed.is_empty());
+            swept.total
+        };
+        let one = sweep(1);
+        assert!(one.grants > 0);
+        assert_eq!(one, sweep(3));
+    }
+}

@@ -1,0 +1,124 @@
+//! What a client sends about its requests for locks, for the first time and again.
+
+use std::time::Duration;
+
+use crate::replica::call::{Acquire, Call, ClientKey, Proof, Reclaim, Target, Wait};
+use crate::sim::client::{Client, HoldEnd, Order, Out, Pending, Request, State, transactions};
+use crate::sim::queue::Moment;
+
+impl Client {
+    /// Wants these locks. Sent at once if the lease is attached, else as soon as it is.
+    pub fn acquire(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) -> ClientKey {
+        let key = self.next_key;
+        self.next_key += 1;
+        let request = Request { order, issued: now, state: State::Waiting, shaken: false };
+        self.requests.insert(key, request);
+        self.send_acquire(now, key, out);
+        key
+    }
+
+    /// Sends the call of a waiting request, perhaps again.
+    pub fn send_acquire(&mut self, now: Moment, key: ClientKey, out: &mut Vec<Out>) {
+        if self.requests.get(&key).is_some_and(|request| request.state == State::Waiting) {
+            self.call_acquire(now, key, out);
+        }
+    }
+
+    /// Asks for locks and gives them up at once, as a client whose calls have no order among each other: the cancel
+    /// overtakes the acquire on its way.
+    pub fn acquire_and_cancel(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) {
+        if !self.is_ready() {
+            return;
+        }
+        let key = self.next_key;
+        self.next_key += 1;
+        let state = State::Ending { id: None };
+        self.requests.insert(key, Request { order, issued: now, state, shaken: false });
+        self.send_end(key, out);
+        self.call_acquire(now, key, out);
+    }
+
+    fn call_acquire(&mut self, now: Moment, key: ClientKey, out: &mut Vec<Out>) {
+        let (Some(lease), Some(request)) = (&self.lease, self.requests.get(&key)) else { return };
+        if !lease.attached {
+            return;
+        }
+        let wait = match request.order.wait {
+            Wait::AtMost(limit) => Wait::AtMost(limit.saturating_sub(now.since(request.issued))),
+            other => other,
+        };
+        let acquire = Acquire {
+            lease: lease.id,
+            proof: Proof::Attached,
+            key: Some(key),
+            wants: request.order.wants.clone(),
+            wait,
+            label: self.label.clone(),
+        };
+        self.call(Pending::Acquire(key), Call::Acquire(acquire), out);
+    }
+
+    /// Releases a held request, cancels a waiting one. The client does not hold it from here on.
+    pub fn end(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        match request.state {
+            State::Waiting => request.state = State::Ending { id: None },
+            State::Held { id, token } => {
+                request.state = State::Ending { id: Some(id) };
+                if self.manner.forgetful {
+                    let (wants, label) = (request.order.wants.clone(), self.label.clone());
+                    self.released = Some(Reclaim { request: id, key: None, wants, token, label });
+                }
+                out.push(Out::Ends { key, why: HoldEnd::Released });
+            }
+            State::Ending { .. } => return,
+        }
+        self.send_end(key, out);
+    }
+
+    pub(super) fn send_end(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+        let (Some(lease), Some(request)) = (&self.lease, self.requests.get(&key)) else { return };
+        let (true, State::Ending { id }) = (lease.attached, request.state) else { return };
+        let (lease, proof) = (lease.id, Proof::Attached);
+        let call = match id {
+            Some(id) => Call::Release { lease, proof, target: Target::Id(id) },
+            None => Call::Cancel { lease, proof, target: Target::Key(key) },
+        };
+        self.call(Pending::End(key), call, out);
+    }
+
+    /// Closes the lease for good, if it is attached.
+    pub fn retire(&mut self, out: &mut Vec<Out>) {
+        let Some(lease) = self.lease.as_ref().filter(|lease| lease.attached) else { return };
+        self.retired = true;
+        let id = lease.id;
+        let call = Call::CloseLease { lease: id, proof: Proof::Attached };
+        self.forget_lease(HoldEnd::Released, out);
+        self.call(Pending::Close(id), call, out);
+    }
+
+    /// All that a new session has to say again.
+    pub(super) fn resend(&mut self, now: Moment, out: &mut Vec<Out>) {
+        // In the order of their keys: the server takes one that is not above the last for one that is over.
+        let mut keys: Vec<ClientKey> = self.requests.keys().chain(self.txns.keys()).copied().collect();
+        keys.sort_unstable();
+        for key in keys {
+            if self.txns.get(&key).is_some_and(|txn| txn.stage != transactions::Stage::InDoubt) {
+                self.resend_txn(key, out);
+            }
+            self.send_end(key, out);
+            let given_up = self.requests.get(&key).is_some_and(|request| {
+                let limit = match request.order.wait {
+                    Wait::Try => Duration::ZERO,
+                    Wait::AtMost(limit) => limit,
+                    Wait::Forever => return false,
+                };
+                request.state == State::Waiting && now.since(request.issued) > limit
+            });
+            match given_up {
+                true => self.end(key, out),
+                false => self.send_acquire(now, key, out),
+            }
+        }
+    }
+}
