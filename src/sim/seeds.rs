@@ -70,6 +70,25 @@ fn a_busy_cluster_goes_on_through_all_faults() {
     assert!(total.hand_offs * 1_000 >= 10 * total.cluster_ms, "{total}");
 }
 
+/// Seeds that found something; `scripts/sweep` has those that take longer. Their stories are in `replica/tests/restarts.rs` and
+/// `client/replies.rs`.
+#[test]
+fn seeds_that_failed_once_pass() {
+    // A grant did not wait for the end of a lease that had never said what it held.
+    for seed in [7_001_609, 20_134] {
+        all_pass(Profile::General, 20, seed..seed + 1);
+    }
+    for seed in [9_100_301, 9_200_944] {
+        all_pass(Profile::Crashes, 20, seed..seed + 1);
+    }
+    // Two copies of a commit that waited after a restart were both judged.
+    all_pass(Profile::General, 20, 7_002_978..7_002_979);
+    // A client took the refusal of one copy of its acquire for the answer to the other, which was granted.
+    for seed in [7_000_810, 7_001_677, 7_005_032] {
+        all_pass(Profile::General, 20, seed..seed + 1);
+    }
+}
+
 #[test]
 fn the_same_seed_is_the_same_run() {
     for seed in [3, 4, 5] {
