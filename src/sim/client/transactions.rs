@@ -293,7 +293,7 @@ impl Client {
         }
     }
 
-    pub(super) fn end_txn_holds(&mut self, out: &mut Vec<Out>) {
+    pub fn end_txn_holds(&mut self, out: &mut Vec<Out>) {
         let keys: Vec<ClientKey> = self.txns.keys().copied().collect();
         keys.into_iter().for_each(|key| self.end_txn_hold(key, out));
     }

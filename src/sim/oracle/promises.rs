@@ -252,6 +252,11 @@ impl Promises {
         }
     }
 
+    /// Whether a transaction that was told to be open is, as far as is known here.
+    pub fn is_open(&self, id: (LeaseId, ClientKey)) -> bool {
+        self.txns.contains_key(&id)
+    }
+
     /// The node takes a state over: transactions that were open are over.
     pub fn on_state_taken(&mut self) {
         self.txns.clear();

@@ -63,6 +63,7 @@ impl World {
             Record::StateTaken { vector } => {
                 self.tally.states_taken += 1;
                 self.nodes[dc.index()].promises.on_state_taken();
+                self.end_txn_holds_at(dc);
                 let judged = self.txns.check_closed(vector);
                 self.blame(judged);
                 let disk = &mut self.nodes[dc.index()].disk;

@@ -148,6 +148,16 @@ impl World {
         self.blame(judged);
     }
 
+    /// A datacenter takes a state over: the snapshots of its transactions are gone, so they are aborted and their locks are
+    /// let go. Their clients hear of it with their next calls, and may commit nothing: a transaction holds its locks for that only.
+    pub(super) fn end_txn_holds_at(&mut self, dc: DcId) {
+        for number in 0..self.clients.len() {
+            if self.clients[number].dc == dc {
+                self.with_client(number, |client, _, out| client.end_txn_holds(out));
+            }
+        }
+    }
+
     /// A client knows that its transaction holds its locks.
     pub(super) fn on_holds_in_txn(
         &mut self,
@@ -157,6 +167,10 @@ impl World {
         snapshot: Arc<VersionVector>,
     ) {
         let known = &self.clients[client];
+        let node = &self.nodes[known.dc.index()];
+        if known.lease().is_some_and(|lease| !node.promises.is_open((lease, key))) {
+            return;
+        }
         let Some(wants) = known.txns().get(&key).and_then(|txn| txn.intent().wants) else { return };
         // Clients are not told the request of a transaction; its token is as unique.
         let request = RequestId { dc: known.dc, n: token.0 };
