@@ -27,14 +27,14 @@ pub struct Commit {
 }
 
 /// One change of one key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Change {
     pub key: Key,
     pub action: Action,
 }
 
 /// What happens to a key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Action {
     Update(Update),
     /// The key goes with all that it has. A concurrent update of it is lost: what was removed does not come back.

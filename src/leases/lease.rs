@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::finished::FinishedKeys;
 use super::requests::{Keys, Requests};
-use crate::names::{ClientKey, LeaseId, Secret};
+use crate::names::{LeaseId, Secret};
 use crate::time::Instant;
 
 /// One conversation of a client with this datacenter, such as a stream. Numbered by the edge, never reused
@@ -62,6 +63,6 @@ pub(crate) struct Lease {
     pub waiting: usize,
     /// The requests in `requests` that came with a key.
     pub keys: Keys,
-    /// The highest key seen.
-    pub last_key: Option<ClientKey>,
+    /// The keys under which nothing new begins.
+    pub finished: FinishedKeys,
 }

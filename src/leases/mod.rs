@@ -1,6 +1,7 @@
 //! Pure. Leases of clients: deadlines, sessions, what each holds, the grace period after a restart.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod finished;
 mod lease;
 mod requests;
 mod table;

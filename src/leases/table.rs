@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
 
+use super::finished::FinishedKeys;
 use super::lease::{Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
 use super::requests::{Keys, Requests};
 use crate::deadlines::Deadlines;
@@ -98,7 +99,7 @@ impl Leases {
             requests: Requests::default(),
             waiting: 0,
             keys: Keys::new(self.hash_seed),
-            last_key: None,
+            finished: FinishedKeys::default(),
         };
         let index = LeaseIndex(self.rows.insert(lease) as u32);
         let before = self.by_id.insert(id, index);

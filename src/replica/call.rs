@@ -212,7 +212,7 @@ pub enum Refusal {
     DiskFull,
     #[error("lease {0} waits for no reclaim: the server did not restart since it was attached")]
     NoReclaimExpected(LeaseId),
-    #[error("the locks were granted and taken away before this could be told: {0}")]
+    #[error("the request holds nothing any more: {0}")]
     ForcedOut(Arc<Forced>),
     #[error(
         "this server has restarted and does not know yet who holds what: {0} leases have not come back; try again when its phase is serving"

@@ -109,7 +109,7 @@ impl Replica {
             let row = self.leases.get(lease);
             match row.keys.get(key) {
                 Some(request) => return self.retry(call, request, key, &acquire.wants).map(|()| None),
-                None if row.last_key.is_some_and(|last| key <= last) => {
+                None if row.finished.is_over(key) => {
                     return Err(Refusal::KeyFinished(key));
                 }
                 None => {}
@@ -169,8 +169,7 @@ impl Replica {
     }
 
     fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
-        let row = self.leases.get_mut(lease);
-        row.last_key = acquire.key.max(row.last_key);
+        self.leases.get_mut(lease).finished.begin(acquire.key);
         let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
         let ticket = Ticket { call: Some(call), key: acquire.key, ..Ticket::default() };
         if self.start_request(&new, ticket).is_none() {
@@ -235,6 +234,15 @@ impl Replica {
             true => Found::Over,
             false => self.find_target(row, target),
         };
+        // Before it says what it holds a client takes out what it releases.
+        if let (Found::Never, Target::Key(key), true) = (&found, target, self.leases.get(row).unaccounted) {
+            self.leases.get_mut(row).finished.finish(key);
+            return self.reply(call, Reply::Released);
+        }
+        if let (Found::Over | Found::Never, Some(forced)) = (&found, self.audit.taken(lease, target)) {
+            let forced = forced.clone();
+            return self.refuse(call, Refusal::ForcedOut(forced));
+        }
         match found {
             Found::Request(request) if self.locks.get(request).is_held() => {
                 self.end_held(request, Position::default());
@@ -264,15 +272,30 @@ impl Replica {
                 self.reply(call, Reply::Released);
             }
             Found::Over => self.reply(call, Reply::Released),
-            Found::Never => self.refuse(call, Refusal::NotHeld),
+            Found::Never => match target {
+                // It has overtaken its acquire, which is to find that out.
+                Target::Key(key) => {
+                    self.finish_unbegun(row, key);
+                    self.reply(call, Reply::Released);
+                }
+                Target::Id(_) => self.refuse(call, Refusal::NotHeld),
+            },
         }
+    }
+
+    fn finish_unbegun(&mut self, lease: LeaseIndex, key: ClientKey) {
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::CancelForgotten) {
+            return;
+        }
+        self.leases.get_mut(lease).finished.finish(key);
     }
 
     /// The request that a client means.
     fn find_target(&self, lease: LeaseIndex, target: Target) -> Found {
         let row = self.leases.get(lease);
         let (found, was) = match target {
-            Target::Key(key) => (row.keys.get(key), row.last_key.is_some_and(|last| key <= last)),
+            Target::Key(key) => (row.keys.get(key), row.finished.is_over(key)),
             Target::Id(id) => {
                 // Numbers of leases and requests are one series: what is older than the lease was never its own.
                 let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.next_n;

@@ -150,9 +150,9 @@ impl Replica {
             return;
         }
         let Ok(index) = self.authorise(lease, proof, call) else { return };
-        let last = &mut self.leases.get_mut(index).last_key;
-        if last.is_none_or(|last| key > last) {
-            *last = Some(key);
+        let finished = &mut self.leases.get_mut(index).finished;
+        if !finished.is_over(key) {
+            finished.begin(Some(key));
             self.early.turns.insert(TxnId { lease, key });
         }
     }
@@ -181,14 +181,17 @@ impl Replica {
     /// A client lets go what its reclaim, which waits, says that it holds. Whether that did.
     pub(super) fn release_early(&mut self, lease: LeaseId, target: Target) -> bool {
         let Some((_, held)) = self.early.reclaims.get_mut(&lease) else { return false };
-        let before = held.len();
-        held.retain(|reclaim| match target {
-            Target::Id(id) => reclaim.request != id,
-            Target::Key(key) => reclaim.key != Some(key),
-        });
-        let released = before - held.len();
-        self.early.reclaimed -= released;
-        released > 0
+        let is_it = |reclaim: &mut Reclaim| match target {
+            Target::Id(id) => reclaim.request == id,
+            Target::Key(key) => reclaim.key == Some(key),
+        };
+        let released: Vec<Reclaim> = held.extract_if(.., is_it).collect();
+        self.early.reclaimed -= released.len();
+        if let Some(index) = self.leases.find(lease) {
+            let keys = released.iter().filter_map(|reclaim| reclaim.key);
+            keys.for_each(|key| self.leases.get_mut(index).finished.finish(key));
+        }
+        !released.is_empty()
     }
 
     /// An acquire that has not started yet is cancelled by its key, on its own session. Whether there was one.
@@ -203,7 +206,11 @@ impl Replica {
             let cancelled = self.early.remove(index);
             self.refuse(cancelled, Refusal::Cancelled);
         }
-        self.early.calls.len() < before
+        let was_there = self.early.calls.len() < before;
+        if was_there && let Some(index) = self.leases.find(lease) {
+            self.leases.get_mut(index).finished.finish(key);
+        }
+        was_there
     }
 
     /// The past is known now, if it is: whatever waited for that goes on.

@@ -16,14 +16,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Replica;
-use super::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId};
+use super::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId, Target};
 use super::describe::Purpose;
 use super::effect::{Effect, Notice, Report};
 use super::gate::Gated;
 use super::record::Record;
 use super::transactions::{Death, TxnId};
 use crate::lock_state::Holder;
-use crate::names::{FencingToken, ForceReason, LeaseId, LockName, Mode, Position, RequestId};
+use crate::names::{ClientKey, FencingToken, ForceReason, LeaseId, LockName, Mode, Position, RequestId};
 
 /// Forced releases that are remembered for people, at most.
 pub const MAX_AUDITED: usize = 1_000;
@@ -92,6 +92,8 @@ pub(super) struct Audit {
     rows: VecDeque<Arc<Forced>>,
     /// Those of leases that live.
     of_leases: BTreeMap<LeaseId, BTreeMap<RequestId, Arc<Forced>>>,
+    /// The keys of those that this process knows the key of.
+    by_key: BTreeMap<(LeaseId, ClientKey), RequestId>,
     /// Where the journal has the last one.
     position: Position,
 }
@@ -106,8 +108,21 @@ impl Audit {
         self.of_leases.get(&lease).is_some_and(|requests| requests.contains_key(&request))
     }
 
+    /// How the request of this lease that a client means lost its locks, if it did. Known as long as the lease lives, by its
+    /// key until a restart.
+    pub fn taken(&self, lease: LeaseId, target: Target) -> Option<&Arc<Forced>> {
+        let requests = self.of_leases.get(&lease)?;
+        let id = match target {
+            Target::Id(id) => id,
+            Target::Key(key) => *self.by_key.get(&(lease, key))?,
+        };
+        requests.get(&id)
+    }
+
     pub fn end_lease(&mut self, lease: LeaseId) {
-        self.of_leases.remove(&lease);
+        if self.of_leases.remove(&lease).is_some() {
+            self.by_key.extract_if((lease, 0)..=(lease, ClientKey::MAX), |_, _| true).for_each(drop);
+        }
     }
 
     /// For a checkpoint, by number.
@@ -160,6 +175,9 @@ impl Replica {
         self.note_forced(forced.clone(), position);
         let ticket = self.tickets.get_mut(request);
         let (call, txn) = (ticket.call.take(), ticket.txn);
+        if let Some(key) = ticket.key {
+            self.audit.by_key.insert((forced.lease, key), forced.request);
+        }
         // Granted, and the answer waited for the journal.
         if let Some(call) = call {
             self.refuse(call, Refusal::ForcedOut(forced.clone()));

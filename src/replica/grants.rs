@@ -132,6 +132,7 @@ impl Replica {
         lease.waiting -= usize::from(waiting);
         if let Some(key) = key {
             lease.keys.remove(key);
+            lease.finished.finish(key);
         }
         if let Some(key) = txn {
             let lease = lease.id;

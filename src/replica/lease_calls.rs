@@ -214,7 +214,8 @@ impl Replica {
         let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.next_n;
         let over = self.locks.find(id).is_some() || self.audit.was_forced_out(lease.id, id);
         let token = Timestamp::from_raw(reclaim.token.0);
-        let key_taken = reclaim.key.is_some_and(|key| lease.keys.get(key).is_some());
+        let is_taken = |key| lease.keys.get(key).is_some() || lease.finished.is_over_by_itself(key);
+        let key_taken = reclaim.key.is_some_and(is_taken);
         if !known || key_taken || over || token > self.bounds.recorded().clock {
             return false;
         }

@@ -92,4 +92,6 @@ pub enum Mutation {
     SeenBeforeLogged,
     /// (y) A change of a key that ended after the transaction's snapshot is committed, and has no effect.
     ChangeOfEndedKey,
+    /// (z) A cancel that overtakes its acquire is answered and forgotten.
+    CancelForgotten,
 }

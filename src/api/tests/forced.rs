@@ -46,8 +46,10 @@ async fn the_victim_and_the_audit_know_who_took_it_and_why() {
     let told = talk.hear().await.expect("it is up").expect("it goes on");
     let lost = proto::LockLost { lease, request: grant.request, forced };
     assert_eq!(told, (0, Answer::LockLost(lost)));
-    // The lease lives on, and giving back what is gone is fine.
-    assert!(matches!(talk.ask(Call::Release(release(lease, 1))).await, Answer::Released(_)));
+    // The lease lives on, and a release of what is gone says by whom it was taken.
+    let Answer::Error(gone) = talk.ask(Call::Release(release(lease, 1))).await else { panic!("it is gone") };
+    assert_eq!(gone.reason(), Reason::ForcedOut);
+    assert!(gone.message.contains("client playground: it hangs"), "{}", gone.message);
     let Answer::Acquired(next) = talk.ask(Call::Acquire(acquire(lease, 2, "b"))).await else {
         panic!("it is free again")
     };

@@ -31,7 +31,7 @@ pub enum Type {
 }
 
 /// One change: an operation on a value, or on a value somewhere within maps.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Update {
     /// From the outermost map inwards; empty for the key's own value. At most [`MAX_DEPTH`] steps.
     pub path: Vec<PathStep>,
@@ -39,7 +39,7 @@ pub struct Update {
 }
 
 /// Into a field of a map.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct PathStep {
     pub map: MapType,
     pub field: Bytes,
@@ -53,7 +53,7 @@ pub enum MapType {
 }
 
 /// An operation on a value of the type it is named after.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Op {
     /// Adds that much, which may be negative.
     Counter(i64),
@@ -81,26 +81,26 @@ pub enum Op {
     ResettableMap(MapOp),
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum ResettableCounterOp {
     Add(i64),
     Reset,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum RegisterOp {
     Assign(Bytes),
     Reset,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum SetOp {
     Add(Vec<Bytes>),
     Remove(Vec<Bytes>),
     Reset,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum FlagOp {
     Enable,
     Disable,
@@ -108,7 +108,7 @@ pub enum FlagOp {
 }
 
 /// On the map as a whole; its fields are changed through a [`PathStep`].
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum MapOp {
     Remove(Vec<Bytes>),
     Reset,

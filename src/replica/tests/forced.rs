@@ -103,7 +103,11 @@ fn the_next_in_line_gets_the_lock_when_it_is_on_disk_who_took_it() {
     let other = c.acquire(0, &[("b", Mode::Exclusive)], Wait::Try);
     assert!(c.granted(0, other).token > victim.token, "it lost all its locks, not only this one");
     let again = c.release(0, victim.request);
-    assert_eq!(c.reply(0, again), Some(Reply::Released), "who gives back what it lost need not care");
+    assert_eq!(
+        c.refused(0, again),
+        Refusal::ForcedOut(taken.clone()),
+        "it learns that it was not the last to hold it"
+    );
     assert_eq!(c.nodes[0].replica.counts().forced_releases, 1);
     let audit = c.audit(0);
     assert_eq!(audit, outcome.taken);

@@ -7,6 +7,7 @@ mod expiry;
 mod forced;
 mod full_disk;
 mod joining;
+mod keys;
 mod large_commits;
 mod late_timers;
 mod overload;

@@ -1,5 +1,6 @@
 //! From a call to an open transaction.
 
+use super::content::Content;
 use super::snapshot_waits::{Waiter, first_missing};
 use super::{Death, Open, Txn, TxnId, Waiting};
 use crate::crdt::VersionVector;
@@ -33,7 +34,9 @@ impl Replica {
         let id = TxnId { lease: begin.lease, key: begin.key };
         let lease = match self.authorise(begin.lease, begin.proof, call) {
             Ok(lease) => lease,
-            Err(refusal) => return self.tell_ended(call, id, begin.proof, refusal).map(|()| Begun::Again),
+            Err(refusal) => {
+                return self.tell_ended(call, id, (begin.proof, Some(begin)), refusal).map(|()| Begun::Again);
+            }
         };
         self.transactions.outcomes.settle(begin.lease, begin.settled);
         self.transactions.dead.settle(begin.lease, begin.settled);
@@ -43,7 +46,7 @@ impl Replica {
         if id.key <= self.transactions.outcomes.settled(begin.lease) {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
-        let had_its_turn = self.leases.get(lease).last_key.is_some_and(|last| id.key <= last);
+        let had_its_turn = self.leases.get(lease).finished.is_over(id.key);
         if had_its_turn && !self.early.take_turn(id) {
             return Err(TxnRefusal::Unknown(id.key).into());
         }
@@ -71,7 +74,13 @@ impl Replica {
     }
 
     /// A lease that has ended: its client may still ask how its transactions did.
-    fn tell_ended(&mut self, call: CallId, id: TxnId, proof: Proof, refusal: Refusal) -> Result<(), Refusal> {
+    fn tell_ended(
+        &mut self,
+        call: CallId,
+        id: TxnId,
+        (proof, begin): (Proof, Option<&Begin>),
+        refusal: Refusal,
+    ) -> Result<(), Refusal> {
         if matches!(refusal, Refusal::UnknownLease(_)) && self.transactions.outcomes.is_lost(id.lease, id.key)
         {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
@@ -82,6 +91,9 @@ impl Replica {
         let Some(outcome) = self.transactions.outcomes.get_ended(id.lease, secret, id.key).cloned() else {
             return Err(refusal);
         };
+        if begin.is_some_and(|begin| !outcome.content.may_be_of(begin)) {
+            return Err(Refusal::KeyReused(id.key));
+        }
         self.tell_committed(call, &outcome);
         Ok(())
     }
@@ -89,8 +101,15 @@ impl Replica {
     /// The same begin once more. Whether that was it.
     fn begin_again(&mut self, call: CallId, id: TxnId, begin: &Begin) -> Result<bool, Refusal> {
         if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
+            if !outcome.content.may_be_of(begin) {
+                return Err(Refusal::KeyReused(id.key));
+            }
             self.tell_committed(call, &outcome);
             return Ok(true);
+        }
+        let is_same = |content: Content| content.may_be_of(begin);
+        if self.transactions.content_of(id).is_some_and(|content| !is_same(content)) {
+            return Err(Refusal::KeyReused(id.key));
         }
         if let Some(death) = self.transactions.dead.take(&id) {
             return Err(self.epitaph(id, death));
@@ -146,8 +165,7 @@ impl Replica {
 
     fn start_begin(&mut self, call: CallId, begin: Begin, lease: LeaseIndex) {
         let id = TxnId { lease: begin.lease, key: begin.key };
-        let row = self.leases.get_mut(lease);
-        row.last_key = Some(id.key).max(row.last_key);
+        self.leases.get_mut(lease).finished.begin(Some(id.key));
         let mut request = None;
         if let Some(locks) = &begin.locks {
             let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };
@@ -161,8 +179,8 @@ impl Replica {
             }
         }
         let waits_for_locks = request.is_some();
-        let bytes = begin.step.weight();
-        let waiting = Waiting { call, begin, request, token: None, bytes };
+        let (bytes, content) = (begin.step.weight(), Content::of(&begin));
+        let waiting = Waiting { call, begin, content, request, token: None, bytes };
         self.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
         if !waits_for_locks {
             self.await_snapshot(id);
@@ -213,8 +231,8 @@ impl Replica {
         let snapshot = self.log.durable().clone();
         let at = self.store.open_snapshot(&snapshot);
         let expires = self.now.mono + self.config.local.max_transaction;
-        let Waiting { call, begin, request, token, .. } = *waiting;
-        let open = Open { at, snapshot, request, token, changes: Vec::new(), bytes: 0, expires };
+        let Waiting { call, begin, content, request, token, .. } = *waiting;
+        let open = Open { at, snapshot, request, token, content, changes: Vec::new(), bytes: 0, expires };
         self.transactions.deadlines.insert(expires, id);
         self.transactions.rows.insert(id, Txn::Open(Box::new(open)));
         self.first_step(call, id, begin.step);
@@ -223,7 +241,7 @@ impl Replica {
     pub(in crate::replica) fn on_go_on(&mut self, call: CallId, go_on: GoOn) {
         let id = TxnId { lease: go_on.lease, key: go_on.key };
         if let Err(refusal) = self.authorise(go_on.lease, go_on.proof, call) {
-            if let Err(refusal) = self.tell_ended(call, id, go_on.proof, refusal) {
+            if let Err(refusal) = self.tell_ended(call, id, (go_on.proof, None), refusal) {
                 self.refuse(call, refusal);
             }
             return;

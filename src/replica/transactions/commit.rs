@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::content::Content;
 use super::outcomes::Outcome;
 use super::{Txn, TxnId};
 use crate::causal_log::{Action, Commit, Entry, Op};
@@ -31,7 +32,7 @@ impl Replica {
             vector.raise(self.config.dc, self.log.applied().get(self.config.dc));
             (position, Arc::new(vector))
         };
-        self.note_outcome(id, Outcome { commit: vector.clone(), position });
+        self.note_outcome(id, Outcome { commit: vector.clone(), content: open.content, position });
         self.close(id, *open, position);
         let stepped = Stepped { state: TxnState::Committed(vector), ..stepped };
         let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
@@ -112,7 +113,8 @@ impl Replica {
         let secret = self.leases.get(row).secret;
         let mut vector: VersionVector = commit.seen.clone();
         vector.raise(entry.dc, entry.seq);
-        let outcome = Outcome { commit: Arc::new(vector), position };
+        let content = Content::committed(&commit.changes);
+        let outcome = Outcome { commit: Arc::new(vector), content, position };
         self.transactions.outcomes.note(lease, secret, key, outcome);
     }
 }

@@ -13,6 +13,7 @@
 
 mod begin;
 mod commit;
+mod content;
 mod dead;
 mod outcomes;
 mod rows;
@@ -21,6 +22,7 @@ mod steps;
 
 use std::sync::Arc;
 
+use content::Content;
 use dead::Dead;
 pub use outcomes::OutcomeRow;
 pub(super) use outcomes::Outcomes;
@@ -74,6 +76,7 @@ struct Waiting {
     /// Whom to answer; a retry takes the place of the call before it.
     call: CallId,
     begin: Begin,
+    content: Content,
     /// The request for its locks.
     request: Option<RequestId>,
     /// Once they are granted.
@@ -87,6 +90,7 @@ struct Open {
     snapshot: Arc<VersionVector>,
     request: Option<RequestId>,
     token: Option<FencingToken>,
+    content: Content,
     changes: Vec<Change>,
     bytes: usize,
     expires: Instant,
@@ -103,6 +107,14 @@ pub(super) enum Death {
 }
 
 impl Transactions {
+    /// What a transaction that is not over was begun with.
+    fn content_of(&self, id: TxnId) -> Option<Content> {
+        match self.rows.get(&id)? {
+            Txn::Waiting(waiting) => Some(waiting.content),
+            Txn::Open(open) => Some(open.content),
+        }
+    }
+
     #[inline]
     pub fn next_deadline(&self) -> Instant {
         let waits = self.waits.next_deadline().min(self.outcomes.next_deadline());

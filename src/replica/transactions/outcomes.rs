@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::content::Content;
 use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
 use crate::names::{ClientKey, LeaseId, Position, Secret};
@@ -39,6 +40,7 @@ pub struct OutcomeRow {
 #[derive(Clone, Debug)]
 pub(in crate::replica) struct Outcome {
     pub commit: Arc<VersionVector>,
+    pub content: Content,
     /// Told when the journal is durable up to here.
     pub position: Position,
 }
@@ -157,7 +159,8 @@ impl Outcomes {
 
     pub fn restore(&mut self, row: OutcomeRow, now: Instant) {
         for (key, commit) in row.commits {
-            let outcome = Outcome { commit: Arc::new(commit), position: Position::default() };
+            let position = Position::default();
+            let outcome = Outcome { commit: Arc::new(commit), content: Content::Unknown, position };
             self.note(row.lease, row.secret, key, outcome);
         }
         if row.ended {
@@ -174,7 +177,8 @@ mod tests {
     #[test]
     fn when_there_are_many_no_lease_has_more_than_its_share() {
         let lease = |n: u64| LeaseId::new(DcId::new(0).expect("a small id"), n + 1);
-        let outcome = Outcome { commit: Arc::default(), position: Position::default() };
+        let position = Position::default();
+        let outcome = Outcome { commit: Arc::default(), content: Content::Unknown, position };
         let mut outcomes = Outcomes::default();
         let fill = |outcomes: &mut Outcomes, n| {
             let key = 1 + outcomes.leases.get(&lease(n)).map_or(0, |row| row.commits.len() as u64);

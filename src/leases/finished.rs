@@ -1,0 +1,79 @@
+//! Keys of a lease that are over although none above them was used: their acquire may still be on its way.
+
+use std::collections::BTreeSet;
+
+use crate::names::ClientKey;
+
+/// Most of them that a lease remembers one by one.
+const MAX_FINISHED: usize = 128;
+
+/// Which keys of a lease are over. Clients use rising keys, so the highest one used stands for all below it; a key above it can
+/// be over, too: its cancel overtook its acquire, or the server restarted, forgot which keys were used, and the request was
+/// given back and released.
+#[derive(Default)]
+pub(crate) struct FinishedKeys {
+    /// The highest key used.
+    last: Option<ClientKey>,
+    /// Those above that are over.
+    above: BTreeSet<ClientKey>,
+}
+
+impl FinishedKeys {
+    /// Whether nothing new begins under this key any more.
+    #[inline]
+    pub fn is_over(&self, key: ClientKey) -> bool {
+        self.last.is_some_and(|last| key <= last) || self.is_over_by_itself(key)
+    }
+
+    /// The same, but not because a higher key was used: who comes back after a restart names what it holds in any order.
+    #[inline]
+    pub fn is_over_by_itself(&self, key: ClientKey) -> bool {
+        !self.above.is_empty() && self.above.contains(&key)
+    }
+
+    /// The key is used now.
+    #[inline]
+    pub fn begin(&mut self, key: Option<ClientKey>) {
+        self.last = key.max(self.last);
+    }
+
+    /// What this key named is over, or may not begin any more. When there are too many the lowest of them stands for all below.
+    #[inline]
+    pub fn finish(&mut self, key: ClientKey) {
+        if self.last.is_none_or(|last| key > last) {
+            self.remember(key);
+        }
+    }
+
+    #[cold]
+    fn remember(&mut self, key: ClientKey) {
+        if let Some(last) = self.last {
+            self.above = self.above.split_off(&last);
+        }
+        self.above.insert(key);
+        if self.above.len() > MAX_FINISHED {
+            self.last = self.above.pop_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_above_the_last_are_remembered_one_by_one_up_to_a_bound() {
+        let mut keys = FinishedKeys::default();
+        keys.finish(7);
+        assert_eq!([6, 7, 8].map(|key| keys.is_over(key)), [false, true, false]);
+        keys.begin(Some(5));
+        assert_eq!([5, 6, 7, 8].map(|key| keys.is_over(key)), [true, false, true, false]);
+        assert_eq!([5, 7].map(|key| keys.is_over_by_itself(key)), [false, true]);
+        keys.begin(Some(9));
+        keys.finish(11);
+        assert_eq!(keys.above, [11].into(), "what is below the last is not remembered beside it");
+        (12..=200).for_each(|key| keys.finish(key));
+        assert_eq!((keys.above.len(), keys.last), (MAX_FINISHED, Some(72)));
+        assert!(keys.is_over(200) && !keys.is_over(201));
+    }
+}

@@ -1,0 +1,174 @@
+//! Client keys: a key names one request with one content, and once that is over nothing begins under it any more.
+
+use std::sync::Arc;
+
+use super::cluster::{Cluster, SECRET, name};
+use super::store_cluster::{add, counted, step};
+use crate::causal_log::Wants;
+use crate::leases::Proof;
+use crate::names::{ForceReason, Mode};
+use crate::replica::call::{Call, Grant, Reclaim, Refusal, Reply, Target, Wait};
+use crate::replica::forced::Force;
+use crate::replica::store_call::{Step, Then, TxnRefusal};
+
+impl Cluster {
+    fn cancels(&mut self, id: u8, key: u64) -> u64 {
+        let (lease, proof) = (self.lease(id), Proof::Secret(SECRET));
+        self.call(id, Call::Cancel { lease, proof, target: Target::Key(key) })
+    }
+
+    fn releases(&mut self, id: u8, key: u64) -> u64 {
+        let (lease, proof) = (self.lease(id), Proof::Secret(SECRET));
+        self.call(id, Call::Release { lease, proof, target: Target::Key(key) })
+    }
+
+    fn locks_as(&mut self, id: u8, key: u64, lock: &str) -> u64 {
+        self.acquire_as(id, Some(key), &[(lock, Mode::Exclusive)], Wait::Forever)
+    }
+
+    fn attaches(&mut self, id: u8) {
+        let (lease, secret) = (self.lease(id), SECRET);
+        self.call(id, Call::AttachLease { lease, secret });
+    }
+
+    fn gives_back(&mut self, id: u8, key: u64, lock: &str, grant: &Grant) -> u64 {
+        let wants = Wants::all(vec![(name(lock), Mode::Exclusive)]).expect("one lock");
+        let (request, token, label) = (grant.request, grant.token, Arc::from("a story"));
+        let held = vec![Reclaim { request, key: Some(key), wants, token, label }];
+        let (lease, proof) = (self.lease(id), Proof::Secret(SECRET));
+        self.call(id, Call::Reclaim { lease, proof, held })
+    }
+}
+
+/// As calls without a stream do: the acquire came after the cancel, and was granted to a client that had given it up.
+#[test]
+fn a_cancel_that_overtakes_its_acquire_ends_it() {
+    let mut c = Cluster::new(1, 0, 0);
+    let cancel = c.cancels(0, 5);
+    assert_eq!(c.reply(0, cancel), Some(Reply::Released));
+    let late = c.locks_as(0, 5, "a");
+    assert_eq!(c.refused(0, late), Refusal::KeyFinished(5));
+    // It says nothing of others, below or above.
+    let others = [4, 6].map(|key| c.locks_as(0, key, &format!("b{key}")));
+    others.into_iter().for_each(|tag| drop(c.granted(0, tag)));
+    let again = c.cancels(0, 5);
+    assert_eq!(c.reply(0, again), Some(Reply::Released));
+    c.use_lock(0, "a");
+    // The same of a transaction.
+    c.cancels(0, 9);
+    let late = c.begin(0, 9, None, step(vec![add("n", 1)], &[], Then::Commit));
+    assert_eq!(c.txn_refused(0, late), TxnRefusal::Unknown(9));
+}
+
+/// A restarted server does not know which keys were used.
+#[test]
+fn what_was_reclaimed_and_released_by_its_key_stays_over() {
+    let mut c = Cluster::new(1, 0, 0);
+    let held = c.locks_as(0, 7, "a");
+    let grant = c.granted(0, held);
+    c.restart(0);
+    c.pass(1_000);
+    c.attaches(0);
+    let reclaim = c.gives_back(0, 7, "a", &grant);
+    assert_eq!(c.reply(0, reclaim), Some(Reply::Reclaimed { kept: vec![grant.request], lost: vec![] }));
+    for _ in 0..2 {
+        let release = c.releases(0, 7);
+        assert_eq!(c.reply(0, release), Some(Reply::Released));
+    }
+    let late = c.locks_as(0, 7, "a");
+    assert_eq!(c.refused(0, late), Refusal::KeyFinished(7));
+    let waits = c.locks_as(0, 3, "a");
+    c.granted(0, waits);
+}
+
+/// Released after the restart, before its client said what it holds, or while the server cannot judge that yet.
+#[test]
+fn what_is_released_by_its_key_before_the_reclaim_is_not_taken_back() {
+    for judged_late in [false, true] {
+        let mut c = Cluster::new(2, 0, 0);
+        let held = c.locks_as(0, 7, "a");
+        c.run();
+        let grant = c.granted(0, held);
+        c.restart(0);
+        if !judged_late {
+            c.link(0, 1);
+            c.pass(1_000);
+        }
+        c.attaches(0);
+        let early = judged_late.then(|| c.gives_back(0, 7, "a", &grant));
+        let release = c.releases(0, 7);
+        assert_eq!(c.reply(0, release), Some(Reply::Released));
+        if judged_late {
+            c.link(0, 1);
+            c.pass(1_000);
+        }
+        let reclaim = early.unwrap_or_else(|| c.gives_back(0, 7, "a", &grant));
+        let Some(Reply::Reclaimed { kept, .. }) = c.reply(0, reclaim) else { panic!("it is judged") };
+        assert_eq!(kept, []);
+        let late = c.locks_as(0, 7, "a");
+        assert_eq!(c.refused(0, late), Refusal::KeyFinished(7));
+        c.run();
+        c.use_lock(1, "a");
+    }
+}
+
+/// It was told that it is committed.
+#[test]
+fn a_begin_with_other_content_under_a_used_key_is_refused() {
+    for restarts in [false, true] {
+        let mut c = Cluster::new(1, 0, 0);
+        let one = |amount| step(vec![add("n", amount)], &[], Then::Commit);
+        let first = c.begin(0, 1, None, one(1));
+        c.run();
+        c.committed(0, first);
+        if restarts {
+            c.restart(0);
+            c.pass(1_000);
+            c.attaches(0);
+        }
+        let same = c.begin(0, 1, None, one(1));
+        c.committed(0, same);
+        let other = c.begin(0, 1, None, one(2));
+        assert_eq!(c.refused(0, other), Refusal::KeyReused(1));
+        assert_eq!(c.reads(0, "n"), counted(1));
+    }
+}
+
+#[test]
+fn an_open_transaction_goes_on_only_with_what_it_was_begun_with() {
+    let mut c = Cluster::new(1, 0, 0);
+    let first = |amount| -> Step { step(vec![add("n", amount)], &["n"], Then::GoOn) };
+    let begun = c.begin(0, 1, Some("a"), first(1));
+    c.stepped(0, begun);
+    for wrong in [first(2), step(vec![add("n", 1)], &[], Then::Commit)] {
+        let tag = c.begin(0, 1, Some("a"), wrong);
+        assert_eq!(c.refused(0, tag), Refusal::KeyReused(1));
+    }
+    let tag = c.begin(0, 1, Some("b"), first(1));
+    assert_eq!(c.refused(0, tag), Refusal::KeyReused(1), "other locks");
+    let again = c.begin(0, 1, Some("a"), first(1));
+    assert_eq!(c.stepped(0, again).values, [counted(1)]);
+    let commit = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    c.run();
+    c.committed(0, commit);
+}
+
+/// It was told that it had released what somebody else may have had for long.
+#[test]
+fn a_release_of_what_was_taken_away_says_by_whom() {
+    let mut c = Cluster::new(1, 0, 0);
+    let held = c.locks_as(0, 3, "a");
+    let grant = c.granted(0, held);
+    let (reason, by) = (ForceReason::new("it hangs").expect("it says something"), Arc::from("client ann"));
+    c.call(0, Call::ForceRelease(Force { lock: name("a"), by, reason }));
+    c.run();
+    for tag in [c.releases(0, 3), c.release(0, grant.request)] {
+        let Refusal::ForcedOut(forced) = c.refused(0, tag) else { panic!("{:?}", c.reply(0, tag)) };
+        assert_eq!((&*forced.by, forced.request), ("client ann", grant.request));
+    }
+    c.restart(0);
+    c.pass(1_000);
+    c.attaches(0);
+    let tag = c.release(0, grant.request);
+    assert!(matches!(c.refused(0, tag), Refusal::ForcedOut(_)), "also after a restart");
+}
