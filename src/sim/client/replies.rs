@@ -47,7 +47,12 @@ impl Client {
             }
             (Pending::KeepAlive { sent }, Reply::Renewed { ttl }) => self.renewed(sent, ttl, out),
             (Pending::Acquire(key), Reply::Granted(grant)) => self.on_granted(now, key, grant, out),
-            (Pending::End(key), Reply::Released) => self.over(key, out),
+            (Pending::End(key), Reply::Released) => {
+                if let Some(Request { state: State::Ending { id: None }, .. }) = self.requests.get(&key) {
+                    self.cancelled.insert(key);
+                }
+                self.over(key, out);
+            }
             (Pending::Drop, Reply::Released) => {}
             (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => {
                 let given_back = kept.iter().filter(|id| Some(**id) == self.stale).count();
@@ -111,7 +116,7 @@ impl Client {
 
     fn on_granted(&mut self, now: Moment, key: ClientKey, grant: Grant, out: &mut Vec<Out>) {
         let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
-        let Some(request) = self.requests.get_mut(&key) else { return self.give_back(&grant, out) };
+        let Some(request) = self.requests.get_mut(&key) else { return self.give_back(key, &grant, out) };
         let id = grant.request;
         match request.state {
             State::Waiting if valid => {
@@ -143,7 +148,12 @@ impl Client {
     }
 
     /// Lets go what was granted to nobody who waits for it.
-    fn give_back(&mut self, grant: &Grant, out: &mut Vec<Out>) {
+    fn give_back(&mut self, key: ClientKey, grant: &Grant, out: &mut Vec<Out>) {
+        if self.cancelled.contains(&key) {
+            let what =
+                format!("client {} was granted request {key} after its cancel was answered", self.number);
+            out.push(Out::Fails { kind: FailureKind::Contract, what });
+        }
         let of_this_lease = |lease: &&Lease| lease.attached && grant.request.n > lease.id.n();
         if let Some(lease) = self.lease.as_ref().filter(of_this_lease).map(|lease| lease.id) {
             let target = Target::Id(grant.request);

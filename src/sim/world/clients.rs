@@ -13,6 +13,9 @@ use crate::sim::oracle::{Holder, HolderId};
 use crate::sim::queue::Moment;
 use crate::sim::world::{Action, Phase, Said, Session, World};
 
+/// Every so many requests of a client are followed by one whose cancel overtakes its acquire.
+const OVERTAKES_EVERY: u64 = 8;
+
 /// What makes a client do things.
 #[derive(Clone, Debug)]
 pub(crate) enum Driver {
@@ -313,7 +316,12 @@ impl World {
             return;
         }
         let order = self.random_order(self.clients[number].dc);
+        let unwanted = order.clone();
         let key = self.with_client(number, |client, now, out| client.acquire(now, order, out));
+        // Needs no chance of its own: what is asked for is chance enough.
+        if key.is_multiple_of(OVERTAKES_EVERY) {
+            self.with_client(number, |client, now, out| client.acquire_and_cancel(now, unwanted, out));
+        }
         if self.chance.load.percent(self.plan.load.cancel_percent) {
             let at = self.now + self.chance.load.around(Duration::from_millis(150));
             self.queue.push(at, Action::Client { client: number, timer: Timer::Cancel(key) });
