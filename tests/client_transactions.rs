@@ -56,6 +56,30 @@ async fn a_transaction_reads_its_own_writes_and_others_when_it_has_committed() -
     Ok(())
 }
 
+/// On a line that is far too slow for it to be over before the lease is. Data of one's own, or a large answer, is no reason to
+/// leave a connection that moves, and keeps no renewal waiting.
+#[tokio::test]
+async fn large_values_cost_nobody_on_a_slow_line_his_lease() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    let slow = Proxy::slow(datacenter.address, 150_000).await?;
+    let mut config = datacenter.client_config(&[slow.address])?;
+    // Whoever reconnects has lost.
+    (config.ttl, config.on_disconnect) = (Duration::from_secs(8), OnDisconnect::Release);
+    let client = Client::connect(config).await?;
+    let guard = client.acquire(AcquireRequest::exclusive(name("a"))).await?;
+    let value = vec![7; 1_000_000];
+    client.update(&key("large"), Update::register(value.clone())).await?;
+    assert_eq!(guard.is_lost(), None, "it was renewed between the pieces of what was written");
+    let mut txn = client.begin(TxnRequest::new()).await?;
+    assert_eq!(txn.read(&key("large")).await?.register()?.map(|it| it.len()), Some(value.len()));
+    txn.abort().await?;
+    assert_eq!(guard.is_lost(), None, "it was renewed between the pieces of what was read");
+    guard.release().await?;
+    client.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
 /// Each side has more to write than the kernels of both keep, at the same time.
 #[tokio::test]
 async fn large_values_go_both_ways_at_once() -> Result<(), AnyError> {

@@ -24,7 +24,7 @@ use tokio_rustls::server::TlsStream;
 use super::connection::{Connection, Places, client_name};
 use super::options::ApiOptions;
 use crate::access::LogLimit;
-use crate::pki::NATIVE_PROTOCOL;
+use crate::pki::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
 
 /// After an error of the listener, such as no file descriptor left.
 const BACK_OFF: Duration = Duration::from_millis(100);
@@ -80,7 +80,8 @@ impl Acceptor {
                         let stranger = stranger(client.is_none(), for_strangers);
                         let stranger = stranger.map_err(|failed| (peer, failed))?;
                         let places = Places { _any: place, _stranger: stranger };
-                        let is_native = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
+                        let spoken = tls.get_ref().1.alpn_protocol();
+                        let is_native = [NATIVE_PROTOCOL, NATIVE_PROTOCOL_1].map(Some).contains(&spoken);
                         let connection = Connection::new(tls, peer, client, places, limit);
                         // Nobody wants it when the server is stopping.
                         match is_native {

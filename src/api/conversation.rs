@@ -4,12 +4,17 @@
 //! the client's calls while it is polled. So one wake-up moves many messages both ways, a client that does not read its
 //! answers is not read either, and there is no task that could outlive its stream. Answers that are at hand go first;
 //! calls are read when there are none.
+//!
+//! But for renewals: a client on a slow line that still reads a large answer must not lose its lease for that. So a carrier
+//! that can put a renewal's answer between others goes on reading meanwhile ([`Conversation::poll_renewal`]), and what is
+//! no renewal is held back, up to a bound.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use prost::Message as _;
 use rustc_hash::FxHashMap;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
@@ -32,6 +37,11 @@ use crate::replica::call::Call;
 /// Most calls taken in one go, so that a client that never pauses does not keep others from their turn.
 const BATCH: usize = 128;
 
+/// Bytes of calls that are held back while the client reads its answers, about. One more may be as long as any.
+const HELD_BACK: usize = 64 << 10;
+/// What a call takes in memory beside its bytes, about.
+const CALL: usize = 256;
+
 /// See the top of this file.
 pub(super) struct Conversation {
     stage: Stage,
@@ -45,6 +55,16 @@ pub(super) struct Conversation {
     gathered: Gathered,
     /// Calls that the datacenter has not answered.
     unanswered: u64,
+    held_back: HeldBack,
+}
+
+/// What came while only renewals were wanted, to be looked at first.
+#[derive(Default)]
+struct HeldBack {
+    came: VecDeque<Result<Option<ClientMessage>, BorderError>>,
+    bytes: usize,
+    /// Nothing comes after it.
+    is_last: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,6 +99,7 @@ impl Conversation {
             asked: FxHashMap::default(),
             gathered,
             unanswered: 0,
+            held_back: HeldBack::default(),
         }
     }
 
@@ -89,7 +110,11 @@ impl Conversation {
             if !matches!(self.stage, Stage::Greeting | Stage::Open) {
                 return Poll::Ready(Ok(()));
             }
-            match ready!(calls.poll_call(cx))? {
+            let came = match self.held_back.take() {
+                Some(came) => came,
+                None => ready!(calls.poll_call(cx)),
+            };
+            match came? {
                 Some(message) => self.on_message(message)?,
                 None => self.stage = Stage::HalfClosed,
             }
@@ -246,6 +271,38 @@ impl Conversation {
         }
     }
 
+    /// The next answer to a renewal, while there is no room for others. Whatever else comes meanwhile is held back.
+    pub(super) fn poll_renewal(
+        &mut self,
+        cx: &mut Context<'_>,
+        calls: &mut impl Calls,
+    ) -> Poll<Result<ServerMessage, Status>> {
+        let mut heard = 0;
+        while self.stage == Stage::Open && heard < BATCH && self.held_back.has_room() {
+            // That the server has stopped shows where other answers are asked for.
+            let Poll::Ready(Ok(())) = self.session.poll_ready(cx) else { break };
+            let Poll::Ready(came) = calls.poll_call(cx) else { break };
+            match came {
+                Ok(Some(message @ ClientMessage { call: Some(Asking::KeepAlive(_)), .. })) => {
+                    heard += 1;
+                    if let Err(error) = self.on_message(message) {
+                        self.held_back.put(Err(error));
+                    }
+                }
+                came => self.held_back.put(came),
+            }
+        }
+        if heard == BATCH {
+            cx.waker().wake_by_ref();
+        }
+        self.session.poll_renewed(cx).map(|output| self.on_output(output))
+    }
+
+    /// Calls came that nobody has looked at.
+    pub(super) fn holds_back(&self) -> bool {
+        !self.held_back.came.is_empty()
+    }
+
     /// The client has said that it says no more, and may wait for answers still.
     pub(super) fn has_heard_all(&self) -> bool {
         self.stage == Stage::HalfClosed
@@ -255,6 +312,29 @@ impl Conversation {
     fn fail(&mut self, error: BorderError) -> Poll<Option<Result<ServerMessage, Status>>> {
         self.stage = Stage::Over;
         Poll::Ready(Some(Err(error.into())))
+    }
+}
+
+impl HeldBack {
+    fn has_room(&self) -> bool {
+        !self.is_last && self.bytes < HELD_BACK
+    }
+
+    fn put(&mut self, came: Result<Option<ClientMessage>, BorderError>) {
+        match &came {
+            Ok(Some(message)) => self.bytes += CALL + message.encoded_len(),
+            Ok(None) | Err(_) => self.is_last = true,
+        }
+        self.came.push_back(came);
+    }
+
+    /// After the last of them there is room for as many again.
+    fn take(&mut self) -> Option<Result<Option<ClientMessage>, BorderError>> {
+        let came = self.came.pop_front()?;
+        if self.came.is_empty() {
+            self.bytes = 0;
+        }
+        Some(came)
     }
 }
 

@@ -25,6 +25,7 @@ use super::options::{ApiOptions, MAX_MESSAGE};
 use super::serve::reached;
 use crate::lock_server::Stage;
 use crate::native::{self, End, FrameError, FrameSocket, Kind, MAX_START, Progress, Start};
+use crate::pki::NATIVE_PROTOCOL;
 use crate::proto::{ClientMessage, ERROR_METADATA};
 
 type Socket = FrameSocket<TlsStream<tokio::net::TcpStream>>;
@@ -67,8 +68,12 @@ async fn attend(connection: Connection, service: Arc<LocksService>, options: Api
     if let Err(error) = native::bound_kernel(tls.get_ref().0) {
         tracing::debug!(peer = %peer.address, %error, "the kernel's buffers stay as they are");
     }
+    let knows_pieces = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
     // Until it is known who that is, nothing long is kept of him.
     let mut socket = FrameSocket::new(tls, MAX_START);
+    if knows_pieces {
+        socket.cut_messages();
+    }
     let status = match enter(&mut socket, &peer, &service, options.handshake_timeout).await {
         Ok(conversation) => {
             socket.allow(MAX_MESSAGE);
@@ -163,6 +168,17 @@ impl Future for Talk<'_> {
                 }
             }
             let mut written = socket.poll_write(cx)?;
+            while written.is_pending()
+                && !socket.has_room()
+                && socket.has_room_for_first()
+                && let Poll::Ready(renewed) = conversation.poll_renewal(cx, *socket)
+            {
+                match renewed {
+                    Ok(message) => socket.put_first(&message),
+                    Err(status) => return Poll::Ready(Ok(status)),
+                }
+                written = socket.poll_write(cx)?;
+            }
             if is_idle && conversation.has_heard_all() {
                 // Whether it is there still: nobody else reads what it sends.
                 if let Poll::Ready(frame) = socket.poll_frame(cx) {
@@ -175,7 +191,7 @@ impl Future for Talk<'_> {
                 // If it has asked whether we are there, it is told now.
                 written = socket.poll_write(cx)?;
             }
-            if is_idle || written.is_pending() {
+            if written.is_pending() || is_idle && !conversation.holds_back() {
                 break;
             }
             if left == 0 {
@@ -207,7 +223,8 @@ impl Silence {
             let now = socket.progress();
             // A client that is not read, because the server is full, has nothing to prove.
             let is_stuck = now.writes && now.written == self.seen.written;
-            let is_silent = now.reads && now.read == self.seen.read;
+            // While it takes its time with what it was answered, it need not say anything.
+            let is_silent = now.reads && !now.writes && now.read == self.seen.read;
             match (is_stuck || is_silent, self.was_asked) {
                 (false, _) => self.was_asked = false,
                 (true, true) => return Poll::Ready(Err(Gone::Silent(2 * self.limit))),

@@ -200,6 +200,14 @@ impl Answers {
         })
         .await
     }
+
+    /// Whether the socket made progress since this was asked last. What HTTP/2 does under a stream is not seen from here.
+    pub(super) fn has_moved(&mut self) -> bool {
+        match self {
+            Answers::Grpc(_) => false,
+            Answers::Native(answers) => answers.has_moved(),
+        }
+    }
 }
 
 impl GrpcAnswers {

@@ -108,6 +108,9 @@ impl Driver {
         let mut messages = Vec::new();
         let mut served = Served::Badly;
         loop {
+            if answers.has_moved() {
+                self.hub.moved();
+            }
             let mut turn = self.hub.turn(&mut messages);
             if turn.ready {
                 served = Served::Well;

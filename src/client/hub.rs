@@ -7,6 +7,7 @@
 //! cannot fail.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
@@ -27,6 +28,10 @@ pub(super) struct Hub {
     state: Mutex<State>,
     /// The driver has something to look at.
     news: Notify,
+    /// The session may want to renew its lease.
+    renews: AtomicBool,
+    /// Bytes went or came since the last turn.
+    moved: AtomicBool,
 }
 
 struct State {
@@ -73,7 +78,12 @@ impl Hub {
             stream: 0,
             writer: None,
         };
-        Hub { state: Mutex::new(state), news: Notify::new() }
+        Hub {
+            state: Mutex::new(state),
+            news: Notify::new(),
+            renews: AtomicBool::new(false),
+            moved: AtomicBool::new(false),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -224,10 +234,18 @@ impl Hub {
         self.step(|state| state.session.turned_away(reason, message));
     }
 
+    /// Bytes went to the server, or came.
+    pub(super) fn moved(&self) {
+        self.moved.store(true, Ordering::Relaxed);
+    }
+
     /// Time has passed, and messages came.
     pub(super) fn turn(&self, messages: &mut Vec<ServerMessage>) -> Turn {
         let now = clock::now();
         let mut state = self.lock();
+        if self.moved.swap(false, Ordering::Relaxed) || !messages.is_empty() {
+            state.session.moved(now);
+        }
         state.session.on_time(now);
         for message in messages.drain(..) {
             state.session.on_message(now, message);
@@ -239,6 +257,9 @@ impl Hub {
             lease: None,
             ending: state.session.ending(),
         };
+        if state.session.has_renewal() {
+            self.renews.store(true, Ordering::Relaxed);
+        }
         let tellings = state.tell(&mut turn);
         let writer = state.writer_to_wake();
         drop(state);
@@ -320,7 +341,12 @@ impl tokio_stream::Stream for Outgoing {
     type Item = ClientMessage;
 
     fn poll_next(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ClientMessage>> {
-        self.get_mut().poll_message(cx)
+        let outgoing = self.get_mut();
+        let message = outgoing.poll_message(cx);
+        if message.is_ready() {
+            outgoing.hub.moved();
+        }
+        message
     }
 }
 
@@ -330,8 +356,24 @@ impl Outgoing {
         !self.taken.is_empty() || self.hub.lock().session.has_messages()
     }
 
+    /// The renewal of the lease, which goes before everything else.
+    pub(super) fn take_renewal(&mut self) -> Option<ClientMessage> {
+        if !self.hub.renews.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut state = self.hub.lock();
+        if state.stream != self.stream {
+            return None;
+        }
+        self.hub.renews.store(false, Ordering::Relaxed);
+        state.session.take_renewal()
+    }
+
     /// The next message; `None` once the stream is left.
     pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<ClientMessage>> {
+        if let Some(renewal) = self.take_renewal() {
+            return Poll::Ready(Some(renewal));
+        }
         if let Some(message) = self.taken.pop_front() {
             return Poll::Ready(Some(message));
         }

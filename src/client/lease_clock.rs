@@ -68,9 +68,10 @@ impl LeaseClock {
         self.sent.is_none().then(|| self.renewed + self.ttl / 3)
     }
 
-    /// When a renewal that is on its way has taken so long that another connection is the better bet.
-    pub(super) fn renewal_overdue(&self) -> Option<Instant> {
-        self.sent.map(|sent| sent + self.ttl / 4)
+    /// When a renewal that is on its way has taken so long that another connection is the better bet: nothing moved on this
+    /// one since then, or since `moved`. A slow line is no reason to leave: all that is on it would be sent again.
+    pub(super) fn renewal_overdue(&self, moved: Instant) -> Option<Instant> {
+        self.sent.map(|sent| sent.max(moved) + self.ttl / 4)
     }
 }
 
@@ -108,7 +109,7 @@ mod tests {
     fn there_is_time_to_reconnect_between_an_unanswered_renewal_and_the_end() {
         let mut clock = LeaseClock::opened(TTL, at(100));
         clock.sending(clock.renewal_due().expect("none is on its way"));
-        let overdue = clock.renewal_overdue().expect("one is on its way");
+        let overdue = clock.renewal_overdue(Instant::ZERO).expect("one is on its way");
         assert!(overdue + TTL / 4 < clock.expires());
     }
 }

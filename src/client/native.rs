@@ -23,8 +23,8 @@ use super::connection::{BATCH, MAX_MESSAGE};
 use super::error::{ClientError, LinkError};
 use super::hub::Outgoing;
 use super::token::Bearer;
-use crate::native::{self, End, FrameError, FrameSocket, Kind, SocketError, Start};
-use crate::pki::NATIVE_PROTOCOL;
+use crate::native::{self, End, FrameError, FrameSocket, Kind, Progress, SocketError, Start};
+use crate::pki::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
 use crate::proto::{ERROR_METADATA, ServerMessage};
 
 /// What is offered beside it, so that a server that speaks only gRPC says so.
@@ -59,8 +59,16 @@ impl Native {
         stream.set_nodelay(true).map_err(LinkError::Socket)?;
         native::bound_kernel(&stream).map_err(LinkError::Socket)?;
         let tls = self.tls.connect(self.name.clone(), stream).await.map_err(LinkError::Socket)?;
-        let is_native = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
-        Ok(is_native.then(|| NativeSocket(Box::new(FrameSocket::new(tls, MAX_MESSAGE)))))
+        let cuts = match tls.get_ref().1.alpn_protocol() {
+            Some(NATIVE_PROTOCOL) => true,
+            Some(NATIVE_PROTOCOL_1) => false,
+            _ => return Ok(None),
+        };
+        let mut socket = FrameSocket::new(tls, MAX_MESSAGE);
+        if cuts {
+            socket.cut_messages();
+        }
+        Ok(Some(NativeSocket(Box::new(socket))))
     }
 }
 
@@ -104,7 +112,7 @@ fn tls_config(tls: &ClientTls) -> Result<TlsConfig, String> {
         }
         None => config.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![NATIVE_PROTOCOL.to_vec(), GRPC_PROTOCOL.to_vec()];
+    config.alpn_protocols = [NATIVE_PROTOCOL, NATIVE_PROTOCOL_1, GRPC_PROTOCOL].map(<[u8]>::to_vec).into();
     Ok(config)
 }
 
@@ -114,6 +122,8 @@ pub(super) struct NativeAnswers {
     outgoing: Outgoing,
     end: Option<LinkError>,
     crowd: Crowd,
+    /// How far the socket had come when that was asked last.
+    seen: Progress,
 }
 
 /// Whether it pays to let others have their turn before a write: when there are many callers, the first of them wakes this,
@@ -132,7 +142,14 @@ impl NativeAnswers {
     pub(super) fn open(mut socket: NativeSocket, bearer: &Bearer, outgoing: Outgoing) -> NativeAnswers {
         let authorization = bearer.authorization().map_or_else(Bytes::new, Bytes::copy_from_slice);
         socket.0.put(Kind::Start, &Start { authorization });
-        NativeAnswers { socket, outgoing, end: None, crowd: Crowd::default() }
+        NativeAnswers { socket, outgoing, end: None, crowd: Crowd::default(), seen: Progress::default() }
+    }
+
+    /// Whether bytes went or came since this was asked last.
+    pub(super) fn has_moved(&mut self) -> bool {
+        let now = self.socket.0.progress();
+        let before = std::mem::replace(&mut self.seen, now);
+        (now.read, now.written) != (before.read, before.written)
     }
 
     /// Sends what there is to be sent, and takes all messages that are there, at most a batch.
@@ -178,6 +195,11 @@ impl NativeAnswers {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let socket = &mut self.socket.0;
         loop {
+            while socket.has_room_for_first()
+                && let Some(renewal) = self.outgoing.take_renewal()
+            {
+                socket.put_first(&renewal);
+            }
             let (mut is_idle, mut count) = (false, 0);
             while !is_idle && socket.has_room() {
                 match self.outgoing.poll_message(cx) {

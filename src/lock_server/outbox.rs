@@ -47,6 +47,8 @@ pub(super) struct Outbox {
 }
 
 struct Shared {
+    /// Renewals that were heard. They go first: a client that waits for one behind much else loses its lease.
+    renewed: VecDeque<Output>,
     queue: VecDeque<Output>,
     weight: usize,
     end: Option<End>,
@@ -79,7 +81,8 @@ pub(super) struct Full;
 impl Outbox {
     /// Holds about `capacity` bytes.
     pub(super) fn new(capacity: usize) -> Outbox {
-        let shared = Shared { queue: VecDeque::new(), weight: 0, end: None, reader: None };
+        let shared =
+            Shared { renewed: VecDeque::new(), queue: VecDeque::new(), weight: 0, end: None, reader: None };
         Outbox { capacity, shared: Mutex::new(shared) }
     }
 
@@ -92,12 +95,15 @@ impl Outbox {
         shared.weight += output.weight();
         if shared.weight > self.capacity {
             // The reader is told why instead of what it did not read.
-            shared.queue = VecDeque::new();
+            (shared.renewed, shared.queue) = (VecDeque::new(), VecDeque::new());
             shared.end = Some(End::SlowReader);
             return Err(Full);
         }
-        shared.queue.push_back(output);
-        Ok(shared.queue.len() == 1)
+        match output {
+            Output::Reply { reply: Reply::Renewed { .. }, .. } => shared.renewed.push_back(output),
+            output => shared.queue.push_back(output),
+        }
+        Ok(shared.renewed.len() + shared.queue.len() == 1)
     }
 
     /// Wakes the reader if it waits.
@@ -119,6 +125,17 @@ impl Outbox {
         self.wake();
     }
 
+    /// Waits for a renewal that was heard, while nothing else is wanted.
+    pub(super) fn poll_renewed(&self, cx: &mut Context<'_>) -> Poll<Output> {
+        let mut shared = self.lock();
+        if let Some(output) = shared.renewed.pop_front() {
+            shared.weight = shared.weight.saturating_sub(output.weight());
+            return Poll::Ready(output);
+        }
+        shared.wait(cx);
+        Poll::Pending
+    }
+
     /// Takes all that is queued into `taken`, which is empty.
     pub(super) fn poll_take(
         &self,
@@ -127,23 +144,33 @@ impl Outbox {
     ) -> Poll<Result<(), End>> {
         debug_assert!(taken.is_empty(), "a reader looks for more when it has none");
         let mut shared = self.lock();
-        if !shared.queue.is_empty() {
+        if !shared.queue.is_empty() || !shared.renewed.is_empty() {
             mem::swap(&mut shared.queue, taken);
+            while let Some(renewed) = shared.renewed.pop_back() {
+                taken.push_front(renewed);
+            }
             shared.weight = 0;
             return Poll::Ready(Ok(()));
         }
         if let Some(end) = shared.end {
             return Poll::Ready(Err(end));
         }
-        match &mut shared.reader {
-            Some(reader) => reader.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
+        shared.wait(cx);
         Poll::Pending
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().expect("nothing panics while it holds an outbox")
+    }
+}
+
+impl Shared {
+    /// Whoever asks in that context is woken when there is something.
+    fn wait(&mut self, cx: &Context<'_>) {
+        match &mut self.reader {
+            Some(reader) => reader.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
     }
 }
 
@@ -221,6 +248,20 @@ mod tests {
         assert_eq!((outbox.push(released(1)), outbox.push(released(2))), (Ok(true), Ok(false)));
         assert_eq!(take(&outbox), Poll::Ready(Ok(VecDeque::from([released(1), released(2)]))));
         assert_eq!(take(&outbox), Poll::Pending);
+    }
+
+    #[test]
+    fn a_renewal_goes_before_what_was_answered_earlier() {
+        let outbox = Outbox::new(1 << 20);
+        let renewed = |tag| Output::Reply { tag, reply: Reply::Renewed { ttl: Duration::from_secs(9) } };
+        for output in [released(1), renewed(2), released(3), renewed(4), renewed(5)] {
+            outbox.push(output).expect("there is room");
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(outbox.poll_renewed(&mut cx), Poll::Ready(renewed(2)));
+        let all = [renewed(4), renewed(5), released(1), released(3)];
+        assert_eq!(take(&outbox), Poll::Ready(Ok(VecDeque::from(all))));
+        assert_eq!(outbox.poll_renewed(&mut cx), Poll::Pending);
     }
 
     #[test]

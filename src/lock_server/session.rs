@@ -158,6 +158,12 @@ impl Session {
         }
     }
 
+    /// The next renewal that was heard, while the client takes its time with other answers.
+    pub fn poll_renewed(&mut self, cx: &mut Context<'_>) -> Poll<Output> {
+        self.hand_over();
+        self.outbox.poll_renewed(cx)
+    }
+
     /// As [`Session::poll_ready`] and [`Session::start_call`].
     pub async fn call(&mut self, tag: u64, call: Call) -> Result<(), Stopped> {
         poll_fn(|cx| self.poll_ready(cx)).await?;

@@ -1,15 +1,22 @@
 //! Frames: a byte that says what it is, four for its length (big-endian), a body.
 //!
 //! What a peer says of a length is looked at before anything is kept for it, and a decoder keeps no more than one frame
-//! that is not whole. What makes no sense ends the connection: nobody knows where the next frame would begin.
+//! that is not whole and the pieces of one message. What makes no sense ends the connection: nobody knows where the next
+//! frame would begin.
+//!
+//! **Pieces**: a message that is longer than [`MAX_PIECE`] travels in several frames, so that a renewal of a lease waits
+//! behind one piece of it, not behind all. One message at a time is in pieces, and whole messages may come between them.
+//! Peers of the first version of the protocol send none and know none.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
 /// Kind and length.
-const HEADER: usize = 5;
+pub(super) const HEADER: usize = 5;
 /// Longest body of a [`Kind::Start`]: the server does not know yet who that is.
 pub const MAX_START: usize = 4 << 10;
+/// Longest piece of a message: a TLS record.
+pub const MAX_PIECE: usize = 16 << 10;
 
 /// What a frame is. Numbers are on the wire: never used again for anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +32,10 @@ pub enum Kind {
     Ping = 3,
     /// Yes.
     Pong = 4,
+    /// The next piece of a message; another one follows.
+    Piece = 5,
+    /// The last piece of a message.
+    LastPiece = 6,
 }
 
 /// What a client shows before anything else.
@@ -70,7 +81,8 @@ pub enum FrameError {
 
 impl Kind {
     fn of(byte: u8) -> Result<Kind, FrameError> {
-        const ALL: [Kind; 5] = [Kind::Message, Kind::Start, Kind::End, Kind::Ping, Kind::Pong];
+        const ALL: [Kind; 7] =
+            [Kind::Message, Kind::Start, Kind::End, Kind::Ping, Kind::Pong, Kind::Piece, Kind::LastPiece];
         ALL.get(usize::from(byte)).copied().ok_or(FrameError::UnknownKind(byte))
     }
 
@@ -80,6 +92,7 @@ impl Kind {
             Kind::Message | Kind::End => most,
             Kind::Start => MAX_START,
             Kind::Ping | Kind::Pong => 0,
+            Kind::Piece | Kind::LastPiece => MAX_PIECE.min(most),
         }
     }
 }
@@ -89,12 +102,14 @@ impl Kind {
 pub struct Decoder {
     most: usize,
     bytes: BytesMut,
+    /// The pieces of a message that have come: at most `most` bytes.
+    pieces: BytesMut,
 }
 
 impl Decoder {
     /// For messages of at most `most` bytes.
     pub fn new(most: usize) -> Decoder {
-        Decoder { most, bytes: BytesMut::new() }
+        Decoder { most, bytes: BytesMut::new(), pieces: BytesMut::new() }
     }
 
     /// Messages may have so many bytes from now on.
@@ -107,8 +122,33 @@ impl Decoder {
         &mut self.bytes
     }
 
-    /// The next frame, if all of it is there. After an error it makes no sense to ask again.
+    /// The next frame, if all of it is there; pieces come as the message that they are. After an error it makes no sense to
+    /// ask again.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        loop {
+            let Some(frame) = self.next_on_wire()? else { return Ok(None) };
+            match frame.kind {
+                Kind::Piece => self.add(&frame.body)?,
+                Kind::LastPiece => {
+                    self.add(&frame.body)?;
+                    let body = std::mem::take(&mut self.pieces).freeze();
+                    return Ok(Some(Frame { kind: Kind::Message, body }));
+                }
+                _ => return Ok(Some(frame)),
+            }
+        }
+    }
+
+    fn add(&mut self, piece: &Bytes) -> Result<(), FrameError> {
+        let (found, most) = (self.pieces.len() + piece.len(), self.most);
+        if found > most {
+            return Err(FrameError::TooLong { found, most });
+        }
+        self.pieces.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn next_on_wire(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some((header, _)) = self.bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
         let [kind, length @ ..] = *header;
         let kind = Kind::of(kind)?;
@@ -136,6 +176,15 @@ pub fn put(bytes: &mut BytesMut, kind: Kind, body: &impl Message) {
     rest.put_u32(on_wire);
     body.encode_raw(&mut rest);
     debug_assert!(rest.is_empty(), "a message has the length it says");
+}
+
+/// Appends a piece of a message, at most [`MAX_PIECE`] bytes.
+pub(super) fn put_piece(bytes: &mut BytesMut, kind: Kind, piece: &[u8]) {
+    debug_assert!(piece.len() <= MAX_PIECE, "a piece has a longest length");
+    bytes.reserve(HEADER + piece.len());
+    bytes.put_u8(kind as u8);
+    bytes.put_u32(piece.len() as u32);
+    bytes.put_slice(piece);
 }
 
 /// The message in a body.
@@ -235,15 +284,45 @@ mod tests {
         assert_eq!(with(Kind::Message, u32::MAX), too_long(u32::MAX as usize, MOST));
         assert_eq!(with(Kind::Start, 5_000), too_long(5_000, MAX_START));
         assert_eq!(with(Kind::Ping, 1), too_long(1, 0));
+        assert_eq!(with(Kind::Piece, MOST as u32 + 1), too_long(MOST + 1, MOST));
+    }
+
+    #[test]
+    fn pieces_are_one_message_and_others_come_between_them() {
+        let whole = hello(9, "a long name".into()).encode_to_vec();
+        let (first, rest) = whole.split_at(4);
+        let mut bytes = BytesMut::new();
+        put_piece(&mut bytes, Kind::Piece, first);
+        put(&mut bytes, Kind::Message, &hello(1, "short".into()));
+        put_piece(&mut bytes, Kind::Piece, &[]);
+        put_piece(&mut bytes, Kind::LastPiece, rest);
+        for cut in 0..bytes.len() {
+            let (frames, went) = in_pieces(&bytes, &[cut]);
+            let read: Result<Vec<ClientMessage>, _> = frames.into_iter().map(|it| decode(it.body)).collect();
+            assert_eq!(
+                (read, went),
+                (Ok(vec![hello(1, "short".into()), hello(9, "a long name".into())]), Ok(()))
+            );
+        }
+    }
+
+    #[test]
+    fn pieces_together_have_the_bound_of_a_message() {
+        let mut bytes = BytesMut::new();
+        for _ in 0..=MOST / 100 {
+            put_piece(&mut bytes, Kind::Piece, &[0; 100]);
+        }
+        let too_long = FrameError::TooLong { found: MOST + 100, most: MOST };
+        assert_eq!(in_pieces(&bytes, &[]), (vec![], Err(too_long)));
     }
 
     #[test]
     fn what_comes_before_an_error_counts() {
         let mut bytes = BytesMut::new();
         put(&mut bytes, Kind::Message, &hello(1, "a".into()));
-        bytes.extend_from_slice(&[5, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&[7, 0, 0, 0, 0]);
         let (frames, went) = in_pieces(&bytes, &[]);
-        assert_eq!((frames.len(), went), (1, Err(FrameError::UnknownKind(5))));
+        assert_eq!((frames.len(), went), (1, Err(FrameError::UnknownKind(7))));
     }
 
     #[test]
@@ -253,10 +332,14 @@ mod tests {
         put(&mut bytes, Kind::Message, &hello(7, "me".into()));
         put(&mut bytes, Kind::Pong, &());
         put(&mut bytes, Kind::End, &End { code: 7, message: "no".into(), error: Bytes::from_static(b"e") });
+        put_piece(&mut bytes, Kind::Piece, b"ab");
+        put_piece(&mut bytes, Kind::LastPiece, b"c");
         let golden: &[u8] = b"\x01\0\0\0\x0c\x0a\x0aBearer a.b\
             \0\0\0\0\x0a\x08\x07\x12\x06\x08\x01\x12\x02me\
             \x04\0\0\0\0\
-            \x02\0\0\0\x09\x08\x07\x12\x02no\x1a\x01e";
+            \x02\0\0\0\x09\x08\x07\x12\x02no\x1a\x01e\
+            \x05\0\0\0\x02ab\
+            \x06\0\0\0\x01c";
         assert_eq!(&bytes[..], golden);
     }
 }

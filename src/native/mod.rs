@@ -7,6 +7,8 @@
 //!
 //! - **Which of the two is spoken** TLS settles (ALPN, [`crate::pki::NATIVE_PROTOCOL`]): on one port, without a round trip.
 //! - **Flow control** is that of TCP: who does not write any more because the other does not read, does not read either.
+//! - **Renewals first**: a long message travels in pieces, and what is about a lease goes between them, both ways. So neither
+//!   a client's own data nor a large answer on a slow line costs it its lease.
 //! - **Silence**: a side that has heard nothing for a while sends a ping, which the other answers whatever else it does.
 //!
 //! | file | job |
@@ -19,5 +21,5 @@ mod frame;
 pub(crate) mod fuzz;
 mod socket;
 
-pub use frame::{Decoder, End, Frame, FrameError, Kind, MAX_START, Start, decode, put};
+pub use frame::{Decoder, End, Frame, FrameError, Kind, MAX_PIECE, MAX_START, Start, decode, put};
 pub use socket::{FrameSocket, Progress, SocketError, bound_kernel};

@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::frame::{self, Decoder, Frame, FrameError, Kind};
+use super::frame::{self, Decoder, Frame, FrameError, HEADER, Kind, MAX_PIECE};
 
 /// What is made room for before a read: a TLS record.
 const READ: usize = 16 << 10;
@@ -36,6 +36,12 @@ pub struct FrameSocket<S> {
     stream: S,
     decoder: Decoder,
     out: BytesMut,
+    /// Whether the peer knows pieces.
+    cuts: bool,
+    /// The rest of a message that is written in pieces.
+    long: BytesMut,
+    /// Frames to be written after it.
+    behind: BytesMut,
     /// Something was written since the last flush.
     unflushed: bool,
     /// However many pings came: one answer.
@@ -72,20 +78,46 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
             stream,
             decoder: Decoder::new(most),
             out: BytesMut::new(),
+            cuts: false,
+            long: BytesMut::new(),
+            behind: BytesMut::new(),
             unflushed: false,
             owes_pong: false,
             progress: Progress::default(),
         }
     }
 
-    /// Appends a frame to what is to be written.
-    pub fn put(&mut self, kind: Kind, body: &impl Message) {
-        frame::put(&mut self.out, kind, body);
+    /// The peer knows pieces: from now on long messages are written in pieces.
+    pub fn cut_messages(&mut self) {
+        self.cuts = true;
     }
 
-    /// Whether more may be put.
+    /// Appends a frame to what is to be written.
+    pub fn put(&mut self, kind: Kind, body: &impl Message) {
+        if !self.long.is_empty() {
+            return frame::put(&mut self.behind, kind, body);
+        }
+        let start = self.out.len();
+        frame::put(&mut self.out, kind, body);
+        if self.cuts && kind == Kind::Message && self.out.len() > start + HEADER + MAX_PIECE {
+            self.long = self.out.split_off(start + HEADER);
+            self.out.truncate(start);
+        }
+    }
+
+    /// Appends a short message that need not wait for the rest of a long one.
+    pub fn put_first(&mut self, body: &impl Message) {
+        frame::put(&mut self.out, Kind::Message, body);
+    }
+
+    /// Whether more may be put. While the peer takes its time, little is: what is put first waits for all of it.
     pub fn has_room(&self) -> bool {
-        self.out.len() < FULL
+        self.long.is_empty() && self.out.len() < if self.progress.writes { MAX_PIECE } else { FULL }
+    }
+
+    /// Whether more may be put first.
+    pub fn has_room_for_first(&self) -> bool {
+        self.out.len() < 2 * FULL
     }
 
     pub fn progress(&self) -> Progress {
@@ -134,9 +166,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
             self.owes_pong = false;
             self.put(Kind::Pong, &());
         }
-        while !self.out.is_empty() {
-            self.progress.writes = true;
-            let written = ready!(pin!(self.stream.write_buf(&mut self.out)).poll(cx))?;
+        loop {
+            self.cut();
+            if self.out.is_empty() {
+                break;
+            }
+            let Poll::Ready(written) = pin!(self.stream.write_buf(&mut self.out)).poll(cx) else {
+                self.progress.writes = true;
+                return Poll::Pending;
+            };
+            let written = written?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -144,6 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
             self.unflushed = true;
         }
         if self.unflushed {
+            self.progress.writes = true;
             ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
             self.unflushed = false;
             if self.out.capacity() > KEPT {
@@ -152,6 +192,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
         }
         self.progress.writes = false;
         Poll::Ready(Ok(()))
+    }
+
+    /// Moves pieces of a long message to what is written next: one at a time when the peer takes its time.
+    fn cut(&mut self) {
+        let room = if self.progress.writes { 1 } else { FULL / 2 };
+        while !self.long.is_empty() && self.out.len() < room {
+            let piece = self.long.split_to(self.long.len().min(MAX_PIECE));
+            let kind = if self.long.is_empty() { Kind::LastPiece } else { Kind::Piece };
+            frame::put_piece(&mut self.out, kind, &piece);
+        }
+        if self.long.is_empty() && !self.behind.is_empty() {
+            self.out.extend_from_slice(&std::mem::take(&mut self.behind));
+        }
     }
 
     /// As [`FrameSocket::poll_frame`], answering pings meanwhile.
@@ -232,6 +285,32 @@ mod tests {
         let (read, wrote) = tokio::join!(theirs.frame(), poll_fn(|cx| ours.poll_write(cx)));
         assert!(read.is_ok() && wrote.is_ok());
         assert!(ours.has_room() && !ours.progress().writes);
+    }
+
+    #[tokio::test]
+    async fn a_short_message_waits_for_one_piece_of_a_long_one() {
+        let (ours, theirs) = duplex(1_000);
+        let (mut ours, mut theirs) = (FrameSocket::new(ours, MOST), FrameSocket::new(theirs, MOST));
+        ours.cut_messages();
+        let end = |length: usize| End { message: "x".repeat(length), ..End::default() };
+        ours.put(Kind::Message, &end(10 * FULL));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(ours.poll_write(&mut cx).is_pending());
+        assert!(!ours.has_room() && ours.has_room_for_first());
+        ours.put_first(&end(1));
+        ours.put(Kind::End, &end(2));
+        let mut lengths = Vec::new();
+        let reads = async {
+            while lengths.len() < 3 {
+                let frame = theirs.frame().await.expect("it comes");
+                lengths.push(frame::decode::<End>(frame.body).expect("it is one").message.len());
+            }
+            lengths
+        };
+        let (wrote, lengths) = tokio::join!(poll_fn(|cx| ours.poll_write(cx)), reads);
+        wrote.expect("it is read");
+        assert_eq!(lengths, [1, 10 * FULL, 2]);
+        assert!(ours.has_room() && ours.long.is_empty() && ours.behind.is_empty());
     }
 
     #[tokio::test]

@@ -21,7 +21,9 @@ const DC_PROTOCOL: &[u8] = b"geolock-dc";
 /// The application protocol between clients and datacenters (ALPN): HTTP/2, for gRPC.
 const API_PROTOCOL: &[u8] = b"h2";
 /// The same, for what the Rust client prefers: see [`crate::native`].
-pub const NATIVE_PROTOCOL: &[u8] = b"geolock/1";
+pub const NATIVE_PROTOCOL: &[u8] = b"geolock/2";
+/// Its first version, in which messages are not cut into pieces.
+pub const NATIVE_PROTOCOL_1: &[u8] = b"geolock/1";
 
 impl Credentials {
     /// For datacenter `me` that accepts other datacenters of its cluster: chain and identity are checked.
@@ -41,7 +43,7 @@ impl Credentials {
     /// protocols gets the native one.
     pub fn accept_clients(&self, certificates: ClientCertificates) -> Result<ServerConfig, PkiError> {
         self.my_dc()?;
-        self.server(WantedRole::AnyClient, certificates, &[NATIVE_PROTOCOL, API_PROTOCOL])
+        self.server(WantedRole::AnyClient, certificates, &[NATIVE_PROTOCOL, NATIVE_PROTOCOL_1, API_PROTOCOL])
     }
 
     /// For a client that dials a datacenter: it must be a datacenter of the client's cluster, and its certificate

@@ -17,10 +17,12 @@ use geolock::client::{Client, ClientConfig, ClientTls};
 use geolock::config::Config;
 use geolock::lock_server::LockServerHandle;
 use geolock::names::DcId;
+use geolock::native::bound_kernel;
 use geolock::node::{Node, Sockets};
 use geolock::pki::playground;
 use tempfile::TempDir;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -121,13 +123,22 @@ struct Way {
 
 impl Proxy {
     pub async fn start(to: SocketAddr) -> Result<Proxy, AnyError> {
+        Proxy::start_with(to, None).await
+    }
+
+    /// One that passes about so many bytes a second each way, and keeps little of what waits.
+    pub async fn slow(to: SocketAddr, per_second: u32) -> Result<Proxy, AnyError> {
+        Proxy::start_with(to, Some(per_second)).await
+    }
+
+    async fn start_with(to: SocketAddr, per_second: Option<u32>) -> Result<Proxy, AnyError> {
         let listener = TcpListener::bind(ANY).await?;
         let address = listener.local_addr()?;
         let (way, seen) = watch::channel(Way { cuts: 0, is_open: true });
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(pass(client, to, seen.clone()));
+                connections.spawn(pass(client, to, seen.clone(), per_second));
                 while connections.try_join_next().is_some() {}
             }
         });
@@ -150,17 +161,38 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass(mut client: TcpStream, to: SocketAddr, mut way: watch::Receiver<Way>) {
+async fn pass(mut client: TcpStream, to: SocketAddr, mut way: watch::Receiver<Way>, per_second: Option<u32>) {
     let before = way.borrow().cuts;
     let passing = async {
         let mut server = TcpStream::connect(to).await?;
         server.set_nodelay(true)?;
         client.set_nodelay(true)?;
-        copy_bidirectional(&mut client, &mut server).await
+        if let Some(per_second) = per_second {
+            bound_kernel(&client)?;
+            bound_kernel(&server)?;
+            let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
+            let (there, back) =
+                (trickle(from_client, to_server, per_second), trickle(from_server, to_client, per_second));
+            return tokio::try_join!(there, back).map(drop);
+        }
+        copy_bidirectional(&mut client, &mut server).await.map(drop)
     };
     tokio::select! {
         _ = way.wait_for(|way| !way.is_open || way.cuts != before) => {}
         // Either side may go away at any time.
         _ = passing => {}
+    }
+}
+
+/// A slow line: what is on it takes its time, whoever waits.
+async fn trickle(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, per_second: u32) -> std::io::Result<()> {
+    let mut bytes = vec![0; 4 << 10];
+    loop {
+        let count = from.read(&mut bytes).await?;
+        if count == 0 {
+            return to.shutdown().await;
+        }
+        tokio::time::sleep(Duration::from_secs(count as u64) / per_second).await;
+        to.write_all(&bytes[..count]).await?;
     }
 }

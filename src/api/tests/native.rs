@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
@@ -21,8 +22,8 @@ use crate::client::{AcquireRequest, Client, ClientConfig, ClientTls, Transport};
 use crate::lock_server::LockServerOptions;
 use crate::lock_server::fakes::{Rig, Syncs, dc};
 use crate::names::LockName;
-use crate::native::{End, FrameSocket, Kind, SocketError, Start, decode};
-use crate::pki::{ClientCertificates, Credentials, NATIVE_PROTOCOL};
+use crate::native::{End, FrameSocket, Kind, SocketError, Start, bound_kernel, decode};
+use crate::pki::{ClientCertificates, Credentials, NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
 use crate::proto::client_message::Call;
 use crate::proto::server_message::Answer;
 use crate::proto::{self, ClientMessage, Reason, ServerMessage};
@@ -160,6 +161,53 @@ async fn who_has_said_all_and_waits_for_answers_is_still_heard() {
     waiter.put(Kind::End, &()).await;
     let end = waiter.end().await;
     assert!(end.1.contains("End does not belong here") && end.2 == Some(Reason::Malformed), "{end:?}");
+    running.stop().await;
+}
+
+/// What an old client does not know it is not sent, and a renewal need not wait for the rest of a long answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_is_answered_in_the_middle_of_a_long_answer() {
+    let site = Site::new();
+    let running = site.start().await;
+    for (protocol, answered) in [(NATIVE_PROTOCOL, [8, 7]), (NATIVE_PROTOCOL_1, [7, 8])] {
+        let tls = shake_hands(&site, running.address, protocol).await;
+        bound_kernel(tls.get_ref().0).expect("it can be bounded");
+        let mut line = Line(FrameSocket::new(tls, 8 << 20));
+        line.put(Kind::Start, &Start::default()).await;
+        line.ask(1, Call::Hello(proto::Hello { revision: 1, client: "test".into() })).await;
+        assert!(matches!(line.hear().await, (1, Answer::Welcome(_))));
+        line.ask(2, Call::OpenLease(proto::OpenLeaseRequest::default())).await;
+        let (2, Answer::LeaseOpened(lease)) = line.hear().await else { panic!("a lease was expected") };
+        let key = |n: u8| proto::Key { bucket: Bytes::from_static(b"b"), name: vec![n].into() };
+        for n in 1..=3 {
+            let op = Some(proto::update::Op::LwwRegister(vec![n; 1_000_000].into()));
+            let action = Some(proto::change::Action::Update(proto::Update { path: vec![], op }));
+            let changes = vec![proto::Change { key: Some(key(n)), action }];
+            let step = Some(proto::Step { changes, reads: vec![], then: proto::Then::Commit.into() });
+            let (lease, key) = (lease.lease, n.into());
+            let begin = proto::BeginRequest { lease, key, step, ..Default::default() };
+            line.ask(2 + u64::from(n), Call::Begin(begin)).await;
+            assert!(matches!(line.hear().await, (_, Answer::Stepped(_))));
+        }
+        let keys = (1..=3).map(key).collect();
+        line.ask(7, Call::Look(proto::ReadRequest { keys, at_least: None })).await;
+        let before = line.0.progress().read;
+        // More than both kernels keep: it is on its way, and cannot all be.
+        poll_fn(|cx| match line.0.poll_frame(cx) {
+            Poll::Ready(frame) => panic!("this is not all of it: {frame:?}"),
+            Poll::Pending if line.0.progress().read > before => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+        })
+        .await;
+        let renewal = proto::KeepAliveRequest { lease: lease.lease, secret: Bytes::new() };
+        line.ask(8, Call::KeepAlive(renewal)).await;
+        line.ask(9, Call::Release(release(lease.lease, 99))).await;
+        for tag in answered.into_iter().chain([9]) {
+            assert_eq!(line.hear().await.0, tag);
+        }
+        line.put(Kind::End, &()).await;
+        assert_eq!(line.end().await.0, Code::Ok);
+    }
     running.stop().await;
 }
 

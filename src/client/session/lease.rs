@@ -12,7 +12,7 @@ use crate::client::request::millis;
 use crate::client::tag::Tag;
 use crate::client::txn_error::TxnError;
 use crate::proto::client_message::Call;
-use crate::proto::{self, Reason};
+use crate::proto::{self, ClientMessage, Reason};
 use crate::time::Instant;
 
 impl Session {
@@ -63,7 +63,10 @@ impl Session {
         if let Lease::Open(lease) = &mut self.lease {
             lease.clock.sending(now);
             let keep_alive = proto::KeepAliveRequest { lease: lease.id, secret: Bytes::new() };
-            self.send(Tag::KeepAlive, Call::KeepAlive(keep_alive));
+            if self.link == Link::Up {
+                let call = Some(Call::KeepAlive(keep_alive));
+                self.renewal = Some(ClientMessage { tag: Tag::KeepAlive.to_wire(), call });
+            }
         }
     }
 

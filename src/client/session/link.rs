@@ -33,6 +33,7 @@ impl Session {
     pub(in crate::client) fn disconnected(&mut self, now: Instant) {
         self.link = Link::Down;
         self.outgoing.clear();
+        self.renewal = None;
         if let Life::Closing(_) = self.life {
             self.life = Life::Closed(Ending::NotConfirmed);
         }

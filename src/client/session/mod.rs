@@ -131,6 +131,10 @@ pub(super) struct Session {
     overdue: BTreeSet<(Instant, u64)>,
     /// At most three messages per request, and a few about the lease.
     outgoing: VecDeque<ClientMessage>,
+    /// Goes before all of them: behind them it could come too late.
+    renewal: Option<ClientMessage>,
+    /// When bytes went to the server or came from it last.
+    moved: Instant,
     outputs: Vec<Output>,
     /// How many streams in a row turned out to be drained.
     drained: usize,
@@ -237,23 +241,41 @@ impl Session {
             last_number: 0,
             overdue: BTreeSet::new(),
             outgoing: VecDeque::new(),
+            renewal: None,
+            moved: Instant::ZERO,
             outputs: Vec::new(),
             drained: 0,
             life: Life::Running,
         }
     }
 
-    /// Moves all that is to be sent, in order, to the end of `messages`.
+    /// Moves all that is to be sent, in order, to the end of `messages`; a renewal goes to their beginning.
     pub(super) fn take_messages(&mut self, messages: &mut VecDeque<ClientMessage>) {
         if messages.is_empty() {
             std::mem::swap(messages, &mut self.outgoing);
         } else {
             messages.append(&mut self.outgoing);
         }
+        if let Some(renewal) = self.renewal.take() {
+            messages.push_front(renewal);
+        }
     }
 
     pub(super) fn has_messages(&self) -> bool {
-        !self.outgoing.is_empty()
+        !self.outgoing.is_empty() || self.renewal.is_some()
+    }
+
+    pub(super) fn take_renewal(&mut self) -> Option<ClientMessage> {
+        self.renewal.take()
+    }
+
+    pub(super) fn has_renewal(&self) -> bool {
+        self.renewal.is_some()
+    }
+
+    /// Bytes went to the server, or came from it: it is there, and what is unanswered only takes its time.
+    pub(super) fn moved(&mut self, now: Instant) {
+        self.moved = now;
     }
 
     /// Moves all that the shell has to do, in order, to the end of `outputs`.
@@ -282,11 +304,11 @@ impl Session {
     pub(super) fn next_deadline(&self) -> Instant {
         let lease = match &self.lease {
             Lease::None => None,
-            Lease::Opening { sent } => Some(*sent + self.settings.connect_timeout),
+            Lease::Opening { sent } => Some(self.moved.max(*sent) + self.settings.connect_timeout),
             Lease::Open(lease) => {
                 let renewal = match lease.standing {
                     Standing::Detached => None,
-                    _ => lease.clock.renewal_due().or(lease.clock.renewal_overdue()),
+                    _ => lease.clock.renewal_due().or(lease.clock.renewal_overdue(self.moved)),
                 };
                 Some(renewal.map_or(lease.clock.expires(), |renewal| renewal.min(lease.clock.expires())))
             }
@@ -312,11 +334,11 @@ impl Session {
             Lease::Open(lease) if lease.standing != Standing::Detached => {
                 if lease.clock.renewal_due().is_some_and(|due| due <= now) {
                     self.renew(now);
-                } else if lease.clock.renewal_overdue().is_some_and(|overdue| overdue <= now) {
+                } else if lease.clock.renewal_overdue(self.moved).is_some_and(|overdue| overdue <= now) {
                     self.leave(Why::Silent(self.settings.ttl / 4));
                 }
             }
-            Lease::Opening { sent } if now >= *sent + self.settings.connect_timeout => {
+            Lease::Opening { sent } if now >= self.moved.max(*sent) + self.settings.connect_timeout => {
                 self.leave(Why::Silent(self.settings.connect_timeout));
             }
             _ => {}

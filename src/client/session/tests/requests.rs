@@ -174,6 +174,34 @@ fn the_lease_is_renewed_in_time_and_a_silent_server_left() {
 }
 
 #[test]
+fn a_renewal_goes_before_what_was_to_be_sent() {
+    let mut talk = Talk::ready();
+    for lock in ["a", "b"] {
+        talk.acquire(lock, Wait::Forever);
+    }
+    talk.pass(TTL / 3);
+    assert!(talk.session.has_renewal());
+    assert_eq!(talk.said(), ["keep alive", "acquire a key 1 forever", "acquire b key 2 forever"]);
+    talk.hear(Tag::KeepAlive, kept_alive());
+    talk.pass(TTL / 3);
+    talk.session.disconnected(talk.now);
+    assert!(!talk.session.has_messages(), "it is worth nothing on another stream");
+}
+
+#[test]
+fn a_server_that_takes_what_is_sent_is_not_silent() {
+    let mut talk = Talk::ready();
+    talk.pass(TTL / 3);
+    assert_eq!(talk.said(), ["keep alive"]);
+    talk.pass(TTL / 5);
+    talk.session.moved(talk.now);
+    talk.pass(TTL / 5);
+    assert!(talk.outputs().is_empty(), "it is slow, and there");
+    talk.pass(TTL / 4 - TTL / 5);
+    assert!(matches!(talk.outputs()[..], [Output::Reconnect(Why::Silent(_))]));
+}
+
+#[test]
 fn a_lease_counts_from_before_its_last_answered_renewal_was_sent() {
     let mut talk = Talk::ready();
     let held = talk.hold("a", 40);
