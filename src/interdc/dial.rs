@@ -1,13 +1,15 @@
 //! Outgoing attempts at a link, with back-off.
 
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{Connection, Endpoint, TransportConfig};
 use tokio::net::lookup_host;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error::{AttemptError, CloseCode, Refusal};
 use super::hello::{self, Hello};
@@ -19,6 +21,9 @@ use crate::pki::Credentials;
 const SERVER_NAME: &str = "geolock";
 /// Addresses of one host name that are tried in one attempt.
 const MAX_ADDRESSES: usize = 8;
+/// How long an address may be silent before the next one is tried beside it: longer than most round trips, and all of them
+/// have their turn within half of the shortest useful time limit.
+const STAGGER: Duration = Duration::from_millis(150);
 
 /// A connection that both sides agreed to use as their link.
 pub(super) struct Established {
@@ -118,8 +123,7 @@ impl Dialler {
 
     async fn attempt(&self) -> Result<Established, AttemptError> {
         let limit = self.context.timeout;
-        let connection = timeout(limit, self.connect()).await.unwrap_or(Err(AttemptError::TimedOut))?;
-        let connection = Unconfirmed::new(connection);
+        let connection = Unconfirmed::new(self.connect(limit).await?);
         match timeout(limit, self.greet(connection.get())).await.unwrap_or(Err(AttemptError::TimedOut)) {
             Ok((answer, version, nonce)) => Ok(Established {
                 connection: connection.confirm(),
@@ -134,32 +138,28 @@ impl Dialler {
         }
     }
 
-    async fn connect(&self) -> Result<Connection, AttemptError> {
-        let mut last = None;
+    async fn connect(&self, limit: Duration) -> Result<Connection, AttemptError> {
         let config = transport::client(&self.tls.borrow(), self.peer.id, &self.transport)
             .map_err(|error| AttemptError::Connect(error.to_string()))?;
-        for address in self.resolve().await? {
+        let until = Instant::now() + limit;
+        let addresses = timeout_at(until, self.resolve()).await;
+        let addresses = addresses.unwrap_or_else(|_| Err(self.unresolved("no answer in time")))?;
+        let dial = |address| {
             let connecting = self.endpoint.connect_with(config.clone(), address, SERVER_NAME);
-            match connecting {
-                Ok(connecting) => match connecting.await {
-                    Ok(connection) => return Ok(connection),
-                    Err(error) => last = Some(error.into()),
-                },
-                Err(error) => last = Some(AttemptError::Connect(format!("{address}: {error}"))),
-            }
-        }
-        Err(last.unwrap_or_else(|| AttemptError::Resolve {
-            address: self.peer.address.clone(),
-            reason: "the name has no address".into(),
-        }))
+            async move { Ok(connecting.map_err(|error| AttemptError::Connect(error.to_string()))?.await?) }
+        };
+        first_of(addresses, until, dial).await.map_err(of_all)
     }
 
+    /// At least one address.
     async fn resolve(&self) -> Result<Vec<SocketAddr>, AttemptError> {
-        let address = &self.peer.address;
-        match lookup_host(address).await {
-            Ok(found) => Ok(found.take(MAX_ADDRESSES).collect()),
-            Err(error) => Err(AttemptError::Resolve { address: address.clone(), reason: error.to_string() }),
-        }
+        let found = lookup_host(&self.peer.address).await.map_err(|error| self.unresolved(error))?;
+        let addresses: Vec<SocketAddr> = found.take(MAX_ADDRESSES).collect();
+        if addresses.is_empty() { Err(self.unresolved("the name has no address")) } else { Ok(addresses) }
+    }
+
+    fn unresolved(&self, reason: impl ToString) -> AttemptError {
+        AttemptError::Resolve { address: self.peer.address.clone(), reason: reason.to_string() }
     }
 
     /// The peer's answer, the version to speak, and what the arbiter calls the connection.
@@ -177,9 +177,112 @@ impl Dialler {
     }
 }
 
+/// The connection that is there first. The addresses are tried in their order, each next one when the one before has failed
+/// or has been silent for [`STAGGER`]; those before go on meanwhile. So a dead address costs no more than that, and a slow one
+/// nothing. What is not there at `until` has failed; the failures come in the order of the addresses.
+async fn first_of<C, F>(
+    addresses: Vec<SocketAddr>,
+    until: Instant,
+    dial: impl Fn(SocketAddr) -> F,
+) -> Result<C, Vec<(SocketAddr, AttemptError)>>
+where
+    C: Send + 'static,
+    F: Future<Output = Result<C, AttemptError>> + Send + 'static,
+{
+    let mut failures: Vec<_> = addresses.iter().map(|address| (*address, AttemptError::TimedOut)).collect();
+    // Those that are not needed any more are dropped with it.
+    let mut attempts = JoinSet::new();
+    let mut next = 0..addresses.len();
+    loop {
+        if let Some(index) = next.next() {
+            let attempt = dial(addresses[index]);
+            attempts.spawn(async move { (index, attempt.await) });
+        }
+        let patience = if next.is_empty() { until } else { until.min(Instant::now() + STAGGER) };
+        match timeout_at(patience, attempts.join_next()).await {
+            Ok(Some(Ok((_, Ok(connection))))) => return Ok(connection),
+            Ok(Some(Ok((index, Err(error))))) => {
+                let is_last = error == AttemptError::Superseded;
+                failures[index].1 = error;
+                if is_last {
+                    return Err(failures);
+                }
+            }
+            Ok(Some(Err(error))) => {
+                if let Ok(panic) = error.try_into_panic() {
+                    resume_unwind(panic);
+                }
+            }
+            Ok(None) if next.is_empty() => return Err(failures),
+            Ok(None) => {}
+            Err(_) if Instant::now() >= until => return Err(failures),
+            Err(_) => {}
+        }
+    }
+}
+
+/// What to say of them all.
+fn of_all(failures: Vec<(SocketAddr, AttemptError)>) -> AttemptError {
+    let is_superseded = |(_, error): &(_, AttemptError)| *error == AttemptError::Superseded;
+    if failures.iter().any(is_superseded) {
+        return AttemptError::Superseded;
+    }
+    if let [(_, error @ AttemptError::RefusedByPeer(_))] = &failures[..] {
+        return error.clone();
+    }
+    let reason = |(address, error): &(SocketAddr, AttemptError)| match error {
+        AttemptError::Connect(reason) => format!("{address}: {reason}"),
+        error => format!("{address}: {error}"),
+    };
+    AttemptError::Connect(failures.iter().map(reason).collect::<Vec<_>>().join("; "))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    /// Port 1 is silent, 2 refuses, all others are there.
+    async fn dial(address: SocketAddr) -> Result<u16, AttemptError> {
+        match address.port() {
+            1 => pending().await,
+            2 => Err(AttemptError::Connect("refused".into())),
+            port => Ok(port),
+        }
+    }
+
+    async fn first(ports: &[u16], limit: Duration) -> Result<u16, String> {
+        let addresses = ports.iter().copied().map(at).collect();
+        let until = Instant::now() + limit;
+        first_of(addresses, until, dial).await.map_err(|failures| of_all(failures).to_string())
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_dead_does_not_hide_the_next() {
+        assert_eq!(first(&[7], LONG).await, Ok(7));
+        assert_eq!(first(&[1, 7], LONG).await, Ok(7));
+        assert_eq!(first(&[2, 1, 7, 8], LONG).await, Ok(7));
+        assert_eq!(first(&[1, 1, 1, 1, 1, 1, 1, 7], LONG).await, Ok(7), "as many as are tried");
+    }
+
+    #[tokio::test]
+    async fn each_address_that_failed_is_named_with_its_reason() {
+        let said = "no connection: 127.0.0.1:2: refused; 127.0.0.1:1: no answer in time";
+        assert_eq!(first(&[2, 1], STAGGER).await, Err(said.into()));
+        let refused = AttemptError::RefusedByPeer("unknown".into());
+        assert_eq!(of_all(vec![(at(3), refused.clone())]), refused);
+        assert_eq!(
+            of_all(vec![(at(2), refused), (at(3), AttemptError::Superseded)]),
+            AttemptError::Superseded
+        );
+    }
 
     #[test]
     fn back_off_grows_to_its_limit_and_forgets_after_a_good_link() {
