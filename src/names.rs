@@ -216,11 +216,19 @@ impl TryFrom<&str> for LockName {
     }
 }
 
+/// Whether a character of somebody else's text, shown to a person, does something else than being seen: it controls the
+/// terminal, ends the line, turns the direction of what follows, or is not there for the eye.
+pub fn is_deceptive(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 /// Readable: bytes that are no printable ASCII are escaped as in Rust's byte strings.
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match std::str::from_utf8(&self.0) {
-            Ok(text) if !text.chars().any(char::is_control) => f.write_str(text),
+            Ok(text) if !text.chars().any(is_deceptive) => f.write_str(text),
             _ => fmt::Display::fmt(&self.0.escape_ascii(), f),
         }
     }

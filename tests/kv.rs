@@ -140,7 +140,7 @@ fn keys_expire_before_the_eyes_of_other_datacenters() {
     let gone = kv(&cluster, 1, &["get", "session"]);
     assert_eq!((gone.code, gone.stdout.as_str()), (1, ""));
     // In a transaction, and for a key that is there already.
-    let done = txn(&cluster, &[], "incr n\nexpire n 100ms\nget n\n");
+    let done = txn(&cluster, &[], "incr n\nexpire n 100ms\nget n\ncommit\n");
     assert_eq!((done.code, done.stdout.as_str()), (0, "1\n1\n"), "{}", done.stderr);
     assert_eq!(watch.line("lapsed"), "lapsed n");
     prints(&cluster, 1, &["expire", "for-ever", "1ms"]);
@@ -161,8 +161,7 @@ fn keys_expire_before_the_eyes_of_other_datacenters() {
 #[test]
 fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
     let cluster = start(1);
-    let input =
-        "# a transfer\nincr alice -10\nincr bob 10\nput note two words\nadd who alice\n\nget who\nget note\n";
+    let input = "# a transfer\nincr alice -10\nincr bob 10\nput note two words\nadd who alice\n\nget who\nget note\ncommit\n";
     let done = txn(&cluster, &["--lock", "accounts", "--shared", "prices", "--"], input);
     assert_eq!((done.code, done.stdout.as_str()), (0, "-10\n10\n{alice}\ntwo words\n"), "{}", done.stderr);
     assert_eq!(prints(&cluster, 0, &["get", "alice", "bob"]), "alice\t-10\nbob\t10\n");
@@ -177,7 +176,7 @@ fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
     assert!(unknown.stderr.contains("decr alice"), "{}", unknown.stderr);
     assert_eq!(prints(&cluster, 0, &["get", "alice"]), "-10\n", "none of it happened");
 
-    let json = txn(&cluster, &["--json"], "incr alice 10\nremove who\nremove note\nget who\n");
+    let json = txn(&cluster, &["--json"], "incr alice 10\nremove who\nremove note\nget who\ncommit\n");
     let lines: Vec<serde_json::Value> =
         json.stdout.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
     assert_eq!((lines.len(), &lines[0]["value"], &lines[1]["value"]), (3, &0.into(), &().into()));
@@ -188,6 +187,63 @@ fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
     );
 }
 
+/// Whoever writes the lines may die between any two of them.
+#[test]
+fn a_transaction_commits_only_when_it_is_told_to() {
+    let cluster = start(1);
+    let cut = txn(&cluster, &[], "incr alice -10\n");
+    assert_eq!((cut.code, cut.stdout.as_str()), (74, "-10\n"));
+    assert!(
+        cut.stderr.contains("nothing of it happened") && cut.stderr.contains("`commit`"),
+        "{}",
+        cut.stderr
+    );
+    assert_eq!(txn(&cluster, &[], "").code, 74);
+    let within = txn(&cluster, &["--commit-at-end"], "incr alice -10\nincr bob 1");
+    assert_eq!((within.code, within.stdout.as_str()), (74, "-10\n1\n"));
+    assert!(within.stderr.contains("within line 2"), "{}", within.stderr);
+    assert_eq!(prints(&cluster, 0, &["get", "alice", "bob"]), "alice\t(nothing)\nbob\t(nothing)\n");
+    let whole = txn(&cluster, &["--commit-at-end"], "incr alice -10\nincr bob 10\n");
+    assert_eq!(whole.code, 0, "{}", whole.stderr);
+    let told = txn(&cluster, &[], "incr alice 1\ncommit\nincr alice 100\n");
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    assert_eq!(prints(&cluster, 0, &["get", "alice", "bob"]), "alice\t-9\nbob\t10\n");
+}
+
+#[test]
+fn what_others_wrote_does_nothing_to_a_terminal() {
+    let cluster = start(1);
+    prints(&cluster, 0, &["put", "city", "Os\x1b[2Jlo\u{202e}"]);
+    prints(&cluster, 0, &["add", "tags", "a\nb"]);
+    assert_eq!(prints(&cluster, 0, &["get", "city"]), "Os\\u{1b}[2Jlo\\u{202e}\n");
+    assert_eq!(prints(&cluster, 0, &["get", "tags"]), "a\\nb\n");
+    prints(&cluster, 0, &["incr", "large", "1152921504606846977"]);
+    let json = prints(&cluster, 0, &["get", "--json", "city", "large"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!(json["values"][0]["value"], "Os\x1b[2Jlo\u{202e}");
+    assert_eq!(json["values"][1]["value"], "1152921504606846977");
+}
+
+#[test]
+fn connection_options_go_anywhere() {
+    let cluster = start(1);
+    prints(&cluster, 0, &["put", "city", "Oslo"]);
+    let (address, tls) = (cluster.endpoint(0), cluster.tls());
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let said = |args: &[&str]| {
+        let said = run(geolock(home.path()).args(args).arg("--tls").arg(&tls));
+        assert_eq!(said.code, 0, "{args:?}: {}", said.stderr);
+        said.stdout
+    };
+    assert_eq!(said(&["kv", "--connect", &address, "get", "city"]), "Oslo\n");
+    assert_eq!(said(&["kv", "get", "--connect", &address, "city"]), "Oslo\n");
+    assert_eq!(said(&["kv", "get", "city", "--connect", &address]), "Oslo\n");
+    let mut lock = geolock(home.path());
+    lock.args(["lock", "demo", "--connect", &address, "--tls"]).arg(&tls).args(["--", "echo", "hello"]);
+    let lock = run(&mut lock);
+    assert_eq!((lock.code, lock.stdout.as_str()), (0, "hello\n"), "{}", lock.stderr);
+}
+
 #[test]
 fn a_transaction_commits_though_nobody_reads_what_it_shows_on_the_way() {
     let cluster = start(1);
@@ -196,7 +252,7 @@ fn a_transaction_commits_though_nobody_reads_what_it_shows_on_the_way() {
     let mut child = command.spawn().expect("the binary is there");
     // As `| head -1` has done after the first line.
     drop(child.stdout.take().expect("it is piped"));
-    let input = child.stdin.take().expect("it is piped").write_all(b"incr a 1\nincr b 2\nput c x\n");
+    let input = child.stdin.take().expect("it is piped").write_all(b"incr a 1\nincr b 2\nput c x\ncommit\n");
     assert!(input.is_ok() && said(child).code == 0);
     assert_eq!(prints(&cluster, 0, &["get", "a", "b", "c"]), "a\t1\nb\t2\nc\tx\n");
 }
@@ -225,7 +281,7 @@ fn a_transaction_has_its_locks_until_it_ends() {
     let (mut second, _input) = holding();
     second.signal(Signal::KILL);
     second.wait();
-    let third = txn(&cluster, &["--lock", "x"], "incr n\n");
+    let third = txn(&cluster, &["--lock", "x", "--commit-at-end"], "incr n\n");
     assert_eq!((third.code, third.stdout.as_str()), (0, "1\n"), "{}", third.stderr);
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::connect::{self, ConnectArgs};
 use super::describe::{label, mode, request};
 use super::failure::Failure;
-use super::print::{lock_name, named, print, utc};
+use super::print::{lock_name, named, number, print, utc};
 use crate::client::ForcedRelease;
 
 /// Show which locks operators took away in this datacenter: when, from whom, by whom and why.
@@ -55,7 +55,7 @@ pub(super) fn json(row: &ForcedRelease) -> Value {
         "reason": forced.reason,
         "mode": mode(row.mode),
         "request": request(row.request.as_ref()),
-        "token": row.token,
+        "token": number(row.token),
         "label": row.label,
         "lease": format!("{:x}", row.lease),
         "locks": row.locks,

@@ -13,17 +13,17 @@ use crate::client::{
 };
 
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub struct ConnectArgs {
     /// Where the server of your datacenter listens; several are tried in turn [default: 127.0.0.1:7400]
-    #[arg(long, help_heading = HEADING, env = "GEOLOCK_CONNECT", value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint)]
+    #[arg(long, global = true, help_heading = HEADING, env = "GEOLOCK_CONNECT", value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint)]
     connect: Vec<String>,
     /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them; ca.pem alone if there is a token
     /// [default: that of the playground]
-    #[arg(long, help_heading = HEADING, env = "GEOLOCK_TLS", value_name = "DIR")]
+    #[arg(long, global = true, help_heading = HEADING, env = "GEOLOCK_TLS", value_name = "DIR")]
     tls: Option<PathBuf>,
     /// File with a token, as `geolock token new` makes it: who this is, instead of a certificate
-    #[arg(long, help_heading = HEADING, env = "GEOLOCK_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, global = true, help_heading = HEADING, env = "GEOLOCK_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::{Code, Failure, OrFail as _};
-use super::print::{ago, lock_name, named, print, table};
+use super::print::{ago, lock_name, named, number, print, table};
 use crate::client::LockDescription;
 use crate::names::LockName;
 use crate::proto::{self, Holder, Waiter};
@@ -151,7 +151,7 @@ pub(super) fn holder_json(holder: &Holder) -> Value {
         "dc": holder.dc,
         "request": request(holder.request.as_ref()),
         "mode": mode(holder.mode),
-        "token": holder.token,
+        "token": number(holder.token),
         "label": holder.label,
         "held_for_ms": holder.held_for_ms,
     })

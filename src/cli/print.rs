@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::failure::Failure;
-use crate::names::LockName;
+use crate::names::{LockName, is_deceptive};
 use crate::telemetry::tell_through_log;
 
 /// Prints a line (or several). Whoever reads only the beginning (`| head`) has not made us fail.
@@ -36,6 +36,43 @@ pub fn tell(text: impl Display) {
         return;
     }
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Text of others, for people: what could do something to a terminal, or deceive who reads it, is escaped.
+pub fn harmless(text: &str) -> String {
+    escaped(text, is_deceptive)
+}
+
+/// The same of text that may have several lines.
+pub fn harmless_lines(text: &str) -> String {
+    escaped(text, |c| is_deceptive(c) && !matches!(c, '\n' | '\t'))
+}
+
+/// A backslash is escaped, too, where something else is, so that all of it can be told.
+fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> String {
+    if !text.contains(&is_bad) {
+        return text.to_owned();
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\\' => shown.push_str("\\\\"),
+            '\n' | '\r' | '\t' if is_bad(c) => shown.extend(c.escape_default()),
+            c if is_bad(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// A number for programs. One that JSON's readers would round (most take numbers for floating point) is a string.
+pub fn number(n: impl Into<i128>) -> Value {
+    const EXACT: i128 = 1 << 53;
+    let n = n.into();
+    match i64::try_from(n) {
+        Ok(small) if (-EXACT..=EXACT).contains(&n) => small.into(),
+        _ => n.to_string().into(),
+    }
 }
 
 /// A lock's name for people: escaped where it is no text.
@@ -134,6 +171,24 @@ mod tests {
         let mut object = Map::new();
         insert_lock_name(&mut object, b"\xff\x00a");
         assert_eq!(Value::Object(object).to_string(), r#"{"name_base64":"/wBh"}"#);
+    }
+
+    #[test]
+    fn text_of_others_does_nothing_to_a_terminal_and_deceives_nobody() {
+        assert_eq!(harmless("Ærø \\ \"x\" 日本"), "Ærø \\ \"x\" 日本");
+        assert_eq!(harmless("a\x1b[2J\\\n\t"), r"a\u{1b}[2J\\\n\t");
+        assert_eq!(harmless("pay\u{202e}001\u{200b}"), r"pay\u{202e}001\u{200b}");
+        assert_eq!(harmless_lines("a\n\tb"), "a\n\tb");
+        assert_eq!(harmless_lines("a\n\rb"), "a\n\\rb");
+        assert_eq!(lock_name("pay\u{202e}001".as_bytes()), r"pay\xe2\x80\xae001");
+    }
+
+    #[test]
+    fn numbers_that_would_be_rounded_are_strings() {
+        let shown = [1 << 53, -(1 << 53), (1 << 53) + 1, i64::MIN].map(number);
+        let shown = shown.map(|value| value.to_string()).join(" ");
+        assert_eq!(shown, r#"9007199254740992 -9007199254740992 "9007199254740993" "-9223372036854775808""#);
+        assert_eq!(number(u64::MAX), "18446744073709551615");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::dc_names::DcNames;
 use super::describe;
 use super::failure::{Code, Failure, OrFail as _};
 use super::kv::show;
-use super::print::{insert_lock_name, lock_name, print};
+use super::print::{insert_lock_name, lock_name, number, print};
 use super::stopping::StopSignals;
 use crate::client::{Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Mode, Snapshot};
 use crate::names::{DcId, LockName};
@@ -167,7 +167,7 @@ fn holder_json(what: &str, holding: &Holding) -> Vec<Json> {
         insert_lock_name(&mut object, lock.as_bytes());
         object.insert("mode".into(), how.to_string().into());
         object.insert("request".into(), holding.request.to_string().into());
-        object.insert("token".into(), holding.token.0.into());
+        object.insert("token".into(), number(holding.token.0));
         object.insert("label".into(), holding.label.as_str().into());
         Json::Object(object)
     };

@@ -41,6 +41,8 @@ What one command wrote is seen by the next one in another datacenter if it is to
 pub struct KvArgs {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -125,7 +127,8 @@ struct StoreArgs {
     /// For programs: JSON, with bytes that are no UTF-8 as base64
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
+    /// Said before or after the subcommand: taken from there.
+    #[clap(skip)]
     connect: ConnectArgs,
 }
 
@@ -150,7 +153,8 @@ struct CommonArgs {
     snapshot: bool,
 }
 
-pub async fn run(args: KvArgs) -> Result<ExitCode, Failure> {
+pub async fn run(mut args: KvArgs) -> Result<ExitCode, Failure> {
+    args.command.store().connect = args.connect;
     match args.command {
         Command::Get { keys, common } => return one_shot::get(&keys, &common).await,
         Command::Put { key, value, expiry, common } => one_shot::put(&key, &value, expiry, &common).await,
@@ -164,6 +168,21 @@ pub async fn run(args: KvArgs) -> Result<ExitCode, Failure> {
         Command::Watch(args) => watch::run(args).await,
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+impl Command {
+    fn store(&mut self) -> &mut StoreArgs {
+        match self {
+            Command::Get { common, .. }
+            | Command::Put { common, .. }
+            | Command::Incr { common, .. }
+            | Command::Add { common, .. }
+            | Command::Remove { common, .. }
+            | Command::Expire { common, .. } => &mut common.store,
+            Command::Txn(args) => &mut args.common.store,
+            Command::Watch(args) => &mut args.store,
+        }
+    }
 }
 
 impl ExpiryArgs {

@@ -34,7 +34,7 @@ pub(super) async fn get(names: &[OsString], common: &CommonArgs) -> Result<ExitC
         },
         _ => {
             for (name, value) in names.iter().zip(&view.values) {
-                print(format_args!("{}\t{}", name.as_bytes().escape_ascii(), show::line(value)))?;
+                print(format_args!("{}\t{}", show::text(name.as_bytes()), show::line(value)))?;
             }
         }
     }

@@ -14,6 +14,7 @@ pub(super) enum Operation<'a> {
     Add(&'a [u8], &'a [u8]),
     Remove(&'a [u8], Option<&'a [u8]>),
     Expire(&'a [u8], Duration),
+    Commit,
     Abort,
 }
 
@@ -26,7 +27,7 @@ impl fmt::Display for Unknown {
         write!(
             f,
             "`{}` is none of: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, \
-             abort",
+             commit, abort",
             self.0
         )
     }
@@ -60,6 +61,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Operation<'_>>, Unknown> {
             let time = std::str::from_utf8(time).ok().and_then(|time| parse_duration(time.trim()));
             Operation::Expire(key, time.ok_or_else(unknown)?)
         }
+        (b"commit", None, None) => Operation::Commit,
         (b"abort", None, None) => Operation::Abort,
         _ => return Err(unknown()),
     };
@@ -90,6 +92,7 @@ mod tests {
         assert_eq!(parsed("remove k"), Some(Operation::Remove(b"k", None)));
         assert_eq!(parsed("remove k e"), Some(Operation::Remove(b"k", Some(b"e"))));
         assert_eq!(parsed("expire k 10s"), Some(Operation::Expire(b"k", Duration::from_secs(10))));
+        assert_eq!(parsed("commit"), Some(Operation::Commit));
         assert_eq!(parsed("abort"), Some(Operation::Abort));
         assert_eq!((parsed(""), parsed("\n"), parsed("# a note")), (None, None, None));
     }

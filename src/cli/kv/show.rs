@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::cli::print::{bytes_json, insert_name};
+use crate::cli::print::{bytes_json, harmless, harmless_lines, insert_name, number};
 use crate::client::{Key, Reading, Snapshot, Value};
 
 /// A snapshot as one word: how many entries of each datacenter's log are in it.
@@ -37,6 +37,8 @@ pub(in crate::cli) fn reached(position: &Snapshot, json: bool) -> String {
 pub(super) fn lines(value: &Value) -> Option<String> {
     let all = |values: &[bytes::Bytes]| values.iter().map(|value| text(value)).collect::<Vec<_>>().join("\n");
     Some(match value.reading()? {
+        Reading::LwwRegister(Some(value)) => text_in_lines(value),
+        Reading::Versioned(Some(versioned)) => text_in_lines(&versioned.value),
         Reading::MvRegister(values) => all(values),
         Reading::Set(_, elements) => all(elements),
         Reading::Map(_, fields) => {
@@ -76,9 +78,14 @@ fn short(reading: &Reading) -> String {
     }
 }
 
-/// Text as it is, other bytes escaped.
+/// Text in a line: as it is, but for characters that do something else than being seen; other bytes escaped.
 pub(super) fn text(bytes: &[u8]) -> String {
-    std::str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), str::to_owned)
+    std::str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), harmless)
+}
+
+/// The same of a value that is alone and may have several lines.
+fn text_in_lines(bytes: &[u8]) -> String {
+    std::str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), harmless_lines)
 }
 
 /// A key and what is there. `type` and `value` are null if nothing is.
@@ -99,10 +106,10 @@ fn insert_reading(object: &mut Map<String, Json>, reading: Option<&Reading>) {
     object.insert("value".into(), value);
     match reading {
         Some(Reading::BoundedCounter { rights, .. }) => {
-            object.insert("rights".into(), json!(rights));
+            object.insert("rights".into(), number(*rights));
         }
         Some(Reading::Versioned(Some(versioned))) => {
-            object.insert("version".into(), json!(versioned.version));
+            object.insert("version".into(), number(versioned.version));
             object.insert("done".into(), json!(versioned.done));
         }
         _ => {}
@@ -113,8 +120,8 @@ fn value_json(reading: &Reading) -> Json {
     let all =
         |values: &[bytes::Bytes]| values.iter().map(|value| bytes_json(value)).collect::<Vec<_>>().into();
     match reading {
-        Reading::Counter(count) | Reading::ResettableCounter(count) => json!(count),
-        Reading::BoundedCounter { value, .. } => json!(value),
+        Reading::Counter(count) | Reading::ResettableCounter(count) => number(*count),
+        Reading::BoundedCounter { value, .. } => number(*value),
         Reading::LwwRegister(value) => value.as_deref().map_or(Json::Null, bytes_json),
         Reading::MvRegister(values) => all(values),
         Reading::Versioned(versioned) => versioned.as_ref().map_or(Json::Null, |it| bytes_json(&it.value)),
@@ -151,6 +158,20 @@ mod tests {
         for wrong in ["", "a", "1,,2", "-1", "1 2"] {
             assert!(parse_snapshot(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn values_of_others_are_escaped() {
+        let bytes = Bytes::from_static;
+        let register = some(Reading::LwwRegister(Some(bytes("a\n\x1b]0;x\x07\u{202e}b".as_bytes()))));
+        assert_eq!(lines(&register).as_deref(), Some("a\n\\u{1b}]0;x\\u{7}\\u{202e}b"));
+        assert_eq!(line(&register), r"a\n\u{1b}]0;x\u{7}\u{202e}b");
+        let set = some(Reading::Set(Type::AddWinsSet, vec![bytes(b"a\nb"), bytes(b"\r")]));
+        assert_eq!(lines(&set).as_deref(), Some("a\\nb\n\\r"));
+        let map = some(Reading::Map(Type::GrowOnlyMap, vec![(bytes(b"\x1b"), Reading::Counter(1 << 60))]));
+        assert_eq!(lines(&map).as_deref(), Some(r"\u{1b}: 1152921504606846976"));
+        let key = Key::new(b"b", b"k").expect("it is a key");
+        assert_eq!(json(&key, &map)["value"][0]["value"], "1152921504606846976");
     }
 
     #[test]

@@ -20,22 +20,23 @@ use crate::cli::stopping::StopSignals;
 use crate::client::{Batch, Client, Key, Mode, Snapshot, Transaction, TxnRequest, Update, Value, Wait};
 use crate::names::LockName;
 
-/// Run a transaction: operations from standard input, a line each, committed at its end
+/// Run a transaction: operations from standard input, a line each, up to `commit`
 ///
 /// Takes the locks first, then reads one snapshot, in which all is that was ever committed under these locks, in whatever
 /// datacenter. `get` and `incr` show the value, as the transaction sees
-/// it, before the next line is read. At the end of the input all is committed, and the locks are free. After `abort`, after
-/// a line that fails, or when Ctrl-C or SIGTERM comes before the end of the input, nothing of it ever happened. A
+/// it, before the next line is read. At `commit` all is committed, and the locks are free. After `abort`, after
+/// a line that fails, when the input ends before `commit` (whoever wrote it may have died half way), or when Ctrl-C or SIGTERM
+/// comes, nothing of it ever happened. A
 /// transaction that takes longer than the server allows (20 s unless configured) is aborted.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
-Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, abort. A value or \
+Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, commit, abort. A value or \
 an element goes on to the end of the line; empty lines and those that start with # say nothing.
 
-Exit codes: as of geolock kv; 0 also after `abort`.
+Exit codes: as of geolock kv; 0 also after `abort`; 74 also when the input ends without `commit`: nothing of it happened.
 
 Example, as one command (two accounts, one lock, never seen half):
-  printf 'incr alice -10\\nincr bob 10\\n' | geolock kv txn --lock accounts --")]
+  printf 'incr alice -10\\nincr bob 10\\ncommit\\n' | geolock kv txn --lock accounts --")]
 pub(super) struct TxnArgs {
     /// Hold this lock alone; may be said several times
     #[arg(long = "lock", value_name = "NAME")]
@@ -52,8 +53,11 @@ pub(super) struct TxnArgs {
     /// Who this is, for those who ask who has a lock
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
+    /// Commit also at the end of the input, if its last line is whole: for input that is known to be complete, such as a file
+    #[arg(long)]
+    commit_at_end: bool,
     #[command(flatten)]
-    common: CommonArgs,
+    pub(super) common: CommonArgs,
 }
 
 /// Longest line: what a change may have, and its key.
@@ -64,7 +68,7 @@ pub(super) async fn run(args: TxnArgs) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
     let client = args.common.store.connect.connect(|_| {}).await?;
     let done = tokio::select! {
-        done = transact(&client, request, &args.common) => done,
+        done = transact(&client, request, &args) => done,
         // Its future is dropped, and that aborts it.
         code = signals.next() => Err(Failure::silent(code)),
     };
@@ -72,16 +76,19 @@ pub(super) async fn run(args: TxnArgs) -> Result<(), Failure> {
     done
 }
 
-async fn transact(client: &Client, request: TxnRequest, common: &CommonArgs) -> Result<(), Failure> {
+async fn transact(client: &Client, request: TxnRequest, args: &TxnArgs) -> Result<(), Failure> {
+    let common = &args.common;
     let mut txn = client.begin(request).await.map_err(|error| failure(error.into()))?;
     let mut lines = lines();
-    let mut number = 0;
+    let (mut number, mut is_whole) = (0, true);
     while let Some(line) = lines.recv().await {
         number += 1;
         let at = || format!("line {number}");
         let line = line.with_context(at).or_fail(Code::Failed)?;
+        is_whole = line.ends_with(b"\n");
         match operation::parse(&line).with_context(at).or_fail(Code::Usage)? {
             None => {}
+            Some(Operation::Commit) => return committed(&txn.commit().await.map_err(failure)?, common),
             Some(Operation::Abort) => {
                 txn.abort().await.map_err(|error| failure(error.into()))?;
                 return if common.store.json { print(json!({ "aborted": true })) } else { Ok(()) };
@@ -100,7 +107,23 @@ async fn transact(client: &Client, request: TxnRequest, common: &CommonArgs) -> 
             }
         }
     }
-    committed(&txn.commit().await.map_err(failure)?, common)
+    if args.commit_at_end && is_whole {
+        return committed(&txn.commit().await.map_err(failure)?, common);
+    }
+    // It goes with its handle; that nothing happened is known either way.
+    let _ = txn.abort().await;
+    Err(Failure::new(Code::LockLost, ended_early(number, args.commit_at_end)))
+}
+
+/// Why an end of the input does not commit.
+fn ended_early(lines: usize, commit_at_end: bool) -> anyhow::Error {
+    if commit_at_end {
+        return anyhow!("aborted, nothing of it happened: the input ends within line {lines}");
+    }
+    anyhow!(
+        "aborted, nothing of it happened: the input ended after {lines} lines without `commit` (end it with a line \
+         `commit`, or say --commit-at-end if its end means that)"
+    )
 }
 
 fn committed(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
@@ -130,7 +153,7 @@ async fn run_line(
         }
         Operation::Remove(key, None) => (key, Batch::new().remove(&common.key_of(key)?)),
         Operation::Expire(key, after) => (key, Batch::new().expire(&common.key_of(key)?, after)),
-        Operation::Abort => return Ok(None),
+        Operation::Commit | Operation::Abort => return Ok(None),
     };
     let key = common.key_of(key)?;
     let shows = matches!(operation, Operation::Get(_) | Operation::Incr(..));

@@ -41,7 +41,7 @@ pub(super) struct WatchArgs {
     #[arg(long)]
     reached: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    pub(super) store: StoreArgs,
 }
 
 pub(super) async fn run(args: WatchArgs) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::show;
-use crate::cli::print::{bytes_json, insert_name};
+use crate::cli::print::{bytes_json, insert_name, number};
 use crate::client::{
     Action, Change, Changed, FlagOp, MapOp, Op, RegisterOp, ResettableCounterOp, SetOp, Update,
 };
@@ -28,7 +28,7 @@ enum What<'a> {
 
 /// In a line.
 pub(super) fn line(change: &Change) -> String {
-    let key = line_text(change.key.name());
+    let key = show::text(change.key.name());
     let update = match &change.action {
         Action::Update(update) => update,
         Action::Removed => return format!("removed {key}"),
@@ -45,10 +45,10 @@ pub(super) fn line(change: &Change) -> String {
     let _ = match what {
         What::Nothing => Ok(()),
         What::By(amount) => write!(line, " by {amount}"),
-        What::Value(value) => write!(line, " = {}", line_text(value)),
-        What::Version(version, value, false) => write!(line, " = {} (version {version})", line_text(value)),
+        What::Value(value) => write!(line, " = {}", show::text(value)),
+        What::Version(version, value, false) => write!(line, " = {} (version {version})", show::text(value)),
         What::Version(version, value, true) => {
-            write!(line, " = {} (version {version}, done)", line_text(value))
+            write!(line, " = {} (version {version}, done)", show::text(value))
         }
         What::Elements(all) => all.iter().try_for_each(|element| write!(line, " {}", quoted(element))),
         What::Rights(to, amount) => write!(line, " by {amount} to datacenter {to}"),
@@ -88,7 +88,7 @@ fn insert_update(object: &mut Map<String, Json>, update: &Update) -> &'static st
     match what {
         What::Nothing => {}
         What::By(amount) => {
-            object.insert("by".into(), amount.into());
+            object.insert("by".into(), number(amount));
         }
         What::Value(value) => {
             object.insert("value".into(), bytes_json(value));
@@ -96,7 +96,7 @@ fn insert_update(object: &mut Map<String, Json>, update: &Update) -> &'static st
         What::Version(version, value, done) => {
             object.extend([
                 ("value".to_owned(), bytes_json(value)),
-                ("version".to_owned(), json!(version)),
+                ("version".to_owned(), number(version)),
                 ("done".to_owned(), json!(done)),
             ]);
         }
@@ -104,7 +104,7 @@ fn insert_update(object: &mut Map<String, Json>, update: &Update) -> &'static st
             object.insert("elements".into(), all(elements));
         }
         What::Rights(to, amount) => {
-            object.extend([("to".to_owned(), json!(to)), ("by".to_owned(), json!(amount))]);
+            object.extend([("to".to_owned(), json!(to)), ("by".to_owned(), number(amount))]);
         }
     }
     verb
@@ -137,12 +137,6 @@ fn said(update: &Update) -> Said<'_> {
         | Op::ResettableMap(MapOp::Reset) => ("reset", What::Nothing),
     };
     Said { verb, what }
-}
-
-/// Text as it is, if it does not end the line or do something to a terminal.
-fn line_text(bytes: &[u8]) -> String {
-    let text = show::text(bytes);
-    if text.contains(char::is_control) { text.escape_debug().to_string() } else { text }
 }
 
 fn quoted(bytes: &[u8]) -> String {
