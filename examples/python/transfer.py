@@ -5,7 +5,8 @@
 Accounts are counters; an account that does not exist has 0, and may go down to -100.
 """
 
-from lock import arguments, leased, pb
+from geolock_client import pb
+from lock import arguments, leased, run
 
 
 def account(name):
@@ -16,15 +17,16 @@ def add(name, amount):
     return pb.Change(key=account(name), update=pb.Update(counter=amount))
 
 
-def transfer(session, lease, key, source, target, amount):
+def transfer(lease, source, target, amount):
     """What the two accounts have afterwards, and the commit; None if the source has too little.
 
-    `key` is above those of all earlier transactions and acquires of the lease. If the answer to the last step is lost, the
-    same step on another stream, with the lease attached to it, says whether it was committed.
+    If the answer to a step is lost, the same step on another stream, with the lease attached to it, goes on or says whether it
+    was committed: `call` makes it again by itself.
     """
+    key = lease.key()
     lock = pb.LockMode(name=b"accounts", mode=pb.MODE_EXCLUSIVE)
-    opened = session.call(begin=pb.BeginRequest(
-        lease=lease.lease,
+    opened = lease.call(begin=pb.BeginRequest(
+        lease=lease.id,
         key=key,
         locks=pb.BeginLocks(locks=[lock], wait_ms=20_000, label="python"),
         # The answers to all earlier ones are here: the server may forget how those ended.
@@ -32,8 +34,8 @@ def transfer(session, lease, key, source, target, amount):
         step=pb.Step(reads=[account(source)], then=pb.THEN_GO_ON),
     ))
     enough = opened.values[0].counter - amount >= -100
-    done = session.call(go_on=pb.GoOnRequest(
-        lease=lease.lease,
+    done = lease.call(go_on=pb.GoOnRequest(
+        lease=lease.id,
         key=key,
         after=0,
         step=pb.Step(
@@ -54,8 +56,8 @@ def main():
     parser.add_argument("amount", type=int)
     options = parser.parse_args()
 
-    with leased(options) as (session, lease, _):
-        moved = transfer(session, lease, 1, options.source, options.target, options.amount)
+    with leased(options) as lease:
+        moved = transfer(lease, options.source, options.target, options.amount)
         if moved is None:
             print(f"{options.source} has too little: nothing was done")
         else:
@@ -64,4 +66,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
