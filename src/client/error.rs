@@ -27,7 +27,7 @@ pub enum ClientError {
     #[error("the certificates cannot be used: {0}")]
     Tls(String),
     /// No endpoint answered; this is what the last one tried did.
-    #[error("{endpoint} cannot be reached: {source}")]
+    #[error("{endpoint} {}: {source}", source.verdict())]
     Unreachable { endpoint: String, source: LinkError },
     /// The server said no and changed nothing.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
@@ -87,6 +87,13 @@ pub enum LostReason {
     /// The server ended the lease; it said so, or must have by now, as this process did not run for longer than it lives.
     #[error("the server ended the lease")]
     LeaseEnded,
+    /// The endpoint that answers now is one of another datacenter, where the lease means nothing; see
+    /// [`ClientConfig::endpoints`](super::ClientConfig::endpoints).
+    #[error(
+        "the lease is one of {lease}, and what answers now is {answers}: a lease goes on only at endpoints of its own \
+         datacenter, so name those of one datacenter only"
+    )]
+    OtherDatacenter { lease: Arc<str>, answers: Arc<str> },
     /// The connection broke, and the lease was opened to end with it.
     #[error("the connection broke, and the lease ends with it")]
     Disconnected,
@@ -119,8 +126,25 @@ pub enum LinkError {
     Silent(Duration),
     #[error("the server closed the stream")]
     Ended,
+    #[error(
+        "its certificate is not of the authority in this client's ca.pem: that is another cluster, or the folder given with \
+         --tls is that of another one"
+    )]
+    NotTrusted,
+    #[error(
+        "its certificate is not for that name ({0}): use a name or address that the certificate of the server has"
+    )]
+    OtherName(String),
+    #[error(
+        "it does not speak TLS there: that is not the port for clients (which [listen] of the server names), perhaps that of \
+         metrics"
+    )]
+    NoTls,
     /// It ended like this, and the server may demand the certificate that this client does not show.
-    #[error("{0} (this client shows no certificate: the server may demand one)")]
+    #[error(
+        "this client shows no certificate, and the server seems to demand one: put cert.pem and key.pem, as `geolock ca \
+         issue` makes them, into the folder of ca.pem, or use a token where the server takes them ({0})"
+    )]
     NoCertificate(#[source] Box<LinkError>),
     /// It ended like this, and the server may not accept the certificate that this client shows.
     #[error(
@@ -130,22 +154,64 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    /// What is said of the endpoint: whoever has to mend it looks elsewhere when it was reached.
+    fn verdict(&self) -> &'static str {
+        match self {
+            LinkError::NotTrusted | LinkError::OtherName(_) | LinkError::NoTls => {
+                "answers, and is not to be talked to"
+            }
+            LinkError::NoCertificate(_) | LinkError::NotAccepted(_) => "ended the connection",
+            _ => "cannot be reached",
+        }
+    }
+
     /// With what may be behind it. A server that demands a certificate, or another than this one, just ends the connection: with
     /// TLS 1.3 after the client thinks that all is well.
     pub(super) fn explained(self, shows_certificate: bool) -> LinkError {
-        let ended_there = match &self {
+        let error = match self.of_tls() {
+            Some(error) => error,
+            None => self,
+        };
+        let ended_there = match &error {
             LinkError::Transport(error) => ended_by_server(error),
             LinkError::Socket(error) => ended_by_server(error),
             // One that the server sent has no cause here.
             LinkError::Stream(status) => status.source().is_some_and(ended_by_server),
             LinkError::Ended => true,
-            LinkError::Silent(_) | LinkError::NoCertificate(_) | LinkError::NotAccepted(_) => false,
+            _ => false,
         };
         match (ended_there, shows_certificate) {
-            (false, _) => self,
-            (true, false) => LinkError::NoCertificate(Box::new(self)),
-            (true, true) => LinkError::NotAccepted(Box::new(self)),
+            (false, _) => error,
+            (true, false) => LinkError::NoCertificate(Box::new(error)),
+            (true, true) => LinkError::NotAccepted(Box::new(error)),
         }
+    }
+
+    /// What TLS makes of the server, if it finds fault with it.
+    fn of_tls(&self) -> Option<LinkError> {
+        let error: &(dyn Error + 'static) = match self {
+            LinkError::Transport(error) => error,
+            LinkError::Socket(error) => error,
+            LinkError::Stream(status) => status.source()?,
+            _ => return None,
+        };
+        let all = std::iter::successors(Some(error), |&error| error.source());
+        let inner = |error: &'_ (dyn Error + 'static)| {
+            let of_socket = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            let found = of_socket.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            found.or_else(|| error.downcast_ref()).cloned()
+        };
+        use rustls::CertificateError::{
+            BadSignature, NotValidForName, NotValidForNameContext, UnknownIssuer,
+        };
+        Some(match all.into_iter().find_map(inner)? {
+            rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature) => LinkError::NotTrusted,
+            rustls::Error::InvalidCertificate(of @ (NotValidForName | NotValidForNameContext { .. })) => {
+                LinkError::OtherName(of.to_string())
+            }
+            rustls::Error::InvalidMessage(_) => LinkError::NoTls,
+            _ => return None,
+        })
     }
 }
 
@@ -213,6 +279,20 @@ pub(super) fn of_refusal(error: proto::Error) -> AcquireError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_tls_finds_wrong_with_a_server_is_said_with_what_to_do() {
+        let said = |error: rustls::Error| {
+            let source = LinkError::Socket(io::Error::new(io::ErrorKind::InvalidData, error)).explained(true);
+            ClientError::Unreachable { endpoint: "there:1".into(), source }.to_string()
+        };
+        let other = said(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer));
+        assert!(other.starts_with("there:1 answers") && other.contains("ca.pem"), "{other}");
+        let plain = said(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+        assert!(plain.starts_with("there:1 answers") && plain.contains("does not speak TLS"), "{plain}");
+        let broken = LinkError::Socket(io::ErrorKind::BrokenPipe.into()).explained(false).to_string();
+        assert!(broken.starts_with("this client shows no certificate"), "{broken}");
+    }
 
     #[test]
     fn a_server_that_does_not_have_a_call_is_too_old() {

@@ -13,6 +13,7 @@ impl Session {
     pub(in crate::client) fn on_message(&mut self, now: Instant, message: ServerMessage) {
         let ServerMessage { tag, answer: Some(answer) } = message else { return };
         match (Tag::from_wire(tag), answer) {
+            (Some(Tag::Hello), Answer::Welcome(welcome)) => self.answers = shown(&welcome),
             (None, notice) if tag == 0 => self.on_notice(now, notice),
             (Some(Tag::Acquire(number)), Answer::Acquired(granted)) => self.on_granted(number, granted),
             (
@@ -99,6 +100,16 @@ impl Session {
             Some(Stage::Cancelling) => self.forget(number),
             _ => {}
         }
+    }
+}
+
+/// A datacenter as people know it: `dc1 (virginia)`, or `dc1` if that is all there is to say.
+fn shown(welcome: &proto::Welcome) -> std::sync::Arc<str> {
+    let id = format!("dc{}", welcome.dc);
+    match welcome.dc_name.as_str() {
+        "" => id.into(),
+        name if name == id => id.into(),
+        name => format!("{id} ({name})").into(),
     }
 }
 

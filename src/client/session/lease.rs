@@ -1,5 +1,6 @@
 //! The lease: opened, renewed, lost.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,6 +34,7 @@ impl Session {
         let ttl = Duration::from_millis(opened.ttl_ms);
         self.lease = Lease::Open(OpenLease {
             id: opened.lease,
+            of: Arc::clone(&self.answers),
             secret: opened.secret,
             clock: LeaseClock::opened(ttl, sent),
             standing: Standing::Good,

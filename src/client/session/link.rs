@@ -1,5 +1,7 @@
 //! Streams come and go; the lease and what waits under it stay.
 
+use std::sync::Arc;
+
 use super::transactions::TxnStage;
 use super::{Ending, Lease, Life, Link, Session, Stage, Standing, Why};
 use crate::client::error::LostReason;
@@ -15,6 +17,7 @@ impl Session {
     /// There is a stream. Its first messages are ready to be sent.
     pub(in crate::client) fn connected(&mut self, now: Instant) {
         self.link = Link::Up;
+        self.answers = Arc::default();
         let hello = proto::Hello { revision: REVISION, client: self.settings.name.clone() };
         self.send(Tag::Hello, Call::Hello(hello));
         if let Lease::Open(lease) = &mut self.lease {

@@ -33,6 +33,7 @@ mod tests;
 mod transactions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -115,6 +116,8 @@ pub(super) struct Grant {
 pub(super) struct Session {
     settings: Settings,
     link: Link,
+    /// The datacenter that answers on this stream, as people know it; empty before it has said so.
+    answers: Arc<str>,
     lease: Lease,
     /// A lease is to be opened as soon as there is a stream.
     lease_wanted: bool,
@@ -157,6 +160,8 @@ enum Lease {
 
 struct OpenLease {
     id: u64,
+    /// The datacenter that gave it, as people know it.
+    of: Arc<str>,
     secret: Bytes,
     clock: LeaseClock,
     standing: Standing,
@@ -233,6 +238,7 @@ impl Session {
         Session {
             settings,
             link: Link::Down,
+            answers: Arc::default(),
             lease: Lease::None,
             lease_wanted: true,
             requests: BTreeMap::new(),

@@ -66,7 +66,13 @@ impl Session {
         if let Lease::Open(lease) = &self.lease
             && lease.standing != Standing::Detached
         {
-            self.lose_lease(now, &LostReason::LeaseEnded);
+            let reason = match (&lease.of, &self.answers) {
+                (lease, answers) if !lease.is_empty() && !answers.is_empty() && lease != answers => {
+                    LostReason::OtherDatacenter { lease: lease.clone(), answers: answers.clone() }
+                }
+                _ => LostReason::LeaseEnded,
+            };
+            self.lose_lease(now, &reason);
         }
     }
 

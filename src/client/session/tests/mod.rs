@@ -1,5 +1,6 @@
 //! The session as transcripts.
 
+mod failover;
 mod requests;
 mod talk;
 mod transactions;
