@@ -175,7 +175,7 @@ impl Locks {
     }
 
     /// A look-up for each class, however many wait.
-    fn first_waiter(&self, index: LockIndex) -> Option<(Class, Order, RequestIndex)> {
+    pub(super) fn first_waiter(&self, index: LockIndex) -> Option<(Class, Order, RequestIndex)> {
         let queue = &self.lock(index).queue;
         self.classes()
             .filter_map(|class| queue.first(class).map(|(order, request)| (class, order, request)))

@@ -10,7 +10,7 @@ use super::locks::Locks;
 use super::queue::Order;
 use super::request::{Local, Origin, Request, RequestIndex, State, Want};
 use crate::causal_log::Wants;
-use crate::names::{FencingToken, LeaseId, Position, RequestId};
+use crate::names::{FencingToken, LeaseId, LockName, Position, RequestId};
 use crate::time::{Instant, Timestamp};
 
 /// A request of a client.
@@ -159,6 +159,23 @@ impl Locks {
         }
         self.counts.waiting -= 1;
         self.forget(request);
+    }
+
+    /// The first `most` locks that keep a request waiting: held against it, away, or wanted by others before it. If there is
+    /// none at this moment, the first ones.
+    pub fn in_the_way(&self, request: RequestIndex, most: usize) -> Vec<LockName> {
+        let wants = &self.get(request).wants;
+        let keeps_waiting = |want: &&Want| {
+            let lock = self.lock(want.lock);
+            lock.is_held_against(want.mode)
+                || !lock.has_parts(want.mode, self.me, self.members)
+                || self.first_waiter(want.lock).is_some_and(|(_, _, first)| first != request)
+        };
+        let names = |wants: &mut dyn Iterator<Item = &Want>| -> Vec<LockName> {
+            wants.take(most).map(|want| self.lock(want.lock).name.clone()).collect()
+        };
+        let found = names(&mut wants.iter().filter(keeps_waiting));
+        if found.is_empty() { names(&mut wants.iter()) } else { found }
     }
 
     /// A request begins to wait: for the first of its locks that is held or away, as far as a glance tells.

@@ -14,7 +14,7 @@ use crate::lock_state::WaiterRow;
 use crate::names::{DcId, DcSet, LockName};
 use crate::time::Instant;
 
-/// Most locks that one question asks about; a timeout explains that many of its locks.
+/// Most locks that one question asks about; a timeout explains that many of the locks that were in the way.
 pub(super) const MAX_EXPLAINED: usize = 8;
 /// Holders and waiters that such an answer shows of each, at most: thousands may be due at once.
 const EXPLAINED: usize = 10;
@@ -67,8 +67,7 @@ impl Replica {
     pub(super) fn expire_waits(&mut self) {
         while let Some(request) = self.waits.pop_expired(self.now.mono) {
             self.tickets.get_mut(request).wait_until = None;
-            let names: Vec<LockName> =
-                self.locks.wants(request).take(MAX_EXPLAINED).map(|(name, _)| name.clone()).collect();
+            let names = self.locks.in_the_way(request, MAX_EXPLAINED);
             let locks = names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
             self.counts.timeouts += 1;
             if let Some(call) = self.end_waiting_silently(request) {

@@ -226,6 +226,21 @@ fn a_timeout_says_who_holds_what() {
 }
 
 #[test]
+fn a_timeout_names_the_locks_in_the_way_and_no_others() {
+    let mut c = Cluster::new(2, 0, 0);
+    let holder = c.lock(1, "z");
+    c.run();
+    c.granted(1, holder);
+    let names: Vec<String> = (10..30).map(|n| n.to_string()).chain(["z".to_owned()]).collect();
+    let wants: Vec<_> = names.iter().map(|name| (name.as_str(), Mode::Exclusive)).collect();
+    let tag = c.acquire(0, &wants, Wait::AtMost(Duration::from_millis(100)));
+    c.run();
+    c.pass(100);
+    let Refusal::TimedOut(locks) = c.refused(0, tag) else { panic!("it timed out") };
+    assert_eq!(locks.iter().map(|lock| lock.lock.to_string()).collect::<Vec<_>>(), ["z"]);
+}
+
+#[test]
 fn a_lease_that_is_not_kept_alive_loses_its_locks() {
     let mut c = Cluster::new(2, 0, 0);
     let tag = c.lock(0, "a");
