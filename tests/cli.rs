@@ -121,6 +121,24 @@ fn shared_holders_meet() {
 }
 
 #[test]
+fn who_waits_can_see_for_whom_and_where_in_the_queue() {
+    let cluster = Cluster::start(1);
+    let _holder = holding(&cluster, &["--label", "the night shift"], "cat");
+    let mut first = cluster.command(0, ["lock", "x", "--", "true"]);
+    let mut first = Running::start(&mut first, Output::Stderr);
+    until_waited_for(&cluster, 1);
+    let mut second = cluster.command(0, ["lock", "--verbose", "--label", "me", "x", "--", "true"]);
+    let mut second = Running::start(&mut second, Output::Stderr);
+    let line = second.line("waiting for x: held by the night shift in dc0 (city0)");
+    assert!(line.ends_with("; place 2 of 2 in the queue"), "{line}");
+    for waiting in [&mut first, &mut second] {
+        waiting.signal(Signal::TERM);
+        assert_eq!(waiting.wait(), 128 + 15);
+    }
+    assert_eq!(first.rest(), [""; 0], "nothing is said where it is no terminal, unless it is asked for");
+}
+
+#[test]
 fn not_acquired_is_75_and_says_who_was_in_the_way() {
     let cluster = Cluster::start(1);
     let _holder = holding(&cluster, &["--label", "the night shift"], "cat");

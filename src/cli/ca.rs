@@ -72,7 +72,13 @@ struct IssueArgs {
 
 /// Does what was asked for, and tells on standard output what came of it.
 pub fn run(args: CaArgs) -> anyhow::Result<()> {
-    execute(args, &mut io::stdout().lock())
+    let mut said = Vec::new();
+    execute(args, &mut said)?;
+    match io::stdout().lock().write_all(&said) {
+        // It is made, whoever reads of it.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 fn execute(args: CaArgs, out: &mut impl Write) -> anyhow::Result<()> {

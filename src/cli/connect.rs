@@ -34,7 +34,7 @@ pub struct Places {
     #[arg(long, help_heading = HEADING, value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint, conflicts_with = "shape")]
     connect: Vec<String>,
     /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them; ca.pem alone if there is a token
-    /// [default: that of the playground]
+    /// [default: what GEOLOCK_TLS names, or that of the playground]
     #[arg(long, help_heading = HEADING, value_name = "DIR", requires = "connect")]
     tls: Option<PathBuf>,
     /// File with a token, as `geolock token new` makes it: who this is, instead of a certificate
@@ -54,7 +54,7 @@ impl Places {
         for place in &self.connect {
             let args = ConnectArgs {
                 connect: vec![place.clone()],
-                tls: self.tls.clone(),
+                tls: self.tls.clone().or_else(|| std::env::var_os("GEOLOCK_TLS").map(PathBuf::from)),
                 token_file: self.token_file.clone(),
             };
             clients.push(args.connect(|config| config.transport = transport).await?);

@@ -102,9 +102,15 @@ fn waits(place: usize, waiter: &Waiter, now: Duration, names: &DcNames) -> Vec<S
         .map_or_else(String::new, |request| format!("from {}", names.show(request.dc)));
     let since = ago(now.saturating_sub(Duration::from_millis(waiter.at_ms)));
     let parked = if waiter.parked { "parked: needs an unreachable datacenter" } else { "" };
+    // Labels of those that wait are not told to other datacenters.
+    let elsewhere = waiter.request.as_ref().map(|request| request.dc).filter(|dc| names.is_elsewhere(*dc));
+    let label = match elsewhere {
+        Some(dc) if waiter.label.is_empty() => format!("(label known in dc{dc})"),
+        _ => label(&waiter.label),
+    };
     vec![
         format!("{}.", place + 1),
-        label(&waiter.label),
+        label,
         mode(waiter.mode).into(),
         dc,
         format!("since {since}"),

@@ -21,6 +21,7 @@ use super::describe;
 use super::failure::{Code, Failure, OrFail as _};
 use super::job::{Ended, Event, Job, Signals};
 use super::print::tell;
+use super::waiting::{Telling, Waiting};
 use crate::client::{
     AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, Wait, lease_margin,
 };
@@ -60,6 +61,9 @@ pub struct LockArgs {
     /// Who this is, for those who ask who has a lock (default: user@host: command)
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
+    /// Say on standard error who is in the way while this waits also where that is no terminal
+    #[arg(long)]
+    verbose: bool,
     /// After how long without contact to the server the locks are lost
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     ttl: Duration,
@@ -75,14 +79,18 @@ pub struct LockArgs {
 
 /// Signals to geolock itself end it before the locks are held; then they are the command's.
 pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
-    let request = args.request().or_fail(Code::Usage)?;
+    let names = args.names().or_fail(Code::Usage)?;
+    let request = args.request(&names);
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         client = args.connect.connect(|config| config.ttl = args.ttl) => client?,
         signal = signals.wish_to_end() => return Err(ended_by(signal)),
     };
+    let waiting = Waiting { names: &names, mode: args.mode(), label: &args.label() };
     let acquired = tokio::select! {
+        biased;
         acquired = client.acquire(request) => acquired,
+        () = waiting.tell(&client, Telling::of(args.verbose)) => unreachable!("it goes on for ever"),
         signal = signals.wish_to_end() => {
             // That leaves the queue. Whoever is in a hurry says so again.
             tokio::select! {
@@ -200,27 +208,38 @@ fn not_started(error: io::Error, command: &OsString) -> Failure {
 }
 
 impl LockArgs {
-    fn request(&self) -> anyhow::Result<AcquireRequest> {
-        let mode = if self.shared { Mode::Shared } else { Mode::Exclusive };
+    fn names(&self) -> anyhow::Result<Vec<LockName>> {
         let name = |name: &OsString| {
             LockName::new(name.as_bytes())
                 .with_context(|| format!("{:?} cannot name a lock", name.display().to_string()))
         };
-        let (first, others) = self.names.split_first().context("name at least one lock")?;
+        self.names.iter().map(name).collect()
+    }
+
+    fn mode(&self) -> Mode {
+        if self.shared { Mode::Shared } else { Mode::Exclusive }
+    }
+
+    fn label(&self) -> String {
+        self.label.clone().unwrap_or_else(|| default_label(&self.command[0]))
+    }
+
+    /// `names`: at least one, which clap sees to.
+    fn request(&self, names: &[LockName]) -> AcquireRequest {
+        let mode = self.mode();
         let mut request = match mode {
-            Mode::Shared => AcquireRequest::shared(name(first)?),
-            Mode::Exclusive => AcquireRequest::exclusive(name(first)?),
+            Mode::Shared => AcquireRequest::shared(names[0].clone()),
+            Mode::Exclusive => AcquireRequest::exclusive(names[0].clone()),
         };
-        for other in others {
-            request = request.and(name(other)?, mode);
+        for other in &names[1..] {
+            request = request.and(other.clone(), mode);
         }
         let wait = match self.wait {
             _ if self.try_once => Wait::Try,
             Some(time) => Wait::AtMost(time),
             None => Wait::Forever,
         };
-        let label = self.label.clone().unwrap_or_else(|| default_label(&self.command[0]));
-        Ok(request.wait(wait).label(label))
+        request.wait(wait).label(self.label())
     }
 }
 

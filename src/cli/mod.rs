@@ -26,6 +26,7 @@ mod status;
 mod stopping;
 mod token;
 mod top;
+mod waiting;
 mod watch;
 
 use std::process::ExitCode;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::connect::Places;
 use super::dev::{DevArgs, Shape};
@@ -28,7 +29,7 @@ use playground::Playground;
 #[derive(clap::Args, Clone, Debug)]
 pub struct BenchArgs {
     /// Who wants what
-    #[arg(long, value_name = "NAME", default_value = "home")]
+    #[arg(long, value_name = "NAME", default_value = "home", value_parser = workload())]
     workload: Workload,
     /// Clients in each datacenter
     #[arg(long, value_name = "N", default_value_t = 16)]
@@ -281,6 +282,11 @@ fn said(happening: &Happening) -> String {
             }
         ),
     }
+}
+
+/// With the names that there are, so that a shell can complete them.
+fn workload() -> impl TypedValueParser<Value = Workload> {
+    PossibleValuesParser::new(Workload::ALL.map(Workload::name)).try_map(|name| name.parse())
 }
 
 /// Before minutes are spent on what could then not be written.

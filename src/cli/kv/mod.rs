@@ -74,7 +74,7 @@ enum Command {
         #[arg(value_name = "KEY")]
         key: OsString,
         /// How much; may be negative
-        #[arg(value_name = "BY", default_value_t = 1, allow_negative_numbers = true)]
+        #[arg(value_name = "BY", default_value_t = 1, allow_negative_numbers = true, value_parser = whole_number)]
         by: i64,
         #[command(flatten)]
         expiry: ExpiryArgs,
@@ -168,6 +168,11 @@ pub async fn run(mut args: KvArgs) -> Result<ExitCode, Failure> {
         Command::Watch(args) => watch::run(args).await,
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+fn whole_number(text: &str) -> Result<i64, String> {
+    text.parse()
+        .map_err(|_| format!("a counter is changed by a whole number from {} to {}", i64::MIN, i64::MAX))
 }
 
 impl Command {

@@ -1,0 +1,188 @@
+//! What a `geolock lock` that waits tells on standard error: who has the lock, and its place in the queue.
+//!
+//! It asks its server every now and then, as `geolock describe` does, and says it in one line of the terminal, which it takes
+//! back when it is dropped. The request is not known by its number before it is granted: it is the last one with its label that
+//! waits here when this looks first.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use rustix::termios::tcgetwinsize;
+use tokio::time::sleep;
+
+use super::dc_names::DcNames;
+use super::describe::label;
+use super::print::{ago, lock_name, tell};
+use crate::client::{Client, LockDescription, Mode};
+use crate::names::LockName;
+use crate::proto::{self, RequestId};
+
+/// Most waits are over before anybody could read a line.
+const FIRST: Duration = Duration::from_millis(500);
+const AGAIN: Duration = Duration::from_secs(1);
+/// Locks that are looked at: with one that is held among them there is something to say.
+const MOST: usize = 4;
+
+/// See the top of this file.
+pub(super) struct Waiting<'a> {
+    pub names: &'a [LockName],
+    pub mode: Mode,
+    pub label: &'a str,
+}
+
+/// How it is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Telling {
+    Nothing,
+    /// One line of the terminal, which is written again and again.
+    OneLine,
+    /// A line whenever something else is to be said.
+    Lines,
+}
+
+impl Telling {
+    /// As suits standard error.
+    pub(super) fn of(verbose: bool) -> Telling {
+        match (io::stderr().is_terminal(), verbose) {
+            (true, _) => Telling::OneLine,
+            (false, true) => Telling::Lines,
+            (false, false) => Telling::Nothing,
+        }
+    }
+}
+
+/// The line that is on the terminal; taken back when dropped.
+#[derive(Default)]
+struct Line(String);
+
+impl Line {
+    fn show(&mut self, text: &str) {
+        let width = tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col).max(20));
+        self.0 = text.chars().take(width - 1).collect();
+        // Whether anybody can read it must not matter.
+        let _ = write!(io::stderr().lock(), "\r\x1b[K{}", self.0);
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Waiting<'_> {
+    /// Goes on for ever: dropped when there is nothing to wait for any more.
+    pub(super) async fn tell(&self, client: &Client, how: Telling) {
+        if how == Telling::Nothing {
+            return std::future::pending().await;
+        }
+        sleep(FIRST).await;
+        let names = DcNames::of_answer(client.status().await);
+        let (mut line, mut said, mut ours) = (Line::default(), String::new(), None);
+        loop {
+            for name in self.names.iter().take(MOST) {
+                // A server that does not answer is the client's business; what was said last stays.
+                let Ok(lock) = client.describe_lock(name).await else { continue };
+                ours = ours.or_else(|| self.find(&lock, &names));
+                let Some(text) = self.text(&lock, &names, ours.as_ref()) else { continue };
+                match how {
+                    Telling::OneLine => line.show(&text),
+                    Telling::Lines if text != said => tell(&text),
+                    _ => {}
+                }
+                said = text;
+                break;
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Which of those that wait is probably this one.
+    fn find(&self, lock: &LockDescription, names: &DcNames) -> Option<RequestId> {
+        let of_us = |waiter: &&proto::Waiter| {
+            let is_here = waiter.request.as_ref().is_some_and(|request| !names.is_elsewhere(request.dc));
+            is_here && waiter.label == self.label
+        };
+        lock.waiters.iter().rev().find(of_us)?.request
+    }
+
+    /// What this lock has to do with the wait; `None` if nothing.
+    fn text(&self, lock: &LockDescription, names: &DcNames, ours: Option<&RequestId>) -> Option<String> {
+        let exclusive = i32::from(proto::Mode::Exclusive);
+        let is_rival = |mode: i32| self.mode == Mode::Exclusive || mode == exclusive;
+        let mut rivals = lock.holders.iter().filter(|holder| is_rival(holder.mode));
+        let mut parts = Vec::new();
+        if let Some(holder) = rivals.next() {
+            let more = match rivals.count() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let held_for = ago(Duration::from_millis(holder.held_for_ms));
+            let dc = names.show(holder.dc);
+            parts.push(format!("held by {} in {dc} for {held_for}{more}", label(&holder.label)));
+        }
+        if !lock.unreachable_dcs.is_empty() {
+            parts.push(format!("needs {}, out of reach", names.list(&lock.unreachable_dcs)));
+        }
+        let place =
+            ours.and_then(|ours| lock.waiters.iter().position(|it| it.request.as_ref() == Some(ours)));
+        match place {
+            Some(0) if parts.is_empty() => {}
+            Some(place) => parts.push(format!("place {} of {} in the queue", place + 1, lock.waiting)),
+            None if lock.waiting > 1 => parts.push(format!("{} in the queue", lock.waiting)),
+            None => {}
+        }
+        let said = parts.join("; ");
+        (!said.is_empty()).then(|| format!("geolock: waiting for {}: {said}", lock_name(&lock.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Status;
+    use crate::proto::{Holder, Waiter};
+
+    #[test]
+    fn it_says_who_has_it_and_the_place_in_the_queue() {
+        let exclusive = proto::Mode::Exclusive.into();
+        let name = LockName::try_from("x").expect("a name");
+        let waiter = |n, dc, label: &str| Waiter {
+            request: Some(RequestId { dc, n }),
+            mode: exclusive,
+            label: label.into(),
+            ..Waiter::default()
+        };
+        let mut lock = LockDescription {
+            name: name.as_bytes().to_vec().into(),
+            holders: vec![Holder {
+                dc: 1,
+                mode: exclusive,
+                label: "eve\x1b".into(),
+                held_for_ms: 61_000,
+                ..Holder::default()
+            }],
+            waiters: vec![waiter(1, 1, ""), waiter(2, 0, "me"), waiter(3, 0, "me"), waiter(4, 0, "other")],
+            waiting: 7,
+            ..LockDescription::default()
+        };
+        let names = DcNames::of(&Status { dc: 0, dc_name: "fra".into(), ..Status::default() });
+        let waiting = Waiting { names: &[name], mode: Mode::Shared, label: "me" };
+        let ours = waiting.find(&lock, &names);
+        assert_eq!(ours, Some(RequestId { dc: 0, n: 3 }), "the last one");
+        assert_eq!(
+            waiting.text(&lock, &names, ours.as_ref()).as_deref(),
+            Some(
+                r"geolock: waiting for x: held by eve\u{1b} in dc1 for 1 min 1 s; place 3 of 7 in the queue"
+            )
+        );
+        lock.holders[0].mode = proto::Mode::Shared.into();
+        lock.waiters.drain(..2);
+        assert_eq!(waiting.text(&lock, &names, ours.as_ref()), None, "it is about to be had");
+        lock.unreachable_dcs = vec![2];
+        let away = "geolock: waiting for x: needs dc2, out of reach; place 1 of 7 in the queue";
+        assert_eq!(waiting.text(&lock, &names, ours.as_ref()).as_deref(), Some(away));
+    }
+}
