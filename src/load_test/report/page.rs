@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::plots;
 use super::svg::{COLORS, escape};
 use super::table::micros;
-use super::{Report, SystemReport};
+use super::{Report, SystemReport, Tally};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -29,8 +29,10 @@ fn write(text: &mut String, report: &Report) -> std::fmt::Result {
     }
     writeln!(text, "</style>\n</head>\n<body>\n<h1>{title}</h1>")?;
     writeln!(text, "<p class=\"about\">{}</p>", escape(&about(report)))?;
-    for system in &report.systems {
-        tiles(text, report, system)?;
+    if report.systems.len() > 2 {
+        comparison(text, report)?;
+    } else {
+        report.systems.iter().try_for_each(|system| tiles(text, report, system))?;
     }
     let sections = [
         ("How long an acquisition took", plots::latency(report)),
@@ -49,7 +51,11 @@ fn write(text: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 fn section(text: &mut String, name: &str, legend: &str, plot: &str) -> std::fmt::Result {
-    writeln!(text, "<section>\n<h2>{}</h2>\n<p class=\"legend\">{legend}</p>\n{plot}</section>", escape(name))
+    writeln!(
+        text,
+        "<section>\n<h2>{}</h2>\n<p class=\"legend\">{legend}</p>\n<div class=\"plot\">\n{plot}</div>\n</section>",
+        escape(name)
+    )
 }
 
 fn about(report: &Report) -> String {
@@ -66,6 +72,36 @@ fn about(report: &Report) -> String {
         test.warm_up_seconds,
         test.wan
     )
+}
+
+/// What to look at first of each, beside each other.
+fn comparison(text: &mut String, report: &Report) -> std::fmt::Result {
+    let is_hot = report.systems.iter().any(|system| system.hot.is_some());
+    let hand_offs = if is_hot { "<th>hand-offs a second</th>" } else { "" };
+    writeln!(text, "<section><h2>Beside each other</h2>\n<div class=\"wide\"><table>")?;
+    writeln!(
+        text,
+        "<tr><th></th><th>a second</th><th>p50</th><th>p99</th><th>longest</th>{hand_offs}<th>fairness</th><th>violations</th></tr>"
+    )?;
+    for system in &report.systems {
+        let total = &system.total;
+        let times = [total.acquire.p50, total.acquire.p99, total.longest];
+        let times: String = times.map(|time| format!("<td>{}</td>", micros(time))).concat();
+        let hand_offs = match &system.hot {
+            Some(hot) => format!("<td>{:.1}</td>", hot.hand_offs_per_second),
+            None if is_hot => "<td></td>".into(),
+            None => String::new(),
+        };
+        writeln!(
+            text,
+            "<tr><th>{}</th><td>{:.0}</td>{times}{hand_offs}<td>{:.3}</td><td>{}</td></tr>",
+            escape(&system.name),
+            total.per_second,
+            system.fairness(),
+            system.violations
+        )?;
+    }
+    writeln!(text, "</table></div></section>")
 }
 
 fn tiles(text: &mut String, report: &Report, system: &SystemReport) -> std::fmt::Result {
@@ -116,35 +152,59 @@ fn of_system(text: &mut String, report: &Report, system: &SystemReport) -> std::
     if system.dcs.len() > 1 {
         section(text, &of("Who got how much"), "", &plots::shares(system))?;
     }
-    writeln!(text, "<section><h2>{}</h2>\n<table>", escape(&of("Figures")))?;
-    writeln!(
-        text,
-        "<tr><th></th><th>acquired</th><th>a second</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>longest</th><th>refused</th><th>lost</th><th>failed</th><th>missed</th><th>unfinished</th></tr>"
-    )?;
-    let rows = system.dcs.iter().map(|dc| (dc.name.as_str(), &dc.tally)).chain([("all", &system.total)]);
-    for (name, tally) in rows {
-        let times =
-            [tally.acquire.p50, tally.acquire.p90, tally.acquire.p99, tally.acquire.p999, tally.longest];
-        let times: String = times.map(|time| format!("<td>{}</td>", micros(time))).concat();
-        writeln!(
-            text,
-            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{times}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(name),
-            tally.acquisitions,
-            tally.per_second,
-            tally.refused,
-            tally.lost,
-            tally.failed,
-            tally.missed,
-            tally.unfinished
-        )?;
-    }
-    writeln!(text, "</table>")?;
+    writeln!(text, "<section><h2>{}</h2>", escape(&of("Figures")))?;
+    figures(text, system)?;
     if let Some(why) = &system.total.failure {
         writeln!(text, "<p class=\"wrong\">The first failure: {}</p>", escape(why))?;
     }
     system.described.iter().try_for_each(|what| writeln!(text, "<p class=\"wrong\">{}</p>", escape(what)))?;
     writeln!(text, "</section>")
+}
+
+/// By datacenter, and of all.
+fn figures(text: &mut String, system: &SystemReport) -> std::fmt::Result {
+    writeln!(text, "<div class=\"wide\"><table>")?;
+    // A column of what did not happen says nothing.
+    let went_wrong = |tally: &Tally| {
+        [
+            ("refused", tally.refused),
+            ("lost", tally.lost),
+            ("failed", tally.failed),
+            ("missed", tally.missed),
+            ("unfinished", tally.unfinished),
+        ]
+    };
+    let shown = went_wrong(&system.total).map(|(_, count)| count > 0);
+    let names: String = went_wrong(&system.total)
+        .iter()
+        .zip(shown)
+        .filter(|(_, shown)| *shown)
+        .map(|((name, _), _)| format!("<th>{name}</th>"))
+        .collect();
+    writeln!(
+        text,
+        "<tr><th></th><th>acquired</th><th>a second</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>longest</th>{names}</tr>"
+    )?;
+    let rows = system.dcs.iter().map(|dc| (dc.name.as_str(), &dc.tally)).chain([("all", &system.total)]);
+    for (name, tally) in rows {
+        let counts: String = went_wrong(tally)
+            .iter()
+            .zip(shown)
+            .filter(|(_, shown)| *shown)
+            .map(|((_, count), _)| format!("<td>{count}</td>"))
+            .collect();
+        let times =
+            [tally.acquire.p50, tally.acquire.p90, tally.acquire.p99, tally.acquire.p999, tally.longest];
+        let times: String = times.map(|time| format!("<td>{}</td>", micros(time))).concat();
+        writeln!(
+            text,
+            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{times}{counts}</tr>",
+            escape(name),
+            tally.acquisitions,
+            tally.per_second,
+        )?;
+    }
+    writeln!(text, "</table></div>")
 }
 
 fn made(report: &Report) -> String {

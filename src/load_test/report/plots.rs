@@ -147,12 +147,7 @@ pub(super) fn hot(system: &SystemReport, hot: &HotReport) -> String {
     let rows = system.dcs.len() as f64;
     let (x, y) = (Scale::Linear { from, to }, Scale::Linear { from: 0.0, to: rows });
     let mut plot = Plot::new(60.0 + 42.0 * rows, "Which datacenter held the hot lock, over time", x, y);
-    let step = (to - from) / 5.0;
-    let ticks: Vec<_> = (0..=5)
-        .map(|n| from + f64::from(n) * step)
-        .map(|at| (at, format!("{:.2} s", at / 1_000.0)))
-        .collect();
-    plot.x_axis_at(&ticks);
+    plot.x_axis(|at| format!("{} s", (at.round() / 1_000.0)));
     let row = |dc: usize| rows - 1.0 - dc as f64;
     for (dc, report) in system.dcs.iter().enumerate() {
         plot.row_name(row(dc) + 0.5, &report.name);

@@ -45,7 +45,8 @@ impl Scale {
                 let power = 10f64.powf(rough.log10().floor());
                 let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
                 let step = steps.into_iter().find(|step| *step >= rough).unwrap_or(10.0 * power);
-                (0..=5).map(|n| from + f64::from(n) * step).filter(|tick| *tick <= to).collect()
+                let first = (from / step).ceil();
+                (0..=5).map(|n| (first + f64::from(n)) * step).filter(|tick| *tick <= to).collect()
             }
             Scale::Log { from, to } => {
                 let decades = (to / from).log10().round() as i32;
