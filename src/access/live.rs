@@ -211,6 +211,11 @@ impl Judge {
         &self.view.who
     }
 
+    /// Where its connection comes from.
+    pub fn from(&self) -> SocketAddr {
+        self.from
+    }
+
     /// Whether the rules are other ones than at the last [`Judge::renew`].
     pub fn is_outdated(&self) -> bool {
         self.access.reading.load(Ordering::Acquire) != self.reading

@@ -69,9 +69,9 @@ impl Acceptor {
                 () = self.ready.closed() => return,
                 Some(done) = handshakes.join_next() => refusals.note(done),
                 (place, stream, peer) = self.accept(&places) => {
-                    let limit = self.options.handshake_timeout;
+                    let options = self.options.clone();
                     let tls = TlsAcceptor::from(Arc::clone(&self.tls.borrow()));
-                    let handshake = handshake(tls, stream, limit);
+                    let handshake = handshake(tls, stream, options.handshake_timeout);
                     let (ready, native) = (self.ready.clone(), self.native.clone());
                     let for_strangers = Arc::clone(&for_strangers);
                     handshakes.spawn(async move {
@@ -82,7 +82,7 @@ impl Acceptor {
                         let places = Places { _any: place, _stranger: stranger };
                         let spoken = tls.get_ref().1.alpn_protocol();
                         let is_native = [NATIVE_PROTOCOL, NATIVE_PROTOCOL_1].map(Some).contains(&spoken);
-                        let connection = Connection::new(tls, peer, client, places, limit);
+                        let connection = Connection::new(tls, peer, client, places, &options);
                         // Nobody wants it when the server is stopping.
                         match is_native {
                             true => native.send(connection).await.ok(),

@@ -4,8 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -14,6 +15,7 @@ use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::options::ApiOptions;
 use crate::pki::{Role, peer_identity};
 
 /// See the top of this file.
@@ -21,6 +23,7 @@ pub(super) struct Connection {
     pub tls: TlsStream<TcpStream>,
     pub peer: Peer,
     pub _places: Places,
+    takes: Takes,
     /// Until HTTP/2 has begun; from then on its keep-alive looks whether anybody is there.
     beginning: Option<Beginning>,
 }
@@ -31,6 +34,8 @@ struct Beginning {
     timeout: Pin<Box<Sleep>>,
 }
 
+/// What a connection has to take in a period while there is something for it to take, in bytes.
+const LEAST_TAKEN: u64 = 64 << 10;
 /// Bytes of the preface of HTTP/2.
 const PREFACE: usize = 24;
 
@@ -47,6 +52,59 @@ pub(super) struct Peer {
     pub address: SocketAddr,
     /// The client's name in the certificate, if it showed one.
     pub client: Option<Arc<str>>,
+    /// Large answers that this connection has not taken.
+    pub untaken: Arc<Untaken>,
+}
+
+/// Bytes of large answers that a connection has not taken.
+#[derive(Debug, Default)]
+pub(super) struct Untaken(AtomicUsize);
+
+/// Some of them. Dropped, they are taken.
+#[derive(Debug)]
+pub(super) struct HeldBytes {
+    of: Arc<Untaken>,
+    bytes: usize,
+}
+
+impl Untaken {
+    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> HeldBytes {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        HeldBytes { of: Arc::clone(self), bytes }
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.of.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Looks whether a connection takes the answers that there are for it. Its flow control is the client's affair, and pings
+/// are answered whatever it does: so it has to take so much in each period.
+struct Takes {
+    period: Duration,
+    written: u64,
+    /// When a period began with something to take, and what had been written then.
+    since: Option<(Instant, u64)>,
+}
+
+impl Takes {
+    fn check(&mut self, untaken: &Untaken) -> io::Result<()> {
+        if untaken.0.load(Ordering::Relaxed) == 0 {
+            self.since = None;
+            return Ok(());
+        }
+        let now = Instant::now();
+        match self.since {
+            Some((since, _)) if now.duration_since(since) < self.period => {}
+            Some((_, before)) if self.written - before < LEAST_TAKEN => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not take its answers"));
+            }
+            _ => self.since = Some((now, self.written)),
+        }
+        Ok(())
+    }
 }
 
 impl Connection {
@@ -56,10 +114,13 @@ impl Connection {
         address: SocketAddr,
         client: Option<Arc<str>>,
         places: Places,
-        time: Duration,
+        options: &ApiOptions,
     ) -> Connection {
-        let beginning = Some(Beginning { missing: PREFACE, timeout: Box::pin(sleep(time)) });
-        Connection { tls, peer: Peer { address, client }, _places: places, beginning }
+        let beginning =
+            Some(Beginning { missing: PREFACE, timeout: Box::pin(sleep(options.handshake_timeout)) });
+        let takes = Takes { period: 3 * options.keep_alive, written: 0, since: None };
+        let peer = Peer { address, client, untaken: Arc::default() };
+        Connection { tls, peer, _places: places, takes, beginning }
     }
 }
 
@@ -91,6 +152,8 @@ impl AsyncRead for Connection {
         {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said")));
         }
+        let this = &mut *self;
+        this.takes.check(&this.peer.untaken)?;
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.tls).poll_read(cx, buffer))?;
         if let Some(beginning) = &mut self.beginning {
@@ -105,7 +168,9 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tls).poll_write(cx, bytes)
+        let written = ready!(Pin::new(&mut self.tls).poll_write(cx, bytes))?;
+        self.takes.written += written as u64;
+        Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(
@@ -113,7 +178,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tls).poll_write_vectored(cx, slices)
+        let written = ready!(Pin::new(&mut self.tls).poll_write_vectored(cx, slices))?;
+        self.takes.written += written as u64;
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {

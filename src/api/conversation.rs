@@ -26,6 +26,7 @@ use super::parse_store;
 use super::permit;
 use super::reclaim::Gathered;
 use super::server_info::ServerInfo;
+use super::shares::Place;
 use crate::access::Judge;
 use crate::lock_server::{Output, Session};
 use crate::names::LeaseId;
@@ -47,6 +48,7 @@ pub(super) struct Conversation {
     stage: Stage,
     session: Session,
     judge: Judge,
+    _place: Place,
     info: Arc<ServerInfo>,
     /// Answered here, without the datacenter. As many as a batch at most.
     at_hand: VecDeque<ServerMessage>,
@@ -86,7 +88,7 @@ enum Next {
 impl Conversation {
     pub(super) fn new(
         session: Session,
-        judge: Judge,
+        (judge, place): (Judge, Place),
         info: Arc<ServerInfo>,
         gathered: Gathered,
     ) -> Conversation {
@@ -94,6 +96,7 @@ impl Conversation {
             stage: Stage::Greeting,
             session,
             judge,
+            _place: place,
             info,
             at_hand: VecDeque::new(),
             asked: FxHashMap::default(),

@@ -73,6 +73,18 @@ pub(super) enum BorderError {
     /// The same on a native connection.
     #[error("{0}")]
     Socket(#[from] SocketError),
+    #[error(
+        "this client has {0} sessions open, which is its limit at this server (limits.sessions_per_client)"
+    )]
+    TooManySessions(usize),
+    #[error(
+        "this client has {0} calls under way, which is its limit at this server (limits.calls_per_client)"
+    )]
+    TooManyCalls(usize),
+    #[error(
+        "requests and answers of this client that are under way have {0} bytes or more, which is its limit at this server (limits.bytes_per_client): take the answers"
+    )]
+    TooManyBytes(usize),
     #[error("the operating system gives no random bytes")]
     NoRandomness,
     #[error("{0}")]
@@ -131,6 +143,9 @@ impl BorderError {
             BorderError::UnsupportedRevision(_) => Reason::UnsupportedRevision,
             BorderError::ReclaimTooLarge(_)
             | BorderError::TooManyReclaims(_)
+            | BorderError::TooManySessions(_)
+            | BorderError::TooManyCalls(_)
+            | BorderError::TooManyBytes(_)
             | BorderError::Open(OpenError::TooMany(_)) => Reason::ResourceExhausted,
             BorderError::End(End::SlowReader) => Reason::SlowReader,
             BorderError::Open(OpenError::Stopped(_)) | BorderError::End(End::Stopped) => Reason::Unavailable,

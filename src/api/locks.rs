@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::answer;
-use super::connection::Peer;
 use super::conversation::{Conversation, OverGrpc};
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
@@ -14,6 +13,7 @@ use super::parse_watch;
 use super::permit::{self, permit};
 use super::reclaim::{Gathered, Room};
 use super::server_info::ServerInfo;
+use super::shares::Shares;
 use super::show;
 use super::show_store;
 use super::show_top;
@@ -31,20 +31,10 @@ pub(super) struct LocksService {
     pub info: Arc<ServerInfo>,
     /// For reclaims in several messages.
     pub room: Arc<Room>,
+    pub shares: Arc<Shares>,
 }
 
 impl LocksService {
-    /// Who calls, before anything of the call itself is read: nothing is kept of strangers.
-    pub(super) fn admit(&self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        let Some(Peer { address, client }) = request.extensions().get() else {
-            return Err(BorderError::NoPeer.into());
-        };
-        let authorization = request.metadata().get("authorization").map(|value| value.as_encoded_bytes());
-        let judge = self.access.admit(*address, client.as_ref(), authorization);
-        request.extensions_mut().insert(judge.map_err(BorderError::from)?);
-        Ok(request)
-    }
-
     /// Who calls, and what with.
     fn enter<T>(&self, mut request: Request<T>) -> Result<(Judge, T), BorderError> {
         let judge = request.extensions_mut().remove().ok_or(BorderError::NoPeer)?;
@@ -53,10 +43,12 @@ impl LocksService {
 
     /// Begins a session of whoever that is.
     pub(super) async fn converse(&self, judge: Judge) -> Result<Conversation, BorderError> {
-        let session = self.server.open_session().await?;
+        let share = self.shares.of(&judge);
+        let place = share.session()?;
+        let session = self.server.open_session_within(Arc::clone(&share.bytes)).await?;
         tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
         let gathered = Gathered::new(Arc::clone(&self.room));
-        Ok(Conversation::new(session, judge, Arc::clone(&self.info), gathered))
+        Ok(Conversation::new(session, (judge, place), Arc::clone(&self.info), gathered))
     }
 
     async fn call(&self, mut judge: Judge, call: Call) -> Result<Reply, Status> {
@@ -181,7 +173,8 @@ impl Locks for LocksService {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (judge, message) = self.enter(request)?;
         let watch = parse_watch::keys(message)?;
-        Watching::begin(&self.server, judge, watch).await.map(Response::new)
+        let share = self.shares.of(&judge);
+        Watching::begin(&self.server, (judge, share), watch).await.map(Response::new)
     }
 
     async fn watch_locks(
@@ -190,7 +183,8 @@ impl Locks for LocksService {
     ) -> Result<Response<Self::WatchLocksStream>, Status> {
         let (judge, message) = self.enter(request)?;
         let watch = parse_watch::locks(message)?;
-        Watching::begin(&self.server, judge, watch).await.map(Response::new)
+        let share = self.shares.of(&judge);
+        Watching::begin(&self.server, (judge, share), watch).await.map(Response::new)
     }
 
     async fn status(

@@ -11,6 +11,7 @@
 //! | `serve.rs` | [`serve()`]: the gRPC server, its health service, its end |
 //! | `accept.rs`, `connection.rs` | connections: TCP, then TLS, with a client certificate or without |
 //! | `locks.rs` | the service: unary calls |
+//! | `door.rs`, `shares.rs` | who is let in, and what one client may have at a time |
 //! | `conversation.rs` | the service: the stream |
 //! | `native.rs` | the stream on connections of its own |
 //! | `watch.rs` | the service: watches |
@@ -26,6 +27,7 @@ mod accept;
 mod answer;
 mod connection;
 mod conversation;
+mod door;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
@@ -39,6 +41,7 @@ mod permit;
 mod reclaim;
 mod serve;
 mod server_info;
+mod shares;
 mod show;
 mod show_store;
 mod show_top;

@@ -9,6 +9,14 @@ pub struct ApiOptions {
     pub max_connections: usize,
     /// Most streams of a connection at a time; a unary call is one too. Default 256.
     pub max_streams: u32,
+    /// Most sessions (streams and watches) of one client at a time: of one certificate, one token, or one address that shows
+    /// neither. Default 8 192, half of what a server has, so that no client takes all of them.
+    pub max_sessions_per_client: usize,
+    /// Most calls of one client under way at a time, streams among them. Default 16 384. Each takes some 10 KiB.
+    pub max_calls_per_client: usize,
+    /// Most bytes of one client's large requests that are being received and of its answers that it has not taken. Default
+    /// 256 MiB: sixteen watches that catch up at a time.
+    pub max_bytes_per_client: usize,
     /// How long a TLS handshake may take. Default 10 s.
     pub handshake_timeout: Duration,
     /// A connection that is silent for that long is asked whether it is there, and closed when it does not
@@ -23,6 +31,9 @@ impl Default for ApiOptions {
         ApiOptions {
             max_connections: 4_096,
             max_streams: 256,
+            max_sessions_per_client: 8_192,
+            max_calls_per_client: 16_384,
+            max_bytes_per_client: 256 << 20,
             handshake_timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(10),
             goodbye: Duration::from_secs(2),

@@ -9,16 +9,17 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 
 use super::accept::Acceptor;
+use super::door::Door;
 use super::locks::LocksService;
 use super::native;
 use super::options::{ApiOptions, MAX_HEALTH_MESSAGE, MAX_MESSAGE};
 use super::server_info::ServerInfo;
+use super::shares::Shares;
 use crate::access::Access;
 use crate::lock_server::{LockServerHandle, Stage};
 use crate::proto::locks_server::LocksServer;
@@ -40,7 +41,7 @@ pub struct ServeError(#[from] tonic::transport::Error);
 ///
 /// `tls` checks clients' certificates and offers HTTP/2 and the native protocol; it may change, for new connections. `access` judges every call. The
 /// standard health service says `SERVING`, for the whole server and for `geolock.v1.Locks`, from the start until the
-/// server drains; it answers whoever has a connection.
+/// server drains; `Check` answers whoever has a connection, `Watch` whoever is let in.
 pub async fn serve(
     listener: TcpListener,
     tls: watch::Receiver<Arc<ServerConfig>>,
@@ -51,12 +52,14 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let (reporter, health) = health_reporter();
     let stage = server.stage();
-    let service = Arc::new(LocksService { server, access, info: Arc::new(info), room: Arc::default() });
+    let shares = Arc::new(Shares::new(&options));
+    let service =
+        Arc::new(LocksService { server, access, info: Arc::new(info), room: Arc::default(), shares });
     let locks = LocksServer::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
-    let door = Arc::clone(&service);
-    let locks = InterceptedService::new(locks, move |request| door.admit(request));
-    // A name is all that may be asked, by whoever has a connection.
+    let locks = Door { inner: locks, service: Arc::clone(&service) };
+    // A name is all that may be asked, by whoever has a connection. To watch it, one has to be known.
     let health = health.max_decoding_message_size(MAX_HEALTH_MESSAGE);
+    let health = Door { inner: health, service: Arc::clone(&service) };
     let (ready, connections) = mpsc::channel(READY);
     let (native, native_connections) = mpsc::channel(READY);
     let serving_native = native::serve(native_connections, service, stage.clone(), options.clone());

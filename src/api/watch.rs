@@ -6,6 +6,7 @@
 //! that have changed before it tells anything more.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio_stream::Stream;
@@ -14,6 +15,7 @@ use tonic::Status;
 use super::answer;
 use super::error::BorderError;
 use super::permit;
+use super::shares::{Place, Share};
 use super::show_watch::Told;
 use crate::access::Judge;
 use crate::lock_server::{LockServerHandle, Output, Session, Stopped};
@@ -30,6 +32,7 @@ const TAKEN: u64 = 2;
 pub(super) struct Watching<T> {
     session: Session,
     judge: Judge,
+    _place: Place,
     /// To be judged again when the rules have changed.
     watch: Watch,
     /// The first response, until it is told.
@@ -43,18 +46,28 @@ impl<T: Told> Watching<T> {
     /// Begins a watch. A refusal is the status of the call.
     pub(super) async fn begin(
         server: &LockServerHandle,
-        mut judge: Judge,
+        (mut judge, share): (Judge, Arc<Share>),
         watch: Watch,
     ) -> Result<Watching<T>, Status> {
         let call = Call::Watch(watch.clone());
         permit::permit(&mut judge, &call).map_err(BorderError::from)?;
-        let mut session = server.open_session().await.map_err(BorderError::from)?;
+        let place = share.session()?;
+        let mut session =
+            server.open_session_within(Arc::clone(&share.bytes)).await.map_err(BorderError::from)?;
         session.call(WATCH, call).await.map_err(BorderError::from)?;
         loop {
             match session.next().await.map_err(BorderError::from)? {
                 Output::Reply { reply: Reply::Watching { from }, .. } => {
                     let begun = Some(T::begun(&from));
-                    return Ok(Watching { session, judge, watch, begun, taken: 0, is_over: false });
+                    return Ok(Watching {
+                        session,
+                        judge,
+                        _place: place,
+                        watch,
+                        begun,
+                        taken: 0,
+                        is_over: false,
+                    });
                 }
                 Output::Reply { reply, .. } => return Err(answer::no_answer(&reply)),
                 Output::Notice(_) | Output::Draining { .. } => {}

@@ -154,6 +154,12 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             |o| &o.limits.waiting_per_lease,
         )?,
         max_waiting,
+        max_names_per_lease: from.size(
+            "limits.names_per_lease",
+            2 * MIB..=64 * GIB,
+            default.max_names_per_lease as u64,
+            |o| &o.limits.names_per_lease,
+        )? as usize,
         max_held: from.number("limits.held", COUNTS, default.max_held, |o| &o.limits.held)?,
         max_leases: from.number("limits.leases", COUNTS, default.max_leases, |o| &o.limits.leases)?,
         anti_entropy: from
@@ -243,7 +249,33 @@ fn api(from: &Sources<'_>) -> Result<ApiOptions, ConfigError> {
     let streams = from
         .number("limits.streams_per_connection", 1..=65_536, streams, |o| &o.limits.streams_per_connection)?;
     let max_streams = u32::try_from(streams).expect("at most 65536");
-    Ok(ApiOptions { max_connections: connections, max_streams, ..default })
+    let sessions =
+        from.number("limits.sessions", STREAMS, LockServerOptions::default().max_sessions, |o| {
+            &o.limits.sessions
+        })?;
+    Ok(ApiOptions {
+        max_connections: connections,
+        max_streams,
+        max_sessions_per_client: from.number(
+            "limits.sessions_per_client",
+            STREAMS,
+            sessions.div_ceil(2),
+            |o| &o.limits.sessions_per_client,
+        )?,
+        max_calls_per_client: from.number(
+            "limits.calls_per_client",
+            STREAMS,
+            default.max_calls_per_client,
+            |o| &o.limits.calls_per_client,
+        )?,
+        max_bytes_per_client: from.size(
+            "limits.bytes_per_client",
+            16 * MIB..=64 * GIB,
+            default.max_bytes_per_client as u64,
+            |o| &o.limits.bytes_per_client,
+        )? as usize,
+        ..default
+    })
 }
 
 fn listen(from: &Sources<'_>) -> Result<Listen, ConfigError> {

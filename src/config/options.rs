@@ -162,6 +162,40 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub waiting_per_lease: Option<u64>,
+    /// What the lock names of one lease's requests may take, held and waiting [default: 64 MiB; 2 MiB to 64 GiB]
+    #[arg(
+        id = "limits.names_per_lease",
+        long = "limits-names-per-lease",
+        env = "GEOLOCK_LIMITS_NAMES_PER_LEASE",
+        value_name = "SIZE"
+    )]
+    pub names_per_lease: Option<String>,
+    /// Most streams of one client: one certificate, one token, or one address without them [default: half of
+    /// limits.sessions; 1 to 1000000]
+    #[arg(
+        id = "limits.sessions_per_client",
+        long = "limits-sessions-per-client",
+        env = "GEOLOCK_LIMITS_SESSIONS_PER_CLIENT",
+        value_name = "N"
+    )]
+    pub sessions_per_client: Option<u64>,
+    /// Most gRPC calls of one client under way [default: 16384; 1 to 1000000]
+    #[arg(
+        id = "limits.calls_per_client",
+        long = "limits-calls-per-client",
+        env = "GEOLOCK_LIMITS_CALLS_PER_CLIENT",
+        value_name = "N"
+    )]
+    pub calls_per_client: Option<u64>,
+    /// Large requests of one client that are being received, and answers that it has not taken
+    /// [default: 256 MiB; 16 MiB to 64 GiB]
+    #[arg(
+        id = "limits.bytes_per_client",
+        long = "limits-bytes-per-client",
+        env = "GEOLOCK_LIMITS_BYTES_PER_CLIENT",
+        value_name = "SIZE"
+    )]
+    pub bytes_per_client: Option<String>,
     /// Most waiting requests: some 400 bytes for one lock with a short name, more with names, label and further locks
     /// [default: 1000000; 1 to 100000000]
     #[arg(id = "limits.waiting", long = "limits-waiting", env = "GEOLOCK_LIMITS_WAITING", value_name = "N")]

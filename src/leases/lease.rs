@@ -61,6 +61,8 @@ pub(crate) struct Lease {
     /// Waiting and held.
     pub requests: Requests,
     pub waiting: usize,
+    /// What the names of the locks take that these want, in bytes.
+    pub names: usize,
     /// The requests in `requests` that came with a key.
     pub keys: Keys,
     /// The keys under which nothing new begins.

@@ -98,6 +98,7 @@ impl Leases {
             unaccounted: false,
             requests: Requests::default(),
             waiting: 0,
+            names: 0,
             keys: Keys::new(self.hash_seed),
             finished: FinishedKeys::default(),
         };

@@ -108,6 +108,7 @@ impl Callers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock_server::ByteCount;
 
     #[test]
     fn unary_calls_whose_callers_are_gone_do_not_pile_up() {
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn a_session_that_is_cut_off_is_reported_once() {
         let mut callers = Callers::default();
-        callers.open(SessionId(7), Feed::new(&Arc::new(Outbox::new(0))));
+        callers.open(SessionId(7), Feed::new(&Arc::new(Outbox::new(0, Arc::new(ByteCount::new(0))))));
         for tag in 0..3 {
             callers.tell(SessionId(7), Output::Reply { tag, reply: Reply::Released });
         }

@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::budget::{Allowance, Budget, Charge};
 use super::mailbox;
-use super::outbox::{Feed, Outbox};
+use super::outbox::{ByteCount, Feed, Outbox};
 use super::session::{Session, WayIn};
 use super::workshop::Work;
 use crate::replica::call::{Call, Reply, SessionId};
@@ -88,6 +88,11 @@ pub(super) struct Shared {
 impl LockServerHandle {
     /// Opens a session. It closes when it is dropped.
     pub async fn open_session(&self) -> Result<Session, OpenError> {
+        self.open_session_within(Arc::new(ByteCount::new(usize::MAX))).await
+    }
+
+    /// The same, for a client that may have so many bytes of answers waiting, over all its sessions.
+    pub async fn open_session_within(&self, bytes: Arc<ByteCount>) -> Result<Session, OpenError> {
         let shared = &self.shared;
         let slot = Arc::clone(&shared.sessions)
             .try_acquire_owned()
@@ -95,7 +100,7 @@ impl LockServerHandle {
         // The place in the mailbox for the closing is taken now, so that dropping a session never waits.
         let closing = shared.mailbox.clone().reserve_owned().await.map_err(|_| Stopped)?;
         let id = SessionId(shared.next_session.fetch_add(1, Ordering::Relaxed));
-        let outbox = Arc::new(Outbox::new(shared.session_backlog));
+        let outbox = Arc::new(Outbox::new(shared.session_backlog, bytes));
         let open = Input::Open { session: id, feed: Feed::new(&outbox) };
         shared.mailbox.send(open).await.map_err(|_| Stopped)?;
         shared.work.brought();

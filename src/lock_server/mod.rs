@@ -72,7 +72,7 @@ pub use datacenter::{DatacenterConfig, start_datacenter};
 pub use handle::{LockServerHandle, OpenError, Stage, Stopped, TooManySessions};
 pub use journal_inbox::JournalInbox;
 pub use options::LockServerOptions;
-pub use outbox::{End, Output};
+pub use outbox::{ByteCount, End, Output};
 pub use ports::{LinkInput, Links, Machine, Store};
 pub use recover::recover;
 pub use session::Session;

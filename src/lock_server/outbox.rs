@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -40,9 +41,41 @@ pub enum End {
     Stopped,
 }
 
+/// Bytes that one client has under way, over all its sessions and calls.
+#[derive(Debug)]
+pub struct ByteCount {
+    used: AtomicUsize,
+    most: usize,
+}
+
+impl ByteCount {
+    pub fn new(most: usize) -> ByteCount {
+        ByteCount { used: AtomicUsize::new(0), most }
+    }
+
+    /// Counts more. Whether there was room; they count all the same.
+    pub fn add(&self, bytes: usize) -> bool {
+        self.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= self.most
+    }
+
+    pub fn sub(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.used.load(Ordering::Relaxed) >= self.most
+    }
+
+    pub fn most(&self) -> usize {
+        self.most
+    }
+}
+
 /// The reader's side, and what both sides share. See the top of this file.
 pub(super) struct Outbox {
     capacity: usize,
+    /// Of its client, for what is beyond [`FREE`].
+    bytes: Arc<ByteCount>,
     shared: Mutex<Shared>,
 }
 
@@ -51,6 +84,9 @@ struct Shared {
     renewed: VecDeque<Output>,
     queue: VecDeque<Output>,
     weight: usize,
+    /// What is counted for its client of what is queued, and of what its reader has taken and not read.
+    queued: usize,
+    taken: usize,
     end: Option<End>,
     reader: Option<Waker>,
 }
@@ -74,16 +110,19 @@ impl Drop for Feed {
     }
 }
 
+/// What each session may have queued whatever its client has elsewhere, in bytes: answers of every usual size.
+const FREE: usize = 64 << 10;
+
 /// There was no room: the outbox has ended, and what was queued is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl Outbox {
-    /// Holds about `capacity` bytes.
-    pub(super) fn new(capacity: usize) -> Outbox {
-        let shared =
-            Shared { renewed: VecDeque::new(), queue: VecDeque::new(), weight: 0, end: None, reader: None };
-        Outbox { capacity, shared: Mutex::new(shared) }
+    /// Holds about `capacity` bytes, and no more than `bytes` has room for.
+    pub(super) fn new(capacity: usize, bytes: Arc<ByteCount>) -> Outbox {
+        let (renewed, queue) = (VecDeque::new(), VecDeque::new());
+        let shared = Shared { renewed, queue, weight: 0, queued: 0, taken: 0, end: None, reader: None };
+        Outbox { capacity, bytes, shared: Mutex::new(shared) }
     }
 
     /// Queues this; [`Outbox::wake`] tells the reader. Whether it was the first since the reader looked.
@@ -93,7 +132,10 @@ impl Outbox {
             return Ok(false);
         }
         shared.weight += output.weight();
-        if shared.weight > self.capacity {
+        let more = shared.weight.saturating_sub(FREE + shared.queued);
+        shared.queued += more;
+        let fits = more == 0 || self.bytes.add(more);
+        if shared.weight > self.capacity || !fits {
             // The reader is told why instead of what it did not read.
             (shared.renewed, shared.queue) = (VecDeque::new(), VecDeque::new());
             shared.end = Some(End::SlowReader);
@@ -144,12 +186,15 @@ impl Outbox {
     ) -> Poll<Result<(), End>> {
         debug_assert!(taken.is_empty(), "a reader looks for more when it has none");
         let mut shared = self.lock();
+        // What was taken before is read now.
+        self.bytes.sub(mem::take(&mut shared.taken));
         if !shared.queue.is_empty() || !shared.renewed.is_empty() {
             mem::swap(&mut shared.queue, taken);
             while let Some(renewed) = shared.renewed.pop_back() {
                 taken.push_front(renewed);
             }
             shared.weight = 0;
+            shared.taken = mem::take(&mut shared.queued);
             return Poll::Ready(Ok(()));
         }
         if let Some(end) = shared.end {
@@ -161,6 +206,13 @@ impl Outbox {
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().expect("nothing panics while it holds an outbox")
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        let shared = self.lock();
+        self.bytes.sub(shared.queued + shared.taken);
     }
 }
 
@@ -229,6 +281,10 @@ impl Forced {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn plenty() -> Arc<ByteCount> {
+        Arc::new(ByteCount::new(usize::MAX))
+    }
     use crate::names::{DcId, FencingToken, ForceReason, LeaseId, LockName, Mode, RequestId};
     use crate::replica::store_call::{Stepped, TxnState};
 
@@ -243,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_reader_takes_all_there_is_in_order() {
-        let outbox = Outbox::new(1 << 20);
+        let outbox = Outbox::new(1 << 20, plenty());
         assert_eq!(take(&outbox), Poll::Pending);
         assert_eq!((outbox.push(released(1)), outbox.push(released(2))), (Ok(true), Ok(false)));
         assert_eq!(take(&outbox), Poll::Ready(Ok(VecDeque::from([released(1), released(2)]))));
@@ -252,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_renewal_goes_before_what_was_answered_earlier() {
-        let outbox = Outbox::new(1 << 20);
+        let outbox = Outbox::new(1 << 20, plenty());
         let renewed = |tag| Output::Reply { tag, reply: Reply::Renewed { ttl: Duration::from_secs(9) } };
         for output in [released(1), renewed(2), released(3), renewed(4), renewed(5)] {
             outbox.push(output).expect("there is room");
@@ -266,7 +322,7 @@ mod tests {
 
     #[test]
     fn an_end_comes_after_what_was_queued() {
-        let outbox = Arc::new(Outbox::new(1 << 20));
+        let outbox = Arc::new(Outbox::new(1 << 20, plenty()));
         let feed = Feed::new(&outbox);
         assert_eq!(outbox.push(released(1)), Ok(true));
         drop(feed);
@@ -277,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_does_not_read_is_cut_off() {
-        let outbox = Outbox::new(1000);
+        let outbox = Outbox::new(1000, plenty());
         let pushed = (0..).take_while(|tag| outbox.push(released(*tag)).is_ok()).count();
         assert!((1..=10).contains(&pushed), "{pushed} answers fit 1000 bytes");
         assert_eq!(take(&outbox), Poll::Ready(Err(End::SlowReader)));
@@ -291,7 +347,7 @@ mod tests {
             values: vec![None, Some(Reading::LwwRegister(Some(vec![0; 1_000].into())))],
             state: TxnState::Open,
         };
-        let outbox = Outbox::new(1000);
+        let outbox = Outbox::new(1000, plenty());
         let reply = Reply::Stepped(Box::new(stepped));
         assert!(outbox.push(Output::Reply { tag: 1, reply }).is_err());
     }
@@ -316,13 +372,13 @@ mod tests {
             Output::Reply { tag: 1, reply: Reply::Refused(Refusal::ForcedOut(forced.clone())) },
             Output::Reply { tag: 1, reply: Reply::Audited(vec![forced]) },
         ] {
-            assert!(Outbox::new(1000).push(output).is_err());
+            assert!(Outbox::new(1000, plenty()).push(output).is_err());
         }
     }
 
     #[test]
     fn room_comes_back_when_the_reader_reads() {
-        let outbox = Outbox::new(1000);
+        let outbox = Outbox::new(1000, plenty());
         for tag in 0..1000 {
             assert_eq!(outbox.push(released(tag)), Ok(true));
             assert!(take(&outbox).is_ready());

@@ -240,6 +240,8 @@ pub enum Limit {
     Watches,
     /// The server is far behind with what it has read.
     Load,
+    /// What the locks' names of one lease take.
+    NamesPerLease,
 }
 
 impl std::fmt::Display for Limit {
@@ -256,6 +258,7 @@ impl std::fmt::Display for Limit {
             Limit::Outcomes => "the limit of commits that a client has not settled is",
             Limit::Watches => "the limit of what watches of a server follow is",
             Limit::Load => "the limit of what a server can do at a time is",
+            Limit::NamesPerLease => "the limit of what the lock names of a lease take is",
         })
     }
 }

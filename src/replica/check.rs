@@ -24,6 +24,8 @@ impl Replica {
         );
         let waiting: usize = self.leases.iter().map(|lease| lease.waiting).sum();
         assert_eq!(waiting as u64, counts.waiting, "what leases count as waiting");
+        let bare = self.leases.iter().filter(|lease| lease.requests.is_empty());
+        assert_eq!(bare.map(|lease| lease.names).sum::<usize>(), 0, "what names of a lease take");
         assert!(self.waits.len() as u64 <= counts.waiting, "only waiting requests time out");
     }
 

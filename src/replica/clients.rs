@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Replica;
 use super::call::{Acquire, Call, CallId, Limit, Refusal, Reply, Target, Wait};
 use super::effect::Effect;
-use super::tickets::Ticket;
+use super::tickets::{Ticket, names_weight};
 use crate::causal_log::Wants;
 use crate::leases::{LeaseIndex, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
@@ -165,6 +165,9 @@ impl Replica {
         if self.leases.get(lease).waiting >= local.max_waiting_per_lease {
             return exhausted(Limit::WaitingPerLease);
         }
+        if self.leases.get(lease).names >= local.max_names_per_lease {
+            return exhausted(Limit::NamesPerLease);
+        }
         Ok(())
     }
 
@@ -203,7 +206,11 @@ impl Replica {
         if let Some(until) = wait_until {
             self.waits.insert(until, request);
         }
-        self.note_client_side(new.lease, request, Ticket { wait_until, ..ticket });
+        self.note_client_side(
+            new.lease,
+            request,
+            Ticket { wait_until, names: names_weight(new.wants), ..ticket },
+        );
         Some(request)
     }
 

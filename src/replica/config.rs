@@ -60,6 +60,9 @@ pub struct LocalConfig {
     pub max_lease_ttl: Duration,
     /// Most requests of one lease that wait. Default 10 000. Bounds what one client can make a server remember.
     pub max_waiting_per_lease: usize,
+    /// Most bytes of lock names in the requests of one lease, held and waiting. Default 64 MiB. Bounds what one client can make
+    /// a server remember, too: a request may have 1 MiB of names.
+    pub max_names_per_lease: usize,
     /// Most requests of clients that wait in this server. Default 1 000 000, some 400 bytes each if it wants
     /// one lock with a short name; names, labels and further locks come on top.
     pub max_waiting: usize,
@@ -119,6 +122,7 @@ impl Default for LocalConfig {
             hold: vec![HoldRule::default()],
             max_lease_ttl: Duration::from_secs(60),
             max_waiting_per_lease: 10_000,
+            max_names_per_lease: 64 << 20,
             max_waiting: 1_000_000,
             max_held: 4_000_000,
             max_leases: 1_000_000,

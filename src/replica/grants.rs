@@ -109,6 +109,7 @@ impl Replica {
     /// Enters a request with its lease.
     pub(super) fn note_client_side(&mut self, lease: LeaseIndex, request: RequestIndex, ticket: Ticket) {
         let row = self.leases.get_mut(lease);
+        row.names += ticket.names as usize;
         let place = row.requests.insert(request);
         if let Some(key) = ticket.key {
             row.keys.insert(key, request);
@@ -118,7 +119,7 @@ impl Replica {
 
     /// Takes a request out of its lease and of the deadlines. Answers whose acquire is not answered yet.
     fn forget_client_side(&mut self, request: RequestIndex) -> Option<CallId> {
-        let Ticket { ref mut call, ref mut wait_until, key, txn, lease, place } =
+        let Ticket { ref mut call, ref mut wait_until, key, txn, names, lease, place } =
             *self.tickets.get_mut(request);
         let call = call.take();
         if let Some(until) = wait_until.take() {
@@ -130,6 +131,7 @@ impl Replica {
             self.tickets.get_mut(moved).place = place;
         }
         lease.waiting -= usize::from(waiting);
+        lease.names -= names as usize;
         if let Some(key) = key {
             lease.keys.remove(key);
             lease.finished.finish(key);

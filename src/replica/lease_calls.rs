@@ -8,7 +8,7 @@ use super::config::MIN_LEASE_TTL;
 use super::effect::{Effect, Notice, Report};
 use super::gate::Gated;
 use super::record::{LeaseRecord, Record};
-use super::tickets::Ticket;
+use super::tickets::{Ticket, names_weight};
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, NewRequest};
 use crate::names::{LeaseId, Position, RequestId, Secret};
@@ -229,7 +229,11 @@ impl Replica {
         // A disk that was rolled back does not know that it was ever that late.
         self.clock.observe(token);
         let request = self.locks.reclaim(&held, self.now.mono);
-        self.note_client_side(index, request, Ticket { key: reclaim.key, ..Ticket::default() });
+        self.note_client_side(
+            index,
+            request,
+            Ticket { key: reclaim.key, names: names_weight(&reclaim.wants), ..Ticket::default() },
+        );
         self.tell_granted(request);
         true
     }

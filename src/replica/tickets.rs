@@ -1,5 +1,6 @@
 //! What a client waits for, beside the request itself: whom to answer, until when.
 
+use crate::causal_log::Wants;
 use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
 use crate::names::ClientKey;
@@ -15,9 +16,18 @@ pub(super) struct Ticket {
     pub key: Option<ClientKey>,
     /// The transaction that wants the locks.
     pub txn: Option<ClientKey>,
+    /// What the names of its locks take, in bytes.
+    pub names: u32,
     /// Whose it is, and its place among the requests of that lease.
     pub lease: LeaseIndex,
     pub place: u32,
+}
+
+/// About what the names of these locks take, in bytes: each with its entry in the tables.
+pub(super) fn names_weight(wants: &Wants) -> u32 {
+    const ENTRY: usize = 64;
+    let bytes: usize = wants.locks().iter().map(|(name, _)| ENTRY + name.as_bytes().len()).sum();
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// The tickets, by the row of their request.

@@ -57,6 +57,24 @@ async fn a_server_has_a_most_of_waiting_requests_whose_ever_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_has_a_most_of_names_held_and_waiting() {
+    let site = Site::new();
+    let running = start(&site, LocalConfig { max_names_per_lease: 2_000, ..LocalConfig::default() }).await;
+    let mut talk = Talk::open(&mut site.client(&running).await).await;
+    let (lease, long) = (talk.open_lease().await.lease, "n".repeat(1_000));
+    granted(&mut talk, acquire(lease, 1, &long)).await;
+    talk.send(Call::Acquire(acquire(lease, 2, &long))).await;
+    exhausted(&mut talk, Call::Acquire(acquire(lease, 3, "short")), "names of a lease").await;
+    talk.send(Call::Release(release(lease, 1))).await;
+    for _ in 0..2 {
+        assert!(matches!(talk.hear().await, Ok(Some((_, Answer::Released(_) | Answer::Acquired(_))))));
+    }
+    granted(&mut talk, acquire(lease, 4, "short")).await;
+    drop(talk);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_has_a_most_of_held_requests() {
     let site = Site::new();
     let limits = LocalConfig { max_held: 2, ..LocalConfig::default() };

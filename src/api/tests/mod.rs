@@ -7,6 +7,7 @@ mod lock_watches;
 mod native;
 mod refusals;
 mod renewal;
+mod shares;
 mod site;
 mod store_translations;
 mod strangers;

@@ -1,0 +1,224 @@
+//! In front of the gRPC services: who calls, and whether that client may have more at the moment.
+//!
+//! A call takes a place of its client until its answer has been taken, and large requests and answers are counted in bytes
+//! until then. HTTP/2 lets a client hold answers back with a window of one byte for as long as it likes; what it holds is
+//! counted here, bounded by its share, and a connection that holds something and takes next to nothing is closed
+//! (`connection.rs`).
+
+use std::convert::Infallible;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use hyper::body::{Body as _, Frame, SizeHint};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tonic::server::NamedService;
+
+use super::connection::{Peer, Untaken};
+use super::error::BorderError;
+use super::locks::LocksService;
+use super::shares::{Place, Share};
+use crate::lock_server::ByteCount;
+
+/// A request is counted beyond so many bytes, an answer if it has more.
+const SMALL: usize = 16 << 10;
+/// What may be asked by whoever has a connection: one answer of a few bytes.
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+/// Calls whose requests or answers go on: sessions bound what waits for them.
+const STREAMS: [&str; 4] = ["Session", "Watch", "WatchLocks", "List"];
+/// Calls that change nothing and whose answers may be large: refused while their client does not take what it has.
+const READS: [&str; 6] = ["Read", "ListLocks", "DescribeLock", "TopLocks", "Status", "Audit"];
+
+type Answer = Result<http::Response<Body>, Infallible>;
+type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// See the top of this file.
+#[derive(Clone)]
+pub(super) struct Door<S> {
+    pub inner: S,
+    pub service: Arc<LocksService>,
+}
+
+/// What a call that was let in has.
+struct Pass {
+    place: Place,
+    share: Arc<Share>,
+    untaken: Arc<Untaken>,
+    is_stream: bool,
+    is_read: bool,
+}
+
+impl<S: NamedService> NamedService for Door<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Door<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Answering {
+        if request.uri().path() == HEALTH_CHECK {
+            return Box::pin(self.inner.call(request));
+        }
+        let pass = match self.let_in(&mut request) {
+            Ok(pass) => pass,
+            Err(error) => return Box::pin(ready(Ok(Status::from(error).into_http()))),
+        };
+        let request = if pass.is_stream {
+            request
+        } else {
+            request
+                .map(|body| Body::new(Incoming { body, seen: 0, counted: Counted::new(&pass.share.bytes) }))
+        };
+        let answering = self.inner.call(request);
+        Box::pin(async move { Ok(pass.hold(answering.await?)) })
+    }
+}
+
+impl<S> Door<S> {
+    /// Who calls, before anything of the call itself is read: nothing is kept of strangers.
+    fn let_in(&self, request: &mut http::Request<Body>) -> Result<Pass, BorderError> {
+        let peer: &Peer = request.extensions().get().ok_or(BorderError::NoPeer)?;
+        let authorization = request.headers().get("authorization").map(http::HeaderValue::as_bytes);
+        let judge = self.service.access.admit(peer.address, peer.client.as_ref(), authorization)?;
+        let share = self.service.shares.of(&judge);
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let (is_stream, is_read) = (STREAMS.contains(&method), READS.contains(&method));
+        if is_read || method == "Transact" {
+            share.room_for_answers()?;
+        }
+        let untaken = Arc::clone(&peer.untaken);
+        let pass = Pass { place: share.call()?, share, untaken, is_stream, is_read };
+        request.extensions_mut().insert(judge);
+        Ok(pass)
+    }
+}
+
+impl Pass {
+    /// Counts an answer until it has been taken. One that changes nothing is refused instead if it is too much.
+    fn hold(self, response: http::Response<Body>) -> http::Response<Body> {
+        let (head, mut body) = response.into_parts();
+        let mut counted = Counted::new(&self.share.bytes);
+        let mut first = None;
+        if !self.is_stream {
+            // It is there, or an error; whoever takes it asks again otherwise.
+            if let Poll::Ready(frame) =
+                Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()))
+            {
+                let bytes =
+                    frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+                if bytes > SMALL && !counted.add(bytes) && self.is_read {
+                    let error = self.share.refused(BorderError::TooManyBytes(self.share.bytes.most()));
+                    return Status::from(error).into_http();
+                }
+                first = Some(frame);
+            }
+        }
+        let held = self.untaken.hold(counted.bytes);
+        http::Response::from_parts(
+            head,
+            Body::new(Held { body, first, _counted: counted, _held: held, _place: self.place }),
+        )
+    }
+}
+
+/// Bytes counted for a client.
+struct Counted {
+    of: Arc<ByteCount>,
+    bytes: usize,
+}
+
+impl Counted {
+    fn new(of: &Arc<ByteCount>) -> Counted {
+        Counted { of: Arc::clone(of), bytes: 0 }
+    }
+
+    /// Whether there was room. They count all the same.
+    fn add(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        self.of.add(bytes)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.of.sub(self.bytes);
+    }
+}
+
+/// A request that is being received.
+struct Incoming {
+    body: Body,
+    seen: usize,
+    counted: Counted,
+}
+
+impl hyper::body::Body for Incoming {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            let before = this.seen.max(SMALL);
+            this.seen += data.len();
+            let more = this.seen.saturating_sub(before);
+            if more > 0 && !this.counted.add(more) {
+                let most = this.counted.of.most();
+                return Poll::Ready(Some(Err(BorderError::TooManyBytes(most).into())));
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer, until it has been taken.
+struct Held {
+    body: Body,
+    /// Of the answer, already made.
+    first: Option<Option<Result<Frame<Bytes>, Status>>>,
+    _counted: Counted,
+    _held: super::connection::HeldBytes,
+    _place: Place,
+}
+
+impl hyper::body::Body for Held {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        match this.first.take() {
+            Some(first) => Poll::Ready(first),
+            None => Pin::new(&mut this.body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.body.is_end_stream()
+    }
+}

@@ -1,0 +1,126 @@
+//! What each client may have of a server at a time: sessions, calls under way, answers that it has not taken.
+//!
+//! A client is whoever shows one certificate or one token; of those who show nothing, each address is one. A client that
+//! asks for more than its share is refused with a time to come back, and the log says so; the others go on.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::error::BorderError;
+use super::options::ApiOptions;
+use crate::access::{Judge, LogLimit, Who};
+use crate::lock_server::ByteCount;
+
+/// Clients that are remembered although they have nothing at the moment.
+const MAX_IDLE: usize = 10_000;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(super) struct Shares {
+    max_sessions: usize,
+    max_calls: usize,
+    max_answer_bytes: usize,
+    by_client: Mutex<FxHashMap<Client, Arc<Share>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Client {
+    who: Who,
+    /// Of one who shows nothing.
+    address: Option<IpAddr>,
+}
+
+/// What one client has.
+#[derive(Debug)]
+pub(super) struct Share {
+    client: Client,
+    sessions: Arc<Semaphore>,
+    max_sessions: usize,
+    calls: Arc<Semaphore>,
+    max_calls: usize,
+    /// Bytes of requests that are being received, and of answers that were not taken.
+    pub bytes: Arc<ByteCount>,
+    logged: LogLimit,
+}
+
+impl Shares {
+    pub(super) fn new(options: &ApiOptions) -> Shares {
+        Shares {
+            max_sessions: options.max_sessions_per_client,
+            max_calls: options.max_calls_per_client,
+            max_answer_bytes: options.max_bytes_per_client,
+            by_client: Mutex::default(),
+        }
+    }
+
+    pub(super) fn of(&self, judge: &Judge) -> Arc<Share> {
+        let who = judge.who().clone();
+        let address = (who == Who::Anonymous).then(|| judge.from().ip());
+        let client = Client { who, address };
+        let mut by_client = self.by_client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = by_client.get(&client) {
+            return Arc::clone(share);
+        }
+        if by_client.len() >= MAX_IDLE {
+            by_client.retain(|_, share| Arc::strong_count(share) > 1);
+        }
+        let share = Arc::new(Share {
+            client: client.clone(),
+            sessions: Arc::new(Semaphore::new(self.max_sessions)),
+            max_sessions: self.max_sessions,
+            calls: Arc::new(Semaphore::new(self.max_calls)),
+            max_calls: self.max_calls,
+            bytes: Arc::new(ByteCount::new(self.max_answer_bytes)),
+            logged: LogLimit::default(),
+        });
+        by_client.insert(client, Arc::clone(&share));
+        share
+    }
+}
+
+/// A place that a client takes. It keeps its share, too.
+#[derive(Debug)]
+pub(super) struct Place {
+    _place: OwnedSemaphorePermit,
+    _share: Arc<Share>,
+}
+
+impl Share {
+    /// A place for a session.
+    pub(super) fn session(self: &Arc<Self>) -> Result<Place, BorderError> {
+        self.place(&self.sessions, BorderError::TooManySessions(self.max_sessions))
+    }
+
+    /// A place for a call.
+    pub(super) fn call(self: &Arc<Self>) -> Result<Place, BorderError> {
+        self.place(&self.calls, BorderError::TooManyCalls(self.max_calls))
+    }
+
+    /// Refuses what would bring more answers while too many were not taken.
+    pub(super) fn room_for_answers(&self) -> Result<(), BorderError> {
+        if self.bytes.is_full() {
+            Err(self.refused(BorderError::TooManyBytes(self.bytes.most())))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Logs that this client was refused.
+    pub(super) fn refused(&self, error: BorderError) -> BorderError {
+        if self.logged.allows(Instant::now()) {
+            tracing::warn!(who = %self.client.who, reason = %error, "a client has all that it may have");
+        }
+        error
+    }
+
+    fn place(self: &Arc<Self>, places: &Arc<Semaphore>, refusal: BorderError) -> Result<Place, BorderError> {
+        match Arc::clone(places).try_acquire_owned() {
+            Ok(place) => Ok(Place { _place: place, _share: Arc::clone(self) }),
+            Err(_) => Err(self.refused(refusal)),
+        }
+    }
+}

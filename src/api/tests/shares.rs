@@ -1,0 +1,164 @@
+//! What one client may have at a time is bounded, and others go on.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use hyper::Response;
+use prost::Message as _;
+use tokio::time::timeout;
+use tonic::Code;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::access::{issue_client, without};
+use super::site::{Running, Site, Talk, dial, open_lease};
+use crate::proto::locks_client::LocksClient;
+use crate::proto::{self, Then, change, update};
+
+/// Far longer than anything here takes: a test that hangs fails.
+const LONG: Duration = Duration::from_secs(60);
+const VALUE: usize = 200 << 10;
+
+async fn other_client(site: &Site, running: &Running) -> LocksClient<Channel> {
+    let folder = issue_client(site, "other");
+    LocksClient::new(dial(running.address, &folder).await.expect("it is welcome"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_has_a_most_of_sessions_whatever_connections_it_has() {
+    let site = Site::new();
+    let running = site.start_configured(|config| config.api.max_sessions_per_client = 2).await;
+    let (mut one, mut two) = (site.client(&running).await, site.client(&running).await);
+    let first = Talk::open(&mut one).await;
+    let second = Talk::open(&mut two).await;
+    let watch = proto::WatchRequest::default();
+    for refused in [
+        two.session(tokio_stream::pending()).await.map(drop),
+        one.watch(proto::WatchRequest { keys: vec![key()], ..watch.clone() }).await.map(drop),
+    ] {
+        let refused = refused.expect_err("it has two");
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        assert!(refused.message().contains("limits.sessions_per_client"), "{refused}");
+    }
+    let others = Talk::open(&mut other_client(&site, &running).await).await;
+    drop(first);
+    // It is closed when the server hears of it.
+    let third = timeout(LONG, async {
+        loop {
+            if let Ok(open) = one.session(tokio_stream::pending()).await {
+                return open;
+            }
+        }
+    });
+    let third = third.await.expect("there is room");
+    drop((second, third, others));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_may_ask_for_health_and_not_watch_it() {
+    let site = Site::new();
+    let tokens = site.folder("tokens");
+    std::fs::write(&tokens, "").expect("there is room");
+    let running = site.start_configured(|config| config.access.tokens = Some(tokens)).await;
+    let channel = dial(running.address, &without(&site)).await.expect("it may have a token");
+    let mut health = HealthClient::new(channel);
+    let asked = HealthCheckRequest { service: String::new() };
+    health.check(asked.clone()).await.expect("whoever has a connection may ask");
+    let refused = health.watch(asked).await.expect_err("it is not known");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    running.stop().await;
+}
+
+fn key() -> proto::Key {
+    proto::Key { bucket: b"test".to_vec(), name: b"large".to_vec() }
+}
+
+/// Writes a large value.
+async fn put(client: &mut LocksClient<Channel>) {
+    let lease = open_lease(client).await;
+    let update =
+        proto::Update { op: Some(update::Op::LwwRegister(vec![7; VALUE])), ..proto::Update::default() };
+    let changed = proto::Change { key: Some(key()), action: Some(change::Action::Update(update)) };
+    let begin = proto::BeginRequest {
+        lease: lease.lease,
+        secret: lease.secret,
+        key: 1,
+        step: Some(proto::Step {
+            changes: vec![changed],
+            then: Then::Commit.into(),
+            ..proto::Step::default()
+        }),
+        ..proto::BeginRequest::default()
+    };
+    client.transact(begin).await.expect("it commits");
+}
+
+/// A read whose answer is not taken beyond its head.
+async fn read(channel: &mut Channel) -> Response<Body> {
+    let message = proto::ReadRequest { keys: vec![key()], ..proto::ReadRequest::default() };
+    let mut framed = BytesMut::new();
+    framed.put_u8(0);
+    framed.put_u32(message.encoded_len() as u32);
+    message.encode(&mut framed).expect("there is room");
+    let request = hyper::Request::post("https://localhost/geolock.v1.Locks/Read")
+        .header("content-type", "application/grpc")
+        .body(Body::new(Full::new(framed.freeze())))
+        .expect("it is one");
+    poll_fn(|cx| channel.poll_ready(cx)).await.expect("it is up");
+    timeout(LONG, channel.call(request)).await.expect("in time").expect("an answer")
+}
+
+fn is_refused(answer: &Response<Body>) -> bool {
+    answer.headers().get("grpc-status").is_some_and(|status| status == "8")
+}
+
+async fn whole(answer: Response<Body>) -> Result<Bytes, tonic::Status> {
+    Ok(timeout(LONG, answer.into_body().collect()).await.expect("in time")?.to_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_are_not_taken_are_bounded_and_their_connection_is_closed() {
+    const MOST: usize = 2 << 20;
+    let site = Site::new();
+    let start = site.start_configured(|config| {
+        config.api.max_bytes_per_client = MOST;
+        config.api.keep_alive = Duration::from_millis(200);
+    });
+    let running = start.await;
+    put(&mut site.client(&running).await).await;
+    let mut channel = site.channel(&running).await;
+    let mut held = Vec::new();
+    while held.len() < 100 {
+        let answer = read(&mut channel).await;
+        if is_refused(&answer) {
+            break;
+        }
+        held.push(answer);
+    }
+    assert!((1..=MOST / VALUE).contains(&held.len()), "{} answers are held", held.len());
+    // What it needs to keep its locks is small, and goes on; others read.
+    open_lease(&mut site.client(&running).await).await;
+    let folder = issue_client(&site, "reader");
+    let mut others = dial(running.address, &folder).await.expect("it is welcome");
+    assert!(whole(read(&mut others).await).await.expect("it is let in").len() > VALUE);
+    // The connection is closed, and what it held is free.
+    let mut again = site.channel(&running).await;
+    let freed = async {
+        loop {
+            let answer = read(&mut again).await;
+            if !is_refused(&answer) {
+                return whole(answer).await;
+            }
+        }
+    };
+    assert!(timeout(LONG, freed).await.expect("in time").expect("it is taken").len() > VALUE);
+    let last = held.pop().expect("some are held");
+    assert!(whole(last).await.is_err(), "it did not take its answers");
+    running.stop().await;
+}
