@@ -27,6 +27,7 @@ pub mod lock_state;
 pub mod names;
 pub mod native;
 pub mod node;
+pub mod open_files;
 pub mod pki;
 pub mod proto;
 pub mod reload;

@@ -15,7 +15,7 @@ struct Source {
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
 const GROUND: [&str; 10] =
     ["names", "time", "wire", "deadlines", "histogram", "hybrid_clock", "proto", "keys", "room", "rng"];
-const EDGES: [&str; 19] = [
+const EDGES: [&str; 20] = [
     "journal",
     "native",
     "interdc",
@@ -32,6 +32,7 @@ const EDGES: [&str; 19] = [
     "config",
     "reload",
     "node",
+    "open_files",
     "update_messages",
     "tasks",
     "fine_timer",

@@ -38,6 +38,8 @@ pub(super) struct Acceptor {
     /// For connections that speak the native protocol.
     pub native: mpsc::Sender<Connection>,
     pub options: ApiOptions,
+    /// Lines about connections that could not be taken.
+    pub failures: LogLimit,
 }
 
 /// A connection that came to nothing.
@@ -102,7 +104,9 @@ impl Acceptor {
             match self.listener.accept().await {
                 Ok((stream, peer)) => return (place, stream, peer),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot take a connection");
+                    if self.failures.allows(Instant::now()) {
+                        tracing::warn!(%error, "cannot take a connection");
+                    }
                     sleep(BACK_OFF).await;
                 }
             }

@@ -20,7 +20,7 @@ use super::native;
 use super::options::{ApiOptions, MAX_HEALTH_MESSAGE, MAX_MESSAGE};
 use super::server_info::ServerInfo;
 use super::shares::Shares;
-use crate::access::Access;
+use crate::access::{Access, LogLimit};
 use crate::lock_server::{LockServerHandle, Stage};
 use crate::proto::locks_server::LocksServer;
 
@@ -76,7 +76,7 @@ pub async fn serve(
             reached(stage.clone(), Stage::Stopped),
         );
     let goodbye = options.goodbye;
-    let accepting = Acceptor { listener, tls, ready, native, options }.run();
+    let accepting = Acceptor { listener, tls, ready, native, options, failures: LogLimit::default() }.run();
     let limited = async {
         let serving = async { tokio::join!(serving, serving_native).0 };
         tokio::pin!(serving);

@@ -9,16 +9,18 @@ use super::print::print;
 use super::stopping::StopSignals;
 use crate::config::{Config, ServerArgs};
 use crate::node::{Node, Sockets};
+use crate::open_files::{connections_that_fit, raise_limit};
 use crate::reload::{Loaded, Reloader};
 use crate::telemetry::flush_log;
 
 /// Runs the server until it is told to stop.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
-    let config = args.load()?;
+    let mut config = args.load()?;
     if args.check_config {
         return check(&config);
     }
     config.log.install()?;
+    fit_connections(&mut config);
     let mut signals = StopSignals::listen()?;
     let mut hang_ups = signal(SignalKind::hangup())?;
     let (cluster, listen) = (config.cluster_name.clone(), config.listen.clone());
@@ -52,6 +54,21 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Takes no more connections than there are files for.
+fn fit_connections(config: &mut Config) {
+    let open_files = raise_limit();
+    let (wanted, fits) = (config.api.max_connections, connections_that_fit(config.api.max_connections, open_files));
+    if fits < wanted {
+        tracing::warn!(
+            open_files,
+            wanted,
+            connections = fits,
+            "limits.connections does not fit the limit of open files and is lowered: raise that (ulimit -n, LimitNOFILE)"
+        );
+        config.api.max_connections = fits;
+    }
 }
 
 /// What is wrong is in the log already.

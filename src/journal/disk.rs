@@ -70,6 +70,33 @@ impl RealDisk {
     }
 }
 
+/// How long it waits for a file descriptor: connections come and go.
+const DESCRIPTOR_WAIT: Duration = Duration::from_secs(60);
+const DESCRIPTOR_RETRY: Duration = Duration::from_millis(20);
+
+/// Opens a file, again and again while this process or the machine has too many open: nothing was changed by that.
+fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let start = Instant::now();
+    let mut was_told = false;
+    loop {
+        match open() {
+            Err(error) if is_out_of_descriptors(&error) && start.elapsed() < DESCRIPTOR_WAIT => {
+                if !was_told {
+                    tracing::warn!(%error, "the journal waits for a file descriptor: raise the limit of open files (ulimit -n, LimitNOFILE)");
+                }
+                was_told = true;
+                thread::sleep(DESCRIPTOR_RETRY);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let error = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(error, Some(Errno::MFILE | Errno::NFILE))
+}
+
 impl Disk for RealDisk {
     type File = File;
 
@@ -90,15 +117,17 @@ impl Disk for RealDisk {
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path(name))
+        patiently(|| fs::read(self.path(name)))
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(self.path(name))
+        let path = self.path(name);
+        patiently(|| OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path))
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).open(self.path(name))
+        let path = self.path(name);
+        patiently(|| OpenOptions::new().read(true).write(true).open(&path))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -110,7 +139,7 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        File::open(&self.dir)?.sync_all()
+        patiently(|| File::open(&self.dir))?.sync_all()
     }
 
     fn free(&self) -> io::Result<u64> {

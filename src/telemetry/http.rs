@@ -22,6 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::access::LogLimit;
 use super::metrics::{self, Metrics};
 use super::snapshot::Board;
 
@@ -37,6 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub async fn serve(listener: TcpListener, board: Arc<Board>, shutdown: impl Future<Output = ()>) {
     let page = Arc::new(Pages { metrics: Metrics::new(Arc::clone(&board)), board });
     let mut connections = JoinSet::new();
+    let failures = LogLimit::default();
     let mut shutdown = pin!(shutdown);
     loop {
         let full = connections.len() >= MAX_CONNECTIONS;
@@ -44,7 +46,7 @@ pub async fn serve(listener: TcpListener, board: Arc<Board>, shutdown: impl Futu
             biased;
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => pass_on_panic(ended),
-            accepted = accept(&listener), if !full => {
+            accepted = accept(&listener, &failures), if !full => {
                 connections.spawn(answer(accepted, Arc::clone(&page)));
             }
         }
@@ -69,13 +71,15 @@ fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
 }
 
 /// The next connection. Cancelling it loses none.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener, failures: &LogLimit) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept on the metrics port");
+                if failures.allows(Instant::now()) {
+                    tracing::warn!(%error, "cannot accept on the metrics port");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -25,6 +25,7 @@ use crate::lock_server::LockServerHandle;
 use crate::node::{Node, NodeError};
 use crate::replica::call::Phase;
 use crate::tasks::joined;
+use crate::open_files::raise_limit;
 use crate::telemetry::{LogOptions, flush_log};
 pub(super) use data::DataDir;
 use plan::Server;
@@ -117,6 +118,7 @@ pub async fn run(args: DevArgs) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
     let plan = Plan::new(&args)?;
     LogOptions { filter: args.log.clone(), ..LogOptions::default() }.install()?;
+    raise_limit();
     let Playground { servers, data } = plan.take()?;
     let (handles, mut ends) = start(servers).await?;
     let stops_at = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));

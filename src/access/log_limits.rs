@@ -1,0 +1,57 @@
+//! As [`LogLimit`](super::LogLimit), for each of several that must not keep each other out of the log.
+
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+use super::log_limit::INTERVAL;
+
+/// Most that are told apart at a time. Beyond, nothing is said until some of them have been silent for a while.
+const MOST: usize = 1_000;
+
+/// Whether to say something once more about each of these: at most once a second.
+#[derive(Debug)]
+pub(super) struct LogLimits<K>(Mutex<FxHashMap<K, Instant>>);
+
+impl<K> Default for LogLimits<K> {
+    fn default() -> LogLimits<K> {
+        LogLimits(Mutex::default())
+    }
+}
+
+impl<K: Hash + Eq> LogLimits<K> {
+    /// Whether it is time for a line about this one, which then is said.
+    pub fn allows(&self, of: K, now: Instant) -> bool {
+        let is_recent = |last: &Instant| now.saturating_duration_since(*last) < INTERVAL;
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.get(&of).is_some_and(is_recent) {
+            return false;
+        }
+        if last.len() >= MOST {
+            last.retain(|_, last| is_recent(last));
+            if last.len() >= MOST {
+                return false;
+            }
+        }
+        last.insert(of, now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_has_a_line_a_second_and_there_are_not_too_many() {
+        let (limits, start) = (LogLimits::default(), Instant::now());
+        let said = |of: usize, millis| limits.allows(of, start + Duration::from_millis(millis));
+        assert_eq!([said(1, 0), said(1, 999), said(2, 999), said(1, 1_000)], [true, false, true, true]);
+        assert_eq!((3..5_000).filter(|of| said(*of, 1_500)).count(), MOST - 2);
+        assert!(said(1, 2_500));
+    }
+}
