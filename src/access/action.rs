@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// What a caller wants to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     AcquireShared,
     AcquireExclusive,

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// At most one line in so long.
-const INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether to say something once more, which may happen at any rate: at most once a second.
 #[derive(Debug, Default)]

@@ -25,6 +25,7 @@ mod error;
 pub(crate) mod fuzz;
 mod live;
 mod log_limit;
+mod log_limits;
 mod refused;
 mod rights;
 mod rules;

@@ -1,12 +1,12 @@
 //! What is refused: in words for the caller, in the log, in figures.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::action::Action;
-use super::log_limit::LogLimit;
+use super::log_limits::LogLimits;
 use super::who::Who;
 use crate::keys::Key;
 use crate::names::LockName;
@@ -113,10 +113,10 @@ pub struct Figures {
     unknown: AtomicU64,
     pub(super) reloads: AtomicU64,
     pub(super) reloads_failed: AtomicU64,
-    /// Lines about callers that are not known.
-    of_unknown: LogLimit,
-    /// Lines about the others: strangers must not keep those out of the log.
-    of_known: LogLimit,
+    /// Lines about callers that are not known, by where they call from.
+    of_unknown: LogLimits<IpAddr>,
+    /// Lines about the others, by who they are and what they want: nobody keeps another one out of the log.
+    of_known: LogLimits<(Who, Option<Action>)>,
 }
 
 impl Figures {
@@ -140,7 +140,8 @@ impl Figures {
         (self.reloads.load(Ordering::Relaxed), self.reloads_failed.load(Ordering::Relaxed))
     }
 
-    /// Counts a refusal, and logs it unless another one like it was logged just now.
+    /// Counts a refusal, and logs it unless another one of that caller like it was logged just now. What somebody tried who
+    /// would take a lock from its holder, or read who did, is always logged.
     pub(super) fn note(&self, refused: &Refused, from: SocketAddr) {
         let count = match refused {
             Refused::Denied { action, .. } => &self.denied[*action as usize],
@@ -148,14 +149,19 @@ impl Figures {
             _ => &self.unknown,
         };
         count.fetch_add(1, Ordering::Relaxed);
-        if self.log_limit(refused).allows(Instant::now()) {
+        if self.is_told(refused, from.ip(), Instant::now()) {
             let so_far = self.unknown() + self.nothing_to_do() + self.denied().map(|(_, n)| n).sum::<u64>();
             tracing::warn!(%from, reason = %refused, refused_so_far = so_far, "call refused");
         }
     }
 
-    fn log_limit(&self, refused: &Refused) -> &LogLimit {
-        if refused.is_unknown() { &self.of_unknown } else { &self.of_known }
+    fn is_told(&self, refused: &Refused, from: IpAddr, now: Instant) -> bool {
+        match refused {
+            Refused::Denied { action: Action::ForceRelease | Action::Admin, .. } => true,
+            Refused::Denied { who, action, .. } => self.of_known.allows((who.clone(), Some(*action)), now),
+            Refused::NothingToDo { who, .. } => self.of_known.allows((who.clone(), None), now),
+            _ => self.of_unknown.allows(from, now),
+        }
     }
 }
 
@@ -166,9 +172,23 @@ mod tests {
     #[test]
     fn strangers_do_not_keep_others_out_of_the_log() {
         let (figures, now) = (Figures::default(), Instant::now());
-        let told = |refused: &Refused| figures.log_limit(refused).allows(now);
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let told = |refused: &Refused| figures.is_told(refused, here, now);
         let denied = Refused::NothingToDo { who: Who::Client("app".into()), what: "open a lease" };
         assert!(told(&Refused::Nobody) && !told(&Refused::NoToken));
         assert!(told(&denied) && !told(&denied));
+    }
+
+    #[test]
+    fn nobody_keeps_another_one_out_of_the_log_and_what_would_take_a_lock_is_always_told() {
+        let (figures, now) = (Figures::default(), Instant::now());
+        let denied =
+            |who: &str, action| Refused::Denied { who: Who::Client(who.into()), action, what: "a".into() };
+        let told = |who, action| figures.is_told(&denied(who, action), IpAddr::from([127, 0, 0, 1]), now);
+        assert!(told("app", Action::Read) && !told("app", Action::Read) && told("app", Action::Write));
+        assert!(told("other", Action::Read));
+        for action in [Action::ForceRelease, Action::Admin] {
+            assert!(told("app", action) && told("app", action));
+        }
     }
 }

@@ -59,7 +59,8 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
 /// Takes no more connections than there are files for.
 fn fit_connections(config: &mut Config) {
     let open_files = raise_limit();
-    let (wanted, fits) = (config.api.max_connections, connections_that_fit(config.api.max_connections, open_files));
+    let (wanted, fits) =
+        (config.api.max_connections, connections_that_fit(config.api.max_connections, open_files));
     if fits < wanted {
         tracing::warn!(
             open_files,

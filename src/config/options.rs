@@ -170,8 +170,8 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub names_per_lease: Option<String>,
-    /// Most streams of one client: one certificate, one token, or one address without them [default: half of
-    /// limits.sessions; 1 to 1000000]
+    /// Most streams of one client: one certificate, one token, or one address without them; half of limits.sessions unless
+    /// told [default: 8192; 1 to 1000000]
     #[arg(
         id = "limits.sessions_per_client",
         long = "limits-sessions-per-client",

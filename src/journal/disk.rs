@@ -5,6 +5,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
 
 use super::error::JournalError;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use super::callers::{Callers, OWN, UNARY};
 use super::outbox::Output;
 use super::ports::{Links, Store};
-use super::report;
+use super::report::{self, Expired};
 use super::start::StopError;
 use super::steps::Steps;
 use crate::names::{DcId, DcSet};
@@ -26,6 +26,8 @@ pub(super) struct Outlets<S, L> {
     pub durable: Position,
     /// State to be written.
     pub checkpoint: Option<Box<Checkpoint>>,
+    /// Leases that expired, until they are logged.
+    pub expired: Expired,
     /// The answer to the actor's own question.
     pub own_status: Option<Box<Status>>,
 }
@@ -41,7 +43,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
             Effect::Notify { session, notice } => self.callers.tell(session, Output::Notice(notice)),
             Effect::CloseLink { peer, violation } => self.close_link(peer, &violation),
             Effect::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint),
-            Effect::Report(report) => report::log(&report),
+            Effect::Report(report) => report::log(&report, &mut self.expired),
         }
         steps.after();
         Ok(())

@@ -22,7 +22,7 @@ use tokio::task::unconstrained;
 use super::budget::Budget;
 use super::handle::Input;
 use super::works::Left;
-use crate::causal_log::{Change, Wants};
+use crate::causal_log::Wants;
 use crate::replica::call::{Call, SessionId};
 use crate::replica::store_call::reads_weight;
 

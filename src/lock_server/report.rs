@@ -1,11 +1,59 @@
 //! What an operator is told: one line in the log for each report of the machine.
 
+use std::time::Duration;
+
+use crate::names::LeaseId;
 use crate::replica::Report;
 use crate::replica::call::Phase;
 use crate::replica::forced::Forced;
 use crate::room::Room;
+use crate::time::Instant;
 
-pub(super) fn log(report: &Report) {
+/// Leases that expired and were not logged yet: a client can let a hundred thousand expire at once, and each line takes
+/// time of the thread that serves everybody.
+#[derive(Debug, Default)]
+pub(super) struct Expired {
+    leases: u64,
+    held: usize,
+    waiting: usize,
+    last: Option<LeaseId>,
+    logged: Option<Instant>,
+}
+
+/// Least time between two lines about leases that expired.
+const EXPIRED_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Expired {
+    fn add(&mut self, lease: LeaseId, held: usize, waiting: usize) {
+        self.leases += 1;
+        self.held += held;
+        self.waiting += waiting;
+        self.last = Some(lease);
+    }
+
+    /// Logs them all in one line, if it is time for one.
+    pub(super) fn log(&mut self, now: Instant) {
+        let is_early = self.logged.is_some_and(|logged| now.saturating_since(logged) < EXPIRED_INTERVAL);
+        if !is_early && self.last.is_some() {
+            self.log_rest();
+            self.logged = Some(now);
+        }
+    }
+
+    /// The same at the end.
+    pub(super) fn log_rest(&mut self) {
+        let Some(lease) = self.last else { return };
+        let Expired { leases, held, waiting, .. } = *self;
+        match leases {
+            1 => tracing::info!(%lease, held, waiting, "lease expired"),
+            _ => tracing::info!(leases, held, waiting, last = %lease, "lease expired, and others"),
+        }
+        *self = Expired { logged: self.logged, ..Expired::default() };
+    }
+}
+
+/// Logs a report at once, but for those that are gathered in `expired`.
+pub(super) fn log(report: &Report, expired: &mut Expired) {
     match report {
         Report::PhaseChanged(phase) => log_phase(*phase),
         Report::PeerReachable { peer, reachable: true } => tracing::info!(%peer, "datacenter reachable"),
@@ -39,9 +87,7 @@ pub(super) fn log(report: &Report) {
             let (label, by) = (label.escape_debug(), by.escape_debug());
             tracing::warn!(number, %by, %reason, %lock, %request, %token, %label, "lock taken from its holder");
         }
-        Report::LeaseExpired { lease, held, waiting } => {
-            tracing::info!(%lease, held, waiting, "lease expired");
-        }
+        Report::LeaseExpired { lease, held, waiting } => expired.add(*lease, *held, *waiting),
         Report::PeerTooFarBehind { peer } => {
             tracing::warn!(%peer, "it lacks entries that are no longer kept here: it can have our state");
         }
@@ -79,5 +125,56 @@ fn log_phase(phase: Phase) {
         ),
         Phase::Grace { leases } => tracing::info!(leases, "waiting for clients to reclaim their locks"),
         Phase::Serving => tracing::info!("serving"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::lock_server::fakes::dc;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no panic holds it").write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn leases_that_expire_together_are_one_line() {
+        let page = Page::default();
+        let writer = page.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut expired = Expired::default();
+            let mut expire = |count: u64, at_ms: u64| {
+                for n in 0..count {
+                    let lease = LeaseId::new(dc(0), n + 1);
+                    log(&Report::LeaseExpired { lease, held: 2, waiting: 1 }, &mut expired);
+                }
+                expired.log(Instant::from_nanos(at_ms * 1_000_000));
+            };
+            expire(1, 0);
+            expire(100_000, 500);
+            expire(0, 999);
+            expire(1, 1_000);
+            expire(0, 5_000);
+        });
+        let bytes = page.0.lock().expect("no panic holds it").clone();
+        let text = String::from_utf8(bytes).expect("text");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{lines:#?}");
+        assert!(lines[0].contains("lease expired lease=") && lines[0].contains("held=2"), "{lines:#?}");
+        assert!(lines[1].contains("leases=100001") && lines[1].contains("held=200002"), "{lines:#?}");
     }
 }

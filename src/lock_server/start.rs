@@ -23,8 +23,10 @@ use super::options::LockServerOptions;
 use super::overload::Overload;
 use super::ports::{Links, Machine, Store};
 use super::probe::Probes;
+use super::report::Expired;
 use super::works::{Showing, Works};
 use super::workshop::{Work, Workshop};
+use crate::access::LogLimit;
 use crate::interdc::InterdcError;
 use crate::journal::JournalError;
 use crate::names::{DcId, DcSet};
@@ -110,6 +112,7 @@ impl LockServer {
                 appended: parts.last,
                 durable: parts.last,
                 checkpoint: None,
+                expired: Expired::default(),
                 own_status: None,
             },
             showing: Showing { stage, board: Arc::clone(&parts.board), next: now.mono },
@@ -118,6 +121,8 @@ impl LockServer {
             sleeps_until: now.mono,
             failed: None,
             takes_bulk: true,
+            cut_off: 0,
+            cut_off_logged: LogLimit::default(),
             drained_by: None,
             now,
             options: options.clone(),

@@ -23,6 +23,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
             Ok(()) => self.last_sync(&mut works).await,
             Err(error) => Err(error),
         };
+        works.outlets.expired.log_rest();
         works.outlets.callers.wake();
         works.outlets.callers.end_all();
         works.outlets.links.shutdown().await;

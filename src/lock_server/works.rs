@@ -21,6 +21,7 @@ use super::overload::{Look, News, Overload};
 use super::ports::{LinkInput, Links, Machine, Store};
 use super::probe::Probes;
 use super::start::StopError;
+use crate::access::LogLimit;
 use crate::replica::call::{Call, CallId, Status};
 use crate::replica::{Event, Message};
 use crate::room::{Load, Room};
@@ -43,6 +44,9 @@ pub(super) struct Works<M, S, L: Links> {
     pub probes: Probes,
     pub options: LockServerOptions,
     pub now: Now,
+    /// Sessions that were closed because their clients do not read, and lines about them.
+    pub cut_off: u64,
+    pub cut_off_logged: LogLimit,
     /// What links were told.
     pub takes_bulk: bool,
     /// When draining has to be over.
@@ -182,6 +186,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
             let draining = self.drained_by.is_some();
             let interval = if draining { DRAINING_INTERVAL } else { SNAPSHOT_INTERVAL };
             self.showing.next = self.now.mono + interval;
+            self.outlets.expired.log(self.now.mono);
             self.look_at_load()?;
             // The answer goes to `show`.
             self.event(Event::Client { call: CallId { session: OWN, tag: 0 }, request: Call::Status })?;
@@ -223,7 +228,15 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         self.machine.handle(self.now, event);
         self.perform()?;
         while let Some(session) = self.outlets.callers.next_cut_off() {
-            tracing::warn!(session = session.0, "a client does not read its answers: session closed");
+            self.cut_off += 1;
+            if self.cut_off_logged.allows(std::time::Instant::now()) {
+                let so_far = self.cut_off;
+                tracing::warn!(
+                    session = session.0,
+                    so_far,
+                    "a client does not read its answers: session closed"
+                );
+            }
             self.machine.handle(self.now, Event::SessionClosed { session });
             self.perform()?;
         }

@@ -22,9 +22,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::access::LogLimit;
 use super::metrics::{self, Metrics};
 use super::snapshot::Board;
+use crate::access::LogLimit;
 
 pub(super) const MAX_CONNECTIONS: usize = 64;
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
