@@ -117,7 +117,9 @@ impl Node {
     /// Starts a server on these ports, at the distances of `wan`. Must be called within a runtime.
     pub async fn start(sockets: Sockets, config: Config, wan: Option<Wan>) -> Result<Node, NodeError> {
         let dc = config.replica.dc;
-        let loaded = Loaded::load(&config)?;
+        // On a disk that does not answer this takes as long as it takes; whoever waits may give up.
+        let (loaded, config) =
+            joined(spawn_blocking(move || Loaded::load(&config).map(|loaded| (loaded, config))).await)?;
         let names = config.members.iter().map(|member| (member.dc, member.name.clone())).collect();
         let info = ServerInfo::new(dc, names).map_err(|_| NodeError::NoRandomness)?;
         let listening = |port, address| move |source| NodeError::Listen { port, address, source };

@@ -173,19 +173,26 @@ enum Use {
 }
 
 impl Keeper {
-    /// Until `stop`.
-    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+    /// Until `stop`. A file that is being read then, on a disk that does not answer, is left to its thread.
+    pub(crate) async fn run(mut self, stop: oneshot::Receiver<()>) {
+        tokio::select! {
+            _ = stop => {}
+            () = self.keep() => {}
+        }
+    }
+
+    async fn keep(&mut self) {
         let mut look = interval(self.check_interval);
         // The first one is at once: it says how long the certificates are good.
         loop {
             tokio::select! {
-                _ = &mut stop => return,
                 _ = look.tick() => drop(self.look_at_certificates(Asked::ByTime).await),
                 Some(answer) = self.orders.recv() => {
                     let failures = self.reload().await;
                     // Who asked may not want to know.
                     let _ = answer.send(failures);
                 }
+                else => return,
             }
         }
     }

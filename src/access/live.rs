@@ -172,7 +172,12 @@ impl Policy {
 
 fn text(key: &'static str, path: &Path) -> Result<String, AccessError> {
     let failed = |source| AccessError::Read { key, path: path.into(), source };
-    match fs::metadata(path).map_err(failed)?.len() {
+    let found = fs::metadata(path).map_err(failed)?;
+    match found.len() {
+        // A named pipe would keep its reader until somebody writes.
+        _ if !found.is_file() && !found.is_dir() => {
+            Err(AccessError::File { key, path: path.into(), what: "it is no regular file".into() })
+        }
         0..=MAX_FILE => fs::read_to_string(path).map_err(failed),
         bytes => {
             let what = format!("it has {bytes} bytes; at most 1 MiB");

@@ -30,6 +30,7 @@ mod waiting;
 mod watch;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -76,6 +77,9 @@ enum Command {
     Completions(completions::CompletionsArgs),
 }
 
+/// How long the end of a command waits for what it left to threads.
+const LEFT_BEHIND: Duration = Duration::from_millis(100);
+
 /// Reads the command line. Help and version are printed here, and count as failures that have been reported.
 pub fn parse() -> Result<Cli, Failure> {
     Cli::try_parse().map_err(|error| {
@@ -88,7 +92,7 @@ pub fn parse() -> Result<Cli, Failure> {
 /// Does what was asked for.
 pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         match cli.command {
             Command::Lock(args) => return lock::run(args).await,
             Command::Kv(args) => return kv::run(args).await,
@@ -111,5 +115,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             }
         }
         .map(|()| ExitCode::SUCCESS)
-    })
+    });
+    // A thread may wait for a disk or for the resolver of names, and nobody waits for that any more.
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    outcome
 }

@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::spawn;
 
 use super::failure::Failure;
 use super::print::print;
@@ -29,7 +30,15 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let wan = super::server_faults::begin(args.faults, &config).await?;
     #[cfg(not(feature = "faults"))]
     let wan = None;
-    let node = Node::start(Sockets::bind(&config.listen)?, config, wan).await?;
+    let starting = Node::start(Sockets::bind(&config.listen)?, config, wan);
+    let node = tokio::select! {
+        node = starting => node?,
+        _ = signals.next() => {
+            // Recovery only reads; the next start begins anew.
+            tracing::info!("told to stop while it started: leaving at once");
+            return Ok(());
+        }
+    };
     tracing::info!(
         dc = %node.dc(), name, cluster, grpc = %listen.grpc, quic = %listen.quic, http = %listen.http, "listening"
     );
@@ -40,7 +49,8 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
             // Without being asked: the journal failed, or the API.
             ended = &mut ended => return Ok(ended?),
             _ = signals.next() => break,
-            Some(()) = hang_ups.recv() => reload(&reloader).await,
+            // Beside the rest: a file may be on a disk that does not answer.
+            Some(()) = hang_ups.recv() => drop(spawn(reload(reloader.clone()))),
         }
     }
     handle.drain();
@@ -73,7 +83,7 @@ fn fit_connections(config: &mut Config) {
 }
 
 /// What is wrong is in the log already.
-async fn reload(reloader: &Reloader) {
+async fn reload(reloader: Reloader) {
     let failures = reloader.reload().await;
     tracing::info!(failures = failures.len(), "reloaded");
 }

@@ -74,7 +74,12 @@ pub(super) fn write_set(dir: &Path, files: &[NewFile<'_>], existing: Existing) -
 
 /// The text of a file. `missing` makes the error for one that does not exist.
 pub(super) fn read(file: &Path, missing: impl FnOnce(PathBuf) -> PkiError) -> Result<String, PkiError> {
-    match fs::read_to_string(file) {
+    // A named pipe would keep its reader until somebody writes.
+    let text = fs::metadata(file).and_then(|found| match found.is_file() || found.is_dir() {
+        true => fs::read_to_string(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    });
+    match text {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing(file.into())),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
