@@ -11,6 +11,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 
+use rustix::net::sockopt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn, spawn_blocking};
 
@@ -64,6 +65,11 @@ impl std::fmt::Display for Port {
     }
 }
 
+/// Connections that wait to be taken, as after a restart when all clients come at once.
+const BACKLOG: i32 = 1_024;
+/// What is asked for of each UDP buffer, in bytes: 40 ms of a gigabit.
+const UDP_BUFFER: usize = 4 << 20;
+
 /// The sockets of one server, bound.
 #[derive(Debug)]
 pub struct Sockets {
@@ -78,7 +84,7 @@ impl Sockets {
         let failed = |port, address| move |source| NodeError::Listen { port, address, source };
         Ok(Sockets {
             grpc: tcp(listen.grpc).map_err(failed(Port::Grpc, listen.grpc))?,
-            quic: UdpSocket::bind(listen.quic).map_err(failed(Port::Quic, listen.quic))?,
+            quic: udp(listen.quic).map_err(failed(Port::Quic, listen.quic))?,
             http: tcp(listen.http).map_err(failed(Port::Http, listen.http))?,
         })
     }
@@ -96,8 +102,31 @@ impl Sockets {
 
 fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
+    // The standard library asks for 128; asked again, the system takes the new figure.
+    rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// With room for bursts of all datacenters: what does not fit is lost, and has to be sent again.
+fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(address)?;
+    // The system gives what it may (net.core.rmem_max, wmem_max) and twice that is its own count; with less it works.
+    let asked = sockopt::set_socket_recv_buffer_size(&socket, UDP_BUFFER)
+        .and_then(|()| sockopt::set_socket_send_buffer_size(&socket, UDP_BUFFER));
+    let got = (sockopt::socket_recv_buffer_size(&socket), sockopt::socket_send_buffer_size(&socket));
+    match (asked, got) {
+        (Ok(()), (Ok(receive), Ok(send))) if receive.min(send) >= UDP_BUFFER => {
+            tracing::debug!(receive, send, "UDP buffers");
+        }
+        (_, (receive, send)) => tracing::info!(
+            asked = UDP_BUFFER,
+            receive = receive.unwrap_or(0),
+            send = send.unwrap_or(0),
+            "the system gives smaller UDP buffers than asked for: bursts may be lost (net.core.rmem_max, net.core.wmem_max)"
+        ),
+    }
+    Ok(socket)
 }
 
 /// A running server. It has to be ended: [`LockServerHandle::drain`], then [`Node::ended`].

@@ -4,10 +4,11 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Cluster, Output, Running, until};
+use common::{Cluster, HANGS, Output, Running, until};
 use rustix::process::Signal;
 
 const RULE: &str =
@@ -29,6 +30,28 @@ fn a_server_that_cannot_recover_hears_that_it_shall_stop() {
     until("a server that starts", || cluster.is_alive(0).then_some(()));
     server.signal(Signal::TERM);
     server.line("told to stop while it started");
+    assert_eq!(server.wait(), 0);
+}
+
+#[test]
+fn the_service_manager_hears_that_a_server_is_ready_alive_and_stopping() {
+    let cluster = Cluster::prepare(1);
+    cluster.configure("");
+    let path = cluster.dir().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("the folder is writable");
+    socket.set_read_timeout(Some(HANGS)).expect("it is above 0");
+    let hear = || {
+        let mut said = [0; 256];
+        let len = socket.recv(&mut said).expect("something is said");
+        String::from_utf8_lossy(&said[..len]).into_owned()
+    };
+    let mut command = cluster.server_command(0);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "100000");
+    let mut server = Running::start(&mut command, Output::Stderr);
+    assert_eq!(hear(), "READY=1");
+    assert_eq!([hear(), hear()], ["WATCHDOG=1", "WATCHDOG=1"]);
+    server.signal(Signal::TERM);
+    until("a server that stops", || (hear() == "STOPPING=1").then_some(()));
     assert_eq!(server.wait(), 0);
 }
 

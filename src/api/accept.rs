@@ -73,7 +73,7 @@ impl Acceptor {
                 (place, stream, peer) = self.accept(&places) => {
                     let options = self.options.clone();
                     let tls = TlsAcceptor::from(Arc::clone(&self.tls.borrow()));
-                    let handshake = handshake(tls, stream, options.handshake_timeout);
+                    let handshake = handshake(tls, stream, (options.handshake_timeout, options.keep_alive));
                     let (ready, native) = (self.ready.clone(), self.native.clone());
                     let for_strangers = Arc::clone(&for_strangers);
                     handshakes.spawn(async move {
@@ -123,10 +123,13 @@ fn stranger(is_one: bool, places: Arc<Semaphore>) -> Result<Option<OwnedSemaphor
 async fn handshake(
     tls: TlsAcceptor,
     stream: TcpStream,
-    limit: Duration,
+    (limit, keep_alive): (Duration, Duration),
 ) -> Result<TlsStream<TcpStream>, Failed> {
     // Answers are small and each is waited for.
     stream.set_nodelay(true)?;
+    // What is sent to one that is gone is given up when it would be found silent.
+    let patience = u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX).saturating_mul(2);
+    rustix::net::sockopt::set_tcp_user_timeout(&stream, patience).map_err(io::Error::from)?;
     match timeout(limit, tls.accept(stream)).await {
         Ok(handshake) => Ok(handshake?),
         Err(_) => Err(Failed::TimedOut),

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args, Subcommand};
 
 use crate::names::{DcId, MAX_DCS, PLAIN, is_plain};
 use crate::pki::{
-    Authority, CA_FILE, CA_KEY_FILE, CERT_FILE, Existing, KEY_FILE, Leaf, Role, Validity, check_label, day,
+    Authority, CA_FILE, CA_KEY_FILE, CERT_FILE, CRL_FILE, Existing, KEY_FILE, Leaf, Role, Validity, check_label, day,
 };
 
 /// Longest life of a certificate, in days: a century.
@@ -26,6 +26,22 @@ enum CaCommand {
     Init(InitArgs),
     /// Issue a certificate for a datacenter or a client, as a ready --tls folder.
     Issue(IssueArgs),
+    /// Withdraw certificates before they expire.
+    ///
+    /// Writes crl.pem into the folder of the authority, with all that it has withdrawn. Copy that beside the certificate of
+    /// every server (the folders of tls.dc and tls.api): from their next look (SIGHUP, or tls.check_interval) they take no new
+    /// connection with such a certificate. Connections that are open stay.
+    Revoke(RevokeArgs),
+}
+
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+struct RevokeArgs {
+    /// The folder of the authority.
+    #[arg(long, value_name = "CADIR")]
+    dir: PathBuf,
+    /// Certificates (cert.pem) to withdraw.
+    #[arg(required = true, value_name = "CERT")]
+    certificates: Vec<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -85,6 +101,7 @@ fn execute(args: CaArgs, out: &mut impl Write) -> anyhow::Result<()> {
     match args.command {
         CaCommand::Init(args) => init(args, out),
         CaCommand::Issue(args) => issue(args, out),
+        CaCommand::Revoke(args) => revoke(&args, out),
     }
 }
 
@@ -123,6 +140,15 @@ fn issue(args: IssueArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if matches!(leaf.role, Role::Client(_)) {
         writeln!(out, "Use it: geolock status --tls {folder} --connect HOST:PORT")?;
     }
+    Ok(())
+}
+
+fn revoke(args: &RevokeArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let authority = Authority::load(&args.dir)?;
+    let withdrawn = authority.revoke(&args.dir, &args.certificates)?;
+    let list = args.dir.join(CRL_FILE);
+    writeln!(out, "{} has {withdrawn} certificates of cluster {} that are not taken any more.", list.display(), authority.cluster())?;
+    writeln!(out, "Copy it into the folders of certificates of every server (tls.dc, tls.api), then send SIGHUP.")?;
     Ok(())
 }
 

@@ -20,6 +20,7 @@ mod release;
 mod server;
 #[cfg(feature = "faults")]
 mod server_faults;
+mod service_manager;
 mod sim;
 mod state_dir;
 mod status;

@@ -1,12 +1,14 @@
 //! `geolock server`: one datacenter.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::spawn;
 
 use super::failure::Failure;
 use super::print::print;
+use super::service_manager::ServiceManager;
 use super::stopping::StopSignals;
 use crate::config::{Config, ServerArgs};
 use crate::node::{Node, Sockets};
@@ -42,7 +44,10 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     tracing::info!(
         dc = %node.dc(), name, cluster, grpc = %listen.grpc, quic = %listen.quic, http = %listen.http, "listening"
     );
+    let manager = Arc::new(ServiceManager::of_environment());
+    manager.ready();
     let (handle, reloader) = (node.handle(), node.reloader());
+    spawn(Arc::clone(&manager).say_alive(handle.clone()));
     let mut ended = pin!(node.ended());
     loop {
         tokio::select! {
@@ -53,6 +58,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
             Some(()) = hang_ups.recv() => drop(spawn(reload(reloader.clone()))),
         }
     }
+    manager.stopping();
     handle.drain();
     tokio::select! {
         ended = ended => ended?,

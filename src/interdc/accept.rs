@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
@@ -99,6 +100,7 @@ impl Acceptor {
                     None => {
                         // The endpoint is only closed after this task: its socket has failed.
                         tracing::error!("the UDP socket failed: no links until a restart");
+                        self.context.has_failed.store(true, Ordering::Relaxed);
                         break;
                     }
                 },

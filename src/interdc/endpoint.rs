@@ -190,6 +190,7 @@ fn context(config: &InterdcConfig) -> Result<Context, InterdcError> {
         return Err(InterdcError::BadPeer(bad));
     }
     Ok(Context {
+        has_failed: std::sync::atomic::AtomicBool::new(false),
         takes_bulk: watch::Sender::new(true),
         me: config.me,
         cluster: ClusterId::of(&config.cluster),

@@ -43,6 +43,7 @@ pub(crate) fn hello(data: &[u8]) -> bool {
     }
     let Ok(hello) = wire::decode::<Hello>("hello", body) else { return false };
     hello.probe(&Context {
+        has_failed: std::sync::atomic::AtomicBool::new(false),
         takes_bulk: tokio::sync::watch::Sender::new(true),
         me: DcId::new(0).expect("a small id"),
         cluster: ClusterId::of("fuzz"),

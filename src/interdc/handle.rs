@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
@@ -85,6 +86,11 @@ impl Interdc {
     /// As [`Links::stats`].
     pub fn stats(&self) -> InterdcStats {
         self.links.stats()
+    }
+
+    /// Whether its socket has failed: there are no links any more.
+    pub fn has_failed(&self) -> bool {
+        self.links.context.has_failed.load(Ordering::Relaxed)
     }
 
     /// Whether messages of other lanes than [`Lane::Urgent`] are received. While they are not, QUIC's flow control stops

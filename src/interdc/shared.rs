@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ pub(super) struct Context {
     pub queue: QueueBound,
     pub peers: Vec<Arc<Peer>>,
     pub refusals: Mutex<Refusals>,
+    /// The socket has failed: there are no links any more.
+    pub has_failed: AtomicBool,
     /// Whether messages of other lanes than [`Lane::Urgent`] are passed on.
     pub takes_bulk: watch::Sender<bool>,
 }

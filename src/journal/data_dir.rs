@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid, getgroups};
 
 use crate::names::{ClusterId, DcId};
 
@@ -49,11 +49,18 @@ pub(super) fn own(dir: &Path) -> Result<File, JournalError> {
 /// Files that two users make in one directory end with neither being able to use it.
 fn check_owner(dir: &Path) -> Result<(), JournalError> {
     let failed = |source| JournalError::Io { doing: "look at", path: dir.to_owned(), source };
-    let (owner, user) = (dir.metadata().map_err(failed)?.uid(), geteuid().as_raw());
-    match owner == user {
+    let (found, user) = (dir.metadata().map_err(failed)?, geteuid().as_raw());
+    let is_in = |group| getegid().as_raw() == group || getgroups().is_ok_and(|of| of.iter().any(|g| g.as_raw() == group));
+    match found.uid() == user || is_lent(found.uid(), found.mode(), is_in(found.gid())) {
         true => Ok(()),
-        false => Err(JournalError::WrongOwner { dir: dir.to_owned(), owner, user }),
+        false => Err(JournalError::WrongOwner { dir: dir.to_owned(), owner: found.uid(), user }),
     }
+}
+
+/// Whether a directory of root is made for a group that we are in, as Kubernetes does with `fsGroup`: the group may do all in
+/// it, and nobody else may write.
+fn is_lent(owner: u32, mode: u32, is_in_group: bool) -> bool {
+    owner == 0 && is_in_group && mode & 0o072 == 0o070
 }
 
 /// Creates the directory and those above it, durably, for their owner only.
@@ -154,4 +161,17 @@ fn parse(text: &str) -> Option<Identity> {
     let dc = DcId::new(dc.strip_prefix("dc ")?.parse().ok()?)?;
     let identity = Identity { cluster: ClusterId::from_raw(cluster), dc };
     (render(identity) == text).then_some(identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_lent;
+
+    #[test]
+    fn a_directory_of_root_may_be_lent_to_a_group_and_to_nobody_else() {
+        let ours = [(0, 0o2770, true), (0, 0o2775, true), (0, 0o770, true)];
+        assert!(ours.into_iter().all(|(owner, mode, is_in)| is_lent(owner, mode, is_in)));
+        let others = [(0, 0o770, false), (0, 0o777, true), (0, 0o750, true), (1_000, 0o770, true)];
+        assert!(!others.into_iter().any(|(owner, mode, is_in)| is_lent(owner, mode, is_in)));
+    }
 }

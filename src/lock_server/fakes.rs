@@ -400,6 +400,10 @@ impl Links for FakeLinks {
         vec![]
     }
 
+    fn have_failed(&self) -> bool {
+        false
+    }
+
     async fn shutdown(self) {
         self.seen().links_shut_down = true;
     }

@@ -104,6 +104,10 @@ impl Links for InterdcLinks {
         self.interdc.stats().peers.iter().map(|stats| self.figures_of(stats)).collect()
     }
 
+    fn have_failed(&self) -> bool {
+        self.interdc.has_failed()
+    }
+
     async fn shutdown(self) {
         self.interdc.shutdown().await;
     }

@@ -89,6 +89,8 @@ pub trait Links: Send + 'static {
     /// Whether messages that are not urgent are received: not while the disk is behind, as they would be written.
     fn take_bulk(&mut self, takes: bool);
     fn figures(&self) -> Vec<LinkFigures>;
+    /// Whether there can be no links any more, until a restart.
+    fn have_failed(&self) -> bool;
     /// Sends what is queued, as far as a short time allows, and closes everything.
     fn shutdown(self) -> impl Future<Output = ()> + Send;
 }

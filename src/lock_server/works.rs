@@ -273,6 +273,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
             mailbox_delays: *self.overload.delays(),
             mailbox_bytes: self.mailbox.bytes() as u64,
             links: self.outlets.links.figures(),
+            links_failed: self.outlets.links.have_failed(),
         });
     }
 

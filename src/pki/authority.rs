@@ -38,7 +38,7 @@ pub struct Authority {
     cluster: String,
     until: SystemTime,
     certificate_pem: String,
-    issuer: Issuer<'static, KeyPair>,
+    pub(super) issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {

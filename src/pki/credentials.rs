@@ -9,13 +9,13 @@ use std::time::{Duration, SystemTime};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
 
 use super::error::PkiError;
-use super::files::{self, CA_FILE, CERT_FILE, KEY_FILE};
+use super::files::{self, CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE};
 use super::identity::{Identity, Role};
 use super::validity::Validity;
 use super::verify;
@@ -29,6 +29,8 @@ pub struct Credentials {
     identity: Identity,
     validity: Validity,
     pub(super) roots: Arc<RootCertStore>,
+    /// What was withdrawn.
+    pub(super) crls: Vec<CertificateRevocationListDer<'static>>,
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: Arc<PrivateKeyDer<'static>>,
 }
@@ -47,15 +49,28 @@ impl Credentials {
         check_dates(&cert_file, leaf)?;
         check_key(&cert_file, leaf, &key_file, key.clone_key())?;
         let roots = roots(&ca_file, trusted)?;
+        let crl_file = dir.join(CRL_FILE);
+        let crls = match files::read_if_there(&crl_file)? {
+            Some(pem) => withdrawn(&crl_file, &pem)?,
+            None => Vec::new(),
+        };
         verify::check_chain(&roots, &chain).map_err(|error| PkiError::NotSigned {
             certificate: cert_file.clone(),
             ca: ca_file.clone(),
             reason: error.to_string(),
         })?;
+        let roots = Arc::new(roots);
+        let verifier = verify::chain_verifier(&roots, &crls).map_err(|error| PkiError::Unusable {
+            file: crl_file.clone(),
+            expected: "list of withdrawn certificates",
+            reason: error.to_string(),
+        })?;
+        verify::check_with(&*verifier, &chain)
+            .map_err(|_| PkiError::Withdrawn { certificate: cert_file.clone(), crl: crl_file })?;
         let identity = Identity::of_certificate(leaf)
             .map_err(|source| PkiError::Identity { file: cert_file.clone(), source })?;
         let validity = validity(&cert_file, leaf)?;
-        Ok(Credentials { identity, validity, roots: Arc::new(roots), chain, key: Arc::new(key) })
+        Ok(Credentials { identity, validity, roots, crls, chain, key: Arc::new(key) })
     }
 
     pub fn identity(&self) -> &Identity {
@@ -74,11 +89,12 @@ impl Credentials {
         until.duration_since(now).unwrap_or_default() < SOON.min(life / 3)
     }
 
-    /// Whether these are the same certificate, key and authorities.
+    /// Whether these are the same certificate, key, authorities and withdrawn certificates.
     pub fn is_same_as(&self, other: &Credentials) -> bool {
         self.chain == other.chain
             && self.key.secret_der() == other.key.secret_der()
             && self.roots.roots == other.roots.roots
+            && self.crls == other.crls
     }
 
     /// Refuses, unless they are those of `role` in `cluster`. `dir` is where they were loaded from.
@@ -125,6 +141,14 @@ fn certificates(file: &Path, pem: &str) -> Result<Vec<CertificateDer<'static>>, 
     match found {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         _ => Err(PkiError::NotPem { file: file.into(), expected: "certificate" }),
+    }
+}
+
+fn withdrawn(file: &Path, pem: &str) -> Result<Vec<CertificateRevocationListDer<'static>>, PkiError> {
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()).collect();
+    match found {
+        Ok(lists) if !lists.is_empty() => Ok(lists),
+        _ => Err(PkiError::NotPem { file: file.into(), expected: "list of withdrawn certificates" }),
     }
 }
 

@@ -17,6 +17,9 @@ use super::error::PkiError;
 pub const CA_FILE: &str = "ca.pem";
 /// The authority's private key: only in its own folder.
 pub const CA_KEY_FILE: &str = "ca-key.pem";
+/// Certificates of the authority that were withdrawn before they expire: in its own folder, and in those of servers that
+/// shall not take them any more. It need not be there.
+pub const CRL_FILE: &str = "crl.pem";
 /// The holder's certificate.
 pub const CERT_FILE: &str = "cert.pem";
 /// The holder's private key.
@@ -70,6 +73,15 @@ pub(super) fn write_set(dir: &Path, files: &[NewFile<'_>], existing: Existing) -
     outcome?;
     sync_dir(dir)?;
     sync_dir(parent)
+}
+
+/// The text of a file that need not be there.
+pub(super) fn read_if_there(file: &Path) -> Result<Option<String>, PkiError> {
+    match read(file, |file| PkiError::Missing { file }) {
+        Ok(text) => Ok(Some(text)),
+        Err(PkiError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The text of a file. `missing` makes the error for one that does not exist.

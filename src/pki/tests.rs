@@ -418,3 +418,35 @@ fn a_playground_keeps_what_is_good_and_mends_the_rest() {
     assert_ne!(certificate(&third.dcs[0]), dc0, "the old authority's certificates are worthless");
     assert!(matches!(playground(dir.path(), "other", [dc(0)]), Err(PkiError::WrongIdentity { .. })));
 }
+
+#[test]
+fn a_withdrawn_certificate_is_refused_by_both_sides_and_others_are_not() {
+    let fixture = Fixture::new();
+    let path = |folder: &str| fixture.dir.path().join(folder);
+    let (a, b) = (fixture.issue("a", Role::Dc(dc(0)), fresh()), fixture.issue("b", Role::Dc(dc(1)), fresh()));
+    let (bad, good) = (fixture.issue("bad", client("bad"), fresh()), fixture.issue("good", client("good"), fresh()));
+    let load = |dir: &Path| Credentials::load(dir).unwrap();
+    let before = load(&a);
+
+    let revoke = |cert: &Path| fixture.authority.revoke(&path("ca"), &[cert.join(CERT_FILE)]).unwrap();
+    assert_eq!([revoke(&bad), revoke(&bad), revoke(&b)], [1, 1, 2]);
+    fs::copy(path("ca").join(CRL_FILE), a.join(CRL_FILE)).unwrap();
+    let server = load(&a);
+    assert!(!server.is_same_as(&before), "a reload takes it up");
+
+    let enters = |client: &Credentials, server: &Credentials| {
+        shake(client.dial_api().unwrap(), server.accept_clients(ClientCertificates::Optional).unwrap(), "localhost")
+    };
+    assert!(enters(&load(&bad), &before).is_ok());
+    assert!(enters(&load(&good), &server).is_ok());
+    let refused = enters(&load(&bad), &server).unwrap_err();
+    assert!(refused.contains("Revoked"), "{refused}");
+    let other = load(&b);
+    assert!(shake(other.dial_dc(dc(0)).unwrap(), server.accept_dcs().unwrap(), "geolock").is_err());
+    assert!(shake(server.dial_dc(dc(1)).unwrap(), other.accept_dcs().unwrap(), "geolock").is_err());
+
+    fs::copy(path("ca").join(CRL_FILE), b.join(CRL_FILE)).unwrap();
+    assert!(matches!(Credentials::load(&b), Err(PkiError::Withdrawn { .. })));
+    fs::write(a.join(CRL_FILE), "none").unwrap();
+    assert!(matches!(Credentials::load(&a), Err(PkiError::NotPem { .. })));
+}

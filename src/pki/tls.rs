@@ -36,7 +36,7 @@ impl Credentials {
     /// matter.
     pub fn dial_dc(&self, peer: DcId) -> Result<ClientConfig, PkiError> {
         self.my_dc()?;
-        self.client(DialVerifier::new(self, WantedRole::Dc(peer), HostName::Ignored), DC_PROTOCOL)
+        self.client(DialVerifier::new(self, WantedRole::Dc(peer), HostName::Ignored)?, DC_PROTOCOL)
     }
 
     /// For a datacenter that serves clients: those that show a certificate must be clients of its cluster. Who offers both
@@ -49,7 +49,7 @@ impl Credentials {
     /// For a client that dials a datacenter: it must be a datacenter of the client's cluster, and its certificate
     /// must be good for the host name or address dialled.
     pub fn dial_api(&self) -> Result<ClientConfig, PkiError> {
-        self.client(DialVerifier::new(self, WantedRole::AnyDc, HostName::Checked), API_PROTOCOL)
+        self.client(DialVerifier::new(self, WantedRole::AnyDc, HostName::Checked)?, API_PROTOCOL)
     }
 
     fn my_dc(&self) -> Result<DcId, PkiError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
@@ -92,11 +92,33 @@ fn refused(reason: String) -> rustls::Error {
 
 /// Whether the first of `chain` is signed by `roots` and good now, for whichever purpose.
 pub(super) fn check_chain(roots: &RootCertStore, chain: &[CertificateDer<'static>]) -> Result<(), PkiError> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots.clone()), provider())
-        .build()
-        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    check_with(&*chain_verifier(&Arc::new(roots.clone()), &[])?, chain)
+}
+
+/// The same, by a [`chain_verifier`].
+pub(super) fn check_with(
+    verifier: &dyn ClientCertVerifier,
+    chain: &[CertificateDer<'static>],
+) -> Result<(), PkiError> {
     verifier.verify_client_cert(&chain[0], &chain[1..], UnixTime::now())?;
     Ok(())
+}
+
+/// Whether a certificate is signed by `roots`, good now, and not among those withdrawn, for whichever purpose: the
+/// certificates of datacenters are good for both sides of a connection. An authority without a list has withdrawn nothing,
+/// and a list does not expire: one that cannot be renewed must not stop everybody.
+pub(super) fn chain_verifier(
+    roots: &Arc<RootCertStore>,
+    crls: &[CertificateRevocationListDer<'static>],
+) -> Result<Arc<dyn ClientCertVerifier>, PkiError> {
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider());
+    if !crls.is_empty() {
+        builder = builder
+            .with_crls(crls.iter().cloned())
+            .only_check_end_entity_revocation()
+            .allow_unknown_revocation_status();
+    }
+    Ok(builder.build().map_err(|error| rustls::Error::General(error.to_string()))?)
 }
 
 /// Whether the dialling side also compares the certificate with the host name it dialled.
@@ -113,13 +135,21 @@ pub(super) struct DialVerifier {
     wanted: Wanted,
     host_name: HostName,
     roots: Arc<RootCertStore>,
+    /// If something was withdrawn.
+    withdrawn: Option<Arc<dyn ClientCertVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
 impl DialVerifier {
-    pub(super) fn new(credentials: &Credentials, role: WantedRole, host_name: HostName) -> Arc<DialVerifier> {
+    pub(super) fn new(
+        credentials: &Credentials,
+        role: WantedRole,
+        host_name: HostName,
+    ) -> Result<Arc<DialVerifier>, PkiError> {
         let wanted = Wanted { cluster: credentials.identity().cluster.clone(), role };
-        Arc::new(DialVerifier { wanted, host_name, roots: credentials.roots.clone(), provider: provider() })
+        let (roots, crls) = (credentials.roots.clone(), &credentials.crls);
+        let withdrawn = (!crls.is_empty()).then(|| chain_verifier(&roots, crls)).transpose()?;
+        Ok(Arc::new(DialVerifier { wanted, host_name, roots, withdrawn, provider: provider() }))
     }
 }
 
@@ -137,6 +167,9 @@ impl ServerCertVerifier for DialVerifier {
         verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
         if self.host_name == HostName::Checked {
             verify_server_name(&parsed, server_name)?;
+        }
+        if let Some(withdrawn) = &self.withdrawn {
+            withdrawn.verify_client_cert(end_entity, intermediates, now)?;
         }
         self.wanted.check(end_entity)?;
         Ok(ServerCertVerified::assertion())
@@ -188,9 +221,7 @@ impl AcceptVerifier {
         certificates: ClientCertificates,
     ) -> Result<Arc<AcceptVerifier>, PkiError> {
         let wanted = Wanted { cluster: credentials.identity().cluster.clone(), role };
-        let chain = WebPkiClientVerifier::builder_with_provider(credentials.roots.clone(), provider())
-            .build()
-            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let chain = chain_verifier(&credentials.roots, &credentials.crls)?;
         Ok(Arc::new(AcceptVerifier { wanted, certificates, chain }))
     }
 }

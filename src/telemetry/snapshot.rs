@@ -25,6 +25,8 @@ pub struct Snapshot {
     /// What calls take that wait there, about, besides the first 32 KiB of each session.
     pub mailbox_bytes: u64,
     pub links: Vec<LinkFigures>,
+    /// There can be no links any more, until a restart.
+    pub links_failed: bool,
 }
 
 /// The link to one peer since the start of the process, over all its connections.
@@ -108,7 +110,7 @@ impl Board {
 
     /// Whether the server is more than a process: why not otherwise. A server that recovers its journal has
     /// published nothing yet and lives.
-    pub(super) fn alive(&self, now: Instant) -> Result<(), String> {
+    pub fn alive(&self, now: Instant) -> Result<(), String> {
         match &*self.lock() {
             Some((at, _)) if now.saturating_duration_since(*at) > STALE => {
                 let silent = now.saturating_duration_since(*at).as_secs();
@@ -131,6 +133,7 @@ impl Snapshot {
     pub(super) fn ready(&self) -> Result<(), String> {
         match self.status.phase {
             _ if self.status.draining => Err("draining: shutting down".into()),
+            _ if self.links_failed => Err("the UDP socket failed: no links to other datacenters until a restart".into()),
             Phase::Starting => Err("starting: waits until its clock is past what it stamped before".into()),
             Phase::ReadOnly => {
                 Err("read only: not every member has said yet how much it has of this datacenter's log, or some has \

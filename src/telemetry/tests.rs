@@ -76,7 +76,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         ..Figures::default()
     };
     let (sync_times, mailbox_delays) = (took(&[900]), took(&[200_000_000]));
-    Snapshot { status, journal, sync_times, mailbox_delays, mailbox_bytes: 11, links: vec![link] }
+    Snapshot { status, journal, sync_times, mailbox_delays, mailbox_bytes: 11, links: vec![link], links_failed: false }
 }
 
 struct Server {

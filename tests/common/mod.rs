@@ -313,6 +313,11 @@ impl Cluster {
         page
     }
 
+    /// Whether its metrics port answers.
+    pub fn is_alive(&self, dc: u8) -> bool {
+        TcpStream::connect(self.http(dc)).is_ok()
+    }
+
     pub fn data_dir(&self, dc: u8) -> PathBuf {
         self.dir.path().join(format!("data{dc}"))
     }

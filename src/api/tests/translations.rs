@@ -280,6 +280,7 @@ fn status_shows_datacenter_links_and_counts() {
         mailbox_delays: took(2),
         mailbox_bytes: 0,
         links: vec![link],
+        links_failed: false,
     };
     let certificate = CertificateFigures {
         name: "tls.api",
