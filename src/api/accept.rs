@@ -38,6 +38,8 @@ pub(super) struct Acceptor {
     /// For connections that speak the native protocol.
     pub native: mpsc::Sender<Connection>,
     pub options: ApiOptions,
+    /// For connections, handshakes among them.
+    pub places: Arc<Semaphore>,
     /// Lines about connections that could not be taken.
     pub failures: LogLimit,
 }
@@ -62,7 +64,7 @@ struct Refusals {
 impl Acceptor {
     /// Takes connections until nobody wants them any more. Handshakes are dropped with the future.
     pub(super) async fn run(self) {
-        let places = Arc::new(Semaphore::new(self.options.max_connections));
+        let places = Arc::clone(&self.places);
         let for_strangers = Arc::new(Semaphore::new(self.options.max_connections.div_ceil(2)));
         let mut handshakes = JoinSet::new();
         let mut refusals = Refusals::default();

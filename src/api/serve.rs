@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
@@ -23,6 +23,7 @@ use super::shares::Shares;
 use crate::access::{Access, LogLimit};
 use crate::lock_server::{LockServerHandle, Stage};
 use crate::proto::locks_server::LocksServer;
+use crate::telemetry::Places;
 
 /// Connections whose handshake is done and that wait to be served; they are taken at once.
 const READY: usize = 16;
@@ -52,6 +53,13 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let (reporter, health) = health_reporter();
     let stage = server.stage();
+    let places = Arc::new(Semaphore::new(options.max_connections));
+    server.board().show_places(Places {
+        name: "connections",
+        help: "Connections of clients, handshakes among them",
+        free: Arc::clone(&places),
+        most: options.max_connections,
+    });
     let shares = Arc::new(Shares::new(&options));
     let service =
         Arc::new(LocksService { server, access, info: Arc::new(info), room: Arc::default(), shares });
@@ -76,7 +84,8 @@ pub async fn serve(
             reached(stage.clone(), Stage::Stopped),
         );
     let goodbye = options.goodbye;
-    let accepting = Acceptor { listener, tls, ready, native, options, failures: LogLimit::default() }.run();
+    let accepting =
+        Acceptor { listener, tls, ready, native, options, places, failures: LogLimit::default() }.run();
     let limited = async {
         let serving = async { tokio::join!(serving, serving_native).0 };
         tokio::pin!(serving);

@@ -7,7 +7,8 @@ use clap::{ArgGroup, Args, Subcommand};
 
 use crate::names::{DcId, MAX_DCS, PLAIN, is_plain};
 use crate::pki::{
-    Authority, CA_FILE, CA_KEY_FILE, CERT_FILE, CRL_FILE, Existing, KEY_FILE, Leaf, Role, Validity, check_label, day,
+    Authority, CA_FILE, CA_KEY_FILE, CERT_FILE, CRL_FILE, Existing, KEY_FILE, Leaf, Role, Validity,
+    check_label, day,
 };
 
 /// Longest life of a certificate, in days: a century.
@@ -147,8 +148,16 @@ fn revoke(args: &RevokeArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let authority = Authority::load(&args.dir)?;
     let withdrawn = authority.revoke(&args.dir, &args.certificates)?;
     let list = args.dir.join(CRL_FILE);
-    writeln!(out, "{} has {withdrawn} certificates of cluster {} that are not taken any more.", list.display(), authority.cluster())?;
-    writeln!(out, "Copy it into the folders of certificates of every server (tls.dc, tls.api), then send SIGHUP.")?;
+    writeln!(
+        out,
+        "{} has {withdrawn} certificates of cluster {} that are not taken any more.",
+        list.display(),
+        authority.cluster()
+    )?;
+    writeln!(
+        out,
+        "Copy it into the folders of certificates of every server (tls.dc, tls.api), then send SIGHUP."
+    )?;
     Ok(())
 }
 

@@ -24,7 +24,9 @@ impl ServiceManager {
         let variable = |name| std::env::var(name).ok();
         let socket = variable("NOTIFY_SOCKET").and_then(|address| {
             let connected = connect(&address);
-            connected.inspect_err(|error| tracing::warn!(address, %error, "the service manager is not told")).ok()
+            connected
+                .inspect_err(|error| tracing::warn!(address, %error, "the service manager is not told"))
+                .ok()
         });
         let is_ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
         let watchdog = variable("WATCHDOG_USEC").filter(|_| is_ours).and_then(|micros| micros.parse().ok());

@@ -50,7 +50,9 @@ pub(super) fn own(dir: &Path) -> Result<File, JournalError> {
 fn check_owner(dir: &Path) -> Result<(), JournalError> {
     let failed = |source| JournalError::Io { doing: "look at", path: dir.to_owned(), source };
     let (found, user) = (dir.metadata().map_err(failed)?, geteuid().as_raw());
-    let is_in = |group| getegid().as_raw() == group || getgroups().is_ok_and(|of| of.iter().any(|g| g.as_raw() == group));
+    let is_in = |group| {
+        getegid().as_raw() == group || getgroups().is_ok_and(|of| of.iter().any(|g| g.as_raw() == group))
+    };
     match found.uid() == user || is_lent(found.uid(), found.mode(), is_in(found.gid())) {
         true => Ok(()),
         false => Err(JournalError::WrongOwner { dir: dir.to_owned(), owner: found.uid(), user }),

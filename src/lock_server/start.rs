@@ -31,7 +31,7 @@ use crate::interdc::InterdcError;
 use crate::journal::JournalError;
 use crate::names::{DcId, DcSet};
 use crate::replica::{Position, RecoveryError};
-use crate::telemetry::Board;
+use crate::telemetry::{Board, Places};
 use crate::wire::WireError;
 
 /// Why a lock server did not start. Nothing was changed.
@@ -128,10 +128,17 @@ impl LockServer {
             options: options.clone(),
         };
         let workshop = Arc::new(Workshop::new(works, call));
+        let sessions = Arc::new(Semaphore::new(options.max_sessions));
+        parts.board.show_places(Places {
+            name: "sessions",
+            help: "Sessions open: streams and watches of clients",
+            free: Arc::clone(&sessions),
+            most: options.max_sessions,
+        });
         let shared = Shared {
             work: Arc::clone(&workshop) as Arc<dyn Work>,
             mailbox,
-            sessions: Arc::new(Semaphore::new(options.max_sessions)),
+            sessions,
             max_sessions: options.max_sessions,
             session_backlog: options.session_backlog,
             session_mailbox: options.session_mailbox,

@@ -59,7 +59,8 @@ impl Authority {
     fn serial(&self, file: &Path) -> Result<SerialNumber, PkiError> {
         let pem = files::read(file, |file| PkiError::Missing { file })?;
         let der = first_certificate(file, &pem)?;
-        let unusable = |reason: String| PkiError::Unusable { file: file.into(), expected: "certificate", reason };
+        let unusable =
+            |reason: String| PkiError::Unusable { file: file.into(), expected: "certificate", reason };
         let (_, parsed) = X509Certificate::from_der(&der).map_err(|error| unusable(error.to_string()))?;
         let identity = super::Identity::of_certificate(&der);
         let identity = identity.map_err(|source| PkiError::Identity { file: file.into(), source })?;

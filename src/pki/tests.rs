@@ -424,7 +424,8 @@ fn a_withdrawn_certificate_is_refused_by_both_sides_and_others_are_not() {
     let fixture = Fixture::new();
     let path = |folder: &str| fixture.dir.path().join(folder);
     let (a, b) = (fixture.issue("a", Role::Dc(dc(0)), fresh()), fixture.issue("b", Role::Dc(dc(1)), fresh()));
-    let (bad, good) = (fixture.issue("bad", client("bad"), fresh()), fixture.issue("good", client("good"), fresh()));
+    let (bad, good) =
+        (fixture.issue("bad", client("bad"), fresh()), fixture.issue("good", client("good"), fresh()));
     let load = |dir: &Path| Credentials::load(dir).unwrap();
     let before = load(&a);
 
@@ -435,7 +436,11 @@ fn a_withdrawn_certificate_is_refused_by_both_sides_and_others_are_not() {
     assert!(!server.is_same_as(&before), "a reload takes it up");
 
     let enters = |client: &Credentials, server: &Credentials| {
-        shake(client.dial_api().unwrap(), server.accept_clients(ClientCertificates::Optional).unwrap(), "localhost")
+        shake(
+            client.dial_api().unwrap(),
+            server.accept_clients(ClientCertificates::Optional).unwrap(),
+            "localhost",
+        )
     };
     assert!(enters(&load(&bad), &before).is_ok());
     assert!(enters(&load(&good), &server).is_ok());

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -22,6 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use super::classic::{self, classic};
 use super::metrics::{self, Metrics};
 use super::snapshot::Board;
 use crate::access::LogLimit;
@@ -121,19 +122,26 @@ impl Pages {
             return response;
         }
         match request.uri().path() {
-            "/metrics" => self.metrics(),
+            "/metrics" => self.metrics(asks_for_open_metrics(request)),
             "/livez" => probe(self.board.alive(now)),
             "/readyz" => probe(self.board.ready()),
             _ => text(StatusCode::NOT_FOUND, "/metrics, /livez or /readyz\n"),
         }
     }
 
-    fn metrics(&self) -> Response<Full<Bytes>> {
+    fn metrics(&self, is_open: bool) -> Response<Full<Bytes>> {
         match self.metrics.render() {
-            Ok(page) => with_type(StatusCode::OK, page, metrics::CONTENT_TYPE),
+            Ok(page) if is_open => with_type(StatusCode::OK, page, metrics::CONTENT_TYPE),
+            Ok(page) => with_type(StatusCode::OK, classic(&page), classic::CONTENT_TYPE),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         }
     }
+}
+
+/// Prometheus does; what does not gets what everything can read.
+fn asks_for_open_metrics(request: &Request<Incoming>) -> bool {
+    let mut wanted = request.headers().get_all(ACCEPT).iter();
+    wanted.any(|wanted| wanted.to_str().is_ok_and(|wanted| wanted.contains("application/openmetrics-text")))
 }
 
 fn probe(state: Result<(), String>) -> Response<Full<Bytes>> {

@@ -18,7 +18,7 @@ use crate::room::Load;
 
 use super::logs::lines_lost;
 use super::memory::resident_bytes;
-use super::snapshot::{Board, CertificateFigures, LinkFigures, Snapshot};
+use super::snapshot::{Board, CertificateFigures, LinkFigures, Places, Snapshot};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -54,6 +54,12 @@ impl Collector for Scrape {
             "Lines of the log dropped because standard error was not read",
             lines_lost(),
         )?;
+        page.build_info()?;
+        for Places { name, help, free, most } in self.0.places() {
+            page.gauge(name, help, most.saturating_sub(free.available_permits()) as u64)?;
+            let (name, help) = (format!("{name}_limit"), format!("{help}, at most"));
+            page.gauge(&name, &help, most as u64)?;
+        }
         page.certificates(&self.0.certificates())?;
         if let Some(figures) = self.0.access() {
             page.access(figures)?;
@@ -120,6 +126,12 @@ impl Page<'_> {
             }
         }
         Ok(())
+    }
+
+    fn build_info(&mut self) -> fmt::Result {
+        let help = "Always 1; the version of the server is its label";
+        let mut metric = self.0.encode_descriptor("build_info", help, None, MetricType::Gauge)?;
+        metric.encode_family(&[("version", env!("GEOLOCK_VERSION"))])?.encode_gauge(&1_u64)
     }
 
     #[rustfmt::skip] // a table

@@ -4,6 +4,7 @@
 //! that. So a scrape never reaches into the lock server, however often it comes. What edges count by themselves, such as
 //! refused calls, hangs there too.
 
+mod classic;
 mod http;
 mod log_writer;
 mod logs;
@@ -17,4 +18,4 @@ mod tests;
 pub use http::serve;
 pub use logs::{LogError, LogFormat, LogOptions, flush as flush_log, lines_lost, tell as tell_through_log};
 pub use memory::resident_bytes;
-pub use snapshot::{Board, CertificateFigures, LinkFigures, Snapshot};
+pub use snapshot::{Board, CertificateFigures, LinkFigures, Places, Snapshot};

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use tokio::sync::Semaphore;
+
 use crate::access;
 use crate::histogram::Histogram;
 use crate::journal;
@@ -72,6 +74,17 @@ pub struct Board {
     latest: Mutex<Option<(Instant, Arc<Snapshot>)>>,
     certificates: Mutex<Arc<[CertificateFigures]>>,
     access: OnceLock<Arc<access::Figures>>,
+    places: Mutex<Vec<Places>>,
+}
+
+/// Something of which a server has a limited number.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// As the metric is called, and its limit with `_limit`.
+    pub name: &'static str,
+    pub help: &'static str,
+    pub free: Arc<Semaphore>,
+    pub most: usize,
 }
 
 impl Board {
@@ -97,6 +110,15 @@ impl Board {
     pub fn show_access(&self, figures: Arc<access::Figures>) {
         // A server has one.
         let _ = self.access.set(figures);
+    }
+
+    /// Shows from now on how many of these are taken.
+    pub fn show_places(&self, places: Places) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).push(places);
+    }
+
+    pub(super) fn places(&self) -> Vec<Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn access(&self) -> Option<&access::Figures> {

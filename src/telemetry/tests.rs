@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::crdt::VersionVector;
@@ -18,7 +18,7 @@ use crate::replica::call::{Acquires, Counts, PeerStatus, Phase, Status};
 use crate::room::{Load, Room};
 
 use super::http::MAX_CONNECTIONS;
-use super::{Board, CertificateFigures, LinkFigures, Snapshot, serve};
+use super::{Board, CertificateFigures, LinkFigures, Places, Snapshot, serve};
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("small")
@@ -76,7 +76,15 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         ..Figures::default()
     };
     let (sync_times, mailbox_delays) = (took(&[900]), took(&[200_000_000]));
-    Snapshot { status, journal, sync_times, mailbox_delays, mailbox_bytes: 11, links: vec![link], links_failed: false }
+    Snapshot {
+        status,
+        journal,
+        sync_times,
+        mailbox_delays,
+        mailbox_bytes: 11,
+        links: vec![link],
+        links_failed: false,
+    }
 }
 
 struct Server {
@@ -105,9 +113,13 @@ impl Server {
         stream
     }
 
-    /// Status and body.
+    /// Status and body, as Prometheus asks for it.
     async fn get(&self, path: &str) -> (u16, String) {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n");
+        self.get_as(path, "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3").await
+    }
+
+    async fn get_as(&self, path: &str, accept: &str) -> (u16, String) {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\naccept: {accept}\r\n\r\n");
         answer(self.send(request.as_bytes()).await).await
     }
 
@@ -170,6 +182,10 @@ async fn metrics_have_names_help_units_and_labels() {
         failure: Some("torn".into()),
     }]);
     server.board.show_access(Arc::default());
+    for name in ["sessions", "connections"] {
+        let free = Arc::new(Semaphore::new(3));
+        server.board.show_places(Places { name, help: "Some", free, most: 10 });
+    }
     let (status, page) = server.get("/metrics").await;
     assert_eq!(status, 200);
     for line in [
@@ -185,6 +201,8 @@ async fn metrics_have_names_help_units_and_labels() {
         "geolock_peer_lacking_entries{peer=\"dc1\"} 4.0",
         "geolock_log_applied{dc=\"dc1\"} 9",
         "geolock_values_bytes 0.0",
+        "geolock_sessions 7",
+        "geolock_sessions_limit 10",
         "geolock_mailbox_bytes 11.0",
         "geolock_disk_full 1",
         "geolock_overloaded 1",
@@ -221,8 +239,35 @@ async fn metrics_have_names_help_units_and_labels() {
         assert!(page.contains(&format!("# HELP {name} ")), "{name} has no help");
     }
     assert!(names.len() > 40, "{} metrics", names.len());
+    let (_, plain) = server.get_as("/metrics", "text/plain").await;
+    described_in_order(&plain);
+    let samples = |page: &str| page.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(samples(&plain), samples(&page));
     server.stop().await;
     explained(&page);
+}
+
+/// As `promtool check metrics` wants it: of each metric its help, then its type, then its samples and no others; counters, and
+/// only those, end in `_total`.
+fn described_in_order(plain: &str) {
+    let mut names = BTreeSet::new();
+    let mut lines = plain.lines().peekable();
+    while let Some(help) = lines.next() {
+        let (name, text) = help.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')).expect(help);
+        assert!(!text.is_empty() && names.insert(name), "{help}");
+        let kind = lines.next().and_then(|line| line.strip_prefix(&format!("# TYPE {name} "))).expect(name);
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name} {kind}");
+        while let Some(sample) = lines.next_if(|line| !line.starts_with('#')) {
+            let of = sample.split(['{', ' ']).next().expect("a name");
+            let part = of.strip_prefix(name).expect(sample);
+            let fits = if kind == "histogram" {
+                matches!(part, "_bucket" | "_sum" | "_count")
+            } else {
+                part.is_empty()
+            };
+            assert!(fits, "{sample} is not of {name}");
+        }
+    }
 }
 
 /// Each metric is explained to operators, and every alarm is about one of them.
