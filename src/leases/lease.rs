@@ -39,8 +39,8 @@ pub(crate) struct LeaseIndex(pub u32);
 /// How long the grace period waits for the reclaim of a lease.
 pub(super) struct Grace {
     pub ends: Instant,
-    /// Who has not reclaimed by then is not renewed any more.
-    pub renewed_until: Instant,
+    /// However often it is renewed.
+    pub latest: Instant,
 }
 
 /// See the module.

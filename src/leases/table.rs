@@ -14,8 +14,8 @@ use crate::deadlines::Deadlines;
 use crate::names::{DcId, LeaseId, Secret};
 use crate::time::Instant;
 
-/// Times to live for which a lease is renewed that has to be reclaimed first.
-const GRACES: u32 = 3;
+/// Times to live that a lease has at most until it is reclaimed, counted from the restart.
+const GRACES: u32 = 2;
 
 /// See the module.
 pub(crate) struct Leases {
@@ -156,23 +156,23 @@ impl Leases {
         leases.into_iter().filter(|index| self.get(*index).on_disconnect == OnDisconnect::Release).collect()
     }
 
-    /// Its client counts on it for another time to live, so the grace period waits for it as long; but who renews and renews
-    /// and never reclaims, although that `can_be_judged`, does not stop others for ever. Answers whether it is renewed.
-    pub fn renew(&mut self, index: LeaseIndex, can_be_judged: bool, now: Instant) -> bool {
+    /// Its client counts on it for another time to live, so the grace period waits for it as long; but a client that renews
+    /// and never reclaims, although that `can_be_judged`, does not stop others for longer than [`Leases::start_grace`] says.
+    /// Answers for how long the lease is good now: less than its time to live when that bound comes first.
+    pub fn renew(&mut self, index: LeaseIndex, can_be_judged: bool, now: Instant) -> Duration {
         let lease = &mut self.rows[index.0 as usize];
-        let expires = now + lease.ttl;
+        let mut expires = now + lease.ttl;
         if let Some(grace) = &mut lease.grace {
             if !can_be_judged {
-                grace.renewed_until = now + lease.ttl * GRACES;
-            } else if now >= grace.renewed_until {
-                return false;
+                grace.latest = grace.latest.max(expires);
             }
+            expires = expires.min(grace.latest);
             self.graces.remove(grace.ends, index);
             grace.ends = expires;
             self.graces.insert(expires, index);
         }
         lease.expires = expires;
-        true
+        expires.saturating_since(now)
     }
 
     /// Forgets a lease that has nothing any more.
@@ -211,12 +211,14 @@ impl Leases {
         self.graces.next()
     }
 
-    /// After a restart: no lock is granted and no part leaves until every lease has come back or had its full
-    /// time to live to do so, from now and from when it was renewed last.
-    pub fn start_grace(&mut self, now: Instant) {
+    /// After a restart: no lock is granted and no part leaves until every lease has said what it holds or had its full
+    /// time to live to do so, from now and from when it was renewed last; in all for no longer than `most`, nor than
+    /// [`GRACES`] times to live.
+    pub fn start_grace(&mut self, most: Duration, now: Instant) {
         for (index, lease) in &mut self.rows {
             let ends = now + lease.ttl;
-            lease.grace = Some(Grace { ends, renewed_until: now + lease.ttl * GRACES });
+            let latest = now + (lease.ttl * GRACES).min(most).max(lease.ttl);
+            lease.grace = Some(Grace { ends, latest });
             lease.unaccounted = true;
             self.graces.insert(ends, LeaseIndex(index as u32));
         }

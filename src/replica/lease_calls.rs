@@ -69,12 +69,10 @@ impl Replica {
     pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
         match self.authorise(lease, Proof::Secret(secret), call) {
             Ok(index) => {
-                if !self.leases.renew(index, self.has_past(), self.lease_time()) {
-                    return self.refuse(call, Refusal::UnknownLease(lease));
-                }
+                let ttl = self.leases.renew(index, self.has_past(), self.lease_time());
                 self.leases.attach(index, call.session);
                 let reclaim = self.leases.is_in_grace(index);
-                self.reply(call, Reply::LeaseAttached { ttl: self.leases.get(index).ttl, reclaim });
+                self.reply(call, Reply::LeaseAttached { ttl, reclaim });
                 self.tell_forced_out(lease, call.session);
             }
             Err(refusal) => self.refuse(call, refusal),
@@ -83,10 +81,10 @@ impl Replica {
 
     pub(super) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
         match self.authorise(lease, proof, call) {
-            Ok(index) if self.leases.renew(index, self.has_past(), self.lease_time()) => {
-                self.reply(call, Reply::Renewed { ttl: self.leases.get(index).ttl });
+            Ok(index) => {
+                let ttl = self.leases.renew(index, self.has_past(), self.lease_time());
+                self.reply(call, Reply::Renewed { ttl });
             }
-            Ok(_) => self.refuse(call, Refusal::UnknownLease(lease)),
             Err(refusal) => self.refuse(call, refusal),
         }
     }
@@ -199,6 +197,7 @@ impl Replica {
     pub(super) fn reclaim(&mut self, call: CallId, index: LeaseIndex, held: Vec<Reclaim>) {
         self.leases.end_grace(index);
         self.leases.get_mut(index).unaccounted = false;
+        self.leases.renew(index, true, self.lease_time());
         let (mut kept, mut lost) = (Vec::new(), Vec::new());
         for reclaim in held {
             let list = if self.reclaim_one(index, &reclaim) { &mut kept } else { &mut lost };

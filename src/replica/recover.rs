@@ -244,7 +244,7 @@ impl Replica {
         if self.mutated(crate::sim::Mutation::NoGrace) {
             return self.locks.set_unreachable(self.reach.unreachable());
         }
-        self.leases.start_grace(self.lease_time());
+        self.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());
         self.locks.set_unreachable(self.reach.unreachable());
     }
 

@@ -6,6 +6,7 @@ mod digests;
 mod expiry;
 mod forced;
 mod full_disk;
+mod grace;
 mod joining;
 mod keys;
 mod large_commits;

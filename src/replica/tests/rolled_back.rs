@@ -13,7 +13,7 @@ use crate::replica::call::{Call, Grant, Limit, Phase, Reclaim, Refusal, Reply, T
 use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal};
 
 impl Cluster {
-    fn reclaims_early(&mut self, id: u8, held: &[(&str, Mode, &Grant)]) -> u64 {
+    pub fn reclaims_early(&mut self, id: u8, held: &[(&str, Mode, &Grant)]) -> u64 {
         let held = held.iter().map(|(lock, mode, grant)| Reclaim {
             request: grant.request,
             key: None,
@@ -25,12 +25,12 @@ impl Cluster {
         self.call(id, Call::Reclaim { lease, proof, held })
     }
 
-    fn assert_kept(&self, id: u8, tag: u64, grants: &[&Grant]) {
+    pub fn assert_kept(&self, id: u8, tag: u64, grants: &[&Grant]) {
         let kept = grants.iter().map(|grant| grant.request).collect();
         assert_eq!(self.reply(id, tag), Some(Reply::Reclaimed { kept, lost: vec![] }));
     }
 
-    fn acquired(&mut self, id: u8, lock: &str, mode: Mode) -> Grant {
+    pub fn acquired(&mut self, id: u8, lock: &str, mode: Mode) -> Grant {
         let tag = if mode == Mode::Shared { self.share(id, lock) } else { self.lock(id, lock) };
         self.run();
         self.granted(id, tag)
@@ -43,7 +43,7 @@ impl Cluster {
         self.call(id, Call::Begin(begin))
     }
 
-    fn assert_no_violations(&self) {
+    pub fn assert_no_violations(&self) {
         assert!(self.nodes.iter().all(|node| node.violations.is_empty()), "{:?}", self.nodes[0].violations);
     }
 }
@@ -180,39 +180,6 @@ fn a_lease_keeps_its_grace_while_its_reclaim_waits() {
     c.assert_kept(0, reclaim, &[&grant]);
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "leases that it does not know may live");
     c.assert_no_violations();
-}
-
-#[test]
-fn a_lease_that_is_renewed_has_as_long_to_reclaim() {
-    let mut c = Cluster::new(2, 0, 0);
-    let grant = c.acquired(0, "x", Mode::Exclusive);
-    c.restart(0);
-    c.link_again(0);
-    let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
-    c.pass(8_000);
-    c.call(0, Call::KeepAlive { lease, proof });
-    c.pass(8_000);
-    assert_eq!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1 }, "its client counts on it");
-    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
-    c.assert_kept(0, reclaim, &[&grant]);
-}
-
-#[test]
-fn who_renews_a_lease_and_never_reclaims_does_not_stop_others_for_ever() {
-    let mut c = Cluster::new(2, 0, 0);
-    c.restart(0);
-    c.link_again(0);
-    let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
-    for _ in 0..5 {
-        c.pass(5_000);
-        let tag = c.call(0, Call::KeepAlive { lease, proof });
-        assert!(matches!(c.reply(0, tag), Some(Reply::Renewed { .. })));
-    }
-    c.pass(6_000);
-    let tag = c.call(0, Call::KeepAlive { lease, proof });
-    assert_eq!(c.refused(0, tag), Refusal::UnknownLease(lease));
-    c.pass(5_000);
-    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
 }
 
 #[test]

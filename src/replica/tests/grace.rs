@@ -1,0 +1,97 @@
+//! After a restart: how long others wait for those who may hold locks.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, SECRET, dc};
+use crate::leases::Proof;
+use crate::names::{LeaseId, Mode};
+use crate::replica::Notice;
+use crate::replica::call::{Call, Phase, Refusal, Reply};
+
+impl Cluster {
+    /// For how long the lease is renewed.
+    fn renewed(&mut self, id: u8, lease: LeaseId) -> Duration {
+        let tag = self.call(id, Call::KeepAlive { lease, proof: Proof::Secret(SECRET) });
+        match self.reply(id, tag) {
+            Some(Reply::Renewed { ttl }) => ttl,
+            other => panic!("lease {lease} is not renewed but {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_lease_that_is_renewed_has_as_long_to_reclaim() {
+    let mut c = Cluster::new(2, 0, 0);
+    let grant = c.acquired(0, "x", Mode::Exclusive);
+    c.restart(0);
+    c.link_again(0);
+    let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
+    c.pass(8_000);
+    c.call(0, Call::KeepAlive { lease, proof });
+    c.pass(8_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1 }, "its client counts on it");
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.assert_kept(0, reclaim, &[&grant]);
+}
+
+#[test]
+fn a_client_that_renews_and_never_reclaims_stops_others_for_two_times_to_live() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.open_lease(1, Duration::from_secs(60));
+    c.acquired(0, "x", Mode::Exclusive);
+    c.restart(0);
+    c.link_again(0);
+    let lease = c.lease(0);
+    let attached = c.call(0, Call::AttachLease { lease, secret: SECRET });
+    assert!(matches!(c.reply(0, attached), Some(Reply::LeaseAttached { reclaim: true, .. })));
+    let waits = c.lock(1, "x");
+    for good in [10, 10, 10, 5] {
+        assert_eq!(c.renewed(0, lease), Duration::from_secs(good), "after {} ms", c.now);
+        c.pass(if good == 10 { 5_000 } else { 4_900 });
+        assert!(!c.is_answered(1, waits), "its client counts on its locks");
+    }
+    assert_eq!(c.renewed(0, lease), Duration::from_millis(100), "no longer than others may have to wait");
+    c.pass(100);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    c.granted(1, waits);
+    assert!(c.nodes[0].notices.contains(&Notice::LeaseEnded { lease }), "it is told that its locks are lost");
+    let late = c.reclaims_early(0, &[]);
+    assert_eq!(c.refused(0, late), Refusal::UnknownLease(lease));
+}
+
+#[test]
+fn the_longest_lease_bounds_what_all_wait_for() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.open_lease(0, Duration::from_secs(60));
+    c.restart(0);
+    c.link_again(0);
+    let lease = c.lease(0);
+    c.pass(30_000);
+    assert_eq!(c.renewed(0, lease), Duration::from_secs(30), "`max_lease_ttl` is 60 s");
+    c.pass(29_900);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1 });
+    c.pass(100);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+}
+
+#[test]
+fn a_client_that_says_what_it_holds_just_in_time_keeps_it_for_its_whole_time_to_live() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.open_lease(1, Duration::from_secs(60));
+    let grant = c.acquired(0, "x", Mode::Exclusive);
+    c.restart(0);
+    c.link_again(0);
+    let lease = c.lease(0);
+    [9_000, 9_000].into_iter().for_each(|ms| {
+        c.pass(ms);
+        c.renewed(0, lease);
+    });
+    c.pass(1_900);
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.assert_kept(0, reclaim, &[&grant]);
+    let waits = c.lock(1, "x");
+    c.pass(9_900);
+    assert!(!c.is_answered(1, waits));
+    c.pass(200);
+    c.granted(1, waits);
+}
