@@ -36,6 +36,10 @@ impl<K: Ord + Copy> Deadlines<K> {
         (!self.is_empty()).then_some(self.next)
     }
 
+    pub fn last(&self) -> Option<Instant> {
+        self.all.last().map(|(at, _)| *at)
+    }
+
     /// The earliest deadline; [`Instant::FAR_FUTURE`] if there is none.
     #[inline]
     pub fn next_or_never(&self) -> Instant {

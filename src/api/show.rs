@@ -9,8 +9,9 @@ use super::server_info::{ServerInfo, VERSION};
 use super::show_top;
 use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
-use crate::names::{DcSet, LockName, Mode, RequestId};
+use crate::names::{DcId, DcSet, LockName, Mode, RequestId};
 use crate::proto;
+use crate::replica::NotServing;
 use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
@@ -60,6 +61,24 @@ pub(super) fn description(lock: &LockDescription) -> proto::LockDescription {
         waiters: lock.waiters.iter().map(waiter).collect(),
         waiting: lock.waiting as u64,
         unreachable_dcs: dcs(lock.unreachable),
+        not_serving: lock.not_serving.iter().map(|(dc, why)| idle_owner(*dc, *why)).collect(),
+    }
+}
+
+fn idle_owner(dc: DcId, why: NotServing) -> proto::IdleOwner {
+    let (why, for_ms) = not_serving(Some(why));
+    proto::IdleOwner { dc: dc.get().into(), why: why.into(), for_ms }
+}
+
+/// Why, and for how many milliseconds more as far as that is known.
+fn not_serving(why: Option<NotServing>) -> (proto::NotServing, u64) {
+    match why {
+        None => (proto::NotServing::Unspecified, 0),
+        Some(NotServing::Starting) => (proto::NotServing::Starting, 0),
+        Some(NotServing::ReadOnly) => (proto::NotServing::ReadOnly, 0),
+        Some(NotServing::Grace { for_ms }) => (proto::NotServing::Grace, for_ms.into()),
+        Some(NotServing::ClockSkew) => (proto::NotServing::ClockSkew, 0),
+        Some(NotServing::DiskFull) => (proto::NotServing::DiskFull, 0),
     }
 }
 
@@ -198,7 +217,10 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
     let rtt = link.and_then(|link| link.rtt);
     // The heartbeat that told the clock was half a round trip on its way.
     let way_ms = rtt.map_or(0, |rtt| (rtt / 2).as_millis() as i64);
+    let (why, not_serving_for_ms) = not_serving(peer.not_serving);
     proto::PeerStatus {
+        not_serving: why.into(),
+        not_serving_for_ms,
         dc: peer.dc.get().into(),
         dc_name: info.name(peer.dc),
         linked: peer.linked,

@@ -13,7 +13,7 @@ use super::failure::{Code, Failure, OrFail as _};
 use super::print::{ago, lock_name, named, number, print, table};
 use crate::client::LockDescription;
 use crate::names::LockName;
-use crate::proto::{self, Holder, Waiter};
+use crate::proto::{self, Holder, NotServing, Waiter};
 
 /// Show who has a lock, and why others wait.
 ///
@@ -66,6 +66,10 @@ fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
         let away = names.list(&lock.unreachable_dcs);
         line("unreachable", &format!("{away}: what needs the parts there waits until that ends"));
     }
+    for idle in &lock.not_serving {
+        let why = why_not_serving(idle.why(), idle.for_ms);
+        line("not serving", &format!("{} {why}: what needs it waits until that ends", names.show(idle.dc)));
+    }
     let waiters: Vec<_> =
         lock.waiters.iter().enumerate().map(|(place, waiter)| waits(place, waiter, now, names)).collect();
     line("waiting", &table(&waiters));
@@ -101,7 +105,7 @@ fn waits(place: usize, waiter: &Waiter, now: Duration, names: &DcNames) -> Vec<S
         .as_ref()
         .map_or_else(String::new, |request| format!("from {}", names.show(request.dc)));
     let since = ago(now.saturating_sub(Duration::from_millis(waiter.at_ms)));
-    let parked = if waiter.parked { "parked: needs an unreachable datacenter" } else { "" };
+    let parked = if waiter.parked { "parked: needs a datacenter that does not serve now" } else { "" };
     // Labels of those that wait are not told to other datacenters.
     let elsewhere = waiter.request.as_ref().map(|request| request.dc).filter(|dc| names.is_elsewhere(*dc));
     let label = match elsewhere {
@@ -118,6 +122,18 @@ fn waits(place: usize, waiter: &Waiter, now: Duration, names: &DcNames) -> Vec<S
     ]
 }
 
+/// What follows the name of a datacenter that is there and does not serve.
+pub(super) fn why_not_serving(why: NotServing, for_ms: u64) -> String {
+    match why {
+        NotServing::Unspecified => "does not serve".into(),
+        NotServing::Starting => "is starting".into(),
+        NotServing::ReadOnly => "is read-only: it does not know all of its own log".into(),
+        NotServing::Grace => format!("is in grace for {} s more", for_ms.div_ceil(1_000)),
+        NotServing::ClockSkew => "has a clock that is too far ahead of most others".into(),
+        NotServing::DiskFull => "has a full disk".into(),
+    }
+}
+
 /// Free text of other people: nothing in it may play tricks with a terminal.
 pub(super) fn label(text: &str) -> String {
     if text.is_empty() { "(no label)".into() } else { text.escape_debug().to_string().replace("\\'", "'") }
@@ -129,6 +145,12 @@ pub(super) fn mode(mode: i32) -> &'static str {
         Ok(proto::Mode::Exclusive) => "exclusive",
         _ => "",
     }
+}
+
+/// For programs; `None`: it serves, or cannot be reached.
+pub(super) fn not_serving(why: NotServing) -> Option<String> {
+    let name = why.as_str_name().trim_start_matches("NOT_SERVING_").to_lowercase();
+    (why != NotServing::Unspecified).then_some(name)
 }
 
 fn json(lock: &LockDescription) -> Value {
@@ -148,6 +170,11 @@ fn json(lock: &LockDescription) -> Value {
         "waiters": lock.waiters.iter().map(waiter).collect::<Vec<_>>(),
         "waiting": lock.waiting,
         "unreachable_dcs": lock.unreachable_dcs,
+        "not_serving": lock.not_serving.iter().map(|idle| json!({
+            "dc": idle.dc,
+            "why": not_serving(idle.why()),
+            "for_ms": idle.for_ms,
+        })).collect::<Vec<_>>(),
     });
     named(&lock.name, rest)
 }
@@ -206,6 +233,7 @@ mod tests {
             waiters: vec![waiter(1, "bob@web", 7_500, false), waiter(2, "", 9_000, true)],
             waiting: 5,
             unreachable_dcs: vec![2],
+            not_serving: vec![proto::IdleOwner { dc: 1, why: NotServing::Grace.into(), for_ms: 11_500 }],
         };
         let expected = "\
 lock orders
@@ -213,8 +241,9 @@ lock orders
   held by      eve\\u{1b}[2J  exclusive  in dc1 (virginia)  for 1 min 1 s  token 77
   not known    who holds it in dc0 (fra): no answer in time
   unreachable  dc2: what needs the parts there waits until that ends
+  not serving  dc1 (virginia) is in grace for 12 s more: what needs it waits until that ends
   waiting      1.  bob@web     exclusive  from dc0 (fra)  since 2.5 s
-               2.  (no label)  exclusive  from dc0 (fra)  since 1.0 s  parked: needs an unreachable datacenter
+               2.  (no label)  exclusive  from dc0 (fra)  since 1.0 s  parked: needs a datacenter that does not serve now
                and 3 more
 ";
         assert_eq!(text_at(Duration::from_secs(10), &lock, &names()), expected);

@@ -14,7 +14,7 @@ use crate::crdt::value::{
 use crate::keys::Key;
 use crate::names::{ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::HolderInfo;
-use crate::replica::{Floor, Heartbeat, Message, StatePiece};
+use crate::replica::{Floor, Heartbeat, Message, NotServing, StatePiece};
 use crate::store_state::{BucketDigest, Digest};
 use crate::time::{TimeToLive, Timestamp};
 
@@ -72,6 +72,10 @@ impl Known {
             floors: choices.many(2, |choices| {
                 let dc = choices.dc(self.members);
                 Floor { dc, after: choices.number(self.applied.get(dc)), floor: self.vector(choices) }
+            }),
+            not_serving: choices.many(2, |choices| {
+                let for_ms = choices.number(100) as u32;
+                (choices.dc(self.members), NotServing::Grace { for_ms })
             }),
         }
     }

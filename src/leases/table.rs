@@ -224,6 +224,11 @@ impl Leases {
         }
     }
 
+    /// When it has waited for all that it waits for now.
+    pub fn last_grace(&self) -> Option<Instant> {
+        self.graces.last()
+    }
+
     /// How many leases the grace period waits for.
     pub fn in_grace(&self) -> usize {
         self.graces.len()

@@ -60,6 +60,10 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
         Report::PeerReachable { peer, reachable: false } => {
             tracing::warn!(%peer, "datacenter unreachable: requests that need it wait, others go on");
         }
+        Report::PeerServes { peer, why: None } => tracing::info!(%peer, "datacenter serves again"),
+        Report::PeerServes { peer, why: Some(why) } => {
+            tracing::warn!(%peer, "it {why}: requests that need it wait, others go on");
+        }
         Report::ClockDrifts { peer, ahead_ms } => {
             tracing::warn!(%peer, ahead_ms, "clocks drift apart: check time synchronisation");
         }

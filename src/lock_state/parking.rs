@@ -1,4 +1,4 @@
-//! Requests that need a datacenter which cannot be reached are parked: absent in every rule, in their place.
+//! Requests that need a datacenter which cannot be reached, or does not serve, are parked: absent in every rule, in their place.
 //! Parking is this datacenter's own view and affects only speed; safety never depends on it.
 
 use super::lock::LockIndex;
@@ -7,7 +7,7 @@ use super::request::RequestIndex;
 use crate::names::{DcId, DcSet};
 
 impl Locks {
-    /// What cannot be reached now. Looks at every request: this changes rarely.
+    /// Who cannot be reached now, or does not serve. Looks at every request: this changes rarely.
     pub fn set_unreachable(&mut self, unreachable: DcSet) {
         if unreachable == self.unreachable {
             return;

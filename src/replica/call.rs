@@ -12,6 +12,7 @@ pub use crate::leases::{OnDisconnect, Proof, SessionId};
 pub use crate::lock_state::Heat;
 pub use crate::names::ClientKey;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
+use crate::replica::NotServing;
 use crate::replica::forced::{Force, ForceOutcome, Forced};
 use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
 use crate::replica::watch_call::{Watch, WatchRefusal};
@@ -279,6 +280,8 @@ pub struct LockDescription {
     pub waiting: usize,
     /// Owners of parts that cannot be reached from here.
     pub unreachable: DcSet,
+    /// Owners of parts that are there and do not serve; also this datacenter, if it does not.
+    pub not_serving: Vec<(DcId, NotServing)>,
 }
 
 /// Most holders and waiters that a description lists for a lock.
@@ -304,7 +307,7 @@ pub struct WaiterInfo {
     pub mode: Mode,
     /// Known for requests of this datacenter only.
     pub label: Option<Arc<str>>,
-    /// It waits for a datacenter that cannot be reached and stops nobody meanwhile.
+    /// It waits for a datacenter that cannot be reached or does not serve, and stops nobody meanwhile.
     pub parked: bool,
 }
 
@@ -404,6 +407,8 @@ pub struct PeerStatus {
     pub clock_ahead_ms: i64,
     /// An entry stamped too far ahead waits before the link.
     pub paused_by_skew: bool,
+    /// It is there and hands nothing over: why.
+    pub not_serving: Option<NotServing>,
 }
 
 /// Plain counters and gauges since the start of the process; published by the edge.

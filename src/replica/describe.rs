@@ -79,7 +79,7 @@ impl Replica {
     /// A lock as it is known here, with so many holders and waiters at most.
     pub(super) fn describe(&self, lock: &LockName, most: usize) -> LockDescription {
         let owners: Vec<(DcId, DcId)> = self.locks.owners(lock).collect();
-        let unreachable = self.reach.unreachable();
+        let (all, unreachable) = (owners.iter().map(|(_, owner)| *owner).collect(), self.reach.unreachable());
         let (rows, waiting) = self.locks.waiters(lock, most);
         LockDescription {
             lock: lock.clone(),
@@ -87,11 +87,8 @@ impl Replica {
             unknown: DcSet::EMPTY,
             waiters: rows.iter().map(|row| self.waiter_info(row)).collect(),
             waiting,
-            unreachable: owners
-                .iter()
-                .map(|(_, owner)| *owner)
-                .filter(|dc| unreachable.contains(*dc))
-                .collect(),
+            unreachable: unreachable.intersection(all),
+            not_serving: self.not_serving_of(all),
             owners,
         }
     }

@@ -9,6 +9,7 @@ use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::forced::Forced;
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
+use crate::replica::serving::NotServing;
 use crate::replica::watch_call::{Changed, LockNews, WatchRefusal};
 use crate::room::Room;
 use crate::store_state::Bucket;
@@ -59,6 +60,11 @@ pub enum Report {
     PeerReachable {
         peer: DcId,
         reachable: bool,
+    },
+    /// `peer` is there and does not serve, or (`None`) serves again.
+    PeerServes {
+        peer: DcId,
+        why: Option<NotServing>,
     },
     /// `peer`'s clock is ahead of ours, or behind (negative), by more than half of `max_clock_skew`.
     ClockDrifts {

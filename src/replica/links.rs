@@ -6,6 +6,7 @@ use super::Replica;
 use super::effect::{Effect, Report};
 use super::gate::Gated;
 use super::message::{Heartbeat, Message};
+use super::reach::News;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS, Position};
@@ -101,7 +102,7 @@ impl Replica {
     }
 
     /// Tells all peers at once who is linked: they pass entries on to those who are not.
-    fn tell_links(&mut self) {
+    pub(super) fn tell_links(&mut self) {
         for peer in self.log.linked().iter() {
             self.send_heartbeat(peer);
         }
@@ -197,7 +198,9 @@ impl Replica {
             // To itself: others may have told of a later one.
             *row = (peer, echo.0, echo.1);
         }
-        let heartbeat = Heartbeat { clock, durable, linked, heard, floors: self.floors() };
+        let here = self.not_serving().map(|why| (self.config.dc, why));
+        let not_serving = here.into_iter().chain(self.reach.told_not_serving(self.now.mono)).collect();
+        let heartbeat = Heartbeat { clock, durable, linked, heard, floors: self.floors(), not_serving };
         self.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
         self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
     }
@@ -206,6 +209,7 @@ impl Replica {
         let members = self.config.agreed.members;
         let named =
             heartbeat.durable.iter().map(|(dc, _)| dc).chain(heartbeat.heard.iter().map(|(dc, ..)| *dc));
+        let named = named.chain(heartbeat.not_serving.iter().map(|(dc, _)| *dc));
         let floors = heartbeat.floors.iter();
         let named = named.chain(floors.flat_map(|f| f.floor.iter().map(|(dc, _)| dc).chain([f.dc])));
         if let Some(dc) = named.chain(heartbeat.linked.iter()).find(|dc| !members.contains(*dc)) {
@@ -218,17 +222,25 @@ impl Replica {
         self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
         self.note_clock(peer, heartbeat.clock);
         self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
-        self.reach.note_heard(peer, self.believed(heartbeat.clock), self.now.mono, &heartbeat.durable);
+        self.note_alive(peer, heartbeat, heartbeat.clock, Duration::ZERO);
         for (dc, clock, age_ms) in &heartbeat.heard {
             let age = Duration::from_millis(u64::from(*age_ms));
             if *dc == self.config.dc {
                 self.note_echo(peer, *clock, age);
             }
             if self.peers().contains(*dc) && *dc != peer {
-                self.reach.note_heard(*dc, self.believed(*clock), self.now.mono - age, &heartbeat.durable);
+                self.note_alive(*dc, heartbeat, *clock, age);
             }
         }
         self.note_skew();
+    }
+
+    /// `dc` was alive so long ago: `heartbeat` is its own, or tells of it.
+    fn note_alive(&mut self, dc: DcId, heartbeat: &Heartbeat, clock: Timestamp, age: Duration) {
+        let told = heartbeat.not_serving.iter().find(|(other, _)| *other == dc);
+        let (clock, at) = (self.believed(clock), self.now.mono - age);
+        let not_serving = told.map(|(_, why)| *why);
+        self.reach.note_heard(dc, &News { clock, at, durable: &heartbeat.durable, not_serving });
     }
 
     fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
@@ -315,14 +327,17 @@ impl Replica {
 
     /// Who can be reached now; requests that need others are parked.
     pub(super) fn update_reach(&mut self) {
-        let changed = self.reach.update(self.now.mono, self.log.applied());
-        if changed.is_empty() {
-            return;
-        }
+        let Some(changed) = self.reach.update(self.now.mono, self.log.applied()) else { return };
         for peer in changed.iter() {
             let reachable = self.reach.is_reachable(peer);
             self.report(Report::PeerReachable { peer, reachable });
         }
-        self.locks.set_unreachable(self.reach.unreachable());
+        let serving_changed = self.reach.take_serving_changed();
+        self.report_serving(serving_changed);
+        #[cfg(test)]
+        if self.mutated(crate::sim::Mutation::NotServingBlocks) {
+            return self.locks.set_unreachable(self.reach.unreachable());
+        }
+        self.locks.set_unreachable(self.reach.away());
     }
 }

@@ -11,7 +11,7 @@ use crate::crdt::VersionVector;
 use crate::keys::Key;
 use crate::names::{DcId, DcSet, LockName};
 use crate::replica::call::HolderInfo;
-use crate::replica::{Floor, StatePiece};
+use crate::replica::{Floor, NotServing, StatePiece};
 use crate::store_state::Digest;
 use crate::time::Timestamp;
 
@@ -61,6 +61,8 @@ pub struct Heartbeat {
     pub heard: Vec<(DcId, Timestamp, u32)>,
     /// What further commits of each datacenter will have seen, as far as the sender knows.
     pub floors: Vec<Floor>,
+    /// Those who do not serve, and why: the sender, and others by the heartbeats in `heard`.
+    pub not_serving: Vec<(DcId, NotServing)>,
 }
 
 /// How a message travels. Order is kept among those of the same urgency only.

@@ -31,6 +31,7 @@ mod record;
 mod recover;
 mod rights;
 mod round_trips;
+mod serving;
 mod stability;
 mod status;
 mod step;
@@ -51,6 +52,7 @@ pub use event::Event;
 pub use message::{Heartbeat, Message, Urgency};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
+pub use serving::NotServing;
 pub use stability::Floor;
 pub use transactions::OutcomeRow;
 pub use transfer::StatePiece;
@@ -201,6 +203,11 @@ impl Replica {
     /// The members that cannot be reached, as seen from here.
     pub fn unreachable(&self) -> DcSet {
         self.reach.unreachable()
+    }
+
+    /// The members that hand nothing over, as seen from here: they cannot be reached, or are there and do not serve.
+    pub fn away(&self) -> DcSet {
+        self.reach.away()
     }
 
     /// What it does at this moment.

@@ -5,6 +5,7 @@ use super::call::{Phase, Refusal};
 use super::effect::Report;
 use super::message::Message;
 use super::record::Record;
+use super::serving::NotServing;
 use super::stability::Floor;
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
@@ -36,6 +37,8 @@ pub(super) struct Life {
     /// seen, they may have forgotten.
     pub promised: Option<VersionVector>,
     pub clock_skew: bool,
+    /// What others were told last: why this datacenter does not serve.
+    pub not_serving: Option<NotServing>,
     pub draining: bool,
     pub room: Room,
     pub load: Load,
@@ -102,6 +105,7 @@ impl Replica {
         let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly);
         let append = writable && !self.life.clock_skew && self.life.room != Room::Full;
         self.locks.permit(Permissions { grant: phase == Phase::Serving, append });
+        self.tell_serving();
     }
 
     /// There is more room on the journal's disk than before, or less.

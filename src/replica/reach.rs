@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::serving::{NotServing, is_same};
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS};
 use crate::time::{Instant, Timestamp};
@@ -20,6 +21,8 @@ pub(super) struct Reach {
     news: bool,
     /// When the next peer becomes unreachable if nothing is heard of it.
     deadline: Option<Instant>,
+    /// Peers that began to serve, or ceased to.
+    serving_changed: DcSet,
 }
 
 #[derive(Clone, Default)]
@@ -29,11 +32,31 @@ struct Row {
     reachable: bool,
     /// It is heard of again, and counts once this is applied.
     rejoins_at: Option<VersionVector>,
+    /// What it said with that heartbeat.
+    not_serving: Option<NotServing>,
+}
+
+/// News of a peer.
+pub(super) struct News<'a> {
+    /// On its heartbeat.
+    pub clock: Timestamp,
+    /// When that was here, or where it was heard.
+    pub at: Instant,
+    /// What the one who tells had.
+    pub durable: &'a VersionVector,
+    pub not_serving: Option<NotServing>,
 }
 
 impl Reach {
     pub fn new(peers: DcSet, timeout: Duration) -> Reach {
-        Reach { peers, timeout, rows: std::array::from_fn(|_| Row::default()), news: false, deadline: None }
+        Reach {
+            peers,
+            timeout,
+            rows: std::array::from_fn(|_| Row::default()),
+            news: false,
+            deadline: None,
+            serving_changed: DcSet::EMPTY,
+        }
     }
 
     pub fn is_reachable(&self, peer: DcId) -> bool {
@@ -56,16 +79,49 @@ impl Reach {
         self.peers.iter().filter(|peer| !self.is_reachable(*peer)).collect()
     }
 
-    /// News of `peer` of some time ago: `clock` was on its heartbeat, `durable` is what the one who tells had.
-    pub fn note_heard(&mut self, peer: DcId, clock: Timestamp, at: Instant, durable: &VersionVector) {
+    /// Peers that hand nothing over: they cannot be reached, or are there and do not serve.
+    pub fn away(&self) -> DcSet {
+        let is_away = |peer: &DcId| {
+            let row = &self.rows[peer.index()];
+            !row.reachable || row.not_serving.is_some()
+        };
+        self.peers.iter().filter(is_away).collect()
+    }
+
+    /// Why a peer that is there does not serve.
+    pub fn not_serving(&self, peer: DcId, now: Instant) -> Option<NotServing> {
+        let row = &self.rows[peer.index()];
+        let (_, at) = row.heard.filter(|_| row.reachable)?;
+        row.not_serving.map(|why| why.aged(now.saturating_since(at)))
+    }
+
+    /// What to tell others: who of those heard of does not serve.
+    pub fn told_not_serving(&self, now: Instant) -> impl Iterator<Item = (DcId, NotServing)> {
+        self.peers.iter().filter_map(move |peer| {
+            let row = &self.rows[peer.index()];
+            let age = now.saturating_since(row.heard?.1);
+            (age <= self.timeout).then_some((peer, row.not_serving?.aged(age)))
+        })
+    }
+
+    /// Peers that began to serve since this was asked last, or ceased to.
+    pub fn take_serving_changed(&mut self) -> DcSet {
+        std::mem::replace(&mut self.serving_changed, DcSet::EMPTY)
+    }
+
+    pub fn note_heard(&mut self, peer: DcId, news: &News<'_>) {
         let row = &mut self.rows[peer.index()];
-        if row.heard.is_some_and(|(latest, _)| clock <= latest) {
+        if row.heard.is_some_and(|(latest, _)| news.clock <= latest) {
             return;
         }
-        row.heard = Some((clock, row.heard.map_or(at, |(_, before)| before.max(at))));
+        row.heard = Some((news.clock, row.heard.map_or(news.at, |(_, before)| before.max(news.at))));
         self.news = true;
+        if !is_same(row.not_serving, news.not_serving) {
+            self.serving_changed.insert(peer);
+        }
+        row.not_serving = news.not_serving;
         if !row.reachable && row.rejoins_at.is_none() {
-            row.rejoins_at = Some(durable.clone());
+            row.rejoins_at = Some(news.durable.clone());
         }
         self.deadline = self.earliest();
     }
@@ -80,11 +136,11 @@ impl Reach {
         self.peers.iter().filter_map(row).collect()
     }
 
-    /// Draws the conclusions; answers whose reachability changed.
+    /// Draws the conclusions, if there may be any; answers whose reachability changed.
     #[inline]
-    pub fn update(&mut self, now: Instant, applied: &VersionVector) -> DcSet {
+    pub fn update(&mut self, now: Instant, applied: &VersionVector) -> Option<DcSet> {
         let is_over = self.deadline.is_some_and(|at| at <= now);
-        if self.news || is_over { self.look(now, applied) } else { DcSet::EMPTY }
+        (self.news || is_over).then(|| self.look(now, applied))
     }
 
     fn look(&mut self, now: Instant, applied: &VersionVector) -> DcSet {

@@ -17,6 +17,7 @@ use super::phase::Life;
 use super::reach::Reach;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
 use super::round_trips::RoundTrips;
+use super::serving::NotServing;
 use super::stability::Stability;
 use super::tickets::Tickets;
 use super::transactions::Transactions;
@@ -105,6 +106,7 @@ impl Replica {
                 own_known: 0,
                 promised: None,
                 clock_skew: false,
+                not_serving: Some(NotServing::Starting),
                 room: Room::default(),
                 load: Load::default(),
                 draining: false,
@@ -242,10 +244,10 @@ impl Replica {
         }
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {
-            return self.locks.set_unreachable(self.reach.unreachable());
+            return self.locks.set_unreachable(self.reach.away());
         }
         self.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());
-        self.locks.set_unreachable(self.reach.unreachable());
+        self.locks.set_unreachable(self.reach.away());
     }
 
     /// The first step. What it records comes after the word that the directory is a copy, if it is one.

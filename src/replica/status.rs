@@ -41,6 +41,7 @@ impl Replica {
             too_far_behind: self.log.is_too_far_behind(peer),
             clock_ahead_ms: self.links.clock_ahead_ms(peer).unwrap_or(0),
             paused_by_skew: self.links.is_paused(peer),
+            not_serving: self.reach.not_serving(peer, self.now.mono),
         }
     }
 

@@ -48,6 +48,7 @@ impl Replica {
                 waiters: first.iter().map(|row| self.waiter_info(row)).collect(),
                 waiting,
                 unreachable: all.intersection(self.reach.unreachable()),
+                not_serving: self.not_serving_of(all),
                 owners,
             },
         }

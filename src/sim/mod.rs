@@ -88,6 +88,8 @@ pub enum Mutation {
     LapseByRemoval,
     /// (w) A lock goes home although somebody holds it.
     HeldGoesHome,
+    /// (aa) Parts are sent to a datacenter that does not serve, and what needs it stops others.
+    NotServingBlocks,
     /// (x) What time does to locks is not in the log yet when the event after it looks at them.
     SeenBeforeLogged,
     /// (y) A change of a key that ended after the transaction's snapshot is committed, and has no effect.

@@ -83,4 +83,5 @@ hunts! {
     x_a_move_is_seen_before_it_is_logged: SeenBeforeLogged, General, 10 s, seeds 15..16, as Panic;
     y_a_change_of_a_key_that_ended: ChangeOfEndedKey, Removals, 10 s, seeds 0..2, as WithoutEffect;
     z_a_cancel_is_forgotten: CancelForgotten, General, 5 s, seeds 0..3, as Contract | NotAnswered | Starved | NotQuiet;
+    aa_one_that_does_not_serve_blocks: NotServingBlocks, Crashes, 10 s, seeds 0..3, as GivenToUnreachable | Starved;
 }

@@ -309,6 +309,10 @@ impl Page<'_> {
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.linked))))?;
         let help = ("peer_reachable", "1 when the peer is known to live, by whatever path");
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.reachable))))?;
+        let help = ("peer_serving", "0 when the peer is not reachable, or is and hands nothing over");
+        let serves = |peer: &PeerStatus| peer.reachable && peer.not_serving.is_none();
+        let serving = peers.iter().map(|peer| (peer.dc.to_string(), f64::from(u8::from(serves(peer)))));
+        self.by_peer(gauge, None, help, serving)?;
         let help = ("peer_lag_entries", "Log entries here that the peer has not acknowledged");
         self.by_peer(gauge, None, help, series(|peer| peer.lag as f64))?;
         let help = ("peer_lag", "Since the oldest of these came to the disk here");

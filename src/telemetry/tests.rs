@@ -42,6 +42,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         too_far_behind: false,
         clock_ahead_ms: -250,
         paused_by_skew: false,
+        not_serving: None,
     };
     let status = Status {
         dc: dc(0),

@@ -18,6 +18,7 @@ use crate::lock_server::fakes::{dc, name};
 use crate::names::{DcSet, FencingToken, LeaseId, Mode, RequestId, Secret};
 use crate::proto::server_message::Answer;
 use crate::proto::{self, acquire_request, cancel_request, release_request};
+use crate::replica::NotServing;
 use crate::replica::call::{
     Acquire, Acquires, Call, Counts, Grant, Heat, HolderInfo, HotLock, ListCursor, LockDescription,
     LockSummary, OnDisconnect, PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait,
@@ -251,6 +252,7 @@ fn status() -> Status {
             too_far_behind: false,
             clock_ahead_ms: -7,
             paused_by_skew: false,
+            not_serving: Some(NotServing::Grace { for_ms: 1_500 }),
         }],
         counts: Counts { grants: 5, held: 1, ..Counts::default() },
         acquires: Acquires { remote: took(5), ..Acquires::default() },
@@ -308,6 +310,7 @@ fn status_shows_datacenter_links_and_counts() {
     let peer = &shown.peers[0];
     assert_eq!((peer.lag, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent), (3, 33, 80_000, 10));
     assert_eq!((peer.bytes_sent, peer.bytes_received), (12_000, 13_000));
+    assert_eq!((peer.not_serving(), peer.not_serving_for_ms), (proto::NotServing::Grace, 1_500));
     assert_eq!((peer.lag_ms, peer.lacking, peer.too_far_behind), (2_500, 4, false));
     assert_eq!(shown.room(), proto::Room::Low);
     let journal = shown.journal.expect("there is a picture");
@@ -366,6 +369,7 @@ pub(super) fn description(lock: &str) -> LockDescription {
         }],
         waiting: 3,
         unreachable: DcSet::only(dc(2)),
+        not_serving: vec![(dc(1), NotServing::Grace { for_ms: 1_500 })],
     }
 }
 
@@ -378,6 +382,8 @@ fn a_description_says_who_has_a_lock_and_who_waits_for_what() {
     assert_eq!((holder.label.as_str(), holder.token, holder.held_for_ms), ("holder", 17, 40));
     assert_eq!((shown.waiters[0].at_ms, shown.waiters[0].parked, shown.waiting), (1_000, true, 3));
     assert_eq!((shown.unknown_dcs, shown.unreachable_dcs), (vec![2], vec![2]));
+    let idle = proto::IdleOwner { dc: 1, why: proto::NotServing::Grace.into(), for_ms: 1_500 };
+    assert_eq!(shown.not_serving, [idle]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::cli::describe;
 use crate::client::Status;
 use crate::proto::{CertificateStatus, CheckpointStatus, Durations, JournalStatus, PeerStatus};
 
@@ -22,6 +23,8 @@ pub(super) fn status(status: &Status) -> Value {
             "too_far_behind": peer.too_far_behind,
             "clock_ahead_ms": peer.clock_ahead_ms,
             "paused_by_skew": peer.paused_by_skew,
+            "not_serving": describe::not_serving(peer.not_serving()),
+            "not_serving_for_ms": peer.not_serving_for_ms,
             "rtt_us": peer.rtt_us,
             "messages_sent": peer.messages_sent,
             "messages_received": peer.messages_received,

@@ -11,7 +11,7 @@ use super::dc_names::DcNames;
 use super::failure::Failure;
 use super::print::{ago, print};
 use crate::client::Status;
-use crate::proto::{CertificateStatus, Phase, Room};
+use crate::proto::{CertificateStatus, NotServing, Phase, Room};
 
 /// Show how a datacenter is, and what it knows of the others
 ///
@@ -109,6 +109,10 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
         let name = names.show(peer.dc);
         if !peer.reachable {
             warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
+        }
+        if peer.not_serving() != NotServing::Unspecified {
+            let why = super::describe::why_not_serving(peer.not_serving(), peer.not_serving_for_ms);
+            warnings.push(format!("{name} {why}: locks with parts there do not move"));
         }
         if peer.too_far_behind {
             warnings.push(format!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, SECRET, dc};
+use super::cluster::{Cluster, SECRET};
 use crate::leases::Proof;
 use crate::names::{LeaseId, Mode};
 use crate::replica::Notice;
@@ -94,4 +94,22 @@ fn a_client_that_says_what_it_holds_just_in_time_keeps_it_for_its_whole_time_to_
     assert!(!c.is_answered(1, waits));
     c.pass(200);
     c.granted(1, waits);
+}
+
+#[test]
+fn a_lease_that_said_nothing_ends_on_disk_before_its_locks_are_granted() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.acquired(0, "x", Mode::Exclusive);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(9_990);
+    c.open_lease(0, Duration::from_secs(60));
+    let waits = c.lock(0, "x");
+    c.nodes[0].disk_is_stuck = true;
+    c.pass(20);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    assert!(!c.is_answered(0, waits));
+    c.nodes[0].disk_is_stuck = false;
+    c.run();
+    c.granted(0, waits);
 }

@@ -11,6 +11,7 @@ mod joining;
 mod keys;
 mod large_commits;
 mod late_timers;
+mod not_serving;
 mod overload;
 mod restarts;
 mod rolled_back;

@@ -98,10 +98,13 @@ impl World {
         let is_new = entry.dc == dc && !self.txns.is_made(entry);
         let Some(replica) = node.replica.as_ref().filter(|_| is_new) else { return };
         // Who was heard of in this very step, or not heard of for too long, is not judged.
-        let away = replica.unreachable().intersection(node.unreachable_before);
+        let away = replica.away().intersection(node.away_before);
         for (to, moved) in entry.ops.iter().flat_map(transfers) {
             if away.contains(to) {
-                let what = format!("{dc} gives parts of {} to {to}, which it cannot reach", moved.lock);
+                let what = format!(
+                    "{dc} gives parts of {} to {to}, which it cannot reach or which does not serve",
+                    moved.lock
+                );
                 return self.fail(FailureKind::GivenToUnreachable, what);
             }
             let is_idle =

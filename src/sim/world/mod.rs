@@ -399,7 +399,7 @@ impl World {
         let node = &mut self.nodes[dc.index()];
         let Some(replica) = &mut node.replica else { return };
         self.tally.steps += 1;
-        node.unreachable_before = replica.unreachable();
+        node.away_before = replica.away();
         self.trace.mix(self.now.0 ^ u64::from(dc.get()) << 56);
         self.trace.line(self.now, dc, || format!("<- {}", show::event(&event)));
         replica.handle(node.clock.now(self.now), event);

@@ -38,7 +38,7 @@ pub(crate) struct Node {
     /// While its process is stopped: what waits for it.
     pub stalled: Option<Vec<Action>>,
     /// Whom it could not reach before its last step.
-    pub unreachable_before: DcSet,
+    pub away_before: DcSet,
     /// When its next deadline comes.
     pub tick: Option<Moment>,
     /// The last answers to the operator.
@@ -79,7 +79,7 @@ impl Node {
             started: Moment::START,
             steps: 0,
             stalled: None,
-            unreachable_before: DcSet::EMPTY,
+            away_before: DcSet::EMPTY,
             tick: None,
             status: None,
             description: None,

@@ -1,0 +1,111 @@
+//! A datacenter that is there and does not serve stops others no more than one that is dead.
+
+use super::cluster::{Cluster, dc, name};
+use crate::names::Mode;
+use crate::replica::NotServing;
+use crate::replica::call::{Call, LockDescription, Phase, Refusal, Reply, Wait};
+use crate::room::Room;
+
+impl Cluster {
+    /// dc1 has all of "b", and waits after a restart for a client that is dead.
+    fn with_one_in_grace() -> Cluster {
+        let mut c = Cluster::new(3, 0, 0);
+        c.use_lock(0, "a");
+        c.use_lock(1, "b");
+        c.restart(1);
+        c.link_again(1);
+        c.pass(1_100);
+        assert_eq!(c.nodes[1].replica.phase(), Phase::Grace { leases: 1 });
+        c
+    }
+
+    fn described(&mut self, id: u8, lock: &str) -> LockDescription {
+        let tag = self.call(id, Call::Describe { lock: name(lock) });
+        self.run();
+        match self.reply(id, tag) {
+            Some(Reply::Described(described)) => *described,
+            other => panic!("{lock} is not described but {other:?}"),
+        }
+    }
+
+    fn owns_all(&self, id: u8, lock: &str) -> bool {
+        (0..3).all(|part| self.nodes[usize::from(id)].replica.owner_of(&name(lock), dc(part)) == dc(id))
+    }
+
+    fn why(&self, id: u8, other: u8) -> Option<NotServing> {
+        let peers = self.nodes[usize::from(id)].replica.status().peers;
+        peers.into_iter().find(|peer| peer.dc == dc(other)).and_then(|peer| peer.not_serving)
+    }
+}
+
+#[test]
+fn what_needs_a_datacenter_in_grace_stops_nobody_else() {
+    let mut c = Cluster::with_one_in_grace();
+    c.open_lease(0, std::time::Duration::from_secs(60));
+    let both = c.acquire(0, &[("a", Mode::Exclusive), ("b", Mode::Exclusive)], Wait::Forever);
+    c.run();
+    let alone = c.lock(0, "a");
+    c.run();
+    let grant = c.granted(0, alone);
+    assert!(!c.is_answered(0, both));
+    c.release(0, grant.request);
+    c.pass(10_000);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    c.granted(0, both);
+}
+
+#[test]
+fn a_datacenter_in_grace_is_sent_no_parts() {
+    let mut c = Cluster::with_one_in_grace();
+    c.open_lease(1, std::time::Duration::from_secs(60));
+    let waits = c.lock(1, "a");
+    c.pass(1_000);
+    assert!(c.owns_all(0, "a"), "it could not use them");
+    let here = c.lock(0, "a");
+    c.run();
+    let grant = c.granted(0, here);
+    c.release(0, grant.request);
+    c.pass(10_000);
+    c.granted(1, waits);
+}
+
+#[test]
+fn it_is_said_who_does_not_serve_and_for_how_long() {
+    let mut c = Cluster::with_one_in_grace();
+    // dc2 hears of it through dc0 only.
+    c.cut(1, 2);
+    c.pass(600);
+    for id in [0, 2] {
+        let Some(NotServing::Grace { for_ms }) = c.why(id, 1) else { panic!("dc{id} does not know of it") };
+        assert!((7_000..9_000).contains(&for_ms), "{for_ms} ms");
+        let described = c.described(id, "b");
+        assert!(matches!(described.not_serving[..], [(one, NotServing::Grace { .. })] if one == dc(1)));
+        assert!(described.unreachable.is_empty());
+    }
+    let waits = c.acquire(0, &[("b", Mode::Exclusive)], Wait::AtMost(std::time::Duration::from_secs(2)));
+    c.pass(3_500);
+    let Refusal::TimedOut(locks) = c.refused(0, waits) else { panic!("it cannot be granted") };
+    assert_eq!(locks[0].not_serving[0].0, dc(1));
+    c.pass(10_000);
+    assert_eq!((c.why(0, 1), c.why(2, 1)), (None, None));
+    assert!(c.described(0, "b").not_serving.is_empty());
+}
+
+#[test]
+fn a_datacenter_whose_disk_is_full_hands_nothing_over_and_says_so() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(1, "b");
+    c.room(1, Room::Full);
+    c.run();
+    assert_eq!(c.why(0, 1), Some(NotServing::DiskFull));
+    let both = c.acquire(0, &[("a", Mode::Exclusive), ("b", Mode::Exclusive)], Wait::Forever);
+    c.run();
+    let shared = c.share(0, "a");
+    c.run();
+    c.granted(0, shared);
+    c.room(1, Room::Enough);
+    c.run();
+    assert_eq!(c.why(0, 1), None);
+    assert!(!c.is_answered(0, both));
+}
