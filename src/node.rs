@@ -224,6 +224,7 @@ impl Node {
 
 fn datacenter(config: Config, tls: watch::Receiver<Credentials>, wan: Option<Wan>) -> DatacenterConfig {
     let me = config.replica.dc;
+    let members = config.member_names();
     let others = config.members.into_iter().filter(|member| member.dc != me);
     let links = InterdcConfig {
         peers: others.map(|member| (member.dc, member.address)).collect(),
@@ -231,5 +232,11 @@ fn datacenter(config: Config, tls: watch::Receiver<Credentials>, wan: Option<Wan
         wan,
         ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls)
     };
-    DatacenterConfig { replica: config.replica, journal: config.journal, links, server: config.server }
+    DatacenterConfig {
+        replica: config.replica,
+        journal: config.journal,
+        links,
+        server: config.server,
+        members,
+    }
 }

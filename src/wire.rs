@@ -119,7 +119,7 @@ mod tests {
     use crate::replica::forced::Forced;
     use crate::replica::{
         Checkpoint, Floor, Heartbeat, LeaseRecord, Message, NotServing, OutcomeRow, Past, Record, RequestRow,
-        StatePiece,
+        StatePiece, Terms,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
     use crate::time::{TimeToLive, Timestamp};
@@ -206,6 +206,12 @@ mod tests {
             heard: vec![(dc(1), Timestamp::from_raw(3), 250)],
             floors: vec![Floor { dc: dc(2), after: 6, floor: VersionVector::from_iter([(dc(0), 1)]) }],
             not_serving: vec![(dc(1), NotServing::Grace { for_ms: 250 }), (dc(2), NotServing::ClockSkew)],
+            terms: Terms {
+                members: DcSet::from_iter([dc(0), dc(1), dc(2)]),
+                heartbeat_ms: 100,
+                peer_timeout_ms: 200,
+                max_clock_skew_ms: 240,
+            },
         };
         golden(&Message::Heartbeat(Box::new(heartbeat)), GOLDEN_HEARTBEAT);
         golden(&Message::Entries(vec![Arc::new(entry())]), GOLDEN_ENTRIES);
@@ -353,7 +359,7 @@ mod tests {
     }
 
     const GOLDEN_COMMIT: &str = "03010501fb010509040301626b000000030301626b010301626b02fb2c010301626b03";
-    const GOLDEN_HEARTBEAT: &str = "00fc020001000300000402010103fa0102060101020102fa0203";
+    const GOLDEN_HEARTBEAT: &str = "00fc020001000300000402010103fa0102060101020102fa02030764c8f0";
     const GOLDEN_ENTRIES: &str =
         "010107000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff01";
     const GOLDEN_HOLDERS: &str = "040102010202010009026d6501fc0065cd1d00";

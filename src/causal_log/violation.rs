@@ -2,7 +2,7 @@
 
 use crate::causal_log::commit::CommitFault;
 use crate::causal_log::entry::WantsError;
-use crate::names::{ClusterId, DcId, LockName, RequestId};
+use crate::names::{ClusterId, DcId, DcSet, LockName, RequestId};
 use crate::time::Timestamp;
 
 /// A peer broke the protocol. Nothing of the message was applied.
@@ -14,6 +14,11 @@ pub enum Violation {
     TooManyHeldBack { entries: usize, bytes: usize },
     #[error("a message names {dc}, which is no member of this cluster")]
     UnknownDc { dc: DcId },
+    #[error(
+        "its cluster has the members {theirs:?}, ours {ours:?}: in this version members cannot be added or removed by editing \
+         the configuration; make it the same in all datacenters"
+    )]
+    Members { theirs: DcSet, ours: DcSet },
     #[error("two owners of part {part} of lock {lock} at version {version}: {ours} here, {theirs} there")]
     DoubleOwner { lock: LockName, part: DcId, version: u64, ours: DcId, theirs: DcId },
     #[error("a message asks for {count} locks, at most {limit} are answered")]

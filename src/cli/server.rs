@@ -11,6 +11,7 @@ use super::print::print;
 use super::service_manager::ServiceManager;
 use super::stopping::StopSignals;
 use crate::config::{Config, ServerArgs};
+use crate::journal::check_members;
 use crate::node::{Node, Sockets};
 use crate::open_files::{connections_that_fit, raise_limit};
 use crate::reload::{Loaded, Reloader};
@@ -96,6 +97,7 @@ async fn reload(reloader: Reloader) {
 
 fn check(config: &Config) -> Result<(), Failure> {
     Loaded::load(config)?;
+    check_members(&config.journal.dir, &config.member_names())?;
     let member = config.this_member();
     print(format_args!(
         "The configuration is good: datacenter {} ({}) of cluster {}, {} datacenters.",

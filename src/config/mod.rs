@@ -26,7 +26,7 @@ use std::{fs, io};
 
 use crate::access::AccessFiles;
 use crate::api::ApiOptions;
-use crate::journal::JournalOptions;
+use crate::journal::{JournalOptions, MemberNames};
 use crate::lock_server::LockServerOptions;
 use crate::names::{ClusterId, DcId};
 use crate::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
@@ -171,6 +171,11 @@ impl Config {
         let tls = home.join("tls").join(dc.to_string());
         let config = Config::new(cluster_name, dc, vec![member], &tls, home.join("data"));
         Config { listen: Listen::anywhere(), ..config }
+    }
+
+    /// All members, by id.
+    pub fn member_names(&self) -> MemberNames {
+        self.members.iter().map(|member| (member.dc, member.name.clone())).collect()
     }
 
     /// The member that this server is.

@@ -14,7 +14,7 @@ use crate::crdt::value::{
 use crate::keys::Key;
 use crate::names::{ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::HolderInfo;
-use crate::replica::{Floor, Heartbeat, Message, NotServing, StatePiece};
+use crate::replica::{Floor, Heartbeat, Message, NotServing, StatePiece, Terms};
 use crate::store_state::{BucketDigest, Digest};
 use crate::time::{TimeToLive, Timestamp};
 
@@ -77,6 +77,7 @@ impl Known {
                 let for_ms = choices.number(100) as u32;
                 (choices.dc(self.members), NotServing::Grace { for_ms })
             }),
+            terms: Terms { members: (0..self.members).filter_map(DcId::new).collect(), ..Terms::default() },
         }
     }
 

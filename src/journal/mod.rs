@@ -19,6 +19,7 @@
 //! | `recovery.rs`, `scan.rs` | from files to records, and what is refused |
 //! | `format.rs` | the bytes |
 //! | `data_dir.rs` | lock file and identity |
+//! | `members.rs` | of which cluster a directory is |
 //! | `disk.rs` | the calls to the file system, behind a trait for the crash tests |
 
 mod checkpoint;
@@ -29,6 +30,7 @@ mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod handle;
+mod members;
 mod queue;
 mod recovery;
 mod scan;
@@ -40,5 +42,7 @@ mod tests;
 
 pub use error::{Identity, JournalError};
 pub use handle::{Journal, JournalEvent, JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, Recovered};
+pub(crate) use members::keep_members;
+pub use members::{MemberNames, MembersError, check_members};
 pub use queue::{Figures, LastCheckpoint};
 pub use writer::LogSize;

@@ -11,7 +11,7 @@ use super::options::LockServerOptions;
 use super::recover::recover;
 use super::start::{LockServer, Parts, StartError};
 use crate::interdc::{Interdc, InterdcConfig, InterdcError};
-use crate::journal::{Journal, JournalOptions};
+use crate::journal::{Journal, JournalOptions, MemberNames, keep_members};
 use crate::replica::{Position, ReplicaConfig};
 use crate::telemetry::Board;
 
@@ -25,6 +25,8 @@ pub struct DatacenterConfig {
     pub journal: JournalOptions,
     pub links: InterdcConfig,
     pub server: LockServerOptions,
+    /// All members, by id, with their names: those of the data directory, or it is refused.
+    pub members: MemberNames,
 }
 
 /// Starts a datacenter: opens its journal, recovers, dials the others. Blocks while it reads the journal.
@@ -39,7 +41,10 @@ pub fn start_datacenter(
     let dc = config.replica.dc;
     let inbox = Arc::new(JournalInbox::default());
     let sink = Arc::clone(&inbox);
+    let dir = config.journal.dir.clone();
     let (store, recovered) = Journal::open(config.journal, move |event| sink.put(event))?;
+    // Before it is read with other members in mind.
+    keep_members(&dir, &config.members)?;
     let checkpoint = recovered.checkpoint.as_ref().map(|(_, state)| &state[..]);
     let records = recovered.records.into_iter().map(|(position, record)| (Position(position), record));
     let (mut machine, last) = recover(config.replica, checkpoint, records)?;

@@ -64,6 +64,10 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
         Report::PeerServes { peer, why: Some(why) } => {
             tracing::warn!(%peer, "it {why}: requests that need it wait, others go on");
         }
+        Report::OptionDiffers { peer, option, ours, theirs } => tracing::warn!(
+            %peer, option, ours_ms = ours, theirs_ms = theirs,
+            "an option that all datacenters should have in common differs: make it the same in all"
+        ),
         Report::ClockDrifts { peer, ahead_ms } => {
             tracing::warn!(%peer, ahead_ms, "clocks drift apart: check time synchronisation");
         }

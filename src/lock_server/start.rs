@@ -28,7 +28,7 @@ use super::works::{Showing, Works};
 use super::workshop::{Work, Workshop};
 use crate::access::LogLimit;
 use crate::interdc::InterdcError;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, MembersError};
 use crate::names::{DcId, DcSet};
 use crate::replica::{Position, RecoveryError};
 use crate::telemetry::{Board, Places};
@@ -39,6 +39,8 @@ use crate::wire::WireError;
 pub enum StartError {
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(transparent)]
+    Members(#[from] MembersError),
     #[error(transparent)]
     Links(#[from] InterdcError),
     #[error(

@@ -66,6 +66,13 @@ pub enum Report {
         peer: DcId,
         why: Option<NotServing>,
     },
+    /// `peer` goes by another value of an option that all should have in common, in milliseconds.
+    OptionDiffers {
+        peer: DcId,
+        option: &'static str,
+        ours: u32,
+        theirs: u32,
+    },
     /// `peer`'s clock is ahead of ours, or behind (negative), by more than half of `max_clock_skew`.
     ClockDrifts {
         peer: DcId,

@@ -7,6 +7,7 @@ use super::effect::{Effect, Report};
 use super::gate::Gated;
 use super::message::{Heartbeat, Message};
 use super::reach::News;
+use super::terms::Terms;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS, Position};
@@ -30,6 +31,7 @@ struct Row {
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
     clock_ahead_ms: Option<i64>,
+    terms: Option<Terms>,
     drift_reported: bool,
     /// Since when it lacks what is not kept here, and whether the operator knows.
     behind: Option<(Instant, bool)>,
@@ -86,7 +88,7 @@ impl Replica {
         self.links.closing.remove(peer);
         let row = &mut self.links.rows[peer.index()];
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
-        row.clock_ahead_ms = None;
+        (row.clock_ahead_ms, row.terms) = (None, None);
         self.log.link_up(peer);
         self.tell_links();
     }
@@ -200,12 +202,18 @@ impl Replica {
         }
         let here = self.not_serving().map(|why| (self.config.dc, why));
         let not_serving = here.into_iter().chain(self.reach.told_not_serving(self.now.mono)).collect();
-        let heartbeat = Heartbeat { clock, durable, linked, heard, floors: self.floors(), not_serving };
+        let terms = Terms::of(&self.config.agreed);
+        let heartbeat =
+            Heartbeat { clock, durable, linked, heard, floors: self.floors(), not_serving, terms };
         self.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
         self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
     }
 
     fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) {
+        let before = self.links.rows[peer.index()].terms.replace(heartbeat.terms);
+        if let Err(violation) = self.compare_terms(peer, &heartbeat.terms, before) {
+            return self.close_link(peer, violation);
+        }
         let members = self.config.agreed.members;
         let named =
             heartbeat.durable.iter().map(|(dc, _)| dc).chain(heartbeat.heard.iter().map(|(dc, ..)| *dc));

@@ -11,6 +11,7 @@ use crate::crdt::VersionVector;
 use crate::keys::Key;
 use crate::names::{DcId, DcSet, LockName};
 use crate::replica::call::HolderInfo;
+use crate::replica::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece};
 use crate::store_state::Digest;
 use crate::time::Timestamp;
@@ -63,6 +64,8 @@ pub struct Heartbeat {
     pub floors: Vec<Floor>,
     /// Those who do not serve, and why: the sender, and others by the heartbeats in `heard`.
     pub not_serving: Vec<(DcId, NotServing)>,
+    /// What all members must have in common.
+    pub terms: Terms,
 }
 
 /// How a message travels. Order is kept among those of the same urgency only.

@@ -36,6 +36,7 @@ mod stability;
 mod status;
 mod step;
 pub mod store_call;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod tickets;
@@ -54,6 +55,7 @@ pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
 pub use serving::NotServing;
 pub use stability::Floor;
+pub use terms::Terms;
 pub use transactions::OutcomeRow;
 pub use transfer::StatePiece;
 #[cfg(any(test, feature = "fuzzing"))]

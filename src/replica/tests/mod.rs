@@ -19,6 +19,7 @@ mod state_transfer;
 mod status;
 mod store_cluster;
 mod stories;
+mod terms;
 mod top;
 mod transactions;
 mod watches;

@@ -1,0 +1,45 @@
+//! What all members must have in common is compared on both sides of a link.
+
+use super::cluster::{Cluster, dc};
+use crate::causal_log::Violation;
+use crate::names::DcSet;
+use crate::replica::{Message, Report, Terms};
+
+impl Cluster {
+    /// Both are linked anew, and what dc1 says of its terms is changed on the way.
+    fn link_with(&mut self, change: fn(&mut Terms)) {
+        self.cut(0, 1);
+        self.link(0, 1);
+        self.sync(1);
+        let wire = self.wires.get_mut(&(dc(1), dc(0))).expect("they are linked");
+        for message in wire {
+            if let Message::Heartbeat(heartbeat) = message {
+                change(&mut heartbeat.terms);
+            }
+        }
+        self.run();
+    }
+}
+
+#[test]
+fn a_peer_with_other_members_is_refused_and_both_sets_are_named() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.link_with(|terms| terms.members.insert(dc(2)));
+    let [violation @ Violation::Members { theirs, ours }] = &c.nodes[0].violations[..] else {
+        panic!("{:?}", c.nodes[0].violations)
+    };
+    assert_eq!((*theirs, *ours), ((0..3).map(dc).collect(), (0..2).map(dc).collect::<DcSet>()));
+    let said = violation.to_string();
+    assert!(said.contains("members {dc0, dc1, dc2}, ours {dc0, dc1}"), "{said}");
+}
+
+#[test]
+fn an_option_that_differs_is_named_once_with_both_values_and_stops_nothing() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.link_with(|terms| terms.max_clock_skew_ms = 9_000);
+    let differs =
+        Report::OptionDiffers { peer: dc(1), option: "agreed.max_clock_skew", ours: 5_000, theirs: 9_000 };
+    assert_eq!(c.reports, [differs]);
+    assert!(c.nodes.iter().all(|node| node.violations.is_empty()));
+    c.use_lock(0, "a");
+}
