@@ -109,7 +109,7 @@ fn at() -> Timestamp {
 
 fn entry(op: Op) -> Entry {
     let (cluster, seq) = (ClusterId::of("bench"), 1_234_568);
-    Entry { cluster, epoch: 0, dc: dc(0), seq, at: at(), deps: vector(), ops: vec![op] }
+    Entry { cluster, epoch: 0, prev: 0, lead_ms: 0, dc: dc(0), seq, at: at(), deps: vector(), ops: vec![op] }
 }
 
 fn moves(locks: usize) -> Entry {

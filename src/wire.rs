@@ -5,8 +5,11 @@
 //! tests hold them. Streams of links begin with a format version, segments and checkpoints have one after their magic
 //! (kept by the rooms that own them), so the codec itself can be replaced.
 
+use bincode::enc::write::Writer;
+use bincode::error::EncodeError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use xxhash_rust::xxh3::Xxh3;
 
 /// Largest frame on a link, and largest record in a journal, in bytes.
 pub const MAX_FRAME: usize = 8 << 20;
@@ -39,14 +42,30 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
     decode_limited::<T, MAX_FRAME>(what, bytes)
 }
 
+/// What a checkpoint of version 2 begins with: no number does, and one of version 1 begins with a number.
+const CHECKPOINT_V2: [u8; 2] = [0xff, 2];
+
 /// As [`encode`], for checkpoints.
 pub fn encode_checkpoint<T: Serialize>(value: &T) -> Result<Vec<u8>, WireError> {
-    encode_limited::<T, MAX_CHECKPOINT>("checkpoint", value)
+    let what = "checkpoint";
+    let mut bytes = CHECKPOINT_V2.to_vec();
+    bincode::serde::encode_into_std_write(value, &mut bytes, config::<MAX_CHECKPOINT>())
+        .map_err(|error| WireError { what, reason: error.to_string() })?;
+    if bytes.len() > MAX_CHECKPOINT {
+        let reason = format!("{} bytes, the limit is {MAX_CHECKPOINT}", bytes.len());
+        return Err(WireError { what, reason });
+    }
+    Ok(bytes)
 }
 
-/// As [`decode`], for checkpoints.
-pub fn decode_checkpoint<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
-    decode_limited::<T, MAX_CHECKPOINT>("checkpoint", bytes)
+/// As [`decode`], for checkpoints: of this version, or of version 1.
+pub fn decode_checkpoint<T: DeserializeOwned, V1: DeserializeOwned + Into<T>>(
+    bytes: &[u8],
+) -> Result<T, WireError> {
+    match bytes.strip_prefix(&CHECKPOINT_V2) {
+        Some(bytes) => decode_limited::<T, MAX_CHECKPOINT>("checkpoint", bytes),
+        None => decode_limited::<V1, MAX_CHECKPOINT>("checkpoint of version 1", bytes).map(Into::into),
+    }
 }
 
 /// As [`encode`], for what a state transfer consists of.
@@ -65,6 +84,22 @@ pub fn check_state_length(what: &'static str, length: usize) -> Result<(), WireE
         return Err(WireError { what, reason: format!("{length} bytes, the limit is {MAX_STATE_ITEM}") });
     }
     Ok(())
+}
+
+/// A hash of the bytes of a value, never 0. It tells values apart that differ by accident; it is no defence against
+/// somebody who looks for two with the same one.
+pub fn hash<T: Serialize>(what: &'static str, value: &T) -> u64 {
+    struct Hashed(Xxh3);
+    impl Writer for Hashed {
+        fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+            self.0.update(bytes);
+            Ok(())
+        }
+    }
+    let mut hashed = Hashed(Xxh3::new());
+    let written = bincode::serde::encode_into_writer(value, &mut hashed, config::<MAX_FRAME>());
+    written.unwrap_or_else(|error| panic!("{what}: no wire type refuses to be encoded: {error}"));
+    hashed.0.digest().max(1)
 }
 
 fn encode_limited<T: Serialize, const LIMIT: usize>(
@@ -118,8 +153,8 @@ mod tests {
     use crate::replica::call::HolderInfo;
     use crate::replica::forced::Forced;
     use crate::replica::{
-        Checkpoint, Floor, Heartbeat, LeaseRecord, Message, NotServing, OutcomeRow, Past, Record, RequestRow,
-        StatePiece, Terms,
+        Checkpoint, CheckpointV1, Floor, Fork, Heartbeat, LeaseRecord, Message, NotServing, OutcomeRow, Past,
+        Record, RequestRow, StatePiece, Terms,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
     use crate::time::{TimeToLive, Timestamp};
@@ -135,6 +170,8 @@ mod tests {
         Entry {
             cluster: ClusterId::from_raw(7),
             epoch: 0,
+            prev: 0,
+            lead_ms: 0,
             dc: dc(1),
             seq: 2,
             at: Timestamp::from_millis(1),
@@ -145,6 +182,17 @@ mod tests {
                 Op::Request { id, at: Timestamp::from_millis(2), wants },
             ],
         }
+    }
+
+    fn chained() -> Entry {
+        Entry { prev: 9, lead_ms: 300, ..entry() }
+    }
+
+    /// Members compare these: they never change.
+    #[test]
+    fn hashes_of_entries() {
+        assert_eq!(entry().hash(), 13_927_661_678_367_963_877);
+        assert_eq!(chained().hash(), 2_649_548_085_597_075_043);
     }
 
     fn piece() -> StatePiece {
@@ -205,6 +253,11 @@ mod tests {
             linked: DcSet::only(dc(1)),
             heard: vec![(dc(1), Timestamp::from_raw(3), 250)],
             floors: vec![Floor { dc: dc(2), after: 6, floor: VersionVector::from_iter([(dc(0), 1)]) }],
+            ..Heartbeat::default()
+        };
+        golden(&Message::HeartbeatV1(Box::new(heartbeat.clone())), GOLDEN_HEARTBEAT_V1);
+        golden(&Message::EntriesV1(vec![Arc::new(entry())]), GOLDEN_ENTRIES_V1);
+        let heartbeat = Heartbeat {
             not_serving: vec![(dc(1), NotServing::Grace { for_ms: 250 }), (dc(2), NotServing::ClockSkew)],
             terms: Terms {
                 members: DcSet::from_iter([dc(0), dc(1), dc(2)]),
@@ -212,9 +265,15 @@ mod tests {
                 peer_timeout_ms: 200,
                 max_clock_skew_ms: 240,
             },
+            heads: vec![(dc(1), 5)],
+            fork: Some((dc(2), 3)),
+            upgraded: DcSet::only(dc(1)),
+            lead_ms: 7,
+            yours: Some((Timestamp::from_raw(3), 250)),
+            ..heartbeat
         };
         golden(&Message::Heartbeat(Box::new(heartbeat)), GOLDEN_HEARTBEAT);
-        golden(&Message::Entries(vec![Arc::new(entry())]), GOLDEN_ENTRIES);
+        golden(&Message::Entries(vec![Arc::new(chained())]), GOLDEN_ENTRIES);
         golden(&Message::HeldBack { durable: VersionVector::default() }, "0200");
         let lock = LockName::new(b"a").expect("valid");
         golden(&Message::AskHolders { query: 1, locks: vec![lock] }, "0301010161");
@@ -260,7 +319,7 @@ mod tests {
             ttl: Duration::from_secs(10),
             on_disconnect: OnDisconnect::Release,
         };
-        golden(&Record::Entry(Arc::new(entry())), GOLDEN_ENTRY_RECORD);
+        golden(&Record::EntryV1(Arc::new(entry())), GOLDEN_ENTRY_RECORD_V1);
         golden(&Record::Bound { clock: Timestamp::from_raw(5), n: 6 }, "010506");
         golden(&Record::LeaseOpened(lease.clone()), GOLDEN_LEASE);
         golden(&Record::LeaseEnded { lease: lease.lease }, "03fb0105");
@@ -269,6 +328,11 @@ mod tests {
         golden(&Record::StateTaken { vector: VersionVector::from_iter([(dc(0), 2)]) }, "060102");
         golden(&Record::Restored, "07");
         golden(&Record::Forced(Arc::new(forced())), GOLDEN_FORCED);
+        golden(&Record::Entry(Arc::new(chained())), GOLDEN_ENTRY_RECORD);
+        let fork = Fork { dc: dc(2), seq: 5, ours: 6, theirs: 7, peer: dc(1) };
+        golden(&Record::Forked(fork), "0a0205060701");
+        golden(&Record::ForkResolved, "0b");
+        golden(&Record::TokenLead { millis: 7 }, "0c07");
     }
 
     #[test]
@@ -340,9 +404,13 @@ mod tests {
                 entries: vec![Arc::new(entry())],
             },
             forced: vec![Arc::new(forced())],
+            hashes: vec![(dc(0), vec![0, 7])],
+            chained: true,
+            fork: Some(Fork { dc: dc(2), seq: 5, ours: 6, theirs: 7, peer: dc(1) }),
+            lead_ms: 9,
         };
         let bytes = encode_checkpoint(&checkpoint).expect("it is small");
-        assert_eq!(decode_checkpoint::<Checkpoint>(&bytes).expect("its own bytes"), checkpoint);
+        assert_eq!(decode_checkpoint::<Checkpoint, CheckpointV1>(&bytes).expect("its own bytes"), checkpoint);
     }
 
     #[test]
@@ -359,11 +427,17 @@ mod tests {
     }
 
     const GOLDEN_COMMIT: &str = "03010501fb010509040301626b000000030301626b010301626b02fb2c010301626b03";
-    const GOLDEN_HEARTBEAT: &str = "00fc020001000300000402010103fa0102060101020102fa02030764c8f0";
+    const GOLDEN_HEARTBEAT_V1: &str = "00fc020001000300000402010103fa0102060101";
+    const GOLDEN_HEARTBEAT: &str =
+        "0dfc020001000300000402010103fa0102060101020102fa02030764c8f001010501020302070103fa";
     const GOLDEN_ENTRIES: &str =
+        "0e0107000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff0109fb2c01";
+    const GOLDEN_ENTRY_RECORD: &str =
+        "0907000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff0109fb2c01";
+    const GOLDEN_ENTRIES_V1: &str =
         "010107000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff01";
     const GOLDEN_HOLDERS: &str = "040102010202010009026d6501fc0065cd1d00";
-    const GOLDEN_ENTRY_RECORD: &str =
+    const GOLDEN_ENTRY_RECORD_V1: &str =
         "0007000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff01";
     const GOLDEN_FORCED: &str =
         "0803fb2c010a636c69656e7420616e6e0869742068616e6773016101fb0105010709026d6502";

@@ -153,6 +153,7 @@ pub(super) fn status(
         Phase::ReadOnly => (proto::Phase::ReadOnly, 0),
         Phase::Grace { leases } => (proto::Phase::Grace, leases as u64),
         Phase::Serving => (proto::Phase::Serving, 0),
+        Phase::Forked { .. } => (proto::Phase::Forked, 0),
     };
     proto::StatusResponse {
         dc: status.dc.get().into(),

@@ -23,6 +23,12 @@ pub struct Entry {
     /// What the maker had applied when it made this; `deps[dc] == seq - 1`.
     pub deps: VersionVector,
     pub ops: Vec<Op>,
+    /// [`Entry::hash`] of the entry before this one in its log: so the hash of an entry stands for all up to it. 0 for the
+    /// first entry, and while the maker does not know it or not all members know version 2.
+    pub prev: u64,
+    /// By how many milliseconds the maker's fencing tokens were ahead of its stamps: nobody that applies this may
+    /// give smaller ones. Nearly always 0.
+    pub lead_ms: u64,
 }
 
 /// An operation, see protocol section 4.
@@ -109,6 +115,11 @@ impl Wants {
 }
 
 impl Entry {
+    /// What tells this entry, and with `prev` all before it in its log, from any other. Never 0.
+    pub fn hash(&self) -> u64 {
+        crate::wire::hash("entry", self)
+    }
+
     /// About how many bytes this takes on the wire: for batching, not for limits.
     pub fn weight(&self) -> usize {
         64 + self.ops.iter().map(Op::weight).sum::<usize>()

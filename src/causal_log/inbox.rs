@@ -102,7 +102,17 @@ mod tests {
         let lock = LockName::try_from(&*"x".repeat(1_000)).expect("a valid name");
         let op = Op::Request { id, at, wants: Wants::All(vec![(lock, Mode::Shared)]) };
         let ops = vec![op; kilobytes];
-        Arc::new(Entry { cluster, epoch: 0, dc: dc(1), seq, at, deps: VersionVector::default(), ops })
+        Arc::new(Entry {
+            cluster,
+            epoch: 0,
+            prev: 0,
+            lead_ms: 0,
+            dc: dc(1),
+            seq,
+            at,
+            deps: VersionVector::default(),
+            ops,
+        })
     }
 
     #[test]

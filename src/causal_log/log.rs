@@ -13,6 +13,7 @@
 //! known to have: the vector it told, what was sent on this link, and whatever stands in the dependencies of
 //! what it sent itself. How long an entry is kept: `truncation`. How far a peer is behind: `lag`.
 
+mod chain;
 mod lag;
 mod truncation;
 
@@ -40,6 +41,7 @@ pub(crate) struct Log {
     members: DcSet,
     applied: VersionVector,
     durable: Arc<VersionVector>,
+    chain: chain::Chain,
     /// The stamp of the last applied entry of each datacenter.
     stamps: [Timestamp; MAX_DCS],
     kept: VecDeque<Kept>,
@@ -102,6 +104,7 @@ impl Log {
             members,
             applied: VersionVector::default(),
             durable: Arc::default(),
+            chain: chain::Chain::new(),
             stamps: [Timestamp::ZERO; MAX_DCS],
             kept: VecDeque::new(),
             weight: 0,
@@ -116,11 +119,12 @@ impl Log {
         }
     }
 
-    /// Goes on from a checkpoint: `kept` are the last of the entries in `applied`.
+    /// Goes on from a checkpoint: `kept` are the last of the entries in `applied`, `hashes` those of the last ones.
     pub fn restore(
         &mut self,
         applied: VersionVector,
         stamps: &[(DcId, Timestamp)],
+        hashes: &[(DcId, Vec<u64>)],
         kept: &[Arc<Entry>],
         now: Instant,
     ) {
@@ -142,6 +146,7 @@ impl Log {
             self.push(entry.clone(), Position::default(), Instant::ZERO);
         }
         self.applied = applied;
+        self.restore_hashes(hashes, kept);
         self.note_durable(Position::default(), now);
         self.durable = Arc::new(self.applied.clone());
     }
@@ -194,6 +199,7 @@ impl Log {
         );
         self.applied.raise(entry.dc, entry.seq);
         self.stamps[entry.dc.index()] = entry.at;
+        self.chain_on(&entry);
         self.push(entry, position, now);
     }
 

@@ -5,6 +5,7 @@ mod commit;
 mod entry;
 mod inbox;
 mod log;
+pub mod v1;
 mod violation;
 
 pub use commit::{Action, Change, Commit, CommitFault, MAX_CHANGES, MAX_COMMIT_BYTES};

@@ -25,6 +25,11 @@ pub enum Violation {
     QueryTooLarge { count: usize, limit: usize },
     #[error("the state that it gives cannot be taken over: {why}")]
     State { why: String },
+    #[error(
+        "it speaks version 1 of the protocol, but all members have spoken version 2 before: run the release there that \
+         the others run"
+    )]
+    OldVersion,
 }
 
 /// What is wrong with an entry.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Target, sequence};
 use crate::causal_log::Entry;
-use crate::replica::{Checkpoint, Message, Record, StatePiece};
+use crate::replica::{Checkpoint, CheckpointV1, Message, Record, StatePiece};
 use crate::wire;
 use crate::{access, api, config, interdc, journal, native, replica};
 
@@ -56,9 +56,12 @@ fn record(data: &[u8]) -> bool {
 }
 
 fn checkpoint(data: &[u8]) -> bool {
-    let Ok(checkpoint) = wire::decode_checkpoint::<Checkpoint>(data) else { return false };
+    let Ok(checkpoint) = wire::decode_checkpoint::<Checkpoint, CheckpointV1>(data) else { return false };
     let again = wire::encode_checkpoint(&checkpoint).expect("what was read fits a checkpoint");
-    assert_eq!(wire::decode_checkpoint::<Checkpoint>(&again).expect("its own bytes"), checkpoint);
+    assert_eq!(
+        wire::decode_checkpoint::<Checkpoint, CheckpointV1>(&again).expect("its own bytes"),
+        checkpoint
+    );
     true
 }
 

@@ -78,6 +78,14 @@ impl Known {
                 (choices.dc(self.members), NotServing::Grace { for_ms })
             }),
             terms: Terms { members: (0..self.members).filter_map(DcId::new).collect(), ..Terms::default() },
+            heads: choices.many(1, |choices| {
+                let known = if choices.one_in(64) { choices.number(1) } else { 0 };
+                (choices.dc(self.members), known)
+            }),
+            fork: choices.one_in(255).then(|| (choices.dc(self.members), choices.number(1))),
+            upgraded: self.dcs(choices),
+            lead_ms: choices.number(1),
+            yours: choices.one_in(2).then(|| (self.stamp(choices), choices.number(9))),
         }
     }
 
@@ -135,12 +143,18 @@ impl Known {
             (self.applied.clone(), if choices.one_in(4) { choices.dc(self.members) } else { from });
         choices.many(3, |choices| {
             let usual = deps.get(dc);
-            let seq = choices.number(usual.saturating_add(1));
+            let seq = match choices.number(usual.saturating_add(1)) {
+                // Rarely another one of what is there already: then nothing else happens.
+                seq if seq <= usual && !choices.one_in(32) => usual.saturating_add(1),
+                seq => seq,
+            };
             let told = if choices.one_in(8) { self.vector(choices) } else { deps.clone() };
             deps.raise(dc, seq);
             Arc::new(Entry {
                 cluster: if choices.one_in(64) { ClusterId::from_raw(1) } else { self.cluster },
                 epoch: u32::from(choices.one_in(64)),
+                prev: if choices.one_in(64) { choices.number(1) } else { 0 },
+                lead_ms: if choices.one_in(16) { choices.number(1) } else { 0 },
                 dc,
                 seq,
                 at: Timestamp::from_raw((self.millis << 16).wrapping_add(choices.number(seq))),

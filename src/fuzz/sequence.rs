@@ -17,7 +17,8 @@ use crate::leases::{OnDisconnect, SessionId};
 use crate::names::{ClusterId, DcId, DcSet, Position};
 use crate::replica::call::{Call, CallId, Reply, Status};
 use crate::replica::{
-    AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Record, Replica, ReplicaConfig,
+    AgreedConfig, Checkpoint, CheckpointV1, Effect, Event, LocalConfig, Message, Record, Replica,
+    ReplicaConfig,
 };
 use crate::room::Room;
 use crate::time::{Instant, Now, Wall};
@@ -78,6 +79,8 @@ struct Node {
 
 struct World<'a> {
     choices: Choices<'a>,
+    /// Whether datacenters compare hashes.
+    compares: bool,
     nodes: Vec<Node>,
     links: BTreeMap<(u8, u8), VecDeque<Message>>,
     /// Some that were sent: to come again, or damaged.
@@ -111,7 +114,14 @@ fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
 }
 
-fn start(id: u8, now: Now, checkpoint: Option<Checkpoint>, records: Vec<(Position, Record)>) -> Replica {
+/// Unless it `compares`, forged entries are not known from others: with two histories nothing else would happen.
+fn start(
+    id: u8,
+    now: Now,
+    checkpoint: Option<Checkpoint>,
+    records: Vec<(Position, Record)>,
+    compares: bool,
+) -> Replica {
     let members: DcSet = (0..MEMBERS).map(dc).collect();
     let agreed = AgreedConfig::new(ClusterId::of("fuzz"), members);
     // So little that members which are away are given up.
@@ -122,14 +132,23 @@ fn start(id: u8, now: Now, checkpoint: Option<Checkpoint>, records: Vec<(Positio
         max_held: 64,
         ..LocalConfig::default()
     };
-    let config = ReplicaConfig::new(dc(id), agreed, local);
+    #[cfg_attr(not(test), expect(unused_mut, reason = "mutations exist in tests only"))]
+    let mut config = ReplicaConfig::new(dc(id), agreed, local);
+    #[cfg(test)]
+    {
+        config.mutation = (!compares).then_some(crate::sim::Mutation::ForksNotCompared);
+    }
+    #[cfg(not(test))]
+    let _ = compares;
     Replica::recover(config, now, checkpoint, records).expect("what was written can be read again")
 }
 
 impl<'a> World<'a> {
-    fn new(choices: Choices<'a>) -> World<'a> {
+    fn new(mut choices: Choices<'a>) -> World<'a> {
+        let compares = choices.one_in(4);
         let mut world = World {
             choices,
+            compares,
             nodes: Vec::new(),
             links: BTreeMap::new(),
             seen: Vec::new(),
@@ -140,7 +159,7 @@ impl<'a> World<'a> {
         };
         for id in 0..MEMBERS {
             world.nodes.push(Node {
-                replica: start(id, world.now(), None, Vec::new()),
+                replica: start(id, world.now(), None, Vec::new(), compares),
                 records: Vec::new(),
                 durable: 0,
                 checkpoint: None,
@@ -277,7 +296,8 @@ impl<'a> World<'a> {
             Effect::CloseLink { .. } => self.happened.refused += 1,
             Effect::Checkpoint(checkpoint) => {
                 let bytes = wire::encode_checkpoint(&*checkpoint).expect("it is small");
-                let again = wire::decode_checkpoint::<Checkpoint>(&bytes).expect("its own bytes");
+                let again =
+                    wire::decode_checkpoint::<Checkpoint, CheckpointV1>(&bytes).expect("its own bytes");
                 assert_eq!(again, *checkpoint, "a checkpoint is read as it was written");
                 self.happened.checkpoints += 1;
                 node.checkpoint = Some(*checkpoint);
@@ -456,7 +476,9 @@ impl<'a> World<'a> {
         let checkpoint = node.checkpoint.clone();
         let from = checkpoint.as_ref().map_or(Position(0), |checkpoint| checkpoint.position);
         let after = node.records.iter().filter(|(position, _)| *position > from).cloned().collect();
-        node.replica = start(id, now, checkpoint, after);
+        node.replica = start(id, now, checkpoint, after, self.compares);
+        // Somebody decides for this one, if forged entries have made two histories.
+        node.replica.resolve_fork();
         self.happened.restarts += 1;
         self.tick(id);
     }

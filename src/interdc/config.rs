@@ -27,7 +27,7 @@ impl Default for QueueBound {
 }
 
 /// The versions of the protocol between datacenters that this release speaks.
-const VERSIONS: RangeInclusive<u16> = 1..=1;
+const VERSIONS: RangeInclusive<u16> = 1..=2;
 
 /// The links of one datacenter. What all datacenters must agree on: `cluster`, `epoch`.
 #[derive(Clone, Debug)]

@@ -20,6 +20,8 @@ pub(super) const IDENTITY: &str = "identity";
 pub(super) const IDENTITY_TEMP: &str = "identity.tmp";
 /// An empty file that people put into a copy of a directory: whoever starts from it is told, until that is on disk.
 pub(super) const RESTORED: &str = "restored";
+/// An empty file that people put into the directory whose history is to be kept, when there are two.
+pub(super) const RESOLVED: &str = "keep-history";
 const LOCK: &str = "lock";
 const FIRST_LINE: &str = "geolock data directory, format ";
 const VERSION: u8 = 1;
@@ -95,16 +97,21 @@ pub(super) fn is_restored<D: Disk>(disk: &D) -> Result<bool, JournalError> {
     exists(disk, RESTORED)
 }
 
+/// Whether somebody decided that its history is kept.
+pub(super) fn is_resolved<D: Disk>(disk: &D) -> Result<bool, JournalError> {
+    exists(disk, RESOLVED)
+}
+
 fn exists<D: Disk>(disk: &D, name: &str) -> Result<bool, JournalError> {
     Ok(disk.names().doing("list", disk, "")?.iter().any(|other| other == name))
 }
 
 /// It is known now.
-pub(super) fn forget_restored<D: Disk>(disk: &D) -> Result<(), JournalError> {
-    match disk.remove(RESTORED) {
+pub(super) fn forget<D: Disk>(disk: &D, mark: &str) -> Result<(), JournalError> {
+    match disk.remove(mark) {
         // Somebody was faster.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        removed => removed.doing("remove", disk, RESTORED)?,
+        removed => removed.doing("remove", disk, mark)?,
     }
     disk.sync_dir().doing("sync the directory", disk, "")
 }

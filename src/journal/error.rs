@@ -49,7 +49,7 @@ pub enum JournalError {
     )]
     WrongIdentity { dir: PathBuf, found: Identity, expected: Identity },
     #[error(
-        "{} has format version {found}, this release reads version {known}: start the release that wrote it",
+        "{} has format version {found}, this release reads version {known}: start the release that wrote it, or a later one; the files were not changed",
         path.display()
     )]
     UnknownVersion { path: PathBuf, found: u8, known: u8 },

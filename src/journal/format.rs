@@ -22,7 +22,11 @@ use crate::wire::MAX_FRAME;
 
 use super::error::Identity;
 
-const VERSION: u8 = 1;
+/// Of what is written. In version 1 records and checkpoints know nothing of hashes of entries; the bytes of files are the
+/// same.
+pub(super) const VERSION: u8 = 2;
+/// The oldest that is read.
+const OLDEST: u8 = 1;
 const SEGMENT_MAGIC: &[u8; 8] = b"geolockj";
 const CHECKPOINT_MAGIC: &[u8; 8] = b"geolockc";
 
@@ -48,6 +52,7 @@ pub(super) enum BadHeader {
 /// The start of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SegmentHeader {
+    pub version: u8,
     pub identity: Identity,
     /// Position of the first record that is or will be in it.
     pub first: u64,
@@ -59,6 +64,7 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER] {
         let mut bytes = [0; SEGMENT_HEADER];
         put_prefix(&mut bytes, SEGMENT_MAGIC, self.identity.dc, self.chain);
+        bytes[8] = self.version;
         bytes[16..24].copy_from_slice(&self.identity.cluster.get().to_le_bytes());
         bytes[24..32].copy_from_slice(&self.first.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.salt.to_le_bytes());
@@ -69,6 +75,7 @@ impl SegmentHeader {
     pub fn decode(bytes: &[u8]) -> Result<SegmentHeader, BadHeader> {
         let dc = check_prefix::<SEGMENT_HEADER>(bytes, SEGMENT_MAGIC)?;
         Ok(SegmentHeader {
+            version: bytes[8],
             identity: Identity { cluster: ClusterId::from_raw(u64_at(bytes, 16)), dc },
             first: u64_at(bytes, 24),
             chain: u32_at(bytes, 12),
@@ -199,7 +206,7 @@ fn check_prefix<const LEN: usize>(bytes: &[u8], magic: &[u8; 8]) -> Result<DcId,
     if header[8] > VERSION {
         return Err(BadHeader::Version { found: header[8], known: VERSION });
     }
-    let sound = crc32c::crc32c(&header[..LEN - 4]) == u32_at(header, LEN - 4) && header[8] == VERSION;
+    let sound = crc32c::crc32c(&header[..LEN - 4]) == u32_at(header, LEN - 4) && header[8] >= OLDEST;
     DcId::new(header[9]).filter(|_| sound).ok_or(BadHeader::Damaged)
 }
 
@@ -222,13 +229,16 @@ mod tests {
     /// The format on disk does not change without a new version.
     #[test]
     fn golden_bytes() {
-        let segment = SegmentHeader { identity: identity(), first: 9, chain: 0xa1a2_a3a4, salt: 0x77 };
+        let segment =
+            SegmentHeader { version: 2, identity: identity(), first: 9, chain: 0xa1a2_a3a4, salt: 0x77 };
         assert_eq!(
             segment.encode()[..40],
-            *b"geolockj\x01\x03\0\0\xa4\xa3\xa2\xa1\x08\x07\x06\x05\x04\x03\x02\x01\
+            *b"geolockj\x02\x03\0\0\xa4\xa3\xa2\xa1\x08\x07\x06\x05\x04\x03\x02\x01\
                \x09\0\0\0\0\0\0\0\x77\0\0\0\0\0\0\0"
         );
         assert_eq!(SegmentHeader::decode(&segment.encode()), Ok(segment));
+        let old = SegmentHeader { version: 1, ..segment };
+        assert_eq!(SegmentHeader::decode(&old.encode()), Ok(old));
         let mut body = Vec::new();
         put_record(&mut body, b"one");
         assert_eq!(body, b"\x03\0\0\0one");
@@ -245,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_header_with_any_bit_flipped_is_none() {
-        let good = SegmentHeader { identity: identity(), first: 9, chain: 1, salt: 2 }.encode();
+        let good = SegmentHeader { version: 2, identity: identity(), first: 9, chain: 1, salt: 2 }.encode();
         let mut body = Vec::new();
         put_record(&mut body, b"one");
         let frame = FrameHeader::of(&body, 9, 2).encode();
@@ -264,9 +274,10 @@ mod tests {
 
     #[test]
     fn a_later_version_is_named() {
-        let mut bytes = SegmentHeader { identity: identity(), first: 9, chain: 1, salt: 2 }.encode();
-        bytes[8] = 2;
-        assert_eq!(SegmentHeader::decode(&bytes), Err(BadHeader::Version { found: 2, known: 1 }));
+        let mut bytes =
+            SegmentHeader { version: 2, identity: identity(), first: 9, chain: 1, salt: 2 }.encode();
+        bytes[8] = 3;
+        assert_eq!(SegmentHeader::decode(&bytes), Err(BadHeader::Version { found: 3, known: 2 }));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Bodies of fuzz targets, see `crate::fuzz`.
 
-use super::format::{CheckpointHeader, SEGMENT_HEADER, SegmentHeader};
+use super::format::{CheckpointHeader, SEGMENT_HEADER, SegmentHeader, VERSION};
 use super::scan::{End, scan};
 
 /// A segment: first as it is, then with a header that is sound, so that what follows is looked at, too.
@@ -19,7 +19,13 @@ fn sound_header(data: &[u8]) -> Option<SegmentHeader> {
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
     let dc = crate::names::DcId::new(bytes[9] % 64).expect("there are 64");
     let identity = super::Identity { cluster: crate::names::ClusterId::from_raw(number(16)), dc };
-    Some(SegmentHeader { identity, first: number(24).max(1), chain: number(8) as u32, salt: number(32) })
+    Some(SegmentHeader {
+        version: VERSION,
+        identity,
+        first: number(24).max(1),
+        chain: number(8) as u32,
+        salt: number(32),
+    })
 }
 
 /// Whether there are records in it. As the newest segment it may be torn, as an older one it may not.
@@ -54,7 +60,7 @@ fn identity() -> super::Identity {
 /// A segment with these records, each in a batch of its own.
 #[cfg(test)]
 pub(crate) fn segment_bytes(records: &[Vec<u8>]) -> Vec<u8> {
-    let header = SegmentHeader { identity: identity(), first: 4, chain: 9, salt: 7 };
+    let header = SegmentHeader { version: VERSION, identity: identity(), first: 4, chain: 9, salt: 7 };
     let mut bytes = header.encode().to_vec();
     for (position, record) in (header.first..).zip(records) {
         let mut body = Vec::new();

@@ -76,6 +76,8 @@ pub struct Recovered {
     /// It is marked as a copy of a directory that may have gone on elsewhere. The mark goes when the first batch is durable:
     /// what is appended first has to say so.
     pub restored: bool,
+    /// Somebody has put the file `keep-history` into the directory. It is removed when the next record is durable.
+    pub resolved: bool,
 }
 
 /// An open journal: the only owner of its data directory. Dropping it closes it.
@@ -124,7 +126,7 @@ impl Journal {
     ) -> Result<(Journal, Recovered), JournalError> {
         let Place { disk, identity, segment_bytes, reserve } = place;
         let recovery = recover(&disk, identity, segment_bytes)?;
-        let restored = data_dir::is_restored(&disk)?;
+        let (restored, resolved) = (data_dir::is_restored(&disk)?, data_dir::is_resolved(&disk)?);
         let writer = recovery.writer;
         let figures = Figures {
             log: writer.size(),
@@ -146,7 +148,8 @@ impl Journal {
         let writer = {
             let queue = Arc::clone(&queue);
             let room = Room::default();
-            let run = move || WriterThread { writer, queue: &queue, sink, reserve, room, restored }.run();
+            let run =
+                move || WriterThread { writer, queue: &queue, sink, reserve, room, restored, resolved }.run();
             thread::Builder::new().name("journal".into()).spawn(run)
         };
         let writer = match writer {
@@ -159,7 +162,10 @@ impl Journal {
         };
         let checkpoint = recovery.checkpoint.map(|checkpoint| (checkpoint.position, checkpoint.body));
         let threads = Some(Threads { writer, checkpoints, lock });
-        Ok((Journal { queue, threads }, Recovered { checkpoint, records: recovery.records, restored }))
+        Ok((
+            Journal { queue, threads },
+            Recovered { checkpoint, records: recovery.records, restored, resolved },
+        ))
     }
 
     /// Queues a record; never waits for the disk. Told durable later, perhaps together with others. After a

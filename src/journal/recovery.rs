@@ -15,7 +15,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::data_dir::{IDENTITY_TEMP, Known, check_identity, write_identity};
 use super::disk::{Context, Disk, DiskFile};
 use super::error::{Identity, JournalError};
-use super::format::{BadHeader, FRAME_HEADER, MAX_BODY, SEGMENT_HEADER, SegmentHeader};
+use super::format::{BadHeader, FRAME_HEADER, MAX_BODY, SEGMENT_HEADER, SegmentHeader, VERSION};
 use super::handle::MAX_SEGMENT_BYTES;
 use super::scan::{End, Scanned, scan};
 use super::writer::{
@@ -242,6 +242,7 @@ fn resume<D: Disk>(
     }
     let sealed =
         log.segments.iter().map(|(header, at)| Sealed { first: header.first, len: at.len as u64 }).collect();
+    let is_old = header.version != VERSION;
     let current = Segment { file, header, len: scanned.len as u64, chain: scanned.chain };
     let mut writer =
         Writer { disk: disk.clone(), identity, segment_bytes, sealed, current, next: scanned.next };
@@ -251,6 +252,9 @@ fn resume<D: Disk>(
         if writer.rotate()? == Tried::NoRoom {
             return Err(no_room(disk));
         }
+    } else if is_old && writer.rotate()? == Tried::NoRoom {
+        // What is written from here on the release before cannot read, so it is not to begin with its version.
+        return Err(no_room(disk));
     }
     Ok((log.records, writer))
 }

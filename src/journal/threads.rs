@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::room::Room;
 
-use super::data_dir::forget_restored;
+use super::data_dir::{RESOLVED, RESTORED, forget};
 use super::disk::Disk;
 use super::error::{Identity, JournalError};
 use super::handle::JournalEvent;
@@ -32,6 +32,8 @@ pub(super) struct WriterThread<'a, D: Disk, S> {
     pub room: Room,
     /// The directory is marked as a copy.
     pub restored: bool,
+    /// It is marked as the history that is kept.
+    pub resolved: bool,
 }
 
 impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
@@ -83,7 +85,10 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
             start = Instant::now();
         }
         if std::mem::take(&mut self.restored) {
-            forget_restored(&self.writer.disk)?;
+            forget(&self.writer.disk, RESTORED)?;
+        }
+        if std::mem::take(&mut self.resolved) {
+            forget(&self.writer.disk, RESOLVED)?;
         }
         let position = batch.last;
         self.queue.written(batch, start.elapsed(), self.writer.size());

@@ -14,7 +14,7 @@ use crate::faults::{self, Step};
 use super::checkpoint;
 use super::disk::{Context, Disk, DiskFile, is_no_room};
 use super::error::{Identity, JournalError};
-use super::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER, SegmentHeader};
+use super::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER, SegmentHeader, VERSION};
 use super::queue::Batch;
 
 const SUFFIX: &str = ".log";
@@ -178,7 +178,7 @@ pub(super) fn create_segment<D: Disk>(
     chain: u32,
 ) -> Result<Option<Segment<D::File>>, JournalError> {
     let salt = RandomState::new().build_hasher().finish();
-    let header = SegmentHeader { identity, first, chain, salt };
+    let header = SegmentHeader { version: VERSION, identity, first, chain, salt };
     let name = segment_name(first);
     let Some(mut file) = create_file(disk, &name)? else { return Ok(None) };
     if put(disk, &name, &mut file, 0, &header.encode())? == Tried::NoRoom {

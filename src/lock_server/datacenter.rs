@@ -54,6 +54,10 @@ pub fn start_datacenter(
              and before leases it does not know must be over");
         machine.begin_restored();
     }
+    if recovered.resolved {
+        tracing::warn!(%dc, "an operator has decided that the history of this data directory is kept");
+        machine.resolve_fork();
+    }
     let (events, link_events) = mpsc::channel(LINK_EVENTS);
     let socket = match socket {
         Some(socket) => socket,

@@ -22,6 +22,8 @@ pub(super) struct Outlets<S, L> {
     pub callers: Callers,
     /// Peers that broke the protocol and whose links are not down yet.
     pub closing: DcSet,
+    /// Whose links speak version 1 of the protocol.
+    pub old: DcSet,
     pub appended: Position,
     pub durable: Position,
     /// State to be written.
@@ -56,12 +58,18 @@ impl<S: Store, L: Links> Outlets<S, L> {
         Ok(())
     }
 
+    /// A link came up that speaks this version.
+    pub fn note_version(&mut self, peer: DcId, version: u16) {
+        if version == 1 { self.old.insert(peer) } else { self.old.remove(peer) }
+    }
+
     fn send(&mut self, peer: DcId, message: &Message) {
         if self.closing.contains(peer) {
             return;
         }
         let urgency = message.urgency();
-        match wire::encode("message", message) {
+        let translated = if self.old.contains(peer) { message.for_version_1() } else { None };
+        match wire::encode("message", translated.as_ref().unwrap_or(message)) {
             Ok(bytes) => self.links.send(peer, urgency, bytes),
             // A bug of ours, but no reason to stop serving what needs no other datacenter.
             Err(error) => self.close_link(peer, &error),

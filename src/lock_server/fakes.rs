@@ -187,6 +187,10 @@ impl FakeMachine {
             log: vec![],
             past: Past::default(),
             forced: vec![],
+            hashes: vec![],
+            chained: false,
+            fork: None,
+            lead_ms: 0,
         };
         self.effects.push_back(Effect::Checkpoint(Box::new(checkpoint)));
     }

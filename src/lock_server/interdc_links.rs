@@ -58,7 +58,7 @@ impl Links for InterdcLinks {
                 tracing::debug!(%peer, version, "protocol version agreed");
                 let known = self.peers.entry(peer).or_default();
                 *known = Peer { link: Some(link), connects: known.connects + 1, queued: 0 };
-                LinkInput::Up { peer }
+                LinkInput::Up { peer, version }
             }
             LinkEvent::Down { peer, .. } => {
                 let known = self.peers.entry(peer).or_default();

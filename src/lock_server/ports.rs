@@ -68,10 +68,23 @@ impl Store for Journal {
 /// What a link says. Of the messages that left its queue, so many `batches` were entries.
 #[derive(Debug)]
 pub enum LinkInput {
-    Up { peer: DcId },
-    Down { peer: DcId },
-    Received { peer: DcId, message: Bytes },
-    Flushed { peer: DcId, messages: usize, batches: usize },
+    /// `version`: of the protocol, as agreed for this link.
+    Up {
+        peer: DcId,
+        version: u16,
+    },
+    Down {
+        peer: DcId,
+    },
+    Received {
+        peer: DcId,
+        message: Bytes,
+    },
+    Flushed {
+        peer: DcId,
+        messages: usize,
+        batches: usize,
+    },
 }
 
 /// The links to other datacenters.

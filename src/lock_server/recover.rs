@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::clock;
 use super::start::StartError;
-use crate::replica::{Checkpoint, Position, Record, Replica, ReplicaConfig};
+use crate::replica::{Checkpoint, CheckpointV1, Position, Record, Replica, ReplicaConfig};
 use crate::wire;
 
 /// Records that are handed over at a time.
@@ -27,8 +27,10 @@ pub fn recover(
     checkpoint: Option<&[u8]>,
     records: impl IntoIterator<Item = (Position, Bytes)> + Send,
 ) -> Result<(Replica, Position), StartError> {
-    let checkpoint: Option<Checkpoint> =
-        checkpoint.map(wire::decode_checkpoint).transpose().map_err(StartError::Checkpoint)?;
+    let checkpoint: Option<Checkpoint> = checkpoint
+        .map(wire::decode_checkpoint::<_, CheckpointV1>)
+        .transpose()
+        .map_err(StartError::Checkpoint)?;
     let covered = checkpoint.as_ref().map_or(Position(0), |checkpoint| checkpoint.position);
     let (batches, read) = sync_channel(AHEAD);
     thread::scope(|scope| {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::names::LeaseId;
-use crate::replica::Report;
 use crate::replica::call::Phase;
 use crate::replica::forced::Forced;
+use crate::replica::{Fork, Report};
 use crate::room::Room;
 use crate::time::Instant;
 
@@ -120,6 +120,14 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
                 "others know more of our log than we do: read-only until it is here"
             );
         }
+        Report::Forked(Fork { dc, seq, ours, theirs, peer }) => {
+            let (ours, theirs) = (format!("{ours:016x}"), format!("{theirs:016x}"));
+            tracing::error!(
+                %dc, seq, %ours, %theirs, %peer,
+                "there are two entries of that number in the log of that datacenter: two histories. Nothing is granted, moved or \
+                 committed until an operator has decided which one is kept"
+            );
+        }
     }
 }
 
@@ -133,6 +141,9 @@ fn log_phase(phase: Phase) {
         ),
         Phase::Grace { leases } => tracing::info!(leases, "waiting for clients to reclaim their locks"),
         Phase::Serving => tracing::info!("serving"),
+        Phase::Forked { dc, seq } => {
+            tracing::error!(%dc, seq, "forked: only reads are served, see Two histories in docs/operations.md");
+        }
     }
 }
 

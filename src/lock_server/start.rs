@@ -111,6 +111,7 @@ impl LockServer {
                 links: parts.links,
                 callers: Callers::default(),
                 closing: DcSet::EMPTY,
+                old: DcSet::EMPTY,
                 appended: parts.last,
                 durable: parts.last,
                 checkpoint: None,

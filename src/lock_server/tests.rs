@@ -199,13 +199,13 @@ async fn a_message_that_cannot_be_read_closes_its_link_and_no_other() {
     let good = Bytes::from(wire::encode("message", &heartbeat).expect("it is small"));
     let received = |peer, message: &Bytes| LinkInput::Received { peer, message: message.clone() };
     for input in [
-        LinkInput::Up { peer: dc(1) },
-        LinkInput::Up { peer: dc(2) },
+        LinkInput::Up { peer: dc(1), version: 2 },
+        LinkInput::Up { peer: dc(2), version: 2 },
         received(dc(1), &Bytes::from_static(b"\xff\xff nonsense")),
         received(dc(1), &good),
         received(dc(2), &good),
         LinkInput::Down { peer: dc(1) },
-        LinkInput::Up { peer: dc(1) },
+        LinkInput::Up { peer: dc(1), version: 2 },
         received(dc(1), &good),
     ] {
         rig.links.send(input).await.expect("the server runs");

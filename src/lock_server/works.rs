@@ -134,7 +134,8 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
 
     pub(super) fn on_link(&mut self, event: L::Event) -> Result<(), StopError> {
         match self.outlets.links.read(event) {
-            LinkInput::Up { peer } => {
+            LinkInput::Up { peer, version } => {
+                self.outlets.note_version(peer, version);
                 self.outlets.closing.remove(peer);
                 self.event(Event::LinkUp { peer })
             }

@@ -382,6 +382,12 @@ pub enum Phase {
         leases: usize,
     },
     Serving,
+    /// The log of `dc` is not the same everywhere from its entry `seq` on, or before: a directory went on from an older disk. Reads
+    /// only, until people have decided which history is kept.
+    Forked {
+        dc: DcId,
+        seq: u64,
+    },
 }
 
 /// A peer as seen from here.

@@ -7,6 +7,7 @@ use crate::crdt::VersionVector;
 use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::forced::Forced;
+use crate::replica::fork::Fork;
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
 use crate::replica::serving::NotServing;
@@ -138,4 +139,6 @@ pub enum Report {
         ours: u64,
         theirs: u64,
     },
+    /// There are two histories: nothing is granted, moved or committed here any more.
+    Forked(Fork),
 }

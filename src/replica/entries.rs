@@ -26,6 +26,9 @@ enum Admission {
 
 impl Replica {
     pub(super) fn on_entries(&mut self, peer: DcId, entries: Vec<Arc<Entry>>) {
+        if self.is_forked() {
+            return;
+        }
         for entry in &entries {
             self.log.note_sent_by(peer, entry);
         }
@@ -36,6 +39,10 @@ impl Replica {
         let mut entries = entries.into_iter();
         // Nearly always nothing is held back, and all of them can be applied, one after the other.
         while let Some(entry) = entries.as_slice().first().filter(|_| !self.inbox.holds_of(peer)) {
+            self.compare_entry(peer, entry);
+            if self.is_forked() {
+                return;
+            }
             match self.admit(entry) {
                 Admission::Apply => self.apply(entry),
                 Admission::Duplicate => self.note_duplicate(entry),
@@ -52,7 +59,7 @@ impl Replica {
     /// Applies whatever can be applied, of all links, until nothing more can.
     pub(super) fn drain_inbox(&mut self) {
         self.links.clear_retry();
-        if self.life.room == Room::Full {
+        if self.life.room == Room::Full || self.is_forked() {
             return;
         }
         let missing = loop {
@@ -75,6 +82,10 @@ impl Replica {
     fn drain_link(&mut self, peer: DcId) -> Option<(DcId, u64)> {
         let (mut missing, mut looked_at) = (None, None);
         while let Some(entry) = self.inbox.next(peer, looked_at).cloned() {
+            self.compare_entry(peer, &entry);
+            if self.is_forked() {
+                return None;
+            }
             match self.admit(&entry) {
                 Admission::Apply => self.apply(&entry),
                 Admission::Duplicate => self.note_duplicate(&entry),
@@ -211,11 +222,13 @@ impl Replica {
     /// What an entry does to the state: from a link, or from the journal.
     pub(super) fn take_in(&mut self, entry: &Arc<Entry>, position: Position) {
         self.take_in_ops(entry, position);
+        self.life.chained |= entry.dc == self.config.dc && entry.prev != 0;
         self.log.apply(entry.clone(), position, self.now.mono);
     }
 
     fn take_in_ops(&mut self, entry: &Arc<Entry>, position: Position) {
         self.clock.observe(entry.at);
+        self.raise_lead(entry.lead_ms, position);
         for (index, op) in entry.ops.iter().enumerate() {
             match op {
                 Op::Commit(commit) => {

@@ -8,13 +8,13 @@ use super::tickets::Ticket;
 use super::transactions::{Death, TxnId};
 use crate::leases::LeaseIndex;
 use crate::lock_state::{RequestIndex, State};
-use crate::names::{FencingToken, Position};
+use crate::names::Position;
 
 impl Replica {
     /// Gives fresh grants their tokens and answers them, at once or when the journal allows.
     pub(super) fn tell_grants(&mut self) {
         while let Some(request) = self.locks.next_granted() {
-            let token = FencingToken(self.stamp().raw());
+            let token = self.token();
             self.locks.set_token(request, token);
             let was_published = self.locks.get(request).local().is_some_and(|local| local.was_published);
             self.counts.grants_local += u64::from(!was_published);
@@ -45,9 +45,9 @@ impl Replica {
         #[cfg(test)]
         let ready =
             if self.mutated(crate::sim::Mutation::GrantBeforeData) { Position::default() } else { ready };
-        let stamp = crate::time::Timestamp::from_raw(token.0);
+        let stamp = self.stamp_of(token);
         // A lease that ended without having said what it held may have held this.
-        let ready = ready.max(self.unaccounted_end);
+        let ready = ready.max(self.unaccounted_end).max(self.lead.position);
         ready.max(self.bounds.position_of(stamp, row.id.n))
     }
 

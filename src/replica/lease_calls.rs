@@ -12,7 +12,7 @@ use super::tickets::{Ticket, names_weight};
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, NewRequest};
 use crate::names::{LeaseId, Position, RequestId, Secret};
-use crate::time::{Instant, Timestamp};
+use crate::time::Instant;
 
 impl From<LeaseError> for Refusal {
     #[cold]
@@ -212,7 +212,7 @@ impl Replica {
         // Nothing above the clock's recorded bound, and no number not given yet, was ever handed out.
         let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.next_n;
         let over = self.locks.find(id).is_some() || self.audit.was_forced_out(lease.id, id);
-        let token = Timestamp::from_raw(reclaim.token.0);
+        let token = self.stamp_of(reclaim.token);
         let is_taken = |key| lease.keys.get(key).is_some() || lease.finished.is_over_by_itself(key);
         let key_taken = reclaim.key.is_some_and(is_taken);
         if !known || key_taken || over || token > self.bounds.recorded().clock {

@@ -32,6 +32,9 @@ struct Row {
     paused: Option<(DcId, u64)>,
     clock_ahead_ms: Option<i64>,
     terms: Option<Terms>,
+    /// Its highest reading that was heard here, tokens included; and that of before this link.
+    reading: Option<(Timestamp, Instant)>,
+    reading_before: Option<(Timestamp, Instant)>,
     drift_reported: bool,
     /// Since when it lacks what is not kept here, and whether the operator knows.
     behind: Option<(Instant, bool)>,
@@ -77,6 +80,13 @@ impl Links {
         self.rows[peer.index()].clock_ahead_ms
     }
 
+    pub fn note_reading(&mut self, peer: DcId, reading: Timestamp, now: Instant) {
+        let highest = &mut self.rows[peer.index()].reading;
+        if highest.is_none_or(|(before, _)| before < reading) {
+            *highest = Some((reading, now));
+        }
+    }
+
     pub fn close(&mut self, peer: DcId) {
         self.closing.insert(peer);
     }
@@ -89,6 +99,7 @@ impl Replica {
         let row = &mut self.links.rows[peer.index()];
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
         (row.clock_ahead_ms, row.terms) = (None, None);
+        row.reading_before = row.reading;
         self.log.link_up(peer);
         self.tell_links();
     }
@@ -115,8 +126,18 @@ impl Replica {
             return;
         }
         match message {
-            Message::Heartbeat(heartbeat) => self.on_heartbeat(peer, &heartbeat),
+            Message::Heartbeat(heartbeat) => {
+                self.note_upgraded(peer, heartbeat.upgraded);
+                self.on_heartbeat(peer, &heartbeat);
+            }
             Message::Entries(entries) => self.on_entries(peer, entries),
+            Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version_1(peer) => {}
+            Message::HeartbeatV1(mut heartbeat) => {
+                // Version 1 says nothing of them.
+                heartbeat.terms = Terms::of(&self.config.agreed);
+                self.on_heartbeat(peer, &heartbeat);
+            }
+            Message::EntriesV1(entries) => self.on_entries(peer, entries),
             Message::HeldBack { durable } => {
                 self.log.note_lacking(peer, &durable);
                 self.pump = true;
@@ -146,6 +167,9 @@ impl Replica {
 
     /// Sends every peer what it lacks, as far as its link has room.
     pub(super) fn pump_links(&mut self) {
+        if self.is_forked() {
+            return;
+        }
         let (patience, window) = (self.config.agreed.heartbeat, self.config.local.link_window);
         for peer in self.log.linked().iter() {
             loop {
@@ -203,8 +227,21 @@ impl Replica {
         let here = self.not_serving().map(|why| (self.config.dc, why));
         let not_serving = here.into_iter().chain(self.reach.told_not_serving(self.now.mono)).collect();
         let terms = Terms::of(&self.config.agreed);
-        let heartbeat =
-            Heartbeat { clock, durable, linked, heard, floors: self.floors(), not_serving, terms };
+        let before = self.links.rows[peer.index()].reading_before;
+        let heartbeat = Heartbeat {
+            clock,
+            durable,
+            linked,
+            heard,
+            floors: self.floors(),
+            not_serving,
+            terms,
+            heads: self.heads_to_tell(),
+            fork: self.life.fork.map(|fork| (fork.dc, fork.seq)),
+            upgraded: self.life.upgraded,
+            lead_ms: self.lead.millis,
+            yours: before.map(|(at, when)| (at, self.now.mono.saturating_since(when).as_millis() as u64)),
+        };
         self.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
         self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
     }
@@ -220,16 +257,25 @@ impl Replica {
         let named = named.chain(heartbeat.not_serving.iter().map(|(dc, _)| *dc));
         let floors = heartbeat.floors.iter();
         let named = named.chain(floors.flat_map(|f| f.floor.iter().map(|(dc, _)| dc).chain([f.dc])));
+        let more = heartbeat.heads.iter().map(|(dc, _)| *dc).chain(heartbeat.fork.map(|(dc, _)| dc));
+        let named = named.chain(more).chain(heartbeat.upgraded.iter());
         if let Some(dc) = named.chain(heartbeat.linked.iter()).find(|dc| !members.contains(*dc)) {
             return self.close_link(peer, Violation::UnknownDc { dc });
         }
-        self.note_promises(&heartbeat.floors);
+        self.note_lost_readings(heartbeat.yours);
+        self.note_reading(peer, heartbeat);
+        let is_one_history = self.compare_heads(peer, heartbeat);
+        if is_one_history {
+            self.note_promises(&heartbeat.floors);
+        }
         for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
             self.stability.note(floor.clone());
         }
         self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
         self.note_clock(peer, heartbeat.clock);
-        self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
+        if is_one_history {
+            self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
+        }
         self.note_alive(peer, heartbeat, heartbeat.clock, Duration::ZERO);
         for (dc, clock, age_ms) in &heartbeat.heard {
             let age = Duration::from_millis(u64::from(*age_ms));

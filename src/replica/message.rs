@@ -19,10 +19,10 @@ use crate::time::Timestamp;
 /// A message between two datacenters. On one link, entries arrive in the order sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// The first message on a link, and one every `heartbeat`.
-    Heartbeat(Box<Heartbeat>),
-    /// In causal order.
-    Entries(Vec<Arc<Entry>>),
+    /// [`Message::Heartbeat`] from or for a peer that knows version 1 only.
+    HeartbeatV1(#[serde(with = "super::v1::heartbeat")] Box<Heartbeat>),
+    /// [`Message::Entries`] from or for a peer that knows version 1 only.
+    EntriesV1(#[serde(with = "crate::causal_log::v1::entries")] Vec<Arc<Entry>>),
     /// "I hold entries back for want of others; this is what I have."
     HeldBack { durable: VersionVector },
     /// Who holds these locks at your place?
@@ -46,10 +46,14 @@ pub enum Message {
     AskLog { of: DcId, run: u64, round: u64 },
     /// `by` has that much of it.
     KnowsLog { of: DcId, run: u64, by: DcId, seq: u64 },
+    /// The first message on a link, and one every `heartbeat`.
+    Heartbeat(Box<Heartbeat>),
+    /// In causal order.
+    Entries(Vec<Arc<Entry>>),
 }
 
 /// What a datacenter says of itself and of others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// The sender's hybrid clock; strictly increasing, so it also numbers its heartbeats.
     pub clock: Timestamp,
@@ -66,6 +70,17 @@ pub struct Heartbeat {
     pub not_serving: Vec<(DcId, NotServing)>,
     /// What all members must have in common.
     pub terms: Terms,
+    /// [`Entry::hash`] of the last entries in `durable`, of those whose hash the sender knows.
+    pub heads: Vec<(DcId, u64)>,
+    /// The sender has stopped: this entry of the log of this datacenter is not the same everywhere.
+    pub fork: Option<(DcId, u64)>,
+    /// The members that the sender knows to know version 2.
+    pub upgraded: DcSet,
+    /// By how many milliseconds the sender's tokens are ahead of its clock.
+    pub lead_ms: u64,
+    /// The highest reading, tokens included, that the sender heard of the receiver before this link, and how many milliseconds ago:
+    /// for one that has lost its disk.
+    pub yours: Option<(Timestamp, u64)>,
 }
 
 /// How a message travels. Order is kept among those of the same urgency only.
@@ -80,9 +95,18 @@ pub enum Urgency {
 }
 
 impl Message {
+    /// The same for a peer that knows version 1 only.
+    pub fn for_version_1(&self) -> Option<Message> {
+        match self {
+            Message::Heartbeat(heartbeat) => Some(Message::HeartbeatV1(heartbeat.clone())),
+            Message::Entries(entries) => Some(Message::EntriesV1(entries.clone())),
+            _ => None,
+        }
+    }
+
     pub fn urgency(&self) -> Urgency {
         match self {
-            Message::Entries(_) => Urgency::InOrder,
+            Message::Entries(_) | Message::EntriesV1(_) => Urgency::InOrder,
             Message::State(_) => Urgency::Background,
             _ => Urgency::Urgent,
         }

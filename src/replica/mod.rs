@@ -19,6 +19,7 @@ mod event;
 mod expiry;
 mod export;
 pub mod forced;
+mod fork;
 mod gate;
 mod grants;
 mod joining;
@@ -40,9 +41,11 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod tokens;
 mod top;
 mod transactions;
 mod transfer;
+mod v1;
 pub mod watch_call;
 mod watches;
 
@@ -50,6 +53,7 @@ pub use crate::names::Position;
 pub use config::{AgreedConfig, CLOCK_BOUND, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
+pub use fork::Fork;
 pub use message::{Heartbeat, Message, Urgency};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
@@ -60,6 +64,7 @@ pub use transactions::OutcomeRow;
 pub use transfer::StatePiece;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use transfer::fuzz;
+pub use v1::CheckpointV1;
 pub use watches::Past;
 pub(crate) use watches::SAY_TAKEN_AT;
 
@@ -87,6 +92,8 @@ pub struct Replica {
     /// The last record handed to the journal.
     position: Position,
     gate: gate::Gate,
+    /// By how much tokens are ahead of the clock.
+    lead: tokens::Lead,
     log: Log,
     inbox: Inbox,
     locks: Locks,

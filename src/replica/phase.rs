@@ -3,6 +3,7 @@
 use super::Replica;
 use super::call::{Phase, Refusal};
 use super::effect::Report;
+use super::fork::Fork;
 use super::message::Message;
 use super::record::Record;
 use super::serving::NotServing;
@@ -29,6 +30,12 @@ pub(super) struct Life {
     /// It was begun in this run to wait for leases that the directory does not know. Nothing was granted since, unless it has
     /// joined after that.
     pub doubted: bool,
+    /// There are two histories, of which this directory has one.
+    pub fork: Option<Fork>,
+    /// Peers that know version 2.
+    pub upgraded: DcSet,
+    /// All do, or did once: own entries name their predecessors.
+    pub chained: bool,
     /// Members heard since the start.
     pub heard: DcSet,
     /// The last of our own entries that anybody is known to have.
@@ -49,6 +56,8 @@ impl Replica {
     pub(super) fn current_phase(&self) -> Phase {
         if self.life.quiet_until.is_some() {
             Phase::Starting
+        } else if let Some(Fork { dc, seq, .. }) = self.life.fork {
+            Phase::Forked { dc, seq }
         } else if !self.knows_own_log() {
             Phase::ReadOnly
         } else if self.leases.in_grace() > 0 {
@@ -102,7 +111,7 @@ impl Replica {
             self.life.phase = phase;
             self.report(Report::PhaseChanged(phase));
         }
-        let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly);
+        let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly | Phase::Forked { .. });
         let append = writable && !self.life.clock_skew && self.life.room != Room::Full;
         self.locks.permit(Permissions { grant: phase == Phase::Serving, append });
         self.tell_serving();
@@ -148,6 +157,10 @@ impl Replica {
     /// do, leases were given under it that it does not know, and their locks are not free before these are over. When that was
     /// begun in this run it is not begun again: nothing was granted since.
     fn note_older_copy(&mut self) {
+        #[cfg(test)]
+        if !self.life.joined && self.mutated(crate::sim::Mutation::LostDiskNotDoubted) {
+            return;
+        }
         if self.life.joined || !self.life.doubted {
             self.begin_restored();
         }
@@ -172,6 +185,7 @@ impl Replica {
         }
         self.life.asks_until = None;
         if !self.life.joined && self.life.joins_after.is_none() && self.has_all_that_is_known() {
+            self.pass_lost_tokens();
             self.life.joined = true;
             self.persist(Record::Joined);
         }

@@ -13,6 +13,7 @@ use crate::keys::Key;
 use crate::names::{DcId, DcSet, LeaseId, Position, RequestId, Secret};
 use crate::replica::call::OnDisconnect;
 use crate::replica::forced::Forced;
+use crate::replica::fork::Fork;
 use crate::replica::{OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use crate::time::Timestamp;
@@ -20,8 +21,8 @@ use crate::time::Timestamp;
 /// One record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// An entry, own or foreign, in the order of application.
-    Entry(Arc<Entry>),
+    /// [`Record::Entry`] as version 1 wrote it.
+    EntryV1(#[serde(with = "crate::causal_log::v1::entry")] Arc<Entry>),
     /// No clock reading above `clock`, no request number from `n` on, was handed out before the next bound.
     Bound {
         clock: Timestamp,
@@ -43,6 +44,16 @@ pub enum Record {
     Restored,
     /// A request that was held lost its locks to an operator: it can never be reclaimed.
     Forced(Arc<Forced>),
+    /// An entry, own or foreign, in the order of application.
+    Entry(Arc<Entry>),
+    /// There are two histories: nothing is granted, made or applied from here on.
+    Forked(Fork),
+    /// This one is kept: an operator has taken the others away.
+    ForkResolved,
+    /// Tokens are ahead of the clock by that many milliseconds from here on.
+    TokenLead {
+        millis: u64,
+    },
 }
 
 /// A lease as it is kept on disk.
@@ -80,6 +91,13 @@ pub struct Checkpoint {
     pub past: Past,
     /// What was taken from whom: the last ones, and all of leases that live. By number.
     pub forced: Vec<Arc<Forced>>,
+    /// Of each log the hashes of its last entries, up to `applied`; 0 for one that is not known.
+    pub hashes: Vec<(DcId, Vec<u64>)>,
+    /// All members have known version 2: own entries name their predecessor.
+    pub chained: bool,
+    pub fork: Option<Fork>,
+    /// By how many milliseconds tokens are ahead of the clock.
+    pub lead_ms: u64,
 }
 
 /// A published request.

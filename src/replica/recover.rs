@@ -20,6 +20,7 @@ use super::round_trips::RoundTrips;
 use super::serving::NotServing;
 use super::stability::Stability;
 use super::tickets::Tickets;
+use super::tokens::Lead;
 use super::transactions::Transactions;
 use super::transfer::Transfers;
 use super::watches::Watches;
@@ -84,6 +85,7 @@ impl Replica {
             next_n: 1,
             position: Position::default(),
             gate: Gate::default(),
+            lead: Lead::default(),
             log,
             inbox: Inbox::new(),
             locks,
@@ -102,6 +104,9 @@ impl Replica {
                 asks_until: None,
                 joins_after: None,
                 doubted: false,
+                fork: None,
+                upgraded: DcSet::EMPTY,
+                chained: false,
                 heard: DcSet::EMPTY,
                 own_known: 0,
                 promised: None,
@@ -142,13 +147,16 @@ impl Replica {
         }
         self.position = checkpoint.position;
         self.life.joined = checkpoint.joined;
+        (self.life.fork, self.life.chained) = (checkpoint.fork, checkpoint.chained);
+        self.raise_lead(checkpoint.lead_ms, Position::default());
         if !checkpoint.joined {
             // It does not say whether the directory is new or an old copy: leases that it does not know may live.
             self.doubt();
         }
         self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
         self.store.restore(checkpoint.contents, &checkpoint.applied);
-        self.log.restore(checkpoint.applied, &checkpoint.last_stamps, &checkpoint.log, self.now.mono);
+        let (stamps, hashes) = (&checkpoint.last_stamps, &checkpoint.hashes);
+        self.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, self.now.mono);
         self.watches.history.restore(checkpoint.past, &checkpoint.log);
         self.locks.restore_ownership(checkpoint.ownership.reseeded(self.config.local.hash_seed));
         for row in &checkpoint.requests {
@@ -178,7 +186,7 @@ impl Replica {
         }
         self.position = position;
         match record {
-            Record::Entry(entry) => {
+            Record::Entry(entry) | Record::EntryV1(entry) => {
                 let next = self.log.applied().get(entry.dc) + 1;
                 if entry.seq != next || !self.log.applied().covers(&entry.deps) {
                     return Err(refused(format!("entry {}:{} is not the next one", entry.dc, entry.seq)));
@@ -206,6 +214,9 @@ impl Replica {
             },
             Record::Joined => (self.life.joined, self.life.joins_after) = (true, None),
             Record::Restored => self.doubt(),
+            Record::Forked(fork) => self.life.fork = Some(fork),
+            Record::ForkResolved => self.life.fork = None,
+            Record::TokenLead { millis } => self.raise_lead(millis, Position::default()),
             Record::StatePiece(piece) => {
                 self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
             }
@@ -288,6 +299,10 @@ impl Replica {
             log: self.log.kept().cloned().collect(),
             past: self.watches.history.past(self.log.truncated()),
             forced: self.audit.to_keep(),
+            hashes: self.log.hashes(),
+            chained: self.life.chained,
+            fork: self.life.fork,
+            lead_ms: self.lead.millis,
         }
     }
 

@@ -66,7 +66,7 @@ impl Replica {
     pub(super) fn not_serving(&self) -> Option<NotServing> {
         match self.current_phase() {
             Phase::Starting => Some(NotServing::Starting),
-            Phase::ReadOnly => Some(NotServing::ReadOnly),
+            Phase::ReadOnly | Phase::Forked { .. } => Some(NotServing::ReadOnly),
             Phase::Grace { .. } => {
                 let ends = self.leases.last_grace().unwrap_or(self.now.mono);
                 let left = ends.saturating_since(self.lease_time());

@@ -137,7 +137,11 @@ impl Replica {
         let deps = self.log.applied().clone();
         let seq = deps.get(dc) + 1;
         self.locks.note_own_entry(seq, &ops, self.now.mono);
-        let entry = Arc::new(Entry { cluster: self.config.agreed.cluster, epoch: 0, dc, seq, at, deps, ops });
+        let (cluster, prev) = (self.config.agreed.cluster, self.own_head());
+        // Version 1 would lose it on the way.
+        let lead_ms = if self.life.chained { self.lead.millis } else { 0 };
+        assert!(!self.is_forked(), "nothing is added to one of two histories");
+        let entry = Arc::new(Entry { cluster, epoch: 0, dc, seq, at, deps, ops, prev, lead_ms });
         let position = self.persist(Record::Entry(entry.clone()));
         for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
             self.take_in_commit(&entry, index, commit, position);

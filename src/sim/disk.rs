@@ -30,7 +30,7 @@ impl Facts {
 
     fn apply(&mut self, record: &Record) {
         match record {
-            Record::Entry(entry) => {
+            Record::Entry(entry) | Record::EntryV1(entry) => {
                 self.applied.raise(entry.dc, entry.seq);
                 entry.ops.iter().for_each(|op| apply_transfers(&mut self.ownership, op));
             }
@@ -45,6 +45,9 @@ impl Facts {
             | Record::Joined
             | Record::Restored
             | Record::StatePiece(_)
+            | Record::Forked(_)
+            | Record::ForkResolved
+            | Record::TokenLead { .. }
             | Record::Forced(_) => {}
         }
     }
@@ -259,6 +262,10 @@ mod tests {
             log: Vec::new(),
             past: Past::default(),
             forced: Vec::new(),
+            hashes: Vec::new(),
+            chained: false,
+            fork: None,
+            lead_ms: 0,
         }
     }
 

@@ -96,4 +96,12 @@ pub enum Mutation {
     ChangeOfEndedKey,
     /// (z) A cancel that overtakes its acquire is answered and forgotten.
     CancelForgotten,
+    /// A directory that never joined is taken for a new one, whatever others know of its log.
+    LostDiskNotDoubted,
+    /// Hashes of entries are not compared.
+    ForksNotCompared,
+    /// Peers are not told hashes.
+    HeadsNotTold,
+    /// After a lost disk tokens go on from the clock.
+    LostTokensNotPassed,
 }

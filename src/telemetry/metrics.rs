@@ -13,7 +13,7 @@ use crate::access;
 use crate::crdt::VersionVector;
 use crate::histogram::{Bucket, Histogram};
 use crate::journal::{Figures, LastCheckpoint};
-use crate::replica::call::{Counts, PeerStatus, Status};
+use crate::replica::call::{Counts, PeerStatus, Phase, Status};
 use crate::room::Load;
 
 use super::logs::lines_lost;
@@ -213,6 +213,9 @@ impl Page<'_> {
         self.gauge("draining", "1 while the server shuts down", draining.into())?;
         let help = "1 while this datacenter's clock is too far ahead of the others: it makes no entries";
         self.gauge("clock_skew", help, clock_skew.into())?;
+        let help =
+            "1 when another datacenter has other entries of a log than this one: only reads are served";
+        self.gauge("forked", help, matches!(snapshot.status.phase, Phase::Forked { .. }).into())?;
         let help = "1 while the server is far behind: what clients begin anew is refused";
         self.gauge("overloaded", help, (snapshot.status.load == Load::TooMuch).into())?;
         let help = ("mailbox", "Calls that wait inside, beyond the first 32 KiB of each session");

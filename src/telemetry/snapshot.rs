@@ -162,6 +162,10 @@ impl Snapshot {
                      more and it is being fetched; start those that are missing"
                     .into())
             }
+            Phase::Forked { dc, seq } => Err(format!(
+                "forked: entry {seq} of the log of {dc} is not the same everywhere; an operator has to decide which \
+                 history is kept"
+            )),
             Phase::Grace { leases } => {
                 Err(format!("grace after a restart: {leases} leases have not reclaimed their locks"))
             }

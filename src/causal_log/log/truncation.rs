@@ -139,7 +139,7 @@ mod tests {
         let vector = |a, b| VersionVector::from_iter([(dc(0), a), (dc(1), b)]);
         let members: DcSet = (0..3).map(dc).collect();
         let mut log = Log::new(dc(0), members);
-        log.restore(vector(10, 6), &[], &[], Instant::ZERO);
+        log.restore(vector(10, 6), &[], &[], &[], Instant::ZERO);
         log.note_durable(Position(1), Instant::ZERO);
         log.note_told(dc(1), &vector(10, 6), members);
         assert!(log.quorum_has(dc(0), 10));
@@ -155,12 +155,22 @@ mod tests {
         let entry = |seq| {
             let (cluster, at) = (ClusterId::from_raw(1), Timestamp::from_millis(seq));
             let deps = VersionVector::from_iter([(dc(0), seq - 1)]);
-            Arc::new(Entry { cluster, epoch: 0, dc: dc(0), seq, at, deps, ops: Vec::new() })
+            Arc::new(Entry {
+                cluster,
+                epoch: 0,
+                prev: 0,
+                lead_ms: 0,
+                dc: dc(0),
+                seq,
+                at,
+                deps,
+                ops: Vec::new(),
+            })
         };
         let truncated = |kept: &[u64]| {
             let mut log = Log::new(dc(1), [dc(0), dc(1)].into_iter().collect());
             let kept: Vec<_> = kept.iter().map(|seq| entry(*seq)).collect();
-            log.restore(VersionVector::from_iter([(dc(0), 20)]), &[], &kept, Instant::ZERO);
+            log.restore(VersionVector::from_iter([(dc(0), 20)]), &[], &[], &kept, Instant::ZERO);
             log.truncated().get(dc(0))
         };
         assert_eq!(truncated(&[]), 20);

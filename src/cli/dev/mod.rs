@@ -215,6 +215,9 @@ pub(super) fn obstacle(handle: &LockServerHandle, dcs: usize) -> Option<String> 
     match status.phase {
         Phase::Starting => Some(format!("{dc} starts")),
         Phase::ReadOnly => Some(format!("{dc} waits to hear from the others how much they have of its log")),
+        Phase::Forked { dc: of, seq } => {
+            Some(format!("{dc} and another have two histories of {of} from entry {seq} on"))
+        }
         Phase::Grace { leases } => Some(format!(
             "{dc} waits up to a lease's time to live for {leases} clients of the last time (--fresh forgets them)"
         )),

@@ -58,6 +58,7 @@ pub(super) fn phase(status: &Status) -> &'static str {
         Phase::ReadOnly => "read-only",
         Phase::Grace => "in grace",
         Phase::Serving => "serving",
+        Phase::Forked => "FORKED",
     }
 }
 
@@ -74,6 +75,11 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
                     .into(),
             );
         }
+        Phase::Forked => warnings.push(
+            "two datacenters have different entries of one log: nothing is granted or committed until an operator has \
+             decided which history is kept (docs/operations.md, Two histories)"
+                .into(),
+        ),
         Phase::Grace => warnings.push(format!(
             "after its restart it grants nothing until {} leases have come back or run out",
             status.grace_leases

@@ -120,7 +120,7 @@ fn runs(seeds: std::ops::Range<u64>) -> Happened {
 
 #[test]
 fn anything_may_happen_in_any_order() {
-    let happened = runs(0..120);
+    let happened = runs(0..240);
     let Happened { delivered, forged, damaged, refused, applied, restarts, checkpoints, .. } = happened;
     assert!(delivered > 1_000 && forged > 1_000 && damaged > 100 && refused > 100, "{happened:?}");
     assert!(applied > 100 && restarts > 100 && checkpoints > 100, "{happened:?}");

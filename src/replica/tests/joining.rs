@@ -292,7 +292,7 @@ fn numbers_in_own_entries_that_come_back_are_passed() {
     let commit = Commit { seen: deps.clone(), client: Some((lost, 1)), changes: vec![add("n", 1)] };
     let (seq, at) = (deps.get(dc(0)) + 1, Timestamp::from_millis(1_700_000_001_000));
     let (cluster, ops) = (ClusterId::of("stories"), vec![Op::Commit(commit)]);
-    let entry = Entry { cluster, epoch: 0, dc: dc(0), seq, at, deps, ops };
+    let entry = Entry { cluster, epoch: 0, prev: 0, lead_ms: 0, dc: dc(0), seq, at, deps, ops };
     c.handle(0, Event::Received { peer: dc(1), message: Message::Entries(vec![entry.into()]) });
     assert_eq!(c.nodes[0].replica.status().applied.get(dc(0)), seq);
     c.open_lease(0, Duration::from_secs(10));

@@ -5,6 +5,7 @@ mod cluster;
 mod digests;
 mod expiry;
 mod forced;
+mod forked;
 mod full_disk;
 mod grace;
 mod joining;

@@ -333,6 +333,8 @@ fn a_transfer_by_somebody_who_is_not_the_owner_closes_the_link_and_changes_nothi
     let entry = Entry {
         cluster: ClusterId::of("stories"),
         epoch: 0,
+        prev: 0,
+        lead_ms: 0,
         dc: dc(1),
         seq: deps.get(dc(1)) + 1,
         at: crate::time::Timestamp::from_millis(1_700_000_001_001),
@@ -353,6 +355,8 @@ fn an_entry_from_too_far_in_the_future_waits_and_is_then_applied() {
     let entry = Entry {
         cluster: ClusterId::of("stories"),
         epoch: 0,
+        prev: 0,
+        lead_ms: 0,
         dc: dc(1),
         seq: deps.get(dc(1)) + 1,
         at: crate::time::Timestamp::from_millis(1_700_000_001_000 + 7_000),

@@ -46,6 +46,9 @@ impl Replica {
                 "it does not know yet whether it has all of its own log: it has just started (try again in some seconds), \
                  or its data is new or restored, or others know more of its log"
             }
+            Phase::Forked { .. } => {
+                "its log and that of another datacenter are two histories: an operator has to decide which one is kept"
+            }
             _ if self.life.clock_skew => {
                 "its clock is too far ahead of the others: set it right and start it again"
             }

@@ -57,7 +57,7 @@ impl Giving {
 impl Replica {
     /// A peer lacks what it cannot get as entries from here: it may ask for the state.
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
-        if !self.transfers.giving.contains_key(&peer) {
+        if !self.transfers.giving.contains_key(&peer) && !self.is_forked() {
             let truncated = self.log.truncated().clone();
             self.send(peer, Message::TooFarBehind { truncated });
         }
@@ -66,10 +66,10 @@ impl Replica {
     pub(in crate::replica) fn on_ask_state(&mut self, peer: DcId, anew: bool, more: u32) {
         if anew {
             self.stop_giving(peer);
-            if self.life.quiet_until.is_some() {
+            if self.life.quiet_until.is_some() || self.is_forked() {
                 return;
             }
-            let giving = self.begin_giving();
+            let giving = self.begin_giving(peer);
             self.transfers.giving.insert(peer, giving);
         }
         let until = self.now.mono + PATIENCE;
@@ -79,7 +79,7 @@ impl Replica {
         }
     }
 
-    fn begin_giving(&mut self) -> Giving {
+    fn begin_giving(&mut self, peer: DcId) -> Giving {
         assert!(self.locks.is_in_log(), "what moves in a step is in the log before anybody is given it");
         let (at, vector) = (self.position, Arc::new(self.log.applied().clone()));
         self.store.open_snapshot_at(at, &vector);
@@ -87,6 +87,10 @@ impl Replica {
         let stamps = self.last_stamps();
         let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
         packer.push(&head).expect("a vector is small");
+        if self.life.upgraded.contains(peer) {
+            let (heads, lead_ms) = (self.log.heads(), self.lead.millis);
+            packer.push(&StateItem::Chain { heads, lead_ms }).expect("a few hashes are small");
+        }
         Giving {
             at,
             vector,

@@ -49,6 +49,12 @@ pub(in crate::replica) enum StateItem {
     /// A row of the request table; by id.
     Request(RequestRow),
     Key(Key, Content),
+    /// Of each datacenter [`crate::causal_log::Entry::hash`] of its last entry in it, as far as that is known, and by how many
+    /// milliseconds tokens are ahead. After the head, for takers that know version 2.
+    Chain {
+        heads: Vec<(DcId, u64)>,
+        lead_ms: u64,
+    },
 }
 
 /// Which state it is.
@@ -117,6 +123,8 @@ pub(in crate::replica) struct Incoming {
     next: u64,
     is_whole: bool,
     pub head: Option<Head>,
+    pub heads: Vec<(DcId, u64)>,
+    pub lead_ms: u64,
     pub ownership: Ownership,
     pub requests: Vec<RequestRow>,
     pub store: Store,
@@ -128,7 +136,20 @@ impl Incoming {
     /// Of a cluster with these members; `store` and `ownership` are empty.
     pub fn new(members: DcSet, store: Store, ownership: Ownership) -> Incoming {
         let (bytes, requests, mortal) = (BytesMut::new(), Vec::new(), Vec::new());
-        Incoming { members, bytes, next: 0, is_whole: false, head: None, ownership, requests, store, mortal }
+        let (head, heads, lead_ms) = (None, Vec::new(), 0);
+        Incoming {
+            members,
+            bytes,
+            next: 0,
+            is_whole: false,
+            head,
+            heads,
+            lead_ms,
+            ownership,
+            requests,
+            store,
+            mortal,
+        }
     }
 
     /// Takes the next piece in. Refused, nothing can follow any more.
@@ -174,6 +195,12 @@ impl Incoming {
                     return Err(StateFault::UnknownDc(dc));
                 }
                 self.head = Some(head);
+            }
+            StateItem::Chain { heads, lead_ms } => {
+                if let Some((dc, _)) = heads.iter().find(|(dc, _)| !self.members.contains(*dc)) {
+                    return Err(StateFault::UnknownDc(*dc));
+                }
+                (self.heads, self.lead_ms) = (heads, lead_ms);
             }
             StateItem::Locks(locks) => {
                 self.ownership.extend(locks);
@@ -225,14 +252,20 @@ mod tests {
             StateItem::Locks(ownership),
             StateItem::Request(row),
             StateItem::Key(Key::new(b"b", b"k").expect("valid"), Content::default()),
+            StateItem::Chain { heads: vec![(dc(0), 7)], lead_ms: 3 },
         ]
     }
 
     /// They stand in journals, and go to members of the version before.
     #[test]
     fn bytes_of_items() {
-        let hex =
-            ["0001020100 04", "01 01 0161 02 00 fb0002", "02 0001 00 00 01 0161 00 01", "03 0301626b 00 00"];
+        let hex = [
+            "0001020100 04",
+            "01 01 0161 02 00 fb0002",
+            "02 0001 00 00 01 0161 00 01",
+            "03 0301626b 00 00",
+            "04 010007 03",
+        ];
         for (item, hex) in items().iter().zip(hex) {
             let bytes = wire::encode_state("golden", item).expect("it is small");
             let found: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

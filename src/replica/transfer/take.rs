@@ -30,6 +30,7 @@ impl Replica {
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
         let has_it = self.log.applied().covers(truncated);
         if has_it
+            || self.is_forked()
             || self.transfers.is_taking()
             || self.log.taken().is_some()
             || self.life.room != Room::Enough
@@ -98,6 +99,11 @@ impl Replica {
             return self.refuse_state(peer, &fault);
         }
         let vector = head.vector.clone();
+        let heads = taking.incoming.heads.iter();
+        heads.for_each(|(dc, hash)| self.compare_hash(peer, *dc, vector.get(*dc), *hash));
+        if self.is_forked() {
+            return;
+        }
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
         self.take_over(taking.incoming, position);
@@ -133,6 +139,8 @@ impl Replica {
             position
         };
         self.log.take_over(vector, stamps, position);
+        self.log.take_heads_over(&incoming.heads);
+        self.raise_lead(incoming.lead_ms, position);
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
             self.log.note_durable(self.gate.durable(), self.now.mono);
@@ -197,6 +205,12 @@ impl Replica {
     /// The journal was read to its end: a state that is not whole there never will be.
     pub(in crate::replica) fn forget_unfinished_state(&mut self) {
         self.transfers.taking = None;
+    }
+
+    /// Nothing of another history is taken, nobody is given anything of this one.
+    pub(in crate::replica) fn stop_transfers(&mut self) {
+        self.transfers.taking = None;
+        self.peers().iter().for_each(|peer| self.stop_giving(peer));
     }
 
     /// Gives up transfers whose other side is silent.

@@ -84,7 +84,7 @@ impl Promises {
     pub fn on_send(&mut self, disk: &Disk, peer: DcId, message: &Message) -> Result<(), Broken> {
         let durable = &disk.facts.applied;
         match message {
-            Message::Entries(entries) => {
+            Message::Entries(entries) | Message::EntriesV1(entries) => {
                 if let Some(entry) = entries.iter().find(|e| durable.get(e.dc) < e.seq) {
                     let what = format!(
                         "{} sent entry {}:{} to {peer}; durable are only {durable}",
@@ -93,7 +93,7 @@ impl Promises {
                     return Err(Broken::new(FailureKind::LeftBeforeDurable, what));
                 }
             }
-            Message::Heartbeat(heartbeat) => {
+            Message::Heartbeat(heartbeat) | Message::HeartbeatV1(heartbeat) => {
                 self.on_vector(durable, peer, &heartbeat.durable)?;
                 let before = self.clocks.insert(peer, heartbeat.clock);
                 if let Some(before) = before.filter(|before| *before >= heartbeat.clock) {

@@ -98,7 +98,7 @@ mod tests {
 
     fn entry(seq: u64, op: Op) -> Entry {
         let (cluster, at, deps) = (ClusterId::of("simulated"), Timestamp::ZERO, VersionVector::default());
-        Entry { cluster, epoch: 0, dc: dc(1), seq, at, deps, ops: vec![op] }
+        Entry { cluster, epoch: 0, prev: 0, lead_ms: 0, dc: dc(1), seq, at, deps, ops: vec![op] }
     }
 
     fn given(requests: &Requests, parts: &[u8], step: u64) -> Option<FailureKind> {

@@ -75,6 +75,10 @@ impl World {
             | Record::Joined
             | Record::Restored
             | Record::StatePiece(_)
+            | Record::Forked(_)
+            | Record::ForkResolved
+            | Record::TokenLead { .. }
+            | Record::EntryV1(_)
             | Record::Forced(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {

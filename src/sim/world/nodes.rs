@@ -196,6 +196,13 @@ impl World {
             contents: Vec::new(),
             outcomes: Vec::new(),
             past: Past::default(),
+            // The longer way has more of them.
+            hashes: c
+                .hashes
+                .iter()
+                .map(|(dc, hashes)| (*dc, hashes.last().copied().into_iter().collect()))
+                .collect(),
+            chained: true,
             ..c.clone()
         };
         // Watches can go on from the same, wherever it is kept.

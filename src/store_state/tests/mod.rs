@@ -100,6 +100,8 @@ impl Pair {
         let entry = Entry {
             cluster: ClusterId::of("test"),
             epoch: 0,
+            prev: 0,
+            lead_ms: 0,
             dc: ME,
             seq,
             at: Timestamp::from_raw(seq),

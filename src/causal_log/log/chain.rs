@@ -1,0 +1,145 @@
+//! Hashes of the entries of every log, as far back as anybody may still have to compare.
+//!
+//! Each entry names the hash of its predecessor, which covers that one's own predecessor, and so on: two logs with the same
+//! hash at one number are the same up to there. So it is enough to compare at one number that both know. 64 bits are enough against
+//! accidents, which is what this is for: a disk that was rolled back, a directory that was copied. They are nothing against
+//! somebody who looks for a collision, but a member that lies can do worse.
+//!
+//! A hash is known of what was applied here as an entry, or told with a state. 0 stands for one that is not known: of what came
+//! from version 1, or lies too far back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::Log;
+use crate::causal_log::entry::Entry;
+use crate::names::{DcId, MAX_DCS};
+
+/// So many hashes of a log are kept beyond the entries that some member may lack. 8 bytes each.
+const BEYOND: u64 = 1024;
+
+/// Of each log the hashes of its last entries.
+pub(super) struct Chain {
+    rows: [Row; MAX_DCS],
+}
+
+#[derive(Clone, Default)]
+struct Row {
+    /// The number of the newest entry.
+    last: u64,
+    /// Up to that, without gaps.
+    hashes: VecDeque<u64>,
+}
+
+impl Row {
+    fn first(&self) -> u64 {
+        self.last + 1 - self.hashes.len() as u64
+    }
+
+    fn at(&self, seq: u64) -> u64 {
+        if seq > self.last || seq < self.first() {
+            return 0;
+        }
+        self.hashes[(seq - self.first()) as usize]
+    }
+}
+
+impl Chain {
+    pub fn new() -> Chain {
+        Chain { rows: std::array::from_fn(|_| Row::default()) }
+    }
+
+    /// The next entry of a log. Entries up to `truncated` nobody lacks.
+    fn push(&mut self, dc: DcId, seq: u64, hash: u64, truncated: u64) {
+        let row = &mut self.rows[dc.index()];
+        if seq != row.last + 1 {
+            row.hashes.clear();
+        }
+        row.last = seq;
+        row.hashes.push_back(hash);
+        while row.first() + BEYOND <= truncated {
+            row.hashes.pop_front();
+        }
+    }
+}
+
+impl Log {
+    pub(super) fn chain_on(&mut self, entry: &Entry) {
+        let truncated = self.truncated.get(entry.dc);
+        self.chain.push(entry.dc, entry.seq, entry.hash(), truncated);
+    }
+
+    /// The hash of an entry; 0 if it is not known.
+    pub fn hash_at(&self, dc: DcId, seq: u64) -> u64 {
+        self.chain.rows[dc.index()].at(seq)
+    }
+
+    /// The hash of the last entry applied of a datacenter; 0 if it is not known.
+    pub fn head(&self, dc: DcId) -> u64 {
+        self.hash_at(dc, self.applied.get(dc))
+    }
+
+    /// All that is known, for a checkpoint: of each log, the hashes of its last entries.
+    pub fn hashes(&self) -> Vec<(DcId, Vec<u64>)> {
+        let known = self.members.iter().map(|dc| (dc, &self.chain.rows[dc.index()]));
+        // A state that was taken over may have come without the hash of its last entry.
+        let known = known.filter(|(dc, row)| !row.hashes.is_empty() && row.last == self.applied.get(*dc));
+        known.map(|(dc, row)| (dc, row.hashes.iter().copied().collect())).collect()
+    }
+
+    /// The hashes of the last entries applied, as far as they are known.
+    pub fn heads(&self) -> Vec<(DcId, u64)> {
+        let heads = self.members.iter().map(|dc| (dc, self.head(dc)));
+        heads.filter(|(_, hash)| *hash != 0).collect()
+    }
+
+    /// The hashes at the durable vector, as far as they are known.
+    pub fn durable_heads(&self) -> Vec<(DcId, u64)> {
+        let heads = self.durable.iter().map(|(dc, seq)| (dc, self.hash_at(dc, seq)));
+        heads.filter(|(_, hash)| *hash != 0).collect()
+    }
+
+    /// Goes on from what a checkpoint has, up to what is applied. One of version 1 has no hashes, but perhaps entries.
+    pub(super) fn restore_hashes(&mut self, hashes: &[(DcId, Vec<u64>)], kept: &[Arc<Entry>]) {
+        if hashes.is_empty() {
+            kept.iter().for_each(|entry| self.chain.push(entry.dc, entry.seq, entry.hash(), 0));
+        }
+        for (dc, hashes) in hashes {
+            let last = self.applied.get(*dc);
+            if hashes.len() as u64 <= last {
+                self.chain.rows[dc.index()] = Row { last, hashes: hashes.iter().copied().collect() };
+            }
+        }
+        self.take_heads_over(&[]);
+    }
+
+    /// A state is taken over that goes further than what was here: these are its hashes at `applied`.
+    pub fn take_heads_over(&mut self, heads: &[(DcId, u64)]) {
+        for dc in self.members.iter() {
+            let (last, row) = (self.applied.get(dc), &mut self.chain.rows[dc.index()]);
+            if row.last != last {
+                let head = heads.iter().find(|(of, _)| *of == dc).map(|(_, hash)| *hash);
+                *row = Row { last, hashes: head.into_iter().collect() };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_known_as_far_as_anybody_may_ask() {
+        let (mut chain, dc) = (Chain::new(), DcId::new(1).expect("a small id"));
+        (1..=5_000).for_each(|seq| chain.push(dc, seq, seq * 10, 0));
+        let row = |chain: &Chain| (chain.rows[1].first(), chain.rows[1].last);
+        assert_eq!(row(&chain), (1, 5_000), "somebody may lack all of it");
+        chain.push(dc, 5_001, 50_010, 4_000);
+        assert_eq!(row(&chain), (4_000 - BEYOND + 1, 5_001));
+        let at = |seq| chain.rows[1].at(seq);
+        assert_eq!([at(1), at(3_000), at(5_001), at(5_002)], [0, 30_000, 50_010, 0]);
+        chain.push(dc, 9_000, 7, 9_000);
+        assert_eq!(row(&chain), (9_000, 9_000), "what is between came with a state");
+    }
+}

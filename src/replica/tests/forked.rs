@@ -1,0 +1,205 @@
+//! One datacenter, two histories: it went on from an older disk while the one that knew more was away.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, dc, name};
+use super::store_cluster::{add, step};
+use crate::causal_log::{Entry, Violation};
+use crate::leases::Proof;
+use crate::names::ClusterId;
+use crate::replica::call::{Call, Phase};
+use crate::replica::store_call::Then;
+use crate::replica::{Event, Message, Record};
+use crate::time::Timestamp;
+
+impl Cluster {
+    fn is_forked(&self, id: u8) -> bool {
+        matches!(self.nodes[usize::from(id)].replica.phase(), Phase::Forked { dc: of, .. } if of == dc(0))
+    }
+
+    /// Keeps the leases of these alive while time passes.
+    fn pass_with_leases(&mut self, seconds: u64, ids: &[u8]) {
+        for _ in 0..seconds.div_ceil(5) {
+            self.pass(5_000);
+            for id in ids {
+                self.call(*id, Call::KeepAlive { lease: self.lease(*id), proof: Proof::Attached });
+            }
+        }
+    }
+}
+
+/// dc0 gave a part to dc2, of which only dc2 knows, and writes other entries under the same numbers, of which dc1 knows.
+fn two_histories() -> Cluster {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    c.pass(1_000);
+    let copy = c.nodes[0].records.len();
+    c.isolate(1);
+    let share = c.share(2, "x");
+    c.run();
+    c.granted(2, share);
+    c.isolate(2);
+    c.crash(0, copy);
+    c.link(0, 1);
+    c.pass_with_leases(15, &[1, 2]);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "dc2 is away for longer than it is waited for");
+    c.open_lease(0, Duration::from_secs(10));
+    for key in 1..=5 {
+        let tag = c.begin(0, key, None, step(vec![add("n", 1)], &[], Then::Commit));
+        c.run();
+        c.committed(0, tag);
+    }
+    c
+}
+
+#[test]
+fn two_histories_stop_all_and_are_never_merged() {
+    let mut c = two_histories();
+    let at_dc2 = c.nodes[2].replica.applied().clone();
+    c.link_again(2);
+    c.pass(1_000);
+    assert!((0..3).all(|id| c.is_forked(id)), "dc1 hears of it, too");
+    let owners = |c: &Cluster, id: usize| {
+        (0..3).map(|part| c.nodes[id].replica.owner_of(&name("x"), dc(part))).collect::<Vec<_>>()
+    };
+    assert_eq!([owners(&c, 0), owners(&c, 2)], [vec![dc(0); 3], vec![dc(0), dc(0), dc(2)]]);
+    let x = c.lock(0, "x");
+    c.pass_with_leases(40, &[0, 1, 2]);
+    assert!(!c.is_answered(0, x), "dc2 holds it");
+    assert_eq!(*c.nodes[2].replica.applied(), at_dc2, "nothing is merged");
+    // Also after restarts, one after the other or all of them.
+    for id in 0..3 {
+        c.restart(id);
+        c.link_again(id);
+        c.pass(5_000);
+        assert!((0..3).all(|id| c.is_forked(id)));
+    }
+    (0..3).for_each(|id| c.restart(id));
+    c.pass(5_000);
+    assert!((0..3).all(|id| c.is_forked(id)), "the disk knows");
+}
+
+#[test]
+fn people_decide_which_history_is_kept() {
+    let mut c = two_histories();
+    c.link_again(2);
+    c.pass(1_000);
+    (0..2).for_each(|id| c.crash(id, 0));
+    c.restart(2);
+    c.nodes[2].replica.resolve_fork();
+    c.link(0, 1);
+    c.link_again(2);
+    c.pass(80_000);
+    for id in 0..3 {
+        assert_eq!(c.nodes[id].replica.phase(), Phase::Serving);
+        assert_eq!(c.nodes[id].replica.applied(), c.nodes[2].replica.applied());
+    }
+    (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
+    (0..3).for_each(|id| c.use_lock(id, "x"));
+    c.pass(1_000);
+    assert!((0..3).all(|id| c.nodes[id].replica.phase() == Phase::Serving));
+}
+
+#[test]
+fn a_history_that_was_not_taken_away_stops_all_again() {
+    let mut c = two_histories();
+    c.link_again(2);
+    c.pass(1_000);
+    for id in [0, 2] {
+        c.restart(id);
+        c.nodes[usize::from(id)].replica.resolve_fork();
+    }
+    c.crash(1, 0);
+    c.link(0, 1);
+    c.pass(1_000);
+    assert!(!c.is_forked(0));
+    c.link_again(2);
+    c.pass(1_000);
+    assert!((0..3).all(|id| c.is_forked(id)));
+}
+
+#[test]
+fn an_entry_that_is_another_one_than_before_stops_and_so_does_one_that_follows_another_one() {
+    let of_dc1 = |c: &Cluster| {
+        let entries = c.nodes[0].records.iter().filter_map(|(_, record)| match record {
+            Record::Entry(entry) if entry.dc == dc(1) => Some((**entry).clone()),
+            _ => None,
+        });
+        entries.last().expect("dc1 wrote something")
+    };
+    let stops = |change: fn(&mut Entry)| {
+        let mut c = Cluster::new(2, 0, 0);
+        c.use_lock(1, "x");
+        c.run();
+        let mut entry = of_dc1(&c);
+        assert_ne!(entry.prev, 0, "all know version 2");
+        change(&mut entry);
+        c.handle(0, Event::Received { peer: dc(1), message: Message::Entries(vec![entry.into()]) });
+        matches!(c.nodes[0].replica.phase(), Phase::Forked { dc: of, .. } if of == dc(1))
+    };
+    assert!(!stops(|_| {}), "it came again");
+    assert!(stops(|entry| entry.at = Timestamp::from_raw(entry.at.raw() + 1)));
+    assert!(stops(|entry| {
+        entry.seq += 1;
+        entry.deps.raise(dc(1), entry.seq - 1);
+    }));
+    assert!(!stops(|entry| {
+        entry.seq += 1;
+        entry.deps.raise(dc(1), entry.seq - 1);
+        entry.prev = 0;
+        entry.cluster = ClusterId::of("stories");
+        entry.at = Timestamp::from_raw(entry.at.raw() + 1);
+        entry.ops.clear();
+    }));
+}
+
+#[test]
+fn a_member_that_goes_back_to_version_1_is_not_let_in() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.cut(0, 1);
+    c.link(0, 1);
+    c.handle(0, Event::Received { peer: dc(1), message: Message::HeartbeatV1(Box::default()) });
+    assert_eq!(c.nodes[0].violations, [Violation::OldVersion], "it has spoken version 2 before");
+}
+
+/// A wall clock is an hour ahead, and right again after the disk was lost.
+#[test]
+fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    c.ahead.insert(0, 3_600_000);
+    c.crash(0, 0);
+    c.link_again(0);
+    c.pass(70_000);
+    c.open_lease(0, Duration::from_secs(10));
+    let mine = c.share(0, "x");
+    c.run();
+    let before = c.granted(0, mine).token;
+    assert!(Timestamp::from_raw(before.0).millis() > 1_700_003_600_000);
+
+    c.ahead.clear();
+    c.crash(0, 0);
+    c.link_again(0);
+    c.pass(70_000);
+    (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
+    let mut last = before;
+    for id in [0, 1, 0, 2] {
+        let tag = c.lock(id, "x");
+        c.run();
+        let grant = c.granted(id, tag);
+        assert!(grant.token > last, "dc{id}");
+        last = grant.token;
+        c.release(id, grant.request);
+    }
+    // Nobody's clock followed.
+    assert!((0..3).all(|id| !c.nodes[id].replica.status().clock_skew));
+    // And it is remembered.
+    c.pass(1_000);
+    c.restart(1);
+    c.link_again(1);
+    c.pass(15_000);
+    c.open_lease(1, Duration::from_secs(10));
+    let tag = c.lock(1, "x");
+    c.run();
+    assert!(c.granted(1, tag).token > last);
+}
