@@ -80,7 +80,7 @@ hunts! {
     u_a_state_told_before_it_is_durable: StateToldBeforeDurable, LeftBehind, 10 s, seeds 400..410, as LeftBeforeDurable;
     v_a_lapse_that_removes: LapseByRemoval, LeftBehind, 10 s, seeds 400..404, as GhostCommit | LapsedEarly;
     w_a_held_lock_goes_home: HeldGoesHome, General, 10 s, seeds 0..4, as GivenUnasked | Panic | LeftBeforeDurable;
-    x_a_move_is_seen_before_it_is_logged: SeenBeforeLogged, General, 10 s, seeds 15..16, as Panic;
+    x_a_move_is_seen_before_it_is_logged: SeenBeforeLogged, Clocks, 10 s, seeds 0..5, as Panic;
     y_a_change_of_a_key_that_ended: ChangeOfEndedKey, Removals, 10 s, seeds 0..2, as WithoutEffect;
     z_a_cancel_is_forgotten: CancelForgotten, General, 5 s, seeds 0..3, as Contract | NotAnswered | Starved | NotQuiet;
     aa_one_that_does_not_serve_blocks: NotServingBlocks, Crashes, 10 s, seeds 0..3, as GivenToUnreachable | Starved;

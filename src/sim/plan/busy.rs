@@ -12,6 +12,9 @@ impl Plan {
             (FaultKind::ClientDisconnects, 2_000 * MS),
             (FaultKind::LinkReset, 2_000 * MS),
         ];
+        // What time does has to be in the log before a checkpoint looks, however late the timer.
+        self.disk.checkpoint_every = Some(300 * MS);
+        self.disk.checkpoint_before_timer = true;
         self.clock.drift_ppm = 10_000;
         self.clock.jump = Duration::from_secs(2 * 3_600);
         self.load.hot_locks = 4;

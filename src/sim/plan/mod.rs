@@ -54,6 +54,8 @@ pub(super) struct DiskPlan {
     pub slow_percent: u64,
     pub slow: Duration,
     pub checkpoint_every: Option<Duration>,
+    /// A checkpoint comes when the next timer is due, and before that fires.
+    pub checkpoint_before_timer: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -215,7 +217,13 @@ impl Plan {
                 reconnect: 200 * MS,
                 encoded: false,
             },
-            disk: DiskPlan { sync: quick, slow_percent: 0, slow: quick, checkpoint_every: None },
+            disk: DiskPlan {
+                sync: quick,
+                slow_percent: 0,
+                slow: quick,
+                checkpoint_every: None,
+                checkpoint_before_timer: false,
+            },
             clock: ClockPlan {
                 drift_ppm: 0,
                 skew: Duration::ZERO,
@@ -384,6 +392,7 @@ fn general_disk(rng: &mut Rng) -> DiskPlan {
         slow_percent: *rng.pick(&[0, 1, 20]),
         slow: *rng.pick(&[10 * MS, 200 * MS]),
         checkpoint_every: *rng.pick(&[None, Some(500 * MS), Some(3_000 * MS)]),
+        checkpoint_before_timer: false,
     }
 }
 

@@ -345,7 +345,10 @@ impl World {
             }
             self.now = self.now.max(at);
             match tick {
-                Some((tick, dc)) if tick <= at => self.step(dc, Event::Tick),
+                Some((tick, dc)) if tick <= at => {
+                    let early = std::mem::take(&mut self.nodes[dc.index()].checkpoint_before_timer);
+                    self.step(dc, if early { Event::Checkpoint } else { Event::Tick });
+                }
                 _ => {
                     if let Some((_, action)) = self.queue.pop() {
                         self.act(action);

@@ -46,6 +46,8 @@ pub(crate) struct Node {
     pub description: Option<LockDescription>,
     /// When the operator asked for a description that was not answered yet.
     pub described_at: Option<Moment>,
+    /// A checkpoint is wanted in place of its next timer: what that would have done comes first.
+    pub checkpoint_before_timer: bool,
 }
 
 impl Node {
@@ -84,6 +86,7 @@ impl Node {
             status: None,
             description: None,
             described_at: None,
+            checkpoint_before_timer: false,
         }
     }
 }
@@ -292,7 +295,10 @@ impl World {
         let again = self.now + self.chance.disk.around(every);
         self.queue.push(again, Action::TakeCheckpoint { node: dc });
         if self.is_running(dc) {
-            self.step(dc, Event::Checkpoint);
+            match self.plan.disk.checkpoint_before_timer {
+                true => self.nodes[dc.index()].checkpoint_before_timer = true,
+                false => self.step(dc, Event::Checkpoint),
+            }
         }
     }
 
