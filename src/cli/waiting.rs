@@ -57,7 +57,9 @@ struct Line(String);
 
 impl Line {
     fn show(&mut self, text: &str) {
-        let width = tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col).max(20));
+        // One that does not say how wide it is says 0.
+        let width = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let width = if width < 20 { 80 } else { width };
         self.0 = text.chars().take(width - 1).collect();
         // Whether anybody can read it must not matter.
         let _ = write!(io::stderr().lock(), "\r\x1b[K{}", self.0);
