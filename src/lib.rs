@@ -41,3 +41,4 @@ pub mod telemetry;
 pub mod time;
 pub mod update_messages;
 pub mod wire;
+pub mod work;

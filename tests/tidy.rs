@@ -13,8 +13,19 @@ struct Source {
 }
 
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
-const GROUND: [&str; 10] =
-    ["names", "time", "wire", "deadlines", "histogram", "hybrid_clock", "proto", "keys", "room", "rng"];
+const GROUND: [&str; 11] = [
+    "names",
+    "time",
+    "wire",
+    "deadlines",
+    "histogram",
+    "hybrid_clock",
+    "proto",
+    "keys",
+    "room",
+    "rng",
+    "work",
+];
 const EDGES: [&str; 20] = [
     "journal",
     "native",

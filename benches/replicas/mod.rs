@@ -24,6 +24,8 @@ pub struct Replicas {
     /// How long it goes on, in its own time.
     pub time: Duration,
     pub last: Option<Reply>,
+    /// How long each step took, if that is asked for.
+    pub steps: Option<Vec<Duration>>,
     /// What was said, by receiver, with who said it.
     pub said: Vec<VecDeque<(usize, Message)>>,
     positions: Vec<Position>,
@@ -47,6 +49,7 @@ impl Replicas {
             all: (0..members).map(start).collect(),
             time: Duration::ZERO,
             last: None,
+            steps: None,
             said: (0..members).map(|_| VecDeque::new()).collect(),
             positions: vec![Position(0); members.into()],
             lease: LeaseId::from_raw(0),
@@ -71,7 +74,14 @@ impl Replicas {
 
     pub fn handle(&mut self, id: usize, event: Event) {
         let replica = &mut self.all[id];
-        replica.handle(now(self.time), event);
+        match &mut self.steps {
+            Some(steps) => {
+                let start = std::time::Instant::now();
+                replica.handle(now(self.time), event);
+                steps.push(start.elapsed());
+            }
+            None => replica.handle(now(self.time), event),
+        }
         while let Some(effect) = replica.poll_effect() {
             match effect {
                 Effect::Persist { position, .. } => self.positions[id] = position,

@@ -22,18 +22,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crdts::CvRDT;
+pub(crate) use truncation::TRUNCATED_PER_STEP;
 use truncation::Told;
 
 use crate::causal_log::entry::Entry;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS, Position};
 use crate::time::{Instant, Timestamp};
+use crate::work;
 
 /// Entries of one message to a peer stop at about that many bytes.
 const BATCH_WEIGHT: usize = 128 << 10;
 /// When so many bytes of entries are on their way into a link it gets no more: it breaks when far more than that wait (a few of
 /// the largest commits), and all would be sent again. More than any way between datacenters holds.
 const WINDOW_WEIGHT: usize = 16 << 20;
+/// Entries that a peer has already and that are passed over for one batch, at most: the next step goes on behind them.
+const LOOKS_PER_BATCH: u64 = 4096;
 
 /// See the module.
 pub(crate) struct Log {
@@ -89,6 +93,8 @@ struct Link {
     /// The number of the next entry to look at.
     cursor: u64,
     known: VersionVector,
+    /// The last look found nothing to send among as many entries as one may look at.
+    goes_on: bool,
     /// Everything before this number is sent without waiting.
     urgent_end: u64,
     in_flight: usize,
@@ -323,6 +329,11 @@ impl Log {
         }
     }
 
+    /// Whether the last look at what a peer lacks is to be gone on with in the next step.
+    pub fn goes_on(&self, peer: DcId) -> bool {
+        self.peers[peer.index()].link.as_ref().is_some_and(|link| link.goes_on)
+    }
+
     /// The next entries to send to a peer, none if it has all that it should get now or its link is full.
     /// `patience`: how long an entry of others has time to arrive by itself.
     pub fn next_batch(
@@ -339,13 +350,17 @@ impl Log {
         }
         let row = &mut self.peers[peer.index()];
         let Some(link) = &mut row.link else { return batch };
+        link.goes_on = false;
         if !link.told || link.in_flight >= window || link.batches_weight >= WINDOW_WEIGHT {
             return batch;
         }
         link.cursor = link.cursor.max(self.first);
         let lacks_own = link.known.get(self.me) < self.durable.get(self.me);
-        let mut weight = 0;
+        let (mut weight, from) = (0, link.cursor);
         while link.cursor < self.durable_end && weight < BATCH_WEIGHT {
+            if link.cursor - from >= LOOKS_PER_BATCH {
+                break;
+            }
             let kept = &self.kept[(link.cursor - self.first) as usize];
             let entry = &kept.entry;
             let lacks = link.known.get(entry.dc) < entry.seq;
@@ -369,6 +384,8 @@ impl Log {
                 batch.push(entry.clone());
             }
         }
+        work::count((link.cursor - from) as usize);
+        link.goes_on = batch.is_empty() && link.cursor - from >= LOOKS_PER_BATCH;
         if !batch.is_empty() {
             link.in_flight += 1;
             link.batches.push_back(weight);

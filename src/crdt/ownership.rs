@@ -80,6 +80,9 @@ impl Row {
     }
 }
 
+/// So many rows stay when there are none.
+const KEPT_ROWS: usize = 1 << 12;
+
 /// The map. Iterates in an order that depends on what was applied only, never on hashes.
 #[derive(Clone, Default)]
 pub struct Ownership(IndexMap<LockName, Row, foldhash::fast::FixedState>);
@@ -197,6 +200,14 @@ impl Ownership {
         }
         if row.registers.iter().all(|register| *register == Register::default()) {
             self.0.swap_remove(lock);
+            self.give_back();
+        }
+    }
+
+    /// Gives memory back when most locks came home. Half of what is left free stays, so each row is moved for many that went.
+    fn give_back(&mut self) {
+        if self.0.capacity() > KEPT_ROWS && self.0.len() < self.0.capacity() / 16 {
+            self.0.shrink_to(2 * self.0.len());
         }
     }
 }
@@ -308,6 +319,20 @@ mod tests {
     fn part_move(map: &Ownership, (name, part, owner): (u8, u8, u8)) -> PartMove {
         let version = map.register(&lock(name), dc(part)).version() + 1;
         PartMove { lock: lock(name), part: dc(part), owner: dc(owner), version }
+    }
+
+    #[test]
+    fn what_came_home_leaves_its_memory() {
+        let mut map = Ownership::new(7);
+        let moved = |n: u32, owner, version| {
+            let lock = LockName::new(&n.to_be_bytes()).expect("four bytes");
+            PartMove { lock, part: dc(0), owner: dc(owner), version }
+        };
+        (0..100_000).for_each(|n| map.apply(moved(n, 1, 1)));
+        assert!(map.0.capacity() >= 100_000);
+        (10..100_000).for_each(|n| map.apply(moved(n, 0, 2)));
+        assert_eq!(map.len(), 10);
+        assert!(map.0.capacity() <= 2 * KEPT_ROWS, "room for {} stays", map.0.capacity());
     }
 
     fn applied(moves: &[PartMove]) -> Ownership {

@@ -91,6 +91,7 @@ impl Locks {
             || row.parked
             || !self.permissions.append
             || local.published.is_some()
+            || self.is_sweeping()
         {
             return;
         }

@@ -18,11 +18,13 @@ use super::lock::{Lock, LockIndex};
 use super::names::Names;
 use super::orphans::Orphan;
 use super::request::{Local, Origin, Request, RequestIndex, State};
+use super::sweep::Sweeps;
 use crate::causal_log::Op;
 use crate::crdt::Ownership;
 use crate::deadlines::Deadlines;
 use crate::names::{DcId, DcSet, LockName, Mode, Position, RequestId};
 use crate::time::Instant;
+use crate::work;
 
 /// What locks may do at this moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Permissions {
 
 /// Rows for that many locks and requests stay when there are none.
 const KEPT_ROWS: usize = 1 << 14;
+/// Locks whose timers have come that one step looks at, at most; the rest follow with the next steps.
+const TIMERS_PER_STEP: usize = 256;
 /// When an idle lock that cannot be forgotten yet is looked at again.
 const IDLE_RETRY: Duration = Duration::from_millis(100);
 
@@ -52,6 +56,7 @@ pub(crate) struct Locks {
     pub(super) distances: Distances,
     pub(super) permissions: Permissions,
     pub(super) dirty: Vec<LockIndex>,
+    pub(super) sweeps: Sweeps,
     pub(super) timers: Deadlines<LockIndex>,
     idle: IdleLocks,
     /// Some were forgotten in the last step, so there may be more.
@@ -124,6 +129,7 @@ impl Locks {
             distances: Distances::unknown(),
             permissions: Permissions { grant: false, append: false },
             dirty: Vec::new(),
+            sweeps: Sweeps::default(),
             timers: Deadlines::default(),
             idle,
             forgets: false,
@@ -170,7 +176,9 @@ impl Locks {
 
     /// Marks the locks whose timers have come; what was hot cools down.
     pub fn expire(&mut self, now: Instant) {
-        while let Some(index) = self.timers.pop_expired(now) {
+        for _ in 0..TIMERS_PER_STEP {
+            let Some(index) = self.timers.pop_expired(now) else { break };
+            work::count(1);
             self.lock_mut(index).timer = None;
             self.mark(index);
         }
@@ -264,17 +272,6 @@ impl Locks {
         if !lock.dirty {
             lock.dirty = true;
             self.dirty.push(index);
-        }
-    }
-
-    /// Looks at every lock again: after rare changes of the whole.
-    pub(super) fn mark_all(&mut self) {
-        for (index, lock) in &mut self.locks {
-            lock.recheck_shared = true;
-            if !lock.dirty {
-                lock.dirty = true;
-                self.dirty.push(LockIndex(index as u32));
-            }
         }
     }
 

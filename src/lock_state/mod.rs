@@ -23,6 +23,7 @@ mod remote;
 mod request;
 mod returns;
 mod settle;
+mod sweep;
 mod take_over;
 
 pub(crate) use describe::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};

@@ -4,22 +4,17 @@
 use super::lock::LockIndex;
 use super::locks::Locks;
 use super::request::RequestIndex;
+use super::sweep::FEW;
 use crate::names::{DcId, DcSet};
 
 impl Locks {
-    /// Who cannot be reached now, or does not serve. Looks at every request: this changes rarely.
+    /// Who cannot be reached now, or does not serve. Every request is looked at, in this step and those that follow.
     pub fn set_unreachable(&mut self, unreachable: DcSet) {
         if unreachable == self.unreachable {
             return;
         }
         self.unreachable = unreachable;
-        let waiting: Vec<RequestIndex> = self
-            .requests
-            .iter()
-            .filter(|(_, row)| !row.is_held())
-            .map(|(index, _)| RequestIndex(index as u32))
-            .collect();
-        waiting.into_iter().for_each(|request| self.repark(request));
+        self.repark_all();
     }
 
     /// The owner of a part of this lock changed. Parking depends on that only if one of them can be reached and one cannot.
@@ -27,12 +22,15 @@ impl Locks {
         if self.unreachable.contains(from) == self.unreachable.contains(to) {
             return;
         }
+        if self.lock(index).queue.len() > FEW {
+            return self.repark_all();
+        }
         let waiting: Vec<RequestIndex> =
             self.lock(index).queue.iter().map(|(_, _, request)| request).collect();
         waiting.into_iter().for_each(|request| self.repark(request));
     }
 
-    fn repark(&mut self, request: RequestIndex) {
+    pub(super) fn repark(&mut self, request: RequestIndex) {
         let row = self.get(request);
         let park = self.should_park(row);
         if park == row.parked {

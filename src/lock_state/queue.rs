@@ -136,8 +136,13 @@ impl Queue {
 
     /// Those of a class in order.
     pub fn of_class(&self, class: Class) -> impl Iterator<Item = Waiter> {
+        self.of_class_from(class, None)
+    }
+
+    /// The same, from a place on.
+    pub fn of_class_from(&self, class: Class, from: Option<Order>) -> impl Iterator<Item = Waiter> {
         self.0
-            .range((class, FIRST)..)
+            .range((class, from.unwrap_or(FIRST))..)
             .take_while(move |(key, _)| key.0 == class)
             .map(|(key, request)| (key.1, *request))
     }

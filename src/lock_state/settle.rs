@@ -4,9 +4,11 @@ use super::lock::LockIndex;
 use super::locks::Locks;
 use super::queue::{Class, Due, Waiter, earliest};
 use super::request::{IN_THIS_STEP, RequestIndex};
+use super::sweep::READERS_PER_STEP;
 use crate::causal_log::LockParts;
 use crate::names::{DcId, DcSet, Mode};
 use crate::time::Instant;
+use crate::work;
 
 impl Locks {
     /// Whether nothing was touched since the rules were last restored.
@@ -60,21 +62,37 @@ impl Locks {
     }
 
     /// Grants local shared waiters up to the first request that stops them. Walks them only after something
-    /// went away that may have stopped them all: an arriving one looks after itself.
+    /// went away that may have stopped them all, and only if the lock is free for them: an arriving one looks after itself.
     fn grant_shared_run(&mut self, index: LockIndex, now: Instant) {
+        let (me, members) = (self.me, self.members);
+        let from = self.sweeps.readers_from(index);
+        let had_enough = self.sweeps.had_enough(index);
         let lock = self.lock_mut(index);
-        if !std::mem::take(&mut lock.recheck_shared) {
+        let is_free = lock.has_parts(Mode::Shared, me, members) && !lock.is_held_against(Mode::Shared);
+        if !is_free || had_enough {
+            lock.recheck_shared |= from.is_some();
+            return;
+        }
+        if from.is_none() && !std::mem::take(&mut lock.recheck_shared) {
             return;
         }
         let stops =
             earliest(lock.queue.first(Class::LocalExclusive), lock.queue.first(Class::RemoteExclusiveDue));
-        let run: Vec<RequestIndex> = lock
+        let mut run: Vec<Waiter> = lock
             .queue
-            .of_class(Class::LocalShared)
+            .of_class_from(Class::LocalShared, from)
             .take_while(|waiter| stops.is_none_or(|stop| waiter.0 < stop.0))
-            .map(|(_, request)| request)
+            .take(READERS_PER_STEP + 1)
             .collect();
-        for request in run {
+        let again = lock.recheck_shared;
+        work::count(run.len());
+        if let Some((next, _)) = run.get(READERS_PER_STEP).copied() {
+            run.truncate(READERS_PER_STEP);
+            self.sweeps.read_later(index, next);
+        } else if again {
+            self.mark(index);
+        }
+        for (_, request) in run {
             self.grant_if_free(request, index, now);
         }
     }
@@ -159,7 +177,8 @@ impl Locks {
 
     fn transfer(&mut self, index: LockIndex, parts: DcSet, to: DcId) {
         assert!(to != self.me, "parts are handed to others");
-        if parts.is_empty() {
+        // A request of a datacenter that went just now may not be parked yet.
+        if parts.is_empty() || (self.sweeps.is_reparking() && self.unreachable.contains(to)) {
             return;
         }
         let lock = &mut self.locks[index.0 as usize];

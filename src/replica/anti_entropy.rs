@@ -58,8 +58,13 @@ impl Replica {
         self.store.digest().filter(|_| self.log.taken().is_none())
     }
 
+    /// The sum of that.
+    fn digest_sum(&self) -> Option<u128> {
+        self.store.digest_sum().filter(|_| self.log.taken().is_none())
+    }
+
     fn compare(&self) -> Message {
-        let sum = self.digest().map(|digest| digest.sum());
+        let sum = self.digest_sum();
         Message::Compare { durable: (**self.log.durable()).clone(), sum }
     }
 
@@ -74,11 +79,14 @@ impl Replica {
             // It looks at our vector with our next heartbeat, which sends what we lack.
             return;
         }
-        let (Some(digest), Some(theirs)) = (self.digest(), sum) else { return };
+        let (Some(sum), Some(theirs)) = (self.digest_sum(), sum) else { return };
         self.counts.digests_compared += 1;
-        if digest.sum() == theirs {
+        if sum == theirs {
             self.anti_entropy.alarmed.remove(peer);
-        } else if digest.weight() > MAX_DIGEST {
+            return;
+        }
+        let Some(digest) = self.digest() else { return };
+        if digest.weight() > MAX_DIGEST {
             self.alarm(peer, vec![TOO_MANY.into()]);
         } else {
             let message = Message::Digests { durable: (*ours).clone(), digest };

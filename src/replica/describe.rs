@@ -13,11 +13,14 @@ use crate::deadlines::Deadlines;
 use crate::lock_state::WaiterRow;
 use crate::names::{DcId, DcSet, LockName};
 use crate::time::Instant;
+use crate::work;
 
 /// Most locks that one question asks about; a timeout explains that many of the locks that were in the way.
 pub(super) const MAX_EXPLAINED: usize = 8;
 /// Holders and waiters that such an answer shows of each, at most: thousands may be due at once.
 const EXPLAINED: usize = 10;
+/// Waits that one step ends, at most: each is explained. The rest follow with the next steps.
+const WAITS_PER_STEP: usize = 64;
 /// Descriptions under way; beyond that, others are answered without asking elsewhere.
 const MAX_PENDING: usize = 1024;
 
@@ -65,7 +68,13 @@ impl Replica {
     }
 
     pub(super) fn expire_waits(&mut self) {
-        while let Some(request) = self.waits.pop_expired(self.now.mono) {
+        #[cfg(test)]
+        let most =
+            if self.mutated(crate::sim::Mutation::AllWaitsAtOnce) { usize::MAX } else { WAITS_PER_STEP };
+        #[cfg(not(test))]
+        let most = WAITS_PER_STEP;
+        for _ in 0..most {
+            let Some(request) = self.waits.pop_expired(self.now.mono) else { break };
             self.tickets.get_mut(request).wait_until = None;
             let names = self.locks.in_the_way(request, MAX_EXPLAINED);
             let locks = names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
@@ -81,6 +90,7 @@ impl Replica {
         let owners: Vec<(DcId, DcId)> = self.locks.owners(lock).collect();
         let (all, unreachable) = (owners.iter().map(|(_, owner)| *owner).collect(), self.reach.unreachable());
         let (rows, waiting) = self.locks.waiters(lock, most);
+        work::count(owners.len() + rows.len());
         LockDescription {
             lock: lock.clone(),
             holders: self.holders_here(lock, most),

@@ -14,7 +14,10 @@ use super::store_call::{Begin, Then, TxnRefusal};
 use super::transactions::TxnId;
 use crate::causal_log::Wants;
 use crate::names::LeaseId;
+use crate::work;
 
+/// Leases, and requests that they held, which one step gives back, about: a lease gets back all that it held at once.
+const RECLAIMED_PER_STEP: usize = 512;
 /// Calls that may wait at a time, beside reclaims.
 const MAX_EARLY: usize = 10_000;
 
@@ -27,6 +30,8 @@ pub(super) struct Early {
     bytes: usize,
     /// One for each lease: its last word.
     reclaims: BTreeMap<LeaseId, (CallId, Vec<Reclaim>)>,
+    /// The same by the session that they came on, so that closing one looks at no other's.
+    by_session: BTreeSet<(SessionId, LeaseId)>,
     /// Requests in them.
     reclaimed: usize,
     /// Transactions that wait and whose keys had their turn when they came: later ones of their leases go on.
@@ -48,16 +53,23 @@ impl Early {
                 self.turns.remove(&TxnId { lease, key });
             }
         }
-        let ended = |_: &LeaseId, (call, _): &mut (CallId, _)| call.session == session;
-        for (_, (_, held)) in self.reclaims.extract_if(.., ended) {
-            self.reclaimed -= held.len();
-        }
+        let (first, last) = (LeaseId::from_raw(0), LeaseId::from_raw(u64::MAX));
+        let of_session = self.by_session.range((session, first)..=(session, last));
+        let ended: Vec<LeaseId> = of_session.map(|(_, lease)| *lease).collect();
+        work::count(self.calls.len() + ended.len());
+        ended.into_iter().for_each(|lease| drop(self.take_reclaim(lease)));
     }
 
-    fn take_reclaim(&mut self, lease: LeaseId) -> Option<CallId> {
+    fn take_reclaim(&mut self, lease: LeaseId) -> Option<(CallId, Vec<Reclaim>)> {
         let (call, held) = self.reclaims.remove(&lease)?;
+        self.by_session.remove(&(call.session, lease));
         self.reclaimed -= held.len();
-        Some(call)
+        Some((call, held))
+    }
+
+    /// Whether some lease waits to be given back what it held.
+    pub fn has_reclaims(&self) -> bool {
+        !self.reclaims.is_empty()
     }
 
     /// Takes the turn that the key of a transaction had when it came, if it waited. There is one for each key: of copies
@@ -139,7 +151,9 @@ impl Replica {
         };
         let id = TxnId { lease, key };
         let is_of_before = lease.dc() == Some(self.config.dc) && lease.n() < self.early.first_lease;
-        (is_of_before && !self.has_past() && !self.transactions.knows(id)).then_some(id)
+        // Not before those that came earlier either, which go on when all reclaims are judged.
+        let is_judged = self.has_past() && !self.early.has_reclaims();
+        (is_of_before && !is_judged && !self.transactions.knows(id)).then_some(id)
     }
 
     /// Keys of a lease are new in rising order, and others go on while a transaction waits. Until the clock can be read
@@ -160,7 +174,7 @@ impl Replica {
     /// A reclaim waits. One of the same lease that waits already came from a stream that is gone. All together want no more
     /// than could be held.
     pub(super) fn put_off_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
-        if let Some(before) = self.early.take_reclaim(lease) {
+        if let Some((before, _)) = self.early.take_reclaim(lease) {
             self.refuse(before, Refusal::NoReclaimExpected(lease));
         }
         if self.early.reclaimed + held.len() > self.config.local.max_held {
@@ -168,12 +182,13 @@ impl Replica {
             return self.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
         }
         self.early.reclaimed += held.len();
+        self.early.by_session.insert((call.session, lease));
         self.early.reclaims.insert(lease, (call, held));
     }
 
     /// A lease ends, and what it would reclaim with it.
     pub(super) fn end_early_reclaim(&mut self, lease: LeaseId) {
-        if let Some(call) = self.early.take_reclaim(lease) {
+        if let Some((call, _)) = self.early.take_reclaim(lease) {
             self.refuse(call, Refusal::UnknownLease(lease));
         }
     }
@@ -213,14 +228,21 @@ impl Replica {
         was_there
     }
 
-    /// The past is known now, if it is: whatever waited for that goes on.
+    /// The past is known now, if it is: whatever waited for that goes on. Reclaims some at a time, then the rest.
     pub(super) fn judge_past(&mut self) {
         if self.early.is_empty() || !self.has_past() {
             return;
         }
-        self.early.reclaimed = 0;
-        for (lease, (call, held)) in std::mem::take(&mut self.early.reclaims) {
+        let mut looked_at = 0;
+        while let Some((lease, (_, held))) = self.early.reclaims.first_key_value() {
+            let lease = *lease;
+            looked_at += 1 + held.len();
+            if looked_at > RECLAIMED_PER_STEP && looked_at > 1 + held.len() {
+                return;
+            }
+            let (call, held) = self.early.take_reclaim(lease).expect("it was there just now");
             let index = self.leases.find(lease).expect("a lease's reclaim ends with it");
+            work::count(1 + held.len());
             self.reclaim(call, index, held);
         }
         self.start_early();

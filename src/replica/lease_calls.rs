@@ -13,6 +13,11 @@ use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, NewRequest};
 use crate::names::{LeaseId, Position, RequestId, Secret};
 use crate::time::Instant;
+use crate::work;
+
+/// Leases and requests under them that one step ends because their time is over, about: a lease ends as a whole. The rest
+/// follow with the next steps; until then they hold what they held.
+const ENDED_PER_STEP: usize = 256;
 
 impl From<LeaseError> for Refusal {
     #[cold]
@@ -124,6 +129,7 @@ impl Replica {
         }
         self.end_transactions_of(lease);
         self.transactions.outcomes.end_lease(lease, self.now.mono);
+        work::count(1 + self.leases.get(index).requests.len());
         for request in self.leases.get(index).requests.sorted() {
             if self.locks.get(request).is_held() {
                 // Granted, and the answer waited for the journal.
@@ -155,10 +161,14 @@ impl Replica {
         if self.has_past() {
             self.leases.expire_graces(now);
         }
-        while let Some(index) = self.leases.next_expired(now) {
+        let mut ended = 0;
+        while ended < ENDED_PER_STEP
+            && let Some(index) = self.leases.next_expired(now)
+        {
             let row = self.leases.get(index);
             let (lease, waiting) = (row.id, row.waiting);
             let held = row.requests.len() - waiting;
+            ended += 1 + row.requests.len();
             self.counts.leases_expired += 1;
             self.report(Report::LeaseExpired { lease, held, waiting });
             self.take_lease_away(index);

@@ -8,7 +8,7 @@ use super::gate::Gated;
 use super::message::{Heartbeat, Message};
 use super::reach::News;
 use super::terms::Terms;
-use crate::causal_log::Violation;
+use crate::causal_log::{TRUNCATED_PER_STEP, Violation};
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS, Position};
 use crate::time::{Instant, Timestamp};
@@ -175,6 +175,7 @@ impl Replica {
             loop {
                 let batch = self.log.next_batch(peer, self.now.mono, patience, window);
                 if batch.is_empty() {
+                    self.pump |= self.log.goes_on(peer);
                     break;
                 }
                 let relayed = batch.iter().filter(|entry| entry.dc != self.config.dc).count();
@@ -330,11 +331,11 @@ impl Replica {
     }
 
     /// Forgets entries that nobody needs, or that too many of are kept for.
-    fn truncate_log(&mut self) {
+    pub(super) fn truncate_log(&mut self) {
         let most = self.config.local.max_log;
         // Before commits have to stop for a taker that is slow, it may take another state.
         let needed = self.given().filter(|_| self.log.weight() / 3 <= most);
-        self.log.truncate(most, needed.as_ref());
+        self.truncates = self.log.truncate(most, needed.as_ref()) == TRUNCATED_PER_STEP;
     }
 
     fn note_clock(&mut self, peer: DcId, clock: Timestamp) {

@@ -80,6 +80,7 @@ use crate::names::{DcId, DcSet};
 use crate::replica::call::{Acquires, Counts, Phase};
 use crate::store_state::Store;
 use crate::time::{Instant, Now};
+use crate::work;
 
 /// One datacenter.
 pub struct Replica {
@@ -121,6 +122,8 @@ pub struct Replica {
     renew_bound_at: Instant,
     /// Entries may have become sendable.
     pump: bool,
+    /// There may be more entries of the log to forget than one step does.
+    truncates: bool,
     /// The store has more to fold or to settle than one step does.
     store_backlog: bool,
     export: Option<export::Export>,
@@ -155,7 +158,11 @@ impl Replica {
 
     /// The next effect, to be performed in this order, after each [`Replica::handle`] until there is none.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() {
+            work::give_back(&mut self.effects);
+        }
+        effect
     }
 
     /// When to call [`Replica::handle`] with [`Event::Tick`] if nothing else happens before.
@@ -186,7 +193,11 @@ impl Replica {
     fn has_work(&self) -> bool {
         let is_asked = self.transfers.has_work(self.gate.durable());
         let is_busy = self.store_backlog || self.export.is_some() || self.watches.are_scanning() || is_asked;
-        is_busy || self.locks.has_idle(self.now.mono)
+        let goes_on = self.pump
+            || self.truncates
+            || self.locks.is_sweeping()
+            || (self.early.has_reclaims() && self.has_past());
+        is_busy || goes_on || self.locks.has_idle(self.now.mono)
     }
 
     /// Who this is.

@@ -123,6 +123,7 @@ impl Replica {
             transactions: Transactions::default(),
             stability: Stability::default(),
             anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy),
+            truncates: false,
             store_backlog: false,
             export: None,
             watches: Watches::default(),

@@ -87,7 +87,11 @@ impl Replica {
     pub(super) fn finish_step(&mut self) {
         self.update_reach();
         self.update_phase();
+        self.locks.sweep();
         self.settle();
+        if self.truncates {
+            self.truncate_log();
+        }
         if std::mem::take(&mut self.pump) {
             self.pump_links();
         }

@@ -78,6 +78,8 @@ pub enum FailureKind {
     CommitLost,
     /// Too little happened for the run to prove anything.
     NothingHappened,
+    /// A step looked at more rows, keys, waiters or elements than one may.
+    TooMuchWork,
     /// The core panicked: one of its own invariants is broken.
     Panic,
 }
@@ -123,6 +125,7 @@ impl FailureKind {
             FailureKind::CommitLost => "a commit that its client was told of stays",
             FailureKind::WithoutEffect => "a change that is acknowledged has an effect",
             FailureKind::NothingHappened => "enough happens in a run for it to prove something",
+            FailureKind::TooMuchWork => "a step looks at no more than a step may",
             FailureKind::Panic => "the core keeps its own invariants",
         }
     }

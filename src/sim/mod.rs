@@ -104,4 +104,6 @@ pub enum Mutation {
     HeadsNotTold,
     /// After a lost disk tokens go on from the clock.
     LostTokensNotPassed,
+    /// All waits that are over end in one step, however many.
+    AllWaitsAtOnce,
 }

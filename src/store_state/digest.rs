@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::crdt::value::{Shown, Update};
 use crate::keys::Key;
@@ -27,8 +27,7 @@ pub struct BucketDigest {
 impl Digest {
     /// All of it in one number.
     pub fn sum(&self) -> u128 {
-        let mix = |row: &BucketDigest| xxh3_128(&[&row.sum.to_le_bytes()[..], &row.bucket[..]].concat());
-        self.0.iter().map(mix).fold(0, u128::wrapping_add)
+        self.0.iter().map(|row| mix(&row.bucket, row.sum)).fold(0, u128::wrapping_add)
     }
 
     /// About how many bytes it takes on the wire.
@@ -47,10 +46,20 @@ impl Digest {
     }
 }
 
+/// What a bucket that shows something adds to the sum of all.
+fn mix(bucket: &[u8], sum: u128) -> u128 {
+    let mut hasher = Xxh3::new();
+    hasher.update(&sum.to_le_bytes());
+    hasher.update(bucket);
+    hasher.digest128()
+}
+
 /// The sums, kept up to date change by change.
 #[derive(Debug, Default)]
 pub(super) struct Digests {
     sums: BTreeMap<Bucket, u128>,
+    /// That of all buckets, as [`Digest::sum`] has it.
+    total: u128,
     /// Of all that is shown, about.
     bytes: u64,
 }
@@ -69,8 +78,13 @@ impl Digests {
 
     fn change(&mut self, key: &Key, to: impl FnOnce(Shown) -> Shown) -> u128 {
         let sum = self.sums.get_mut(key.bucket());
-        let after = to(Shown { sum: sum.as_deref().copied().unwrap_or(0), bytes: self.bytes });
+        let before = sum.as_deref().copied().unwrap_or(0);
+        let after = to(Shown { sum: before, bytes: self.bytes });
         self.bytes = after.bytes;
+        let part = |sum| if sum == 0 { 0 } else { mix(key.bucket(), sum) };
+        if before != after.sum {
+            self.total = self.total.wrapping_sub(part(before)).wrapping_add(part(after.sum));
+        }
         match sum {
             Some(sum) => *sum = after.sum,
             None => {
@@ -80,9 +94,19 @@ impl Digests {
         after.sum
     }
 
+    /// How many buckets show something.
+    pub fn len(&self) -> usize {
+        self.sums.len()
+    }
+
     /// About how many bytes all values have that are shown.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// [`Digest::sum`] of [`Digests::all`], without looking at any.
+    pub fn total(&self) -> u128 {
+        self.total
     }
 
     pub fn all(&self) -> Digest {

@@ -25,8 +25,10 @@
 //! | `store.rs` | all keys: apply, read, check, fold, settle |
 //! | `snapshots.rs` | which snapshots are open, and the floor |
 //! | `digest.rs` | what buckets show, to compare replicas by |
+//! | `check.rs` | the invariants |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod check;
 mod content;
 mod digest;
 mod marks;

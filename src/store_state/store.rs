@@ -19,6 +19,7 @@ use crate::store_state::mortal::Touched;
 use crate::store_state::record::{Effect, Record, Side};
 use crate::store_state::snapshots::Snapshots;
 use crate::time::Timestamp;
+use crate::work;
 
 /// The row of a key. Reused after its record is over.
 type Row = u32;
@@ -31,9 +32,9 @@ pub(crate) struct Store {
     snapshots: Snapshots,
     durable: Position,
     /// One for each effect, in the order of application.
-    unfolded: VecDeque<(Position, Row)>,
+    pub(super) unfolded: VecDeque<(Position, Row)>,
     /// Folded changes that left marks, in the order of application, those that had to wait once more behind them.
-    unsettled: VecDeque<(Dot, Row)>,
+    pub(super) unsettled: VecDeque<(Dot, Row)>,
     /// What every further commit has seen.
     stable: VersionVector,
     /// How often that has changed.
@@ -45,7 +46,7 @@ pub(crate) struct Store {
     some_waited: bool,
     /// Read from a checkpoint and not settled since: what the checkpoint had applied, and the next row to look at.
     restored: Option<(VersionVector, Row)>,
-    digests: Digests,
+    pub(super) digests: Digests,
     #[cfg(test)]
     pub mutation: Option<crate::sim::Mutation>,
     /// How often a value was settled.
@@ -282,6 +283,7 @@ impl Store {
             self.fold_one(row, floor);
             folded += 1;
         }
+        work::give_back(&mut self.unfolded);
         if folded > 0 && std::mem::take(&mut self.some_waited) {
             self.to_settle = self.unsettled.len();
         }
@@ -355,6 +357,7 @@ impl Store {
                 break;
             }
         }
+        work::give_back(&mut self.unsettled);
         self.settle_restored(most);
         self.to_settle > 0
     }
@@ -401,10 +404,23 @@ impl Store {
         }
     }
 
-    /// What buckets show at the floor; with no snapshot open and all folded, that is all that is durable.
+    /// What buckets show at the floor; with no snapshot open and all folded, that is all that is durable. Walks all
+    /// buckets: to be asked for when the sums differ.
     pub fn digest(&self) -> Option<Digest> {
-        let is_current = self.unfolded.front().is_none_or(|(position, _)| *position > self.durable);
-        is_current.then(|| self.digests.all())
+        self.shows_durable().then(|| {
+            work::count(self.digests.len());
+            self.digests.all()
+        })
+    }
+
+    /// The sum of [`Store::digest`], which is kept up to date.
+    pub fn digest_sum(&self) -> Option<u128> {
+        self.shows_durable().then(|| self.digests.total())
+    }
+
+    /// Whether the digests are those of all that is durable.
+    fn shows_durable(&self) -> bool {
+        self.unfolded.front().is_none_or(|(position, _)| *position > self.durable)
     }
 
     /// What keys have at an open snapshot, at most so many rows from `row` on; and where to go on, `None` at the end.
@@ -449,34 +465,6 @@ impl Store {
     /// What was taken in is all that `applied` amounts to.
     pub fn end_restore(&mut self, applied: &VersionVector) {
         self.restored = Some((applied.clone(), 0));
-    }
-
-    /// Loses the value of a key that has no effects, as a bug would.
-    #[cfg(test)]
-    pub fn corrupt(&mut self, key: &Key) {
-        let row = *self.by_key.get(key).expect("it has a value");
-        let record = &mut self.records[row as usize];
-        self.digests.subtract(key, digest::of(key, &record.content));
-        record.content = Content::default();
-    }
-
-    /// Asserts the invariants. Walks everything: for tests and the simulator.
-    ///
-    /// # Panics
-    /// With what is broken.
-    pub fn check_invariants(&self) {
-        let effects: usize = self.records.iter().map(|(_, record)| record.effects_len()).sum();
-        assert_eq!(effects, self.unfolded.len(), "every effect waits to be folded once");
-        let unsettled: usize = self.records.iter().map(|(_, record)| record.unsettled as usize).sum();
-        assert_eq!(unsettled, self.unsettled.len(), "every mark waits to be settled once");
-        assert_eq!(self.by_key.len(), self.records.len(), "every key has one record");
-        self.records.iter().for_each(|(_, record)| record.check());
-        let mut digests = Digests::default();
-        self.records.iter().for_each(|(_, record)| {
-            digests.add(&record.key, digest::of(&record.key, &record.content));
-        });
-        assert_eq!(digests.all(), self.digests.all(), "digests are those of what is folded");
-        assert_eq!(digests.bytes(), self.digests.bytes(), "and so are the bytes");
     }
 }
 

@@ -17,6 +17,10 @@ use super::Log;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, Position};
 use crate::time::Timestamp;
+use crate::work;
+
+/// Entries that are forgotten in one step, at most; the rest follow with the next steps.
+pub(crate) const TRUNCATED_PER_STEP: usize = 4096;
 
 /// What a peer told of what it has durably.
 #[derive(Clone, Default)]
@@ -58,13 +62,13 @@ impl Log {
     }
 
     /// Forgets what every member has durably; and, while the entries that are kept weigh more than `most`, what a
-    /// quorum has, but nothing that `needed` does not cover. Answers how many entries.
+    /// quorum has, but nothing that `needed` does not cover. At most [`TRUNCATED_PER_STEP`] entries; answers how many.
     pub fn truncate(&mut self, most: usize, needed: Option<&VersionVector>) -> usize {
         let mut forgotten = 0;
         if self.weight > most {
             self.peers.iter_mut().for_each(|peer| peer.told.draw(&self.durable));
         }
-        while self.first < self.durable_end {
+        while self.first < self.durable_end && forgotten < TRUNCATED_PER_STEP {
             let Some(kept) = self.kept.front() else { break };
             let (dc, seq) = (kept.entry.dc, kept.entry.seq);
             if !self.all_have(dc, seq) {
@@ -79,6 +83,8 @@ impl Log {
             self.first += 1;
             forgotten += 1;
         }
+        work::count(forgotten);
+        work::give_back(&mut self.kept);
         forgotten
     }
 

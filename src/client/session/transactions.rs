@@ -213,8 +213,16 @@ impl Session {
     /// Up to which key everything has ended, or belongs to a lease that has: a handle that is kept after that shall not
     /// keep the server from forgetting what this lease does.
     fn settled(&self) -> u64 {
-        let is_past = |txn: &&Txn| matches!(txn.stage, TxnStage::Lost(_) | TxnStage::Orphan);
-        let first = self.txns.values().filter(|txn| !is_past(txn)).map(|txn| txn.key).min();
+        let mut first: Option<u64> = None;
+        for (number, txn) in &self.txns {
+            // A key is its transaction's number, or a later one given anew: those that follow are higher.
+            if first.is_some_and(|first| first < *number) {
+                break;
+            }
+            if !matches!(txn.stage, TxnStage::Lost(_) | TxnStage::Orphan) {
+                first = Some(first.map_or(txn.key, |first| first.min(txn.key)));
+            }
+        }
         first.map_or(0, |first| first - 1)
     }
 

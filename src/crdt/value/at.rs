@@ -13,6 +13,12 @@ pub struct Dot {
     pub seq: u64,
 }
 
+impl From<&Dot> for Dot {
+    fn from(dot: &Dot) -> Dot {
+        *dot
+    }
+}
+
 impl Dot {
     /// Whether a replica at that vector has applied this commit.
     pub fn is_in(self, vector: &VersionVector) -> bool {

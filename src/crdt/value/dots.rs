@@ -35,6 +35,10 @@ impl Dots {
         self.0.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn has_stable(&self, stable: &VersionVector) -> bool {
         self.0.iter().any(|dot| dot.is_in(stable))
     }

@@ -48,4 +48,8 @@ impl<P: Presence> Value for Flag<P> {
     fn settle(&mut self, stable: &VersionVector) {
         self.0.settle(stable);
     }
+
+    fn has_marks(&self) -> bool {
+        self.0.has_marks()
+    }
 }

@@ -6,21 +6,22 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::{ReadBudget, Reading, Type};
 use crate::names::DcId;
 
-#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct GrowOnlySet(BTreeSet<Element>);
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct GrowOnlySet(Chunks<Element, ()>);
 
 impl GrowOnlySet {
     pub fn add(&mut self, items: &[Bytes]) {
         for item in items {
-            if !self.0.contains(&item[..]) {
-                self.0.insert(Element::from(&item[..]));
+            if !self.0.contains_key(&item[..]) {
+                *self.0.entry(&item[..]) = ();
             }
         }
     }
@@ -28,7 +29,7 @@ impl GrowOnlySet {
     /// Those of [`Value::atoms`] that adding these may change.
     pub fn atoms_near(&self, items: &[Bytes], each: &mut dyn FnMut(&[u8])) {
         let named = items.iter().map(Bytes::as_ref).collect::<BTreeSet<&[u8]>>();
-        named.into_iter().filter(|item| self.0.contains(*item)).for_each(each);
+        named.into_iter().filter(|item| self.0.contains_key(*item)).for_each(each);
     }
 }
 
@@ -36,7 +37,7 @@ impl Value for GrowOnlySet {
     fn read(&self, _me: DcId, budget: &mut ReadBudget) -> Reading {
         Reading::Set(
             Type::GrowOnlySet,
-            self.0.iter().take_while(|item| budget.take(item)).map(Element::to_bytes).collect(),
+            self.0.keys().take_while(|item| budget.take(item)).map(Element::to_bytes).collect(),
         )
     }
 
@@ -45,6 +46,23 @@ impl Value for GrowOnlySet {
     }
 
     fn atoms(&self, each: &mut dyn FnMut(&[u8])) {
-        self.0.iter().for_each(|item| each(item.as_bytes()));
+        self.0.keys().for_each(|item| each(item.as_bytes()));
+    }
+}
+
+/// As a list.
+impl Serialize for GrowOnlySet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeSeq;
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        self.0.keys().try_for_each(|item| list.serialize_element(item))?;
+        list.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for GrowOnlySet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<GrowOnlySet, D::Error> {
+        let items = BTreeSet::<Element>::deserialize(deserializer)?;
+        Ok(GrowOnlySet(items.into_iter().map(|item| (item, ())).collect()))
     }
 }

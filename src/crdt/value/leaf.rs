@@ -37,6 +37,10 @@ pub(super) trait Value {
     fn reset(&mut self, _at: &At<'_>) {}
     /// See [`Slots::settle`](crate::crdt::value::Slots::settle).
     fn settle(&mut self, _stable: &VersionVector) {}
+    /// Whether [`Value::settle`] may change anything, now or later. What says no is not looked at for that.
+    fn has_marks(&self) -> bool {
+        false
+    }
     /// See [`Slots::done_by`](crate::crdt::value::Slots::done_by).
     fn done_by(&self) -> Option<Dot> {
         None

@@ -4,19 +4,21 @@
 //! ordered by vectors of every field. Here a map has no marks of its own: a field is there while something in it is.
 //! Removing one takes away what was seen in it, so what is concurrent stays, all the way down.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 
 use crate::crdt::VersionVector;
+use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::{At, MapOp, ReadBudget, Reading, Slots};
 use crate::names::DcId;
+use crate::work;
 
 /// The fields that something is left in.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Map {
-    fields: BTreeMap<Element, Slots>,
+    fields: Chunks<Element, Slots>,
+    /// Those of them that have something to settle: the others are not looked at for that.
+    marked: Chunks<Element, ()>,
     /// How many of them readers see.
     visible: usize,
 }
@@ -33,34 +35,42 @@ impl Map {
 
     /// Changes what is in a field.
     pub fn change<R>(&mut self, field: &[u8], how: impl FnOnce(&mut Slots) -> R) -> R {
-        let slots = match self.fields.get_mut(field) {
-            Some(slots) => slots,
-            None => self.fields.entry(Element::from(field)).or_default(),
-        };
-        let was_visible = slots.is_visible();
+        let slots = self.fields.entry(field);
+        let (was_visible, had_marks) = (slots.is_visible(), slots.has_marks());
         let result = how(slots);
-        let (is_visible, is_empty) = (slots.is_visible(), slots.is_empty());
+        let (is_visible, has_marks, is_empty) = (slots.is_visible(), slots.has_marks(), slots.is_empty());
         self.visible = self.visible + usize::from(is_visible) - usize::from(was_visible);
         if is_empty {
             self.fields.remove(field);
         }
+        match (had_marks, has_marks) {
+            (false, true) => *self.marked.entry(field) = (),
+            (true, false) => drop(self.marked.remove(field)),
+            _ => {}
+        }
         result
     }
 
-    fn change_all(&mut self, how: impl Fn(&mut Slots)) {
+    pub fn reset(&mut self, at: &At<'_>) {
+        work::count(self.fields.len());
         self.fields.retain(|_, slots| {
-            how(slots);
+            slots.reset(at);
             !slots.is_empty()
         });
         self.visible = self.fields.values().filter(|slots| slots.is_visible()).count();
-    }
-
-    pub fn reset(&mut self, at: &At<'_>) {
-        self.change_all(|slots| slots.reset(at));
+        let marked = self.fields.iter().filter(|(_, slots)| slots.has_marks());
+        self.marked = marked.map(|(field, _)| (field.clone(), ())).collect();
     }
 
     pub fn settle(&mut self, stable: &VersionVector) {
-        self.change_all(|slots| slots.settle(stable));
+        let marked: Vec<Element> = self.marked.keys().cloned().collect();
+        work::count(marked.len());
+        marked.iter().for_each(|field| self.change(field.as_bytes(), |slots| slots.settle(stable)));
+    }
+
+    /// Whether there is anything to settle.
+    pub fn has_marks(&self) -> bool {
+        !self.marked.is_empty()
     }
 
     pub fn field(&self, field: &[u8]) -> Option<&Slots> {

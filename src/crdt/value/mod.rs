@@ -38,6 +38,7 @@
 
 mod at;
 mod bounded_counter;
+mod chunks;
 mod counter;
 mod digest;
 mod dots;

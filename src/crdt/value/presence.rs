@@ -22,6 +22,8 @@ pub(super) trait Presence: Clone + Default + PartialEq + Debug {
     fn is_present(&self) -> bool;
     /// Whether it is as good as fresh.
     fn is_empty(&self) -> bool;
+    /// Whether [`Presence::settle`] may change anything, now or later.
+    fn has_marks(&self) -> bool;
     fn settle(&mut self, stable: &VersionVector);
 }
 
@@ -51,6 +53,10 @@ impl Presence for AddWins {
 
     fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    fn has_marks(&self) -> bool {
+        self.0.len() > 1
     }
 
     fn settle(&mut self, stable: &VersionVector) {
@@ -90,6 +96,10 @@ impl Presence for RemoveWins {
 
     fn is_empty(&self) -> bool {
         self.adds.is_empty() && self.removes.is_empty()
+    }
+
+    fn has_marks(&self) -> bool {
+        self.adds.len() > 1 || !self.removes.is_empty()
     }
 
     fn settle(&mut self, stable: &VersionVector) {

@@ -2,15 +2,15 @@
 //!
 //! The crate's `PNCounter` resets by subtracting a vector of running totals; see `counter.rs` for why ours are amounts.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::VersionVector;
+use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::counter::{check_sum, saturate};
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::{At, Dot, OpError, ReadBudget, Reading, ResettableCounterOp};
 use crate::names::DcId;
+use crate::work;
 
 /// A reset takes away all of the sum but the additions it did not see. So only those need to be known one by one that
 /// some reset to come may not have seen; the others are in the sum alone.
@@ -18,7 +18,7 @@ use crate::names::DcId;
 pub(super) struct ResettableCounter {
     sum: i128,
     /// What each commit added, unless every operation to come has seen it.
-    recent: BTreeMap<Dot, i128>,
+    recent: Chunks<Dot, i128>,
 }
 
 impl ResettableCounter {
@@ -27,7 +27,7 @@ impl ResettableCounter {
             ResettableCounterOp::Add(amount) => {
                 let amount = i128::from(*amount);
                 self.sum = self.sum.wrapping_add(amount);
-                let added = self.recent.entry(at.dot).or_default();
+                let added = self.recent.entry(&at.dot);
                 *added = added.wrapping_add(amount);
             }
             ResettableCounterOp::Reset => self.reset(at),
@@ -62,11 +62,18 @@ impl Value for ResettableCounter {
     }
 
     fn reset(&mut self, at: &At<'_>) {
+        work::count(self.recent.len() / 16);
         self.recent.retain(|dot, _| !at.has_seen(*dot));
         self.sum = self.recent.values().fold(0, |sum, amount| sum.wrapping_add(*amount));
     }
 
     fn settle(&mut self, stable: &VersionVector) {
-        self.recent.retain(|dot, _| !dot.is_in(stable));
+        if self.recent.keys().any(|dot| dot.is_in(stable)) {
+            self.recent.retain(|dot, _| !dot.is_in(stable));
+        }
+    }
+
+    fn has_marks(&self) -> bool {
+        !self.recent.is_empty()
     }
 }

@@ -4,23 +4,27 @@
 //! commit share one, and a later commit of a datacenter need not have seen an earlier one), and its removes carry
 //! vectors that are kept when they come early, which causal delivery rules out. Property-tested against it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::crdt::VersionVector;
+use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::presence::Presence;
 use crate::crdt::value::{At, ReadBudget, Reading, SetOp};
 use crate::names::DcId;
+use crate::work;
 
 /// The elements that something is left of. An operation costs the logarithm of their number for each element it names.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Set<P> {
-    elements: BTreeMap<Element, P>,
+    elements: Chunks<Element, P>,
+    /// Those of them that have something to settle: the others are not looked at for that.
+    marked: Chunks<Element, ()>,
     /// How many of them are present.
     present: usize,
 }
@@ -37,25 +41,36 @@ impl<P: Presence> Set<P> {
     }
 
     fn change(&mut self, item: &[u8], how: impl FnOnce(&mut P)) {
-        let element = match self.elements.get_mut(item) {
-            Some(element) => element,
-            None => self.elements.entry(Element::from(item)).or_default(),
-        };
-        let was_present = element.is_present();
+        let element = self.elements.entry(item);
+        let (was_present, had_marks) = (element.is_present(), element.has_marks());
         how(element);
-        let (is_present, is_empty) = (element.is_present(), element.is_empty());
+        let (is_present, has_marks, is_empty) =
+            (element.is_present(), element.has_marks(), element.is_empty());
         self.present = self.present + usize::from(is_present) - usize::from(was_present);
         if is_empty {
             self.elements.remove(item);
         }
+        match (had_marks, has_marks) {
+            (false, true) => *self.marked.entry(item) = (),
+            (true, false) => drop(self.marked.remove(item)),
+            _ => {}
+        }
     }
 
     fn change_all(&mut self, how: impl Fn(&mut P)) {
+        work::count(self.elements.len());
         self.elements.retain(|_, element| {
             how(element);
             !element.is_empty()
         });
+        self.recount();
+    }
+
+    /// What is known beside the elements follows from them.
+    fn recount(&mut self) {
         self.present = self.elements.values().filter(|element| element.is_present()).count();
+        let marked = self.elements.iter().filter(|(_, element)| element.has_marks());
+        self.marked = marked.map(|(item, _)| (item.clone(), ())).collect();
     }
 
     fn present(&self) -> impl Iterator<Item = &Element> {
@@ -100,7 +115,13 @@ impl<P: Presence> Value for Set<P> {
     }
 
     fn settle(&mut self, stable: &VersionVector) {
-        self.change_all(|element| element.settle(stable));
+        let marked: Vec<Element> = self.marked.keys().cloned().collect();
+        work::count(marked.len());
+        marked.iter().for_each(|item| self.change(item.as_bytes(), |element| element.settle(stable)));
+    }
+
+    fn has_marks(&self) -> bool {
+        !self.marked.is_empty()
     }
 }
 
@@ -112,11 +133,12 @@ impl<P: Serialize> Serialize for Set<P> {
 
 impl<'de, P: Presence + Deserialize<'de>> Deserialize<'de> for Set<P> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Set<P>, D::Error> {
-        let elements = BTreeMap::<Element, P>::deserialize(deserializer)?;
+        let elements = Chunks::<Element, P>::deserialize(deserializer)?;
         if elements.values().any(P::is_empty) {
             return Err(D::Error::custom("a set holds an element that nothing is left of"));
         }
-        let present = elements.values().filter(|element| element.is_present()).count();
-        Ok(Set { elements, present })
+        let mut set = Set { elements, ..Set::default() };
+        set.recount();
+        Ok(set)
     }
 }

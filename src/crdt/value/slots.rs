@@ -68,10 +68,17 @@ impl Slots {
     /// Forgets what only operations that have not seen `stable` could ask for: there will be none any more. Readers
     /// see no change.
     pub fn settle(&mut self, stable: &VersionVector) {
-        self.0.retain(|state| {
-            state.settle(stable);
-            !state.is_empty()
-        });
+        if self.has_marks() {
+            self.0.retain(|state| {
+                state.settle(stable);
+                !state.is_empty()
+            });
+        }
+    }
+
+    /// Whether there is anything to settle.
+    pub(super) fn has_marks(&self) -> bool {
+        self.0.iter().any(State::has_marks)
     }
 
     /// The commit that wrote the value for the last time, if its type says that nothing follows: then the key may go once

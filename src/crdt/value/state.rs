@@ -96,6 +96,14 @@ impl State {
         }
     }
 
+    /// Whether there is anything to settle.
+    pub fn has_marks(&self) -> bool {
+        match self {
+            State::Leaf(leaf) => leaf.value().has_marks(),
+            State::Map(_, map) => map.has_marks(),
+        }
+    }
+
     pub fn settle(&mut self, stable: &VersionVector) {
         match self {
             State::Leaf(leaf) => leaf.value_mut().settle(stable),

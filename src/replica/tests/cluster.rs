@@ -15,6 +15,7 @@ use crate::replica::{
 };
 use crate::room::Room;
 use crate::time::{Instant, Now, Wall};
+use crate::work;
 
 pub fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
@@ -49,6 +50,10 @@ pub struct Cluster {
     /// What stays under way while all else arrives.
     pub late: fn(&Message) -> bool,
     pub reports: Vec<Report>,
+    /// The bug of datacenters that start from now on.
+    pub mutation: Option<crate::sim::Mutation>,
+    /// The most that a step of any datacenter looked at.
+    pub most_work: u64,
     tag: u64,
     hold: HoldPolicy,
     max_log: usize,
@@ -76,6 +81,8 @@ impl Cluster {
             sent: 0,
             late: |_| false,
             reports: Vec::new(),
+            mutation: None,
+            most_work: 0,
             tag: 0,
             hold,
             max_log,
@@ -116,7 +123,8 @@ impl Cluster {
         let agreed = AgreedConfig::new(ClusterId::of("stories"), members);
         let rule = HoldRule { policy: self.hold.clone(), ..HoldRule::default() };
         let local = LocalConfig { hold: vec![rule], max_log: self.max_log, ..LocalConfig::default() };
-        let config = ReplicaConfig::new(me, agreed, local);
+        let mut config = ReplicaConfig::new(me, agreed, local);
+        config.mutation = self.mutation;
         Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
     }
 
@@ -131,7 +139,11 @@ impl Cluster {
     pub fn handle(&mut self, id: u8, event: Event) {
         let now = self.clock(id);
         let node = &mut self.nodes[usize::from(id)];
+        work::take();
         node.replica.handle(now, event);
+        let looked_at = work::take();
+        assert!(looked_at <= work::MAX_PER_STEP, "dc{id} looked at {looked_at} things in one step");
+        self.most_work = self.most_work.max(looked_at);
         while let Some(effect) = node.replica.poll_effect() {
             match effect {
                 Effect::Persist { position, record } => {

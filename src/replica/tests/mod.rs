@@ -24,3 +24,4 @@ mod terms;
 mod top;
 mod transactions;
 mod watches;
+mod work;

@@ -243,13 +243,16 @@ fn a_removed_key_does_not_come_back_and_leaves_nothing_in_the_end() {
     let mut c = Cluster::new(3, 0, 0);
     c.begin(0, 1, None, step(vec![add("n", 5)], &[], Then::Commit));
     c.run();
-    // dc1 adds without having seen the removal.
+    // dc1 adds without having heard of the removal.
+    c.isolate(1);
     c.begin(1, 1, None, step(vec![add("n", 1)], &[], Then::GoOn));
     let remove = Change { key: key("n"), action: Action::Remove };
     c.begin(0, 2, None, step(vec![remove], &[], Then::Commit));
     c.run();
-    c.go_on(1, 1, step(vec![], &[], Then::Commit));
+    let tag = c.go_on(1, 1, step(vec![], &[], Then::Commit));
     c.run();
+    c.committed(1, tag);
+    c.link_again(1);
     for id in 0..3 {
         assert_eq!(c.reads(id, "n"), None, "dc{id}");
     }

@@ -346,7 +346,9 @@ impl Replica {
     }
 
     pub(super) fn expire_snapshot_waits(&mut self) {
-        while let Some(waiter) = self.transactions.waits.next_expired(self.now.mono) {
+        for _ in 0..super::EXPIRED_PER_STEP {
+            let Some(waiter) = self.transactions.waits.next_expired(self.now.mono) else { break };
+            crate::work::count(1);
             match waiter {
                 Waiter::Look(call, look) => {
                     let refusal = self.not_reached(&look.at_least.snapshot);

@@ -38,6 +38,10 @@ use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
 use crate::names::{ClientKey, FencingToken, LeaseId, Position, RequestId};
 use crate::time::Instant;
+use crate::work;
+
+/// Transactions, and waits for snapshots, that one step ends because their time is over, at most.
+const EXPIRED_PER_STEP: usize = 256;
 
 /// A transaction of this datacenter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -143,7 +147,9 @@ impl Transactions {
 impl Replica {
     /// Ends what was open for too long, and waits that are over.
     pub(super) fn expire_transactions(&mut self) {
-        while let Some(id) = self.transactions.deadlines.pop_expired(self.now.mono) {
+        for _ in 0..EXPIRED_PER_STEP {
+            let Some(id) = self.transactions.deadlines.pop_expired(self.now.mono) else { break };
+            work::count(1);
             if let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) {
                 // It was taken off the list just now.
                 open.expires = Instant::FAR_FUTURE;

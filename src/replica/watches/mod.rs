@@ -39,6 +39,7 @@ use crate::crdt::VersionVector;
 use crate::leases::SessionId;
 use crate::names::{DcId, DcSet};
 use crate::time::Instant;
+use crate::work;
 use history::{HISTORY_BYTES, History};
 use holders::Holders;
 use index::Index;
@@ -169,12 +170,17 @@ impl Watches {
         gone.into_iter().for_each(|call| self.remove(call));
     }
 
-    /// Tells a watch that has just begun what is remembered and that its client does not know.
-    fn catch_up(&self, call: CallId, effects: &mut VecDeque<Effect>) {
-        let Some(row) = self.rows.get(&call) else { return };
+    /// Tells a watch that has just begun what is remembered and that its client does not know. One that begins at what is
+    /// `durable` knows all of it.
+    fn catch_up(&self, call: CallId, durable: &VersionVector, effects: &mut VecDeque<Effect>) {
+        let Some(row) = self.rows.get(&call).filter(|row| !row.from.covers(durable)) else { return };
         let mut alone = Followers::default();
         alone.of(row.subject).insert(call, &row.patterns);
-        self.history.entries().for_each(|entry| alone.tell(&self.rows, entry, effects));
+        let lacks = |entry: &&Arc<Entry>| entry.seq > row.from.get(entry.dc);
+        self.history.entries().filter(lacks).for_each(|entry| {
+            work::count(1);
+            alone.tell(&self.rows, entry, effects);
+        });
     }
 
     /// The next watch that has to be told how far it is complete: because of what has passed since it was last told or,
@@ -202,7 +208,7 @@ impl Replica {
         let reached = (self.watches.history.passed(), self.now.mono);
         let row = Row { subject, patterns, from, reached, holders: Holders::default() };
         self.watches.insert(call, row);
-        self.watches.catch_up(call, &mut self.effects);
+        self.watches.catch_up(call, self.log.durable(), &mut self.effects);
         if subject == Subject::Locks {
             self.watches.begin_holders(call, &mut self.effects);
         }

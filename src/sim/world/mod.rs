@@ -34,6 +34,7 @@ use crate::sim::oracle::{Broken, HolderId, Holders, Requests, Transactions};
 use crate::sim::plan::Plan;
 use crate::sim::queue::{Moment, Queue};
 use crate::sim::trace::{Trace, TraceMode};
+use crate::work;
 
 /// Most things that can happen at one moment: more is a loop.
 const MAX_AT_ONCE: u32 = 100_000;
@@ -221,6 +222,8 @@ pub(super) struct World {
     pub tally: Outcome,
     /// The longest that a request waited that was granted.
     pub worst_wait: Duration,
+    /// The most that any step looked at.
+    pub most_work: u64,
     /// Messages between datacenters that carried entries.
     pub entry_messages: u64,
     broken: Option<Broken>,
@@ -278,6 +281,7 @@ impl World {
             trace: Trace::new(trace),
             tally: Outcome::default(),
             worst_wait: Duration::ZERO,
+            most_work: 0,
             entry_messages: 0,
             broken: None,
             out: Vec::new(),
@@ -405,7 +409,15 @@ impl World {
         node.away_before = replica.away();
         self.trace.mix(self.now.0 ^ u64::from(dc.get()) << 56);
         self.trace.line(self.now, dc, || format!("<- {}", show::event(&event)));
+        work::take();
         replica.handle(node.clock.now(self.now), event);
+        let looked_at = work::take();
+        self.most_work = self.most_work.max(looked_at);
+        if looked_at > work::MAX_PER_STEP {
+            let most = work::MAX_PER_STEP;
+            let what = format!("{dc} looked at {looked_at} things in one step, at most {most} are allowed");
+            self.fail(FailureKind::TooMuchWork, what);
+        }
         self.settle(dc);
     }
 

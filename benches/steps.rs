@@ -1,0 +1,287 @@
+//! How long does the longest step take? One datacenter's core, no IO, under loads that once made a single step walk all that
+//! waits, all of a large value, or all of a log: what took long is spread over steps or shared, so each step is short.
+//!
+//! Printed for each load: how many steps it took, and the median, the 99th percentile and the longest of them, in
+//! microseconds. Aim: none above 1 ms. `cargo bench --bench steps [-- waits readers ...]` measures those only.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
+
+mod replicas;
+
+use std::env;
+use std::sync::Arc;
+use std::time::Duration;
+
+use geolock::causal_log::{Action, Change, Wants};
+use geolock::crdt::value::{MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update};
+use geolock::keys::Key;
+use geolock::leases::{OnDisconnect, Proof, SessionId};
+use geolock::names::{LeaseId, LockName, Mode, RequestId, Secret};
+use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
+use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
+use geolock::replica::watch_call::{Pattern, Subject, Watch};
+use geolock::replica::{Event, LocalConfig};
+use replicas::Replicas;
+
+const WAITERS: u64 = 100_000;
+const PER_LEASE: u64 = 10_000;
+const ELEMENTS: u64 = 50_000;
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Bench {
+    all: Replicas,
+    lease: LeaseId,
+    tag: u64,
+}
+
+impl Bench {
+    fn new(members: u8) -> Bench {
+        let local = LocalConfig { max_held: 2_000_000, max_log: 1 << 30, ..LocalConfig::default() };
+        let mut all = Replicas::new(members, &local);
+        for (a, b) in (0..usize::from(members)).flat_map(|a| (0..a).map(move |b| (b, a))) {
+            all.link(a, b);
+        }
+        let mut bench = Bench { all, lease: LeaseId::from_raw(0), tag: 0 };
+        bench.open_lease(Duration::from_secs(3_600));
+        bench
+    }
+
+    fn call(&mut self, request: Call) -> Option<Reply> {
+        self.tag += 1;
+        self.all.last = None;
+        self.all.handle(0, Event::Client { call: CallId { session: SessionId(9), tag: self.tag }, request });
+        self.all.sync();
+        self.all.last.take()
+    }
+
+    fn open_lease(&mut self, ttl: Duration) {
+        let secret = Secret::new([7; 16]);
+        match self.call(Call::OpenLease { secret, ttl, on_disconnect: OnDisconnect::Keep }) {
+            Some(Reply::LeaseOpened { lease, .. }) => self.lease = lease,
+            other => panic!("no lease but {other:?}"),
+        }
+    }
+
+    /// Granted at once, or it waits.
+    fn acquire(&mut self, name: &str, mode: Mode, wait: Wait) -> Option<RequestId> {
+        let name = LockName::try_from(name).expect("a valid name");
+        let wants = Wants::all(vec![(name, mode)]).expect("one lock");
+        let (lease, label) = (self.lease, Arc::from(""));
+        let acquire = Acquire { lease, proof: Proof::Attached, key: Some(self.tag), wants, wait, label };
+        match self.call(Call::Acquire(acquire)) {
+            Some(Reply::Granted(grant)) => Some(grant.request),
+            None => None,
+            other => panic!("it is granted or waits, not {other:?}"),
+        }
+    }
+
+    /// So many requests, each lease with as many as it may have.
+    fn crowd(&mut self, many: u64, name: impl Fn(u64) -> String, mode: Mode, wait: Wait) {
+        for n in 0..many {
+            if n % PER_LEASE == 0 {
+                self.open_lease(Duration::from_secs(3_600));
+            }
+            self.acquire(&name(n), mode, wait);
+        }
+    }
+
+    fn commit(&mut self, changes: Vec<Change>, reads: &[&str]) {
+        let step = Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then: Then::Commit };
+        let (lease, key) = (self.lease, self.tag);
+        let (proof, at_least, settled) = (Proof::Attached, AtLeast::default(), key.saturating_sub(1));
+        self.tag += 1;
+        let call = CallId { session: SessionId(9), tag: self.tag };
+        let request = Call::Begin(Begin { lease, proof, key, locks: None, at_least, settled, step });
+        self.all.handle(0, Event::Client { call, request });
+    }
+
+    /// Everything goes on until nothing is left to do, for so long in its own time.
+    fn go_on(&mut self, passed: Duration) {
+        self.all.time += passed;
+        for _ in 0..1_000_000 {
+            for id in 0..self.all.all.len() {
+                self.all.handle(id, Event::Tick);
+            }
+            self.all.deliver(|_| {});
+            let due = |replica: &geolock::replica::Replica| {
+                replica.next_deadline().is_some_and(|at| at.as_nanos() <= self.all.time.as_nanos() as u64)
+            };
+            if !self.all.all.iter().any(due) {
+                return;
+            }
+        }
+        panic!("it never ends");
+    }
+
+    /// Everything from here on is measured.
+    fn measure(&mut self) {
+        self.all.steps = Some(Vec::new());
+    }
+
+    fn print(mut self, what: &str) {
+        let mut steps = self.all.steps.take().expect("it was measured");
+        steps.sort_unstable();
+        let at = |part: f64| steps[((steps.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e6;
+        println!("{what:<14} {:>9} {:>9.1} {:>9.1} {:>11.1}", steps.len(), at(0.5), at(0.99), at(1.0));
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key::new(b"bench", name.as_bytes()).expect("a valid key")
+}
+
+fn update(name: &str, op: Op) -> Change {
+    Change { key: key(name), action: Action::Update(Update::of(op)) }
+}
+
+fn set(of: SetOp) -> Change {
+    update("set", Op::AddWinsSet(of))
+}
+
+fn field(n: u64) -> Change {
+    let path = vec![PathStep { map: MapType::Resettable, field: format!("{n:06}").into() }];
+    let op = Op::MvRegister(RegisterOp::Assign("value".into()));
+    Change { key: key("map"), action: Action::Update(Update { path, op }) }
+}
+
+/// Waits that end together.
+fn waits(bench: &mut Bench) {
+    for n in 0..100 {
+        bench.acquire(&format!("x{n}"), Mode::Exclusive, Wait::Forever).expect("it is free");
+    }
+    bench.crowd(WAITERS, |n| format!("x{}", n % 100), Mode::Exclusive, Wait::AtMost(SECOND));
+    bench.measure();
+    bench.go_on(2 * SECOND);
+}
+
+/// Writers that come and go beside blocked readers, and then all readers are granted.
+fn readers(bench: &mut Bench) {
+    let holder = bench.acquire("x", Mode::Exclusive, Wait::Forever).expect("it is free");
+    let lease = bench.lease;
+    bench.crowd(WAITERS, |_| "x".into(), Mode::Shared, Wait::Forever);
+    bench.open_lease(Duration::from_secs(3_600));
+    bench.measure();
+    for _ in 0..100 {
+        bench.acquire("x", Mode::Exclusive, Wait::Forever);
+        let target = Target::Key(bench.tag - 1);
+        bench.call(Call::Cancel { lease: bench.lease, proof: Proof::Attached, target });
+    }
+    bench.call(Call::Release { lease, proof: Proof::Attached, target: Target::Id(holder) });
+    bench.go_on(Duration::ZERO);
+}
+
+/// The only peer goes and comes back, beside waiters of as many locks.
+fn peer(bench: &mut Bench) {
+    bench.all.cut_off(1);
+    bench.go_on(60 * SECOND);
+    bench.crowd(WAITERS, |n| format!("x{n}"), Mode::Exclusive, Wait::Forever);
+    bench.measure();
+    bench.all.link(0, 1);
+    bench.go_on(SECOND);
+    bench.all.cut_off(1);
+    bench.go_on(60 * SECOND);
+}
+
+/// Leases that end together, with ten locks each.
+fn leases(bench: &mut Bench) {
+    for lease in 0..WAITERS / 10 {
+        bench.open_lease(10 * SECOND);
+        for n in 0..10 {
+            bench.acquire(&format!("x{lease}-{n}"), Mode::Exclusive, Wait::Forever);
+        }
+    }
+    bench.measure();
+    bench.go_on(20 * SECOND);
+}
+
+/// Watches that begin now, with a full history.
+fn watches(bench: &mut Bench) {
+    for _ in 0..40_000 {
+        bench.commit(vec![update("n", Op::Counter(1))], &[]);
+        bench.all.sync();
+    }
+    bench.measure();
+    for _ in 0..100 {
+        let patterns = vec![Pattern::BeginsWith([][..].into())];
+        bench.call(Call::Watch(Watch { subject: Subject::Keys, patterns, from: None }));
+    }
+}
+
+/// Single changes of a large set and a large map while the one before is not durable; then all that follows.
+fn values(bench: &mut Bench) {
+    for from in (0..ELEMENTS).step_by(1_000) {
+        let mut changes: Vec<Change> = (from..from + 1_000).map(field).collect();
+        changes.push(set(SetOp::Add((from..from + 1_000).map(|n| format!("{n:06}").into()).collect())));
+        bench.commit(changes, &[]);
+        bench.all.deliver(|_| {});
+    }
+    bench.all.rest();
+    bench.measure();
+    for n in 0..500 {
+        let item = |n: u64| vec![format!("{n:06}").into()];
+        bench.commit(vec![set(SetOp::Add(item(n))), set(SetOp::Remove(item(n + 9))), field(n)], &[]);
+        if n % 5 == 0 {
+            bench.all.deliver(|_| {});
+        }
+    }
+    bench.all.rest();
+}
+
+/// Additions to a counter that a member may reset which is away.
+fn counter(bench: &mut Bench) {
+    bench.all.cut_off(2);
+    bench.go_on(60 * SECOND);
+    let add = || vec![update("n", Op::ResettableCounter(ResettableCounterOp::Add(1)))];
+    for _ in 0..ELEMENTS {
+        bench.commit(add(), &[]);
+        bench.all.sync();
+    }
+    bench.measure();
+    for n in 0..500 {
+        bench.commit(add(), &["n"]);
+        if n % 5 == 0 {
+            bench.all.deliver(|_| {});
+        }
+    }
+}
+
+/// Digests of as many buckets are compared under load, with a member away for which as many entries are kept.
+fn compare(bench: &mut Bench) {
+    bench.all.cut_off(2);
+    bench.go_on(60 * SECOND);
+    for n in 0..WAITERS {
+        let key = Key::new(format!("bucket {n}").as_bytes(), b"k").expect("a valid key");
+        bench.commit(vec![Change { key, action: Action::Update(Update::of(Op::Counter(1))) }], &[]);
+        if n % 64 == 0 {
+            bench.all.deliver(|_| {});
+        }
+    }
+    bench.all.deliver(|_| {});
+    bench.measure();
+    for _ in 0..100 {
+        bench.commit(vec![update("n", Op::Counter(1))], &[]);
+        bench.go_on(5 * SECOND);
+    }
+}
+
+fn main() {
+    let asked: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    type Load = fn(&mut Bench);
+    let loads: [(&str, u8, Load); 8] = [
+        ("waits", 1, waits),
+        ("readers", 1, readers),
+        ("peer", 2, peer),
+        ("leases", 1, leases),
+        ("watches", 1, watches),
+        ("values", 2, values),
+        ("counter", 3, counter),
+        ("compare", 3, compare),
+    ];
+    println!("{:<14} {:>9} {:>9} {:>9} {:>11}", "load", "steps", "p50 us", "p99 us", "longest us");
+    for (name, members, load) in
+        loads.into_iter().filter(|(name, ..)| asked.is_empty() || asked.iter().any(|a| a == name))
+    {
+        let mut bench = Bench::new(members);
+        load(&mut bench);
+        bench.print(name);
+    }
+}

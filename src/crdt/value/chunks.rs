@@ -1,0 +1,239 @@
+//! An ordered map whose clones share what has not changed since.
+//!
+//! Snapshots, checks and uncommitted changes work on copies of values, and a value may have a hundred thousand elements: a
+//! copy of all of them would take longer than a step may. So entries stand in chunks, in order; a clone shares them, and a
+//! change copies the one chunk that it touches if that is shared. Not a tree of a crate: two levels are enough for the
+//! sizes that values have, and whoever reads this sees that its order depends on keys alone.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Deserialize, Deserializer};
+use serde::{Serialize, Serializer};
+
+use crate::work;
+
+/// Most entries of a chunk.
+const FULL: usize = 128;
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Chunks<K, V> {
+    /// In order, none empty.
+    chunks: Vec<Arc<Vec<(K, V)>>>,
+    len: usize,
+}
+
+impl<K, V> Default for Chunks<K, V> {
+    fn default() -> Chunks<K, V> {
+        Chunks { chunks: Vec::new(), len: 0 }
+    }
+}
+
+impl<K, V> Chunks<K, V> {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).map(|(key, value)| (key, value))
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+}
+
+/// A chunk that no clone shares.
+fn own<K: Clone, V: Clone>(chunk: &mut Arc<Vec<(K, V)>>) -> &mut Vec<(K, V)> {
+    if Arc::strong_count(chunk) > 1 {
+        work::count(chunk.len());
+    }
+    Arc::make_mut(chunk)
+}
+
+impl<K: Ord + Clone, V: Clone> Chunks<K, V> {
+    /// The chunk that has this key, if any has, and where in it the key is or belongs.
+    fn find<Q: Ord + ?Sized>(&self, key: &Q) -> (usize, Result<usize, usize>)
+    where
+        K: Borrow<Q>,
+    {
+        let after = self.chunks.partition_point(|chunk| chunk[0].0.borrow() <= key);
+        let chunk = after.saturating_sub(1);
+        let entries = self.chunks.get(chunk).map_or(&[][..], |chunk| &chunk[..]);
+        (chunk, entries.binary_search_by(|(other, _)| other.borrow().cmp(key)))
+    }
+
+    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        let (chunk, place) = self.find(key);
+        place.ok().map(|place| &self.chunks[chunk][place].1)
+    }
+
+    pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.find(key).1.is_ok()
+    }
+
+    /// The value at a key; put there if there is none.
+    pub fn entry<'a, Q: Ord + ?Sized>(&mut self, key: &'a Q) -> &mut V
+    where
+        K: Borrow<Q> + From<&'a Q>,
+        V: Default,
+    {
+        let (mut chunk, place) = self.find(key);
+        let mut place = match place {
+            Ok(place) => return &mut own(&mut self.chunks[chunk])[place].1,
+            Err(place) => place,
+        };
+        if self.chunks.is_empty() {
+            self.chunks.push(Arc::default());
+        } else if self.chunks[chunk].len() == FULL {
+            let upper = own(&mut self.chunks[chunk]).split_off(FULL / 2);
+            self.chunks.insert(chunk + 1, Arc::new(upper));
+            if place > FULL / 2 {
+                (chunk, place) = (chunk + 1, place - FULL / 2);
+            }
+        }
+        self.len += 1;
+        let entries = own(&mut self.chunks[chunk]);
+        entries.insert(place, (K::from(key), V::default()));
+        &mut entries[place].1
+    }
+
+    /// Answers whether it was there.
+    pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let (chunk, Ok(place)) = self.find(key) else { return false };
+        self.len -= 1;
+        let entries = own(&mut self.chunks[chunk]);
+        entries.remove(place);
+        let left = entries.len();
+        if left == 0 {
+            self.chunks.remove(chunk);
+        } else if self.chunks.get(chunk + 1).is_some_and(|next| left + next.len() <= FULL / 2) {
+            let next = self.chunks.remove(chunk + 1);
+            own(&mut self.chunks[chunk]).extend(next.iter().cloned());
+        }
+        true
+    }
+
+    /// Changes all values, and keeps those for which that says so.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        self.chunks.retain_mut(|chunk| {
+            let entries = own(chunk);
+            entries.retain_mut(|(key, value)| keep(key, value));
+            !entries.is_empty()
+        });
+        self.len = self.chunks.iter().map(|chunk| chunk.len()).sum();
+    }
+}
+
+impl<K: Ord + Clone, V: Clone> FromIterator<(K, V)> for Chunks<K, V> {
+    /// From entries in any order; of several with one key the last stays.
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Chunks<K, V> {
+        let sorted: BTreeMap<K, V> = entries.into_iter().collect();
+        let len = sorted.len();
+        let mut chunks = Vec::with_capacity(len.div_ceil(FULL));
+        let mut entries = sorted.into_iter().peekable();
+        while entries.peek().is_some() {
+            chunks.push(Arc::new(entries.by_ref().take(FULL).collect()));
+        }
+        Chunks { chunks, len }
+    }
+}
+
+/// Whatever the chunks are.
+impl<K: PartialEq, V: PartialEq> PartialEq for Chunks<K, V> {
+    fn eq(&self, other: &Chunks<K, V>) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+impl<K: Eq, V: Eq> Eq for Chunks<K, V> {}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Chunks<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// As any other map.
+impl<K: Serialize, V: Serialize> Serialize for Chunks<K, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let mut map = serializer.serialize_map(Some(self.len))?;
+        self.iter().try_for_each(|(key, value)| map.serialize_entry(key, value))?;
+        map.end()
+    }
+}
+
+impl<'de, K: Ord + Clone + Deserialize<'de>, V: Clone + Deserialize<'de>> Deserialize<'de> for Chunks<K, V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Chunks<K, V>, D::Error> {
+        Ok(BTreeMap::<K, V>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::crdt::value::element::Element;
+
+    fn name(n: u16) -> [u8; 2] {
+        n.to_be_bytes()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn it_is_a_map_and_its_clones_stay_as_they_were(
+            moves in proptest::collection::vec((0..600_u16, 0..10_u8), 1..2_000),
+        ) {
+            let mut map = Chunks::<Element, u64>::default();
+            let mut model = BTreeMap::<Element, u64>::new();
+            let mut kept = Vec::new();
+            for (i, (n, what)) in moves.into_iter().enumerate() {
+                match what {
+                    0..6 => {
+                        *map.entry(&name(n)[..]) = i as u64;
+                        model.insert(Element::from(&name(n)[..]), i as u64);
+                    }
+                    6..9 => prop_assert_eq!(map.remove(&name(n)[..]), model.remove(&name(n)[..]).is_some()),
+                    _ if i % 40 == 0 => {
+                        map.retain(|_, value| *value % 3 != 0);
+                        model.retain(|_, value| *value % 3 != 0);
+                    }
+                    _ => kept.push((map.clone(), model.clone())),
+                }
+                prop_assert_eq!(map.get(&name(n)[..]), model.get(&name(n)[..]));
+                prop_assert_eq!(map.len(), model.len());
+            }
+            kept.push((map, model));
+            for (map, model) in kept.into_iter().rev().take(20) {
+                prop_assert!(map.iter().eq(model.iter()));
+                prop_assert!(map.chunks.iter().all(|chunk| (1..=FULL).contains(&chunk.len())));
+                prop_assert_eq!(map, model.into_iter().collect::<Chunks<Element, u64>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Stories about loads of which a step may not do all at once. The cluster asserts the bound after every step; what is told
+//! here is that all of it is done in the end, and what costs nothing at all.
+
+use std::time::Duration;
+
+use super::cluster::Cluster;
+use super::store_cluster::{add, change, put, step};
+use crate::causal_log::{Action, Change};
+use crate::crdt::value::{Op, PathStep, SetOp, Update};
+use crate::names::Mode;
+use crate::replica::Event;
+use crate::replica::call::{Call, Refusal, Wait};
+use crate::replica::store_call::Then;
+use crate::replica::watch_call::{Pattern, Subject, Watch};
+use crate::sim::Mutation;
+
+const MANY: u64 = 3_000;
+
+impl Cluster {
+    /// What goes on bit by bit is done.
+    fn do_the_rest(&mut self, id: u8) {
+        for _ in 0..MANY {
+            self.handle(id, Event::Tick);
+            self.sync(id);
+        }
+    }
+
+    fn fill(&mut self, names: impl Iterator<Item = (u64, Change)>) {
+        for (key, change) in names {
+            self.begin(0, key, None, step(vec![change], &[], Then::Commit));
+        }
+        self.run();
+    }
+}
+
+fn items(from: u64, to: u64) -> Vec<bytes::Bytes> {
+    (from..to).map(|n| format!("{n:06}").into()).collect()
+}
+
+#[test]
+fn waits_that_end_together_end_some_at_a_time() {
+    end_many_waits(Cluster::new(1, 0, 0));
+}
+
+#[test]
+#[should_panic(expected = "things in one step")]
+fn were_they_to_end_all_at_once_it_would_be_noticed() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.mutation = Some(Mutation::AllWaitsAtOnce);
+    c.restart(0);
+    c.pass(15_000);
+    c.open_lease(0, Duration::from_secs(10));
+    end_many_waits(c);
+}
+
+fn end_many_waits(mut c: Cluster) {
+    let holder = c.lock(0, "x");
+    c.granted(0, holder);
+    let wait = Wait::AtMost(Duration::from_secs(1));
+    let tags: Vec<u64> = (0..MANY).map(|_| c.acquire(0, &[("x", Mode::Exclusive)], wait)).collect();
+    c.pass(1_200);
+    assert!(tags.iter().all(|tag| matches!(c.refused(0, *tag), Refusal::TimedOut(_))));
+}
+
+#[test]
+fn readers_behind_a_writer_that_gives_up_follow_some_at_a_time() {
+    let mut c = Cluster::new(1, 0, 0);
+    let reader = c.share(0, "x");
+    c.granted(0, reader);
+    let writer = c.acquire(0, &[("x", Mode::Exclusive)], Wait::AtMost(Duration::from_secs(1)));
+    let readers: Vec<u64> = (0..MANY).map(|_| c.share(0, "x")).collect();
+    assert!(!c.is_answered(0, readers[0]));
+    c.pass(1_100);
+    assert!(matches!(c.refused(0, writer), Refusal::TimedOut(_)));
+    readers.iter().for_each(|reader| drop(c.granted(0, *reader)));
+}
+
+#[test]
+fn a_writer_that_comes_and_goes_does_not_make_blocked_readers_be_looked_at() {
+    let mut c = Cluster::new(1, 0, 0);
+    let holder = c.lock(0, "x");
+    let held = c.granted(0, holder);
+    let readers: Vec<u64> = (0..MANY).map(|_| c.share(0, "x")).collect();
+    c.most_work = 0;
+    for _ in 0..3 {
+        c.acquire(0, &[("x", Mode::Exclusive)], Wait::AtMost(Duration::from_millis(5)));
+        c.pass(10);
+    }
+    assert!(c.most_work < 100, "a step looked at {}", c.most_work);
+    c.release(0, held.request);
+    c.do_the_rest(0);
+    readers.iter().for_each(|reader| drop(c.granted(0, *reader)));
+}
+
+#[test]
+fn a_peer_that_comes_and_goes_parks_waiters_some_at_a_time() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.open_lease(0, Duration::from_secs(60));
+    c.cut(0, 1);
+    let tags: Vec<u64> = (0..MANY).map(|n| c.lock(0, &format!("x{n}"))).collect();
+    let parked = |c: &Cluster| c.nodes[0].replica.counts().parked;
+    c.pass(4_000);
+    assert_eq!(parked(&c), MANY);
+    c.link(0, 1);
+    c.pass(3_000);
+    assert_eq!(parked(&c), 0);
+    tags.iter().for_each(|tag| drop(c.granted(0, *tag)));
+}
+
+#[test]
+fn a_watch_from_now_looks_at_nothing_that_was() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.fill((1..MANY).map(|key| (key, add("n", 1))));
+    c.most_work = 0;
+    let patterns = vec![Pattern::BeginsWith([][..].into())];
+    c.call(0, Call::Watch(Watch { subject: Subject::Keys, patterns, from: None }));
+    assert_eq!(c.most_work, 0);
+}
+
+#[test]
+fn one_change_of_a_large_value_looks_at_little_of_it() {
+    let mut c = Cluster::new(1, 0, 0);
+    let set = |of: SetOp| change("set", Op::AddWinsSet(of));
+    let many = 15_000;
+    let field = |n: u64| {
+        let path =
+            vec![PathStep { map: crate::crdt::value::MapType::Resettable, field: format!("{n:06}").into() }];
+        let action = Action::Update(Update {
+            path,
+            op: Op::MvRegister(crate::crdt::value::RegisterOp::Assign("v".into())),
+        });
+        Change { key: super::store_cluster::key("map"), action }
+    };
+    for (key, range) in (1..).zip((0..many).step_by(1_000)) {
+        let mut changes: Vec<Change> = (range..range + 1_000).map(field).collect();
+        changes.push(set(SetOp::Add(items(range, range + 1_000))));
+        c.begin(0, key, None, step(changes, &[], Then::Commit));
+        c.run();
+    }
+    c.pass(3_000);
+    c.most_work = 0;
+    let one =
+        |n: u64| vec![set(SetOp::Add(items(n, n + 1))), set(SetOp::Remove(items(n + 1, n + 2))), field(n)];
+    for key in 100..120_u64 {
+        // The one before is not folded yet.
+        c.begin(0, key, None, step(one(7 * key), &["set", "map"], Then::Commit));
+        if key % 5 == 0 {
+            c.run();
+        }
+    }
+    c.begin(0, 200, None, step(vec![put("r", "v")], &[], Then::Commit));
+    c.pass(3_000);
+    assert!(c.most_work < 4_000, "a step looked at {}", c.most_work);
+}

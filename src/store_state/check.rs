@@ -1,0 +1,39 @@
+//! The invariants of the store.
+
+#[cfg(test)]
+use crate::keys::Key;
+#[cfg(test)]
+use crate::store_state::content::Content;
+use crate::store_state::digest::{self, Digests};
+use crate::store_state::store::Store;
+
+impl Store {
+    /// Loses the value of a key that has no effects, as a bug would.
+    #[cfg(test)]
+    pub fn corrupt(&mut self, key: &Key) {
+        let row = *self.by_key.get(key).expect("it has a value");
+        let record = &mut self.records[row as usize];
+        self.digests.subtract(key, digest::of(key, &record.content));
+        record.content = Content::default();
+    }
+
+    /// Asserts the invariants. Walks everything: for tests and the simulator.
+    ///
+    /// # Panics
+    /// With what is broken.
+    pub fn check_invariants(&self) {
+        let effects: usize = self.records.iter().map(|(_, record)| record.effects_len()).sum();
+        assert_eq!(effects, self.unfolded.len(), "every effect waits to be folded once");
+        let unsettled: usize = self.records.iter().map(|(_, record)| record.unsettled as usize).sum();
+        assert_eq!(unsettled, self.unsettled.len(), "every mark waits to be settled once");
+        assert_eq!(self.by_key.len(), self.records.len(), "every key has one record");
+        self.records.iter().for_each(|(_, record)| record.check());
+        let mut digests = Digests::default();
+        self.records.iter().for_each(|(_, record)| {
+            digests.add(&record.key, digest::of(&record.key, &record.content));
+        });
+        assert_eq!(digests.all(), self.digests.all(), "digests are those of what is folded");
+        assert_eq!(digests.bytes(), self.digests.bytes(), "and so are the bytes");
+        assert_eq!(digests.all().sum(), self.digests.total(), "the sum of all is that of the buckets");
+    }
+}
