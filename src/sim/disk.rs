@@ -4,7 +4,7 @@
 //! least what is durable, at most all. The disk also keeps, for the oracle, what its durable records amount to
 //! ([`Facts`]): what a node may tell others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crdts::{CmRDT, CvRDT};
 
@@ -21,11 +21,18 @@ pub(super) struct Facts {
     pub applied: VersionVector,
     pub ownership: Ownership,
     pub leases: BTreeMap<LeaseId, LeaseRecord>,
+    /// Leases that were opened, whether they ended since or not.
+    pub opened: BTreeSet<LeaseId>,
 }
 
 impl Facts {
     fn new() -> Facts {
-        Facts { applied: VersionVector::default(), ownership: Ownership::new(0), leases: BTreeMap::new() }
+        Facts {
+            applied: VersionVector::default(),
+            ownership: Ownership::new(0),
+            leases: BTreeMap::new(),
+            opened: BTreeSet::new(),
+        }
     }
 
     fn apply(&mut self, record: &Record) {
@@ -36,6 +43,7 @@ impl Facts {
             }
             Record::LeaseOpened(lease) => {
                 self.leases.insert(lease.lease, lease.clone());
+                self.opened.insert(lease.lease);
             }
             Record::LeaseEnded { lease } => {
                 self.leases.remove(lease);

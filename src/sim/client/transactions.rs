@@ -62,6 +62,8 @@ pub(in crate::sim) struct Txn {
     pub(super) shaken: bool,
     /// The next step was sent before.
     pub(super) resent: bool,
+    /// The answer to a copy of one of its calls has said that it is over: the server need not remember it after that.
+    pub(super) is_told_over: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +172,7 @@ impl Client {
             holds: false,
             shaken: false,
             resent: false,
+            is_told_over: false,
         };
         self.txns.insert(key, txn);
         self.send_txn(key, out);

@@ -44,7 +44,12 @@ impl Client {
                 txn.stage = Stage::Aborting;
                 self.send_txn(key, out);
             }
-            Verdict::Wait => {}
+            Verdict::Wait => {
+                let ends = |refusal: &TxnRefusal| {
+                    matches!(refusal, TxnRefusal::StateReplaced(_) | TxnRefusal::TooOld(..))
+                };
+                txn.is_told_over |= matches!(refusal, Refusal::Transaction(refusal) if ends(refusal));
+            }
             Verdict::Wrong => {
                 let what =
                     format!("client {}, {call:?} of transaction {key}, {txn:?}: {refusal}", self.number);
@@ -108,7 +113,8 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
                 _ => Verdict::Wrong,
             },
             TxnRefusal::Unknown(_) => {
-                only_if(in_doubt || txn.shaken || txn.resent, "the server does not know it")
+                let may_be_forgotten = in_doubt || txn.shaken || txn.resent || txn.is_told_over;
+                only_if(may_be_forgotten, "the server does not know it")
             }
             TxnRefusal::TooOld(..) => only_if(took(waited, order.max_open), "it was open for too long"),
             TxnRefusal::StateReplaced(_) => {

@@ -132,9 +132,10 @@ impl Promises {
         Err(Broken::new(FailureKind::LeftBeforeDurable, what))
     }
 
-    /// The node answers that a lease is open.
+    /// The node answers that a lease is open. A short one may end while the disk is slow: then one sync makes both durable, and
+    /// the answer is followed by the news of its end.
     pub fn on_lease_opened(&self, disk: &Disk, lease: LeaseId) -> Result<(), Broken> {
-        if disk.facts.leases.contains_key(&lease) {
+        if disk.facts.opened.contains(&lease) {
             return Ok(());
         }
         let what = format!("{} answered that {lease:?} is open before it is durable", self.dc);
