@@ -132,7 +132,7 @@ fn commit() -> Entry {
 fn heartbeat() -> Heartbeat {
     let linked: DcSet = (1..3).map(dc).collect();
     let heard = linked.iter().map(|dc| (dc, at(), 250)).collect();
-    Heartbeat { clock: at(), durable: vector(), linked, heard, floors: Vec::new() }
+    Heartbeat { clock: at(), durable: vector(), linked, heard, floors: Vec::new(), ..Heartbeat::default() }
 }
 
 fn acquire() -> ClientMessage {

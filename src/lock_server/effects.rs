@@ -35,6 +35,23 @@ pub(super) struct Outlets<S, L> {
 }
 
 impl<S: Store, L: Links> Outlets<S, L> {
+    /// Nothing has happened since the start; the journal is durable up to `last`.
+    pub(super) fn new(me: DcId, store: S, links: L, last: Position) -> Outlets<S, L> {
+        Outlets {
+            me,
+            store,
+            links,
+            callers: Callers::default(),
+            closing: DcSet::EMPTY,
+            old: DcSet::EMPTY,
+            appended: last,
+            durable: last,
+            checkpoint: None,
+            expired: Expired::default(),
+            own_status: None,
+        }
+    }
+
     pub(super) fn perform(&mut self, effect: Effect) -> Result<(), StopError> {
         let steps = Steps::of(&effect, self.me);
         steps.before();

@@ -83,13 +83,7 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
         Report::WallClockJumped { ahead_ms } => {
             tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
         }
-        Report::DiskRoom { room: Room::Low } => tracing::error!(
-            "the journal's disk is nearly full: no commits, no leases, no locks but what is free here, until there is room"
-        ),
-        Report::DiskRoom { room: Room::Full } => tracing::error!(
-            "the journal's disk is full: only what is durable is read, nothing is written, until there is room"
-        ),
-        Report::DiskRoom { room: Room::Enough } => tracing::info!("the journal's disk has room again"),
+        Report::DiskRoom { room } => log_room(*room),
         Report::Forced(forced) => {
             let Forced { number, by, reason, lock, request, token, label, .. } = &**forced;
             let (label, by) = (label.escape_debug(), by.escape_debug());
@@ -120,15 +114,29 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
                 "others know more of our log than we do: read-only until it is here"
             );
         }
-        Report::Forked(Fork { dc, seq, ours, theirs, peer }) => {
-            let (ours, theirs) = (format!("{ours:016x}"), format!("{theirs:016x}"));
-            tracing::error!(
-                %dc, seq, %ours, %theirs, %peer,
-                "there are two entries of that number in the log of that datacenter: two histories. Nothing is granted, moved or \
-                 committed until an operator has decided which one is kept"
-            );
-        }
+        Report::Forked(fork) => log_fork(fork),
     }
+}
+
+fn log_room(room: Room) {
+    match room {
+        Room::Low => tracing::error!(
+            "the journal's disk is nearly full: no commits, no leases, no locks but what is free here, until there is room"
+        ),
+        Room::Full => tracing::error!(
+            "the journal's disk is full: only what is durable is read, nothing is written, until there is room"
+        ),
+        Room::Enough => tracing::info!("the journal's disk has room again"),
+    }
+}
+
+fn log_fork(Fork { dc, seq, ours, theirs, peer }: &Fork) {
+    let (ours, theirs) = (format!("{ours:016x}"), format!("{theirs:016x}"));
+    tracing::error!(
+        %dc, seq, %ours, %theirs, %peer,
+        "there are two entries of that number in the log of that datacenter: two histories. Nothing is granted, moved or \
+         committed until an operator has decided which one is kept"
+    );
 }
 
 fn log_phase(phase: Phase) {

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use super::actor::Actor;
 use super::budget::{Allowance, Budget};
-use super::callers::{Callers, FIRST_CLIENT};
+use super::callers::FIRST_CLIENT;
 use super::checkpoints::Checkpoints;
 use super::clock;
 use super::effects::Outlets;
@@ -23,13 +23,12 @@ use super::options::LockServerOptions;
 use super::overload::Overload;
 use super::ports::{Links, Machine, Store};
 use super::probe::Probes;
-use super::report::Expired;
 use super::works::{Showing, Works};
 use super::workshop::{Work, Workshop};
 use crate::access::LogLimit;
 use crate::interdc::InterdcError;
 use crate::journal::{JournalError, MembersError};
-use crate::names::{DcId, DcSet};
+use crate::names::DcId;
 use crate::replica::{Position, RecoveryError};
 use crate::telemetry::{Board, Places};
 use crate::wire::WireError;
@@ -105,19 +104,7 @@ impl LockServer {
         let works = Works {
             machine: parts.machine,
             mailbox: Mailbox::new(inputs, mailbox_bytes.clone()),
-            outlets: Outlets {
-                me: parts.dc,
-                store: parts.store,
-                links: parts.links,
-                callers: Callers::default(),
-                closing: DcSet::EMPTY,
-                old: DcSet::EMPTY,
-                appended: parts.last,
-                durable: parts.last,
-                checkpoint: None,
-                expired: Expired::default(),
-                own_status: None,
-            },
+            outlets: Outlets::new(parts.dc, parts.store, parts.links, parts.last),
             showing: Showing { stage, board: Arc::clone(&parts.board), next: now.mono },
             overload: Overload::new(options.shed_after),
             probes: Probes::new(mailbox.downgrade(), Arc::clone(&call)),

@@ -52,6 +52,32 @@ pub(super) struct Life {
     pub phase: Phase,
 }
 
+impl Life {
+    /// Of a datacenter that knows nothing yet.
+    pub fn new() -> Life {
+        Life {
+            begun: false,
+            quiet_until: None,
+            joined: false,
+            asks_until: None,
+            joins_after: None,
+            doubted: false,
+            fork: None,
+            upgraded: DcSet::EMPTY,
+            chained: false,
+            heard: DcSet::EMPTY,
+            own_known: 0,
+            promised: None,
+            clock_skew: false,
+            not_serving: Some(NotServing::Starting),
+            draining: false,
+            room: Room::default(),
+            load: Load::default(),
+            phase: Phase::Starting,
+        }
+    }
+}
+
 impl Replica {
     pub(super) fn current_phase(&self) -> Phase {
         if self.life.quiet_until.is_some() {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::anti_entropy::AntiEntropy;
 use super::bounds::{Bound, Bounds};
-use super::call::{Acquires, Counts, Phase};
+use super::call::{Acquires, Counts};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::describe::Descriptions;
 use super::early::Early;
@@ -17,7 +17,6 @@ use super::phase::Life;
 use super::reach::Reach;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
 use super::round_trips::RoundTrips;
-use super::serving::NotServing;
 use super::stability::Stability;
 use super::tickets::Tickets;
 use super::tokens::Lead;
@@ -31,7 +30,6 @@ use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, Orphan, Published};
 use crate::names::{DcId, DcSet, LeaseId};
-use crate::room::{Load, Room};
 use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
 
@@ -97,26 +95,7 @@ impl Replica {
             tickets: Tickets::default(),
             waits: Deadlines::default(),
             descriptions: Descriptions::default(),
-            life: Life {
-                begun: false,
-                quiet_until: None,
-                joined: false,
-                asks_until: None,
-                joins_after: None,
-                doubted: false,
-                fork: None,
-                upgraded: DcSet::EMPTY,
-                chained: false,
-                heard: DcSet::EMPTY,
-                own_known: 0,
-                promised: None,
-                clock_skew: false,
-                not_serving: Some(NotServing::Starting),
-                room: Room::default(),
-                load: Load::default(),
-                draining: false,
-                phase: Phase::Starting,
-            },
+            life: Life::new(),
             joining: Joining::new(),
             early: Early::default(),
             store,

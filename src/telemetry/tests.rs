@@ -169,6 +169,50 @@ async fn a_server_is_ready_only_while_it_serves() {
     server.stop().await;
 }
 
+/// Lines of the page that stand for all of their kind.
+const METRICS: [&str; 40] = [
+    "geolock_grants_total 5",
+    "geolock_requests_held 3",
+    "geolock_journal_position 44",
+    "geolock_journal_backlog_bytes 120.0",
+    "# UNIT geolock_journal_write_seconds seconds",
+    "geolock_journal_write_seconds_total 1.5",
+    "geolock_peer_reachable{peer=\"dc1\"} 0.0",
+    "geolock_peer_lag_entries{peer=\"dc1\"} 12.0",
+    "geolock_peer_lag_seconds{peer=\"dc1\"} 2.5",
+    "geolock_peer_lacking_entries{peer=\"dc1\"} 4.0",
+    "geolock_log_applied{dc=\"dc1\"} 9",
+    "geolock_values_bytes 0.0",
+    "geolock_sessions 7",
+    "geolock_sessions_limit 10",
+    "geolock_mailbox_bytes 11.0",
+    "geolock_disk_full 1",
+    "geolock_overloaded 1",
+    "geolock_shed_total 9",
+    "geolock_disk_free_bytes 77.0",
+    "geolock_checkpoint_position 40",
+    "geolock_peer_clock_ahead_seconds{peer=\"dc1\"} -0.25",
+    "geolock_link_messages_sent_total{peer=\"dc2\"} 7.0",
+    "geolock_link_sent_bytes_total{peer=\"dc2\"} 900.0",
+    "geolock_certificate_expiry_seconds{certificate=\"tls.dc\"} 0.0",
+    "geolock_certificate_refused{certificate=\"tls.dc\"} 1",
+    "geolock_access_denied_total{action=\"acquire-shared\"} 0",
+    "geolock_access_unknown_total 0",
+    "geolock_link_round_trip_seconds{peer=\"dc2\"} 0.08",
+    "# TYPE geolock_acquire_seconds histogram",
+    "# UNIT geolock_acquire_seconds seconds",
+    "geolock_acquire_seconds_count{origin=\"local\"} 0",
+    "geolock_acquire_seconds_count{origin=\"remote\"} 3",
+    "geolock_acquire_seconds_sum{origin=\"remote\"} 0.070073",
+    "geolock_acquire_seconds_bucket{le=\"0.000008\",origin=\"remote\"} 1",
+    "geolock_acquire_seconds_bucket{le=\"0.000128\",origin=\"remote\"} 2",
+    "geolock_acquire_seconds_bucket{le=\"0.131072\",origin=\"remote\"} 3",
+    "geolock_journal_sync_seconds_bucket{le=\"0.001024\"} 1",
+    "geolock_mailbox_delay_seconds_bucket{le=\"134.217728\"} 0",
+    "geolock_mailbox_delay_seconds_bucket{le=\"+Inf\"} 1",
+    "# EOF",
+];
+
 #[tokio::test]
 async fn metrics_have_names_help_units_and_labels() {
     let server = start().await;
@@ -189,48 +233,7 @@ async fn metrics_have_names_help_units_and_labels() {
     }
     let (status, page) = server.get("/metrics").await;
     assert_eq!(status, 200);
-    for line in [
-        "geolock_grants_total 5",
-        "geolock_requests_held 3",
-        "geolock_journal_position 44",
-        "geolock_journal_backlog_bytes 120.0",
-        "# UNIT geolock_journal_write_seconds seconds",
-        "geolock_journal_write_seconds_total 1.5",
-        "geolock_peer_reachable{peer=\"dc1\"} 0.0",
-        "geolock_peer_lag_entries{peer=\"dc1\"} 12.0",
-        "geolock_peer_lag_seconds{peer=\"dc1\"} 2.5",
-        "geolock_peer_lacking_entries{peer=\"dc1\"} 4.0",
-        "geolock_log_applied{dc=\"dc1\"} 9",
-        "geolock_values_bytes 0.0",
-        "geolock_sessions 7",
-        "geolock_sessions_limit 10",
-        "geolock_mailbox_bytes 11.0",
-        "geolock_disk_full 1",
-        "geolock_overloaded 1",
-        "geolock_shed_total 9",
-        "geolock_disk_free_bytes 77.0",
-        "geolock_checkpoint_position 40",
-        "geolock_peer_clock_ahead_seconds{peer=\"dc1\"} -0.25",
-        "geolock_link_messages_sent_total{peer=\"dc2\"} 7.0",
-        "geolock_link_sent_bytes_total{peer=\"dc2\"} 900.0",
-        "geolock_certificate_expiry_seconds{certificate=\"tls.dc\"} 0.0",
-        "geolock_certificate_refused{certificate=\"tls.dc\"} 1",
-        "geolock_access_denied_total{action=\"acquire-shared\"} 0",
-        "geolock_access_unknown_total 0",
-        "geolock_link_round_trip_seconds{peer=\"dc2\"} 0.08",
-        "# TYPE geolock_acquire_seconds histogram",
-        "# UNIT geolock_acquire_seconds seconds",
-        "geolock_acquire_seconds_count{origin=\"local\"} 0",
-        "geolock_acquire_seconds_count{origin=\"remote\"} 3",
-        "geolock_acquire_seconds_sum{origin=\"remote\"} 0.070073",
-        "geolock_acquire_seconds_bucket{le=\"0.000008\",origin=\"remote\"} 1",
-        "geolock_acquire_seconds_bucket{le=\"0.000128\",origin=\"remote\"} 2",
-        "geolock_acquire_seconds_bucket{le=\"0.131072\",origin=\"remote\"} 3",
-        "geolock_journal_sync_seconds_bucket{le=\"0.001024\"} 1",
-        "geolock_mailbox_delay_seconds_bucket{le=\"134.217728\"} 0",
-        "geolock_mailbox_delay_seconds_bucket{le=\"+Inf\"} 1",
-        "# EOF",
-    ] {
+    for line in METRICS {
         assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
     }
     let mut names = BTreeSet::new();

@@ -114,6 +114,16 @@ async fn urgent_messages_come_while_others_are_not_taken() {
         low.interdc.send(to_high, Lane::State, message.clone()).unwrap();
         low.interdc.send(to_high, Lane::Urgent, message).unwrap();
     }
+    // Its events are read, too: a link waits for who reads what it tells of messages that have left.
+    let flushed = tokio::spawn(async move {
+        let mut left = 0;
+        while left < 3 * MESSAGES as usize {
+            if let LinkEvent::Flushed { messages, .. } = low.event().await {
+                left += messages;
+            }
+        }
+        low
+    });
     for number in 0..MESSAGES {
         assert_eq!(high.message().await, (Lane::Urgent, Bytes::copy_from_slice(&number.to_be_bytes())));
     }
@@ -124,6 +134,7 @@ async fn urgent_messages_come_while_others_are_not_taken() {
         assert!(lane != Lane::Urgent && message.as_ref() == next[lane.index()].to_be_bytes());
         next[lane.index()] += 1;
     }
+    flushed.await.expect("all messages leave");
 }
 
 /// Most are copied together with others, some are sent as they are and take many packets.

@@ -4,7 +4,7 @@
 //! would take that for its own commit: so it is refused. A hash is remembered, not the content; it is no protection against
 //! a client that looks for another content of the same hash, which would deceive only itself.
 
-use std::hash::{BuildHasher as _, Hash, Hasher as _};
+use std::hash::{BuildHasher as _, Hash};
 
 use foldhash::fast::FixedState;
 
@@ -45,7 +45,5 @@ impl Content {
 }
 
 fn hash(content: &impl Hash) -> u64 {
-    let mut hasher = FixedState::default().build_hasher();
-    content.hash(&mut hasher);
-    hasher.finish()
+    FixedState::default().hash_one(content)
 }
