@@ -11,7 +11,7 @@ use super::log_limit::INTERVAL;
 /// Most that are told apart at a time. Beyond, nothing is said until some of them have been silent for a while.
 const MOST: usize = 1_000;
 
-/// Whether to say something once more about each of these: at most once a second.
+/// Limits the log to one line a second for each of these.
 #[derive(Debug)]
 pub(super) struct LogLimits<K>(Mutex<FxHashMap<K, Instant>>);
 
@@ -22,7 +22,7 @@ impl<K> Default for LogLimits<K> {
 }
 
 impl<K: Hash + Eq> LogLimits<K> {
-    /// Whether it is time for a line about this one, which then is said.
+    /// Returns true, and counts the line, if a line about this one is due.
     pub fn allows(&self, of: K, now: Instant) -> bool {
         let is_recent = |last: &Instant| now.saturating_duration_since(*last) < INTERVAL;
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);

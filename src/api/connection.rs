@@ -34,7 +34,7 @@ struct Beginning {
     timeout: Pin<Box<Sleep>>,
 }
 
-/// What a connection has to take in a period while there is something for it to take, in bytes.
+/// Least bytes that a connection must take in a period while there is something for it to take.
 const LEAST_TAKEN: u64 = 64 << 10;
 /// Bytes of the preface of HTTP/2.
 const PREFACE: usize = 24;

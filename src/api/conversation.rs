@@ -40,7 +40,7 @@ const BATCH: usize = 128;
 
 /// Bytes of calls that are held back while the client reads its answers, about. One more may be as long as any.
 const HELD_BACK: usize = 64 << 10;
-/// What a call takes in memory beside its bytes, about.
+/// Memory that a call takes beside its bytes, roughly.
 const CALL: usize = 256;
 
 /// See the top of this file.
