@@ -265,6 +265,11 @@ impl Client {
         self.lease.as_ref().is_some_and(|lease| lease.attached)
     }
 
+    /// Its lease has run out by its own count: the server may end it at any moment, also with what is asked for now.
+    fn is_lapsed(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.lapsed)
+    }
+
     pub fn requests(&self) -> &BTreeMap<ClientKey, Request> {
         &self.requests
     }

@@ -11,7 +11,7 @@ impl Client {
     pub fn acquire(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) -> ClientKey {
         let key = self.next_key;
         self.next_key += 1;
-        let request = Request { order, issued: now, state: State::Waiting, shaken: false };
+        let request = Request { order, issued: now, state: State::Waiting, shaken: self.is_lapsed() };
         self.requests.insert(key, request);
         self.send_acquire(now, key, out);
         key
@@ -33,7 +33,7 @@ impl Client {
         let key = self.next_key;
         self.next_key += 1;
         let state = State::Ending { id: None };
-        self.requests.insert(key, Request { order, issued: now, state, shaken: false });
+        self.requests.insert(key, Request { order, issued: now, state, shaken: self.is_lapsed() });
         self.send_end(key, out);
         self.call_acquire(now, key, out);
     }

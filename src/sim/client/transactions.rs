@@ -170,7 +170,7 @@ impl Client {
             stage: Stage::Asked,
             told: None,
             holds: false,
-            shaken: false,
+            shaken: self.is_lapsed(),
             resent: false,
             is_told_over: false,
         };
