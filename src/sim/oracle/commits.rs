@@ -26,7 +26,31 @@ use crate::time::{TimeToLive, Timestamp};
 #[derive(Debug, Default)]
 pub(super) struct Commits {
     logs: BTreeMap<DcId, Vec<Arc<Entry>>>,
-    by_key: BTreeMap<Key, Vec<Row>>,
+    by_key: BTreeMap<Key, Rows>,
+}
+
+/// The changes of one key. A key that is removed thousands of times is still looked at in a few steps: most changes are of
+/// generations before the one that a snapshot shows.
+#[derive(Debug, Default)]
+struct Rows {
+    /// By generation, in the order made.
+    generations: BTreeMap<u64, Vec<Row>>,
+    removals: Ends,
+    /// Removals and lapses.
+    ends: Ends,
+}
+
+/// Ends of a key, by datacenter in the order of its log.
+#[derive(Debug, Default)]
+struct Ends(BTreeMap<DcId, Vec<End>>);
+
+#[derive(Clone, Copy, Debug)]
+struct End {
+    seq: u64,
+    index: usize,
+    generation: u64,
+    /// The highest generation of this one and those before it in the log.
+    highest: u64,
 }
 
 /// One change of one commit.
@@ -64,19 +88,100 @@ impl Row {
         (self.entry.at, self.entry.dc.get(), self.index)
     }
 
-    fn is_removal(&self) -> bool {
-        *self.action() == Action::Remove
-    }
-
     fn is_end(&self) -> bool {
         matches!(self.action(), Action::Remove | Action::Lapse)
     }
 
-    fn has_seen(&self, other: &Row) -> bool {
-        if other.dot() == self.dot() {
-            return other.index < self.index;
+    fn is_lapse(&self) -> bool {
+        *self.action() == Action::Lapse
+    }
+
+    fn is_shown(&self, snapshot: &VersionVector) -> bool {
+        self.entry.seq <= snapshot.get(self.entry.dc)
+    }
+}
+
+impl Ends {
+    fn push(&mut self, row: &Row) {
+        let of_dc = self.0.entry(row.entry.dc).or_default();
+        let highest = of_dc.last().map_or(row.generation, |end| end.highest.max(row.generation));
+        let Row { index, generation, .. } = *row;
+        of_dc.push(End { seq: row.entry.seq, index, generation, highest });
+    }
+
+    fn cut(&mut self, dc: DcId, seq: u64) {
+        if let Some(ends) = self.0.get_mut(&dc) {
+            ends.truncate(ends.partition_point(|end| end.seq <= seq));
         }
-        self.commit().seen.get(other.entry.dc) >= other.entry.seq
+    }
+
+    /// The last end of each datacenter that a snapshot shows.
+    fn last_shown<'a>(&'a self, snapshot: &'a VersionVector) -> impl Iterator<Item = (DcId, End)> + 'a {
+        self.0.iter().filter_map(|(&dc, ends)| {
+            let shown = ends.partition_point(|end| end.seq <= snapshot.get(dc));
+            Some((dc, *ends[..shown].last()?))
+        })
+    }
+
+    /// Those of the same commit as a row, and those of its datacenter before that commit.
+    fn around(&self, row: &Row) -> (&[End], &[End]) {
+        let ends = self.0.get(&row.entry.dc).map_or(&[][..], Vec::as_slice);
+        let before = ends.partition_point(|end| end.seq < row.entry.seq);
+        let with = ends.partition_point(|end| end.seq <= row.entry.seq);
+        (&ends[before..with], &ends[..before])
+    }
+}
+
+impl Rows {
+    /// How many ends, one after the other, a change comes after.
+    fn ends_before(&self, row: &Row) -> u64 {
+        let (same_commit, _) = self.ends.around(row);
+        let earlier = same_commit.iter().filter(|end| end.index < row.index);
+        // What a commit has seen of its own log is all before it.
+        let seen = self.ends.last_shown(&row.commit().seen).map(|(_, end)| end.highest);
+        earlier.map(|end| end.generation).chain(seen).max().unwrap_or(0)
+    }
+
+    fn push(&mut self, row: Row) {
+        if row.is_end() {
+            self.ends.push(&row);
+        }
+        if *row.action() == Action::Remove {
+            self.removals.push(&row);
+        }
+        self.generations.entry(row.generation).or_default().push(row);
+    }
+
+    fn cut(&mut self, dc: DcId, seq: u64) {
+        self.ends.cut(dc, seq);
+        self.removals.cut(dc, seq);
+        let is_kept = |row: &Row| row.entry.dc != dc || row.entry.seq <= seq;
+        self.generations.values_mut().for_each(|rows| rows.retain(is_kept));
+    }
+
+    /// Whether a change has seen all removals that a snapshot shows with it.
+    fn has_seen_removals(&self, row: &Row, snapshot: &VersionVector) -> bool {
+        let seen = &row.commit().seen;
+        let (same_commit, earlier) = self.removals.around(row);
+        if same_commit.is_empty() {
+            return self.removals.last_shown(snapshot).all(|(dc, last)| seen.get(dc) >= last.seq);
+        }
+        let mut elsewhere = self.removals.last_shown(snapshot).filter(|(dc, _)| *dc != row.entry.dc);
+        let is_last_of_its_log = self
+            .removals
+            .last_shown(snapshot)
+            .all(|(dc, last)| dc != row.entry.dc || last.seq == row.entry.seq);
+        is_last_of_its_log
+            && elsewhere.all(|(dc, last)| seen.get(dc) >= last.seq)
+            && earlier.last().is_none_or(|end| seen.get(row.entry.dc) >= end.seq)
+            && same_commit.iter().all(|end| end.index < row.index)
+    }
+
+    /// The changes that a snapshot shows and that are of what is there now.
+    fn counting(&self, snapshot: &VersionVector) -> Vec<&Row> {
+        let newest = self.ends.last_shown(snapshot).map(|(_, end)| end.highest).max().unwrap_or(0);
+        let rows = self.generations.get(&newest).map_or(&[][..], Vec::as_slice).iter();
+        rows.filter(|row| row.is_shown(snapshot) && self.has_seen_removals(row, snapshot)).collect()
     }
 }
 
@@ -90,9 +195,7 @@ impl Commits {
             for (index, change) in commit.changes.iter().enumerate() {
                 let rows = self.by_key.entry(change.key.clone()).or_default();
                 let mut row = Row { entry: entry.clone(), op, index, generation: 0 };
-                let ends = rows.iter().filter(|other| other.is_end() && row.has_seen(other));
-                let before = ends.map(|end| end.generation).max().unwrap_or(0);
-                row.generation = before + u64::from(row.is_end());
+                row.generation = rows.ends_before(&row) + u64::from(row.is_end());
                 rows.push(row);
             }
         }
@@ -103,9 +206,7 @@ impl Commits {
         if let Some(log) = self.logs.get_mut(&dc) {
             log.truncate(seq as usize);
         }
-        self.by_key
-            .values_mut()
-            .for_each(|rows| rows.retain(|row| row.entry.dc != dc || row.entry.seq <= seq));
+        self.by_key.values_mut().for_each(|rows| rows.cut(dc, seq));
     }
 
     pub fn get(&self, dot: Dot) -> Option<&Arc<Entry>> {
@@ -145,12 +246,7 @@ impl Commits {
 
     /// Whether the snapshot shows that the key ended at some time.
     pub fn was_removed(&self, key: &Key, snapshot: &VersionVector) -> bool {
-        self.shown(key, snapshot).any(Row::is_end)
-    }
-
-    fn shown(&self, key: &Key, snapshot: &VersionVector) -> impl Iterator<Item = &Row> {
-        let rows = self.by_key.get(key).map_or(&[][..], Vec::as_slice);
-        rows.iter().filter(|row| row.entry.seq <= snapshot.get(row.entry.dc))
+        self.by_key.get(key).is_some_and(|rows| rows.ends.last_shown(snapshot).next().is_some())
     }
 
     /// What a reader of datacenter `me` sees at a snapshot who has made changes of his own on top.
@@ -175,18 +271,8 @@ impl Commits {
         Mortality { expiries: rows.filter_map(expiry).collect(), is_done }
     }
 
-    /// The changes of a key that a snapshot shows and that are of what is there now.
     fn counting(&self, key: &Key, snapshot: &VersionVector) -> Vec<&Row> {
-        let shown: Vec<&Row> = self.shown(key, snapshot).collect();
-        let newest = shown.iter().filter(|row| row.is_end()).map(|row| row.generation).max().unwrap_or(0);
-        let removals: Vec<&Row> = shown.iter().filter(|row| row.is_removal()).copied().collect();
-        let last: VersionVector = removals.iter().map(|row| (row.entry.dc, row.entry.seq)).collect();
-        let has_seen_all = |row: &Row| {
-            row.commit().seen.covers(&last)
-                // One of them may stand in the same commit.
-                || (row.entry.seq == last.get(row.entry.dc) && removals.iter().all(|r| row.has_seen(r)))
-        };
-        shown.into_iter().filter(|row| row.generation == newest && has_seen_all(row)).collect()
+        self.by_key.get(key).map_or_else(Vec::new, |rows| rows.counting(snapshot))
     }
 
     /// A change of this commit that has no effect, as known to its maker when it made it.
@@ -207,7 +293,8 @@ impl Commits {
 
     /// How often keys lapsed.
     pub fn lapses(&self) -> u64 {
-        self.by_key.values().flatten().filter(|row| *row.action() == Action::Lapse).count() as u64
+        let rows = self.by_key.values().flat_map(|rows| rows.generations.values()).flatten();
+        rows.filter(|row| row.is_lapse()).count() as u64
     }
 
     /// The updates of a key that count.
@@ -241,5 +328,82 @@ fn update_of(action: &Action) -> Option<&Update> {
     match action {
         Action::Update(update) => Some(update),
         Action::Remove | Action::Expire(_) | Action::Lapse => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::ClusterId;
+    use crate::rng::Rng;
+
+    /// What counts by the rules at the top of the file, looked up change by change.
+    fn counting_by_the_rules<'a>(rows: &[&'a Row], snapshot: &VersionVector) -> Vec<&'a Row> {
+        let has_seen = |row: &Row, other: &Row| match other.dot() == row.dot() {
+            true => other.index < row.index,
+            false => row.commit().seen.get(other.entry.dc) >= other.entry.seq,
+        };
+        fn generation(row: &Row, rows: &[&Row], has_seen: &impl Fn(&Row, &Row) -> bool) -> u64 {
+            let ends = rows.iter().filter(|other| other.is_end() && has_seen(row, other));
+            let before = ends.map(|end| end.generation).max().unwrap_or(0);
+            before + u64::from(row.is_end())
+        }
+        let shown: Vec<&Row> = rows.iter().filter(|row| row.is_shown(snapshot)).copied().collect();
+        shown.iter().for_each(|row| assert_eq!(row.generation, generation(row, rows, &has_seen)));
+        let newest = shown.iter().filter(|row| row.is_end()).map(|row| row.generation).max().unwrap_or(0);
+        let removals = || shown.iter().filter(|row| *row.action() == Action::Remove);
+        let counts =
+            |row: &&Row| row.generation == newest && removals().all(|removal| has_seen(row, removal));
+        shown.iter().copied().filter(counts).collect()
+    }
+
+    #[test]
+    fn the_short_way_to_what_counts_is_right() {
+        let dcs: Vec<DcId> = (0..3).filter_map(DcId::new).collect();
+        let key = Key::new(b"b", b"k").expect("a short name");
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed, 0);
+            let mut commits = Commits::default();
+            let mut applied = VersionVector::default();
+            for stamp in 0..40 {
+                let dc = *rng.pick(&dcs);
+                let below = |rng: &mut Rng, applied: &VersionVector| {
+                    dcs.iter().map(|&dc| (dc, rng.between(0, applied.get(dc)))).collect::<VersionVector>()
+                };
+                let seen = below(&mut rng, &applied);
+                let action = |rng: &mut Rng| match rng.below(4) {
+                    0 => Action::Remove,
+                    1 => Action::Lapse,
+                    _ => Action::Update(Update { path: Vec::new(), op: crate::crdt::value::Op::Counter(1) }),
+                };
+                let changes =
+                    (0..rng.between(1, 3)).map(|_| Change { key: key.clone(), action: action(&mut rng) });
+                let commit = Commit { seen, client: None, changes: changes.collect() };
+                let seq = applied.get(dc) + 1;
+                applied.raise(dc, seq);
+                let entry = Entry {
+                    cluster: ClusterId::from_raw(1),
+                    epoch: 0,
+                    dc,
+                    seq,
+                    at: Timestamp::from_millis(stamp),
+                    deps: applied.clone(),
+                    ops: vec![Op::Commit(commit)],
+                    prev: 0,
+                    lead_ms: 0,
+                };
+                commits.add(&Arc::new(entry));
+                let snapshot = below(&mut rng, &applied);
+                let mut rows: Vec<&Row> = commits.by_key[&key].generations.values().flatten().collect();
+                rows.sort_by_key(|row| (row.entry.at, row.index));
+                let mut counting = commits.counting(&key, &snapshot);
+                counting.sort_by_key(|row| (row.entry.at, row.index));
+                let places = |rows: &[&Row]| -> Vec<(Dot, usize)> {
+                    rows.iter().map(|row| (row.dot(), row.index)).collect()
+                };
+                let should = counting_by_the_rules(&rows, &snapshot);
+                assert_eq!(places(&counting), places(&should), "seed {seed}, {snapshot}");
+            }
+        }
     }
 }
