@@ -244,7 +244,8 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub watch_bytes: Option<String>,
-    /// How long a description waits for other datacenters [default: 1 s; 10 ms to 5 s]
+    /// How long a description waits for other datacenters, and how long before a wait is over they are asked who holds its locks
+    /// [default: 1 s; 10 ms to 5 s]
     #[arg(
         id = "limits.describe_timeout",
         long = "limits-describe-timeout",

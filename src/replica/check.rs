@@ -27,6 +27,10 @@ impl Replica {
         let bare = self.leases.iter().filter(|lease| lease.requests.is_empty());
         assert_eq!(bare.map(|lease| lease.names).sum::<usize>(), 0, "what names of a lease take");
         assert!(self.waits.len() as u64 <= counts.waiting, "only waiting requests time out");
+        assert!(
+            self.descriptions.asked_ahead() <= self.waits.len(),
+            "what is asked ahead of time is for who waits"
+        );
     }
 
     /// As by a bug or by broken memory: a key loses its value here and nowhere else.

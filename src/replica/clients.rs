@@ -195,22 +195,17 @@ impl Replica {
         let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };
         let waits = new.wait != Wait::Try && self.admit_write().is_ok();
         let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
-        let (request, wait_until) = match (self.locks.acquire(&request, if_not_free, self.now.mono), new.wait)
-        {
+        let (request, wait) = match (self.locks.acquire(&request, if_not_free, self.now.mono), new.wait) {
             (Acquired::NotFree, _) => return None,
-            (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(self.now.mono + wait)),
-            (Acquired::Waiting(request), _) => (request, None),
-            (Acquired::Granted(request), _) => (request, None),
+            (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
+            (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
         };
         self.leases.get_mut(new.lease).waiting += 1;
-        if let Some(until) = wait_until {
-            self.waits.insert(until, request);
+        let ticket = Ticket { names: names_weight(new.wants), ..ticket };
+        self.note_client_side(new.lease, request, ticket);
+        if let Some(wait) = wait {
+            self.begin_wait(request, wait);
         }
-        self.note_client_side(
-            new.lease,
-            request,
-            Ticket { wait_until, names: names_weight(new.wants), ..ticket },
-        );
         Some(request)
     }
 

@@ -86,7 +86,8 @@ pub struct LocalConfig {
     /// Most bytes that the names take which all watches of this server follow, about. Default 64 MiB: some 100 000 watches
     /// of one name each.
     pub max_watch_bytes: usize,
-    /// How long a description waits for the holders in other datacenters. Default 1 s, 10 ms to 5 s: clients give up after 7 s.
+    /// How long a description waits for the holders in other datacenters, and how long before the end of a wait (or half of that)
+    /// they are asked for its answer. Default 1 s, 10 ms to 5 s: clients give up after 7 s.
     pub describe_timeout: Duration,
     /// How often this datacenter compares what it has with some other. Default 5 s, 100 ms to 1 h. Lower finds a replica
     /// that differs sooner; it costs two small messages.

@@ -1,12 +1,13 @@
 //! Explains a wait: who owns, holds and waits for a lock. Holders elsewhere are asked outside the log, within
-//! a bounded time; whoever does not answer is shown as unknown.
+//! a bounded time; whoever does not answer is shown as unknown. `timeouts.rs` asks ahead of time.
 
 use std::collections::BTreeMap;
 
 use super::Replica;
-use super::call::{CallId, HolderInfo, LockDescription, MAX_DESCRIBED, Refusal, Reply, WaiterInfo};
+use super::call::{CallId, HolderInfo, LockDescription, MAX_DESCRIBED, Reply, WaiterInfo};
 use super::forced::Taken;
 use super::message::Message;
+use super::timeouts::AskedAhead;
 use super::top::Top;
 use crate::causal_log::Violation;
 use crate::deadlines::Deadlines;
@@ -17,18 +18,12 @@ use crate::work;
 
 /// Most locks that one question asks about; a timeout explains that many of the locks that were in the way.
 pub(super) const MAX_EXPLAINED: usize = 8;
-/// Holders and waiters that such an answer shows of each, at most: thousands may be due at once.
-const EXPLAINED: usize = 10;
-/// Waits that one step ends, at most: each is explained. The rest follow with the next steps.
-const WAITS_PER_STEP: usize = 64;
 /// Descriptions under way; beyond that, others are answered without asking elsewhere.
-const MAX_PENDING: usize = 1024;
+pub(super) const MAX_PENDING: usize = 1024;
 
 /// What a description is for.
 pub(super) enum Purpose {
     Describe,
-    /// The acquire has timed out.
-    Timeout,
     /// A lock was taken away.
     Force(Taken),
     Top(Top),
@@ -47,6 +42,8 @@ struct Pending {
 pub(super) struct Descriptions {
     pending: BTreeMap<u64, Pending>,
     deadlines: Deadlines<u64>,
+    /// What requests may have to say that wait no longer soon.
+    pub(super) ahead: AskedAhead,
     last: u64,
 }
 
@@ -59,30 +56,29 @@ impl Descriptions {
     pub fn len(&self) -> usize {
         self.pending.len()
     }
+
+    pub fn asked_ahead(&self) -> usize {
+        self.ahead.len()
+    }
+
+    /// The number of a new question.
+    pub(super) fn query(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+impl LockDescription {
+    /// Who has parts of it.
+    pub(super) fn owner_dcs(&self) -> DcSet {
+        self.owners.iter().map(|(_, owner)| *owner).collect()
+    }
 }
 
 impl Replica {
     pub(super) fn on_describe(&mut self, call: CallId, lock: LockName) {
         let description = self.describe(&lock, MAX_DESCRIBED);
         self.explain(call, Purpose::Describe, vec![description]);
-    }
-
-    pub(super) fn expire_waits(&mut self) {
-        #[cfg(test)]
-        let most =
-            if self.mutated(crate::sim::Mutation::AllWaitsAtOnce) { usize::MAX } else { WAITS_PER_STEP };
-        #[cfg(not(test))]
-        let most = WAITS_PER_STEP;
-        for _ in 0..most {
-            let Some(request) = self.waits.pop_expired(self.now.mono) else { break };
-            self.tickets.get_mut(request).wait_until = None;
-            let names = self.locks.in_the_way(request, MAX_EXPLAINED);
-            let locks = names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
-            self.counts.timeouts += 1;
-            if let Some(call) = self.end_waiting_silently(request) {
-                self.explain(call, Purpose::Timeout, locks);
-            }
-        }
     }
 
     /// A lock as it is known here, with so many holders and waiters at most.
@@ -131,17 +127,15 @@ impl Replica {
 
     /// Asks the other owners for their holders, then answers.
     pub(super) fn explain(&mut self, call: CallId, purpose: Purpose, mut locks: Vec<LockDescription>) {
-        let owners = |lock: &LockDescription| lock.owners.iter().map(|(_, owner)| *owner).collect::<DcSet>();
         for lock in &mut locks {
-            lock.unknown = owners(lock).intersection(self.peers());
+            lock.unknown = lock.owner_dcs().intersection(self.peers());
         }
         let elsewhere = locks.iter().fold(DcSet::EMPTY, |all, lock| all.union(lock.unknown));
         let asked = elsewhere.intersection(self.log.linked());
         if asked.is_empty() || self.descriptions.len() >= MAX_PENDING {
             return self.finish_description(call, purpose, locks);
         }
-        self.descriptions.last += 1;
-        let query = self.descriptions.last;
+        let query = self.descriptions.query();
         let names: Vec<LockName> = locks.iter().map(|lock| lock.lock.clone()).collect();
         for peer in asked.iter() {
             self.send(peer, Message::AskHolders { query, locks: names.clone() });
@@ -161,16 +155,17 @@ impl Replica {
     }
 
     pub(super) fn on_holders(&mut self, peer: DcId, query: u64, holders: Vec<Vec<HolderInfo>>) {
-        let Some(pending) = self.descriptions.pending.get_mut(&query) else { return };
+        let Some(pending) = self.descriptions.pending.get_mut(&query) else {
+            return self.descriptions.ahead.answer(query, peer, holders, self.now.mono);
+        };
         if !pending.asked.contains(peer) {
             return;
         }
         pending.asked.remove(peer);
-        let most = if matches!(pending.purpose, Purpose::Timeout) { EXPLAINED } else { MAX_DESCRIBED };
         for (lock, theirs) in pending.locks.iter_mut().zip(holders) {
             lock.unknown.remove(peer);
             let theirs = theirs.into_iter().filter(|holder| holder.dc == peer);
-            lock.holders.extend(theirs.take(most));
+            lock.holders.extend(theirs.take(MAX_DESCRIBED));
         }
         if pending.asked.is_empty() {
             self.end_description(query);
@@ -208,7 +203,6 @@ impl Replica {
         }
         let one = "a description is of one lock";
         match purpose {
-            Purpose::Timeout => self.refuse(call, Refusal::TimedOut(locks)),
             Purpose::Describe => {
                 let description = locks.pop().expect(one);
                 self.reply(call, Reply::Described(Box::new(description)));

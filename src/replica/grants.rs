@@ -21,9 +21,7 @@ impl Replica {
             self.counts.grants += 1;
             let ticket = self.tickets.get_mut(request);
             self.leases.get_mut(ticket.lease).waiting -= 1;
-            if let Some(until) = ticket.wait_until.take() {
-                self.waits.remove(until, request);
-            }
+            self.end_wait(request);
             let ready = self.ready_at(request);
             if ready <= self.gate.durable() {
                 self.time_grant(request);
@@ -119,12 +117,9 @@ impl Replica {
 
     /// Takes a request out of its lease and of the deadlines. Answers whose acquire is not answered yet.
     fn forget_client_side(&mut self, request: RequestIndex) -> Option<CallId> {
-        let Ticket { ref mut call, ref mut wait_until, key, txn, names, lease, place } =
-            *self.tickets.get_mut(request);
+        self.end_wait(request);
+        let Ticket { ref mut call, key, txn, names, lease, place, .. } = *self.tickets.get_mut(request);
         let call = call.take();
-        if let Some(until) = wait_until.take() {
-            self.waits.remove(until, request);
-        }
         let waiting = !self.locks.get(request).is_held();
         let lease = self.leases.get_mut(lease);
         if let Some(moved) = lease.requests.remove(place, request) {

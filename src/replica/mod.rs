@@ -41,6 +41,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod timeouts;
 mod tokens;
 mod top;
 mod transactions;

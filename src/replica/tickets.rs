@@ -1,5 +1,7 @@
 //! What a client waits for, beside the request itself: whom to answer, until when.
 
+use std::time::Duration;
+
 use crate::causal_log::Wants;
 use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
@@ -13,6 +15,8 @@ pub(super) struct Ticket {
     /// The acquire that is not answered yet.
     pub call: Option<CallId>,
     pub wait_until: Option<Instant>,
+    /// That long before, the other owners are asked who holds what it waits for; 0: they were, or need not be.
+    pub asks_ahead_ms: u32,
     pub key: Option<ClientKey>,
     /// The transaction that wants the locks.
     pub txn: Option<ClientKey>,
@@ -21,6 +25,13 @@ pub(super) struct Ticket {
     /// Whose it is, and its place among the requests of that lease.
     pub lease: LeaseIndex,
     pub place: u32,
+}
+
+impl Ticket {
+    #[inline]
+    pub fn asks_ahead(&self) -> Duration {
+        Duration::from_millis(self.asks_ahead_ms.into())
+    }
 }
 
 /// About what the names of these locks take, in bytes: each with its entry in the tables.

@@ -1,0 +1,174 @@
+//! Waits whose time is over. Their answers name the locks in the way and who holds those, and come in time: the other owners are
+//! asked a while before, and what they have not said by then is shown as unknown.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Replica;
+use super::call::{HolderInfo, LockDescription, Refusal};
+use super::describe::{MAX_EXPLAINED, MAX_PENDING};
+use super::message::Message;
+use crate::lock_state::RequestIndex;
+use crate::names::{DcId, DcSet, LockName, RequestId};
+use crate::time::Instant;
+use crate::work;
+
+/// Holders and waiters that an answer shows of each lock, at most: thousands may be due at once.
+const EXPLAINED: usize = 10;
+/// Waits that one step ends or asks for, at most: each is explained. The rest follow with the next steps.
+const WAITS_PER_STEP: usize = 64;
+
+/// Questions about what requests wait for whose time is nearly over. At most [`MAX_PENDING`]; the answers to others name only
+/// what is known here.
+#[derive(Default)]
+pub(super) struct AskedAhead {
+    queries: BTreeMap<u64, Asked>,
+    by_request: BTreeMap<RequestId, u64>,
+}
+
+struct Asked {
+    locks: Vec<LockName>,
+    /// Who has not answered.
+    asked: DcSet,
+    answers: Vec<Answer>,
+}
+
+struct Answer {
+    peer: DcId,
+    at: Instant,
+    /// Of each of the locks.
+    holders: Vec<Vec<HolderInfo>>,
+}
+
+impl AskedAhead {
+    pub fn len(&self) -> usize {
+        self.queries.len()
+    }
+
+    fn insert(&mut self, query: u64, request: RequestId, locks: Vec<LockName>, asked: DcSet) {
+        self.by_request.insert(request, query);
+        self.queries.insert(query, Asked { locks, asked, answers: Vec::new() });
+    }
+
+    /// A peer says who holds what it was asked for; what nobody asked for is ignored.
+    pub fn answer(&mut self, query: u64, peer: DcId, mut holders: Vec<Vec<HolderInfo>>, now: Instant) {
+        let Some(asked) = self.queries.get_mut(&query) else { return };
+        if !asked.asked.contains(peer) {
+            return;
+        }
+        asked.asked.remove(peer);
+        holders.truncate(asked.locks.len());
+        for of_lock in &mut holders {
+            of_lock.retain(|holder| holder.dc == peer);
+            of_lock.truncate(EXPLAINED);
+        }
+        asked.answers.push(Answer { peer, at: now, holders });
+    }
+
+    fn take(&mut self, request: RequestId) -> Option<Asked> {
+        let query = self.by_request.remove(&request)?;
+        self.queries.remove(&query)
+    }
+}
+
+impl Asked {
+    /// Adds what the owners of a lock have said of their holders.
+    fn add_to(&self, lock: &mut LockDescription, now: Instant) {
+        let Some(place) = self.locks.iter().position(|name| *name == lock.lock) else { return };
+        for Answer { peer, at, holders } in &self.answers {
+            // Its parts may have moved since.
+            if !lock.unknown.contains(*peer) {
+                continue;
+            }
+            lock.unknown.remove(*peer);
+            let since = now.saturating_since(*at);
+            let theirs = holders.get(place).into_iter().flatten();
+            let then =
+                |holder: &HolderInfo| HolderInfo { held_for: holder.held_for + since, ..holder.clone() };
+            lock.holders.extend(theirs.map(then));
+        }
+    }
+}
+
+impl Replica {
+    /// A request waits for that long, unless it is granted or given up before. The other owners are asked when half of that is
+    /// left, or as long as they may take.
+    pub(super) fn begin_wait(&mut self, request: RequestIndex, wait: Duration) {
+        let (until, peers) = (self.now.mono + wait, self.peers());
+        let ticket = self.tickets.get_mut(request);
+        ticket.wait_until = Some(until);
+        if !peers.is_empty() {
+            let ahead = self.config.local.describe_timeout.min(wait / 2).as_millis();
+            ticket.asks_ahead_ms = u32::try_from(ahead).unwrap_or(u32::MAX);
+        }
+        self.waits.insert(until - ticket.asks_ahead(), request);
+    }
+
+    /// A request waits no longer.
+    #[inline]
+    pub(super) fn end_wait(&mut self, request: RequestIndex) {
+        let ticket = self.tickets.get_mut(request);
+        if let Some(until) = ticket.wait_until.take() {
+            self.waits.remove(until - ticket.asks_ahead(), request);
+            if !self.descriptions.ahead.by_request.is_empty() {
+                self.descriptions.ahead.take(self.locks.get(request).id);
+            }
+        }
+    }
+
+    pub(super) fn expire_waits(&mut self) {
+        #[cfg(test)]
+        let most =
+            if self.mutated(crate::sim::Mutation::AllWaitsAtOnce) { usize::MAX } else { WAITS_PER_STEP };
+        #[cfg(not(test))]
+        let most = WAITS_PER_STEP;
+        for _ in 0..most {
+            let Some(request) = self.waits.pop_expired(self.now.mono) else { break };
+            let ticket = self.tickets.get_mut(request);
+            ticket.asks_ahead_ms = 0;
+            match ticket.wait_until {
+                Some(until) if until > self.now.mono => {
+                    self.waits.insert(until, request);
+                    self.ask_ahead(request);
+                }
+                _ => self.time_out(request),
+            }
+        }
+    }
+
+    /// Asks the other owners for the holders of the locks in the way.
+    fn ask_ahead(&mut self, request: RequestIndex) {
+        if self.descriptions.asked_ahead() >= MAX_PENDING {
+            return;
+        }
+        let locks = self.locks.in_the_way(request, MAX_EXPLAINED);
+        let owners = locks.iter().flat_map(|lock| self.locks.owners(lock));
+        let owners: DcSet = owners.inspect(|_| work::count(1)).map(|(_, owner)| owner).collect();
+        let asked = owners.intersection(self.peers()).intersection(self.log.linked());
+        if asked.is_empty() {
+            return;
+        }
+        let query = self.descriptions.query();
+        for peer in asked.iter() {
+            self.send(peer, Message::AskHolders { query, locks: locks.clone() });
+        }
+        self.descriptions.ahead.insert(query, self.locks.get(request).id, locks, asked);
+    }
+
+    fn time_out(&mut self, request: RequestIndex) {
+        self.tickets.get_mut(request).wait_until = None;
+        self.counts.timeouts += 1;
+        let names = self.locks.in_the_way(request, MAX_EXPLAINED);
+        let mut locks: Vec<LockDescription> =
+            names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
+        let asked = self.descriptions.ahead.take(self.locks.get(request).id);
+        for lock in &mut locks {
+            lock.unknown = lock.owner_dcs().intersection(self.peers());
+            if let Some(asked) = &asked {
+                asked.add_to(lock, self.now.mono);
+            }
+            lock.holders.sort_by_key(|holder| (holder.dc, holder.request));
+        }
+        self.end_waiting(request, Refusal::TimedOut(locks));
+    }
+}
