@@ -198,6 +198,8 @@ impl Replica {
 
     fn apply(&mut self, entry: &Arc<Entry>) {
         if entry.dc == self.config.dc {
+            // It may come before its sender has told how many there are.
+            self.note_own_log_behind(entry.seq);
             self.pass_own_numbers(entry);
         }
         let position = self.persist(Record::Entry(entry.clone()));

@@ -166,14 +166,21 @@ impl Replica {
 
     /// `peer` has our entries up to `seq`.
     pub(super) fn note_own_log(&mut self, peer: DcId, seq: u64) {
+        self.note_own_log_behind(seq);
+        self.life.heard.insert(peer);
+        self.join_when_all_heard();
+    }
+
+    /// Somebody has our entries up to `seq`.
+    pub(super) fn note_own_log_behind(&mut self, seq: u64) {
         let ours = self.log.applied().get(self.config.dc);
         if seq > ours.max(self.life.own_known) {
-            self.report(Report::OwnLogBehind { ours, theirs: seq });
+            if self.life.joined || !self.life.doubted || seq > ours + 1 {
+                self.report(Report::OwnLogBehind { ours, theirs: seq });
+            }
             self.note_older_copy();
         }
         self.life.own_known = self.life.own_known.max(seq);
-        self.life.heard.insert(peer);
-        self.join_when_all_heard();
     }
 
     /// The disk is an older copy, or an empty one in the place of a lost one, although nobody has marked it: also after

@@ -8,9 +8,9 @@ use super::store_cluster::{add, counted, step};
 use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::names::{LeaseId, Mode};
-use crate::replica::Event;
 use crate::replica::call::{Call, Grant, Limit, Phase, Reclaim, Refusal, Reply, Target};
 use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal};
+use crate::replica::{Event, Message};
 
 impl Cluster {
     pub fn reclaims_early(&mut self, id: u8, held: &[(&str, Mode, &Grant)]) -> u64 {
@@ -223,6 +223,27 @@ fn a_lost_disk_grants_nothing_before_its_leases_must_be_over() {
     assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
     c.granted(2, next);
     c.assert_no_violations();
+}
+
+#[test]
+fn a_lost_disk_waits_although_its_entries_come_before_others_say_how_many_there_are() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    c.acquired(0, "x", Mode::Exclusive);
+    c.crash(0, 0);
+    // Entries and heartbeats are different streams of a link.
+    c.late = |message| match message {
+        Message::Heartbeat(heartbeat) => heartbeat.durable.get(dc(0)) > 0,
+        Message::HeartbeatV1(heartbeat) => heartbeat.durable.get(dc(0)) > 0,
+        _ => false,
+    };
+    c.link_again(0);
+    assert!(c.nodes[0].replica.counts().entries_applied > 0, "its log comes back");
+    c.late = |_| false;
+    let next = c.lock(2, "x");
+    c.pass(5_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the holder of before may not know yet");
+    assert!(!c.is_answered(2, next));
 }
 
 #[test]
