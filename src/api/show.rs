@@ -79,6 +79,7 @@ fn not_serving(why: Option<NotServing>) -> (proto::NotServing, u64) {
         Some(NotServing::Grace { for_ms }) => (proto::NotServing::Grace, for_ms.into()),
         Some(NotServing::ClockSkew) => (proto::NotServing::ClockSkew, 0),
         Some(NotServing::DiskFull) => (proto::NotServing::DiskFull, 0),
+        Some(NotServing::Forked) => (proto::NotServing::Forked, 0),
     }
 }
 

@@ -131,6 +131,7 @@ pub(super) fn why_not_serving(why: NotServing, for_ms: u64) -> String {
         NotServing::Grace => format!("is in grace for {} s more", for_ms.div_ceil(1_000)),
         NotServing::ClockSkew => "has a clock that is too far ahead of most others".into(),
         NotServing::DiskFull => "has a full disk".into(),
+        NotServing::Forked => "is forked: two datacenters have different entries of one log".into(),
     }
 }
 

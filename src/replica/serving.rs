@@ -27,6 +27,8 @@ pub enum NotServing {
     ClockSkew,
     /// Its disk takes nothing more.
     DiskFull,
+    /// Its log and that of another datacenter are two histories.
+    Forked,
 }
 
 impl NotServing {
@@ -57,6 +59,7 @@ impl fmt::Display for NotServing {
             }
             NotServing::ClockSkew => f.write_str("has a clock that is too far ahead"),
             NotServing::DiskFull => f.write_str("has a full disk"),
+            NotServing::Forked => f.write_str("is forked"),
         }
     }
 }
@@ -66,7 +69,8 @@ impl Replica {
     pub(super) fn not_serving(&self) -> Option<NotServing> {
         match self.current_phase() {
             Phase::Starting => Some(NotServing::Starting),
-            Phase::ReadOnly | Phase::Forked { .. } => Some(NotServing::ReadOnly),
+            Phase::ReadOnly => Some(NotServing::ReadOnly),
+            Phase::Forked { .. } => Some(NotServing::Forked),
             Phase::Grace { .. } => {
                 let ends = self.leases.last_grace().unwrap_or(self.now.mono);
                 let left = ends.saturating_since(self.lease_time());
