@@ -162,9 +162,43 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+/// A duration for people, in the units of all output: `850 us`, `1.2 ms`, `350 ms`, `12.5 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
+pub fn brief(duration: Duration) -> String {
+    let (micros, seconds) = (duration.as_micros(), duration.as_secs());
+    match (seconds, micros) {
+        (0, 1..1_000) => format!("{micros} us"),
+        (0, 1_000..10_000) if micros % 1_000 != 0 => format!("{:.1} ms", micros as f64 / 1e3),
+        (0, _) => format!("{} ms", duration.as_millis()),
+        (1..60, _) => format!("{:.1} s", duration.as_secs_f64()),
+        (60..3_600, _) => format!("{} min {} s", seconds / 60, seconds % 60),
+        (3_600..86_400, _) => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_brief() {
+        let shown =
+            [0, 96, 999, 1_234, 5_000, 350_000, 12_500_000, 200_000_000, 7_500_000_000, 273_600_000_000];
+        let shown = shown.map(Duration::from_micros).map(brief);
+        let expected = [
+            "0 ms",
+            "96 us",
+            "999 us",
+            "1.2 ms",
+            "5 ms",
+            "350 ms",
+            "12.5 s",
+            "3 min 20 s",
+            "2 h 5 min",
+            "3 d 4 h",
+        ];
+        assert_eq!(shown, expected);
+    }
 
     #[test]
     fn a_time_to_live_is_above_0_and_not_above_ten_years() {

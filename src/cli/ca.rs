@@ -150,9 +150,11 @@ fn revoke(args: &RevokeArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let list = args.dir.join(CRL_FILE);
     writeln!(
         out,
-        "{} has {withdrawn} certificates of cluster {} that are not taken any more.",
+        "{} has {withdrawn} certificate{} of cluster {} that {} not taken any more.",
         list.display(),
-        authority.cluster()
+        if withdrawn == 1 { "" } else { "s" },
+        authority.cluster(),
+        if withdrawn == 1 { "is" } else { "are" },
     )?;
     writeln!(
         out,

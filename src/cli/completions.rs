@@ -17,8 +17,35 @@ pub struct CompletionsArgs {
 }
 
 pub fn run(args: &CompletionsArgs) {
-    let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "geolock", &mut text);
+    let text = script(args.shell);
     // Whoever reads may have read enough.
     let _ = io::Write::write_all(&mut io::stdout(), &text);
+}
+
+fn script(shell: Shell) -> Vec<u8> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "geolock", &mut text);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_with_names_are_completed() {
+        let text = String::from_utf8(script(Shell::Bash)).expect("a script is text");
+        for names in [
+            "zero eu world",
+            "general busy-readers",
+            "removals left-behind",
+            "home hot",
+            "fair throughput latency fixed",
+            "native grpc",
+            "text json",
+            "error warn info",
+        ] {
+            assert!(text.contains(names), "{names}");
+        }
+    }
 }

@@ -25,6 +25,7 @@ mod sim;
 mod state_dir;
 mod status;
 mod stopping;
+mod suggest;
 mod token;
 mod top;
 mod waiting;

@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +10,7 @@ use serde_json::{Map, Value};
 use super::failure::Failure;
 use crate::names::{LockName, is_deceptive};
 use crate::telemetry::tell_through_log;
+pub use crate::time::brief as ago;
 
 /// Prints a line (or several). Whoever reads only the beginning (`| head`) has not made us fail.
 pub fn print(text: impl Display) -> Result<(), Failure> {
@@ -111,18 +111,6 @@ pub fn bytes_json(bytes: &[u8]) -> Value {
     }
 }
 
-/// A duration in the two largest units that say something: `350 ms`, `12.5 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
-pub fn ago(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0 => format!("{} ms", duration.as_millis()),
-        1..60 => format!("{:.1} s", duration.as_secs_f64()),
-        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
-    }
-}
-
 /// A moment, that many milliseconds after the epoch: `2026-01-02 03:04:05 UTC`.
 pub fn utc(millis: u64) -> String {
     let (days, second) = (millis / 86_400_000, millis / 1_000 % 86_400);
@@ -189,12 +177,6 @@ mod tests {
         let shown = shown.map(|value| value.to_string()).join(" ");
         assert_eq!(shown, r#"9007199254740992 -9007199254740992 "9007199254740993" "-9223372036854775808""#);
         assert_eq!(number(u64::MAX), "18446744073709551615");
-    }
-
-    #[test]
-    fn durations_are_short() {
-        let shown = [0, 350, 12_500, 200_000, 7_500_000, 273_600_000].map(Duration::from_millis).map(ago);
-        assert_eq!(shown, ["0 ms", "350 ms", "12.5 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::proto::{self, ERROR_METADATA, LockDescription, Reason};
+use crate::time::brief;
 
 /// Why a client could not do something other than acquire.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +45,7 @@ pub enum ClientError {
     #[error("the client is closed")]
     Closed,
     /// The lease could not be closed in time. It ends by itself, at the latest when its time to live is over.
-    #[error("the server did not confirm that the lease is closed within {0:?}; it ends by itself")]
+    #[error("the server did not confirm that the lease is closed within {}; it ends by itself", brief(*.0))]
     NotConfirmed(Duration),
 }
 
@@ -64,7 +65,7 @@ pub enum AcquireError {
     #[error("the server shuts down: acquire at another endpoint, or after its restart")]
     Draining,
     /// A limit of the server is reached.
-    #[error("the server is full: {message}; try again in {retry_after:?}")]
+    #[error("the server is full: {message}; try again in {}", brief(*retry_after))]
     Exhausted { message: String, retry_after: Duration },
     /// The server said no, because of what was asked.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
@@ -122,7 +123,7 @@ pub enum LinkError {
     Socket(#[source] io::Error),
     #[error("{}", .0.message())]
     Stream(#[source] Box<tonic::Status>),
-    #[error("no answer within {0:?}")]
+    #[error("no answer within {}", brief(*.0))]
     Silent(Duration),
     #[error("the server closed the stream")]
     Ended,
@@ -140,6 +141,8 @@ pub enum LinkError {
          metrics"
     )]
     NoTls,
+    #[error("it does not accept this client's certificate, {0}")]
+    Rejected(&'static str),
     /// It ended like this, and the server may demand the certificate that this client does not show.
     #[error(
         "this client shows no certificate, and the server seems to demand one: put cert.pem and key.pem, as `geolock ca \
@@ -160,7 +163,9 @@ impl LinkError {
             LinkError::NotTrusted | LinkError::OtherName(_) | LinkError::NoTls => {
                 "answers, and is not to be talked to"
             }
-            LinkError::NoCertificate(_) | LinkError::NotAccepted(_) => "ended the connection",
+            LinkError::Rejected(_) | LinkError::NoCertificate(_) | LinkError::NotAccepted(_) => {
+                "ended the connection"
+            }
             _ => "cannot be reached",
         }
     }
@@ -210,9 +215,23 @@ impl LinkError {
                 LinkError::OtherName(of.to_string())
             }
             rustls::Error::InvalidMessage(_) => LinkError::NoTls,
+            rustls::Error::AlertReceived(alert) => LinkError::Rejected(rejected(alert)?),
             _ => return None,
         })
     }
+}
+
+/// What a server means by an alert about the certificate of its client.
+fn rejected(alert: rustls::AlertDescription) -> Option<&'static str> {
+    use rustls::AlertDescription::{CertificateExpired, CertificateRevoked, UnknownCA};
+    Some(match alert {
+        CertificateRevoked => "which was withdrawn: have another one issued (`geolock ca issue`)",
+        CertificateExpired => "which has expired: have another one issued (`geolock ca issue`)",
+        UnknownCA => {
+            "which is not of the authority of its cluster: use the folder that was issued for this cluster"
+        }
+        _ => return None,
+    })
 }
 
 /// Whether a connection was there and the other side ended it.
@@ -290,6 +309,8 @@ mod tests {
         assert!(other.starts_with("there:1 answers") && other.contains("ca.pem"), "{other}");
         let plain = said(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
         assert!(plain.starts_with("there:1 answers") && plain.contains("does not speak TLS"), "{plain}");
+        let withdrawn = said(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRevoked));
+        assert!(withdrawn.starts_with("there:1 ended") && withdrawn.contains("withdrawn"), "{withdrawn}");
         let broken = LinkError::Socket(io::ErrorKind::BrokenPipe.into()).explained(false).to_string();
         assert!(broken.starts_with("this client shows no certificate"), "{broken}");
     }

@@ -369,7 +369,7 @@ pub struct JournalSection {
 #[serde(deny_unknown_fields, default)]
 pub struct LogSection {
     /// How a line of the server's own log looks: text or json [default: text]
-    #[arg(id = "log.format", long = "log-format", env = "GEOLOCK_LOG_FORMAT", value_name = "FORMAT")]
+    #[arg(id = "log.format", long = "log-format", env = "GEOLOCK_LOG_FORMAT", value_name = "FORMAT", value_parser = ["text", "json"], hide_possible_values = true)]
     pub format: Option<String>,
     /// What it says: a level, or levels by module as in info,geolock::interdc=debug [default: info]
     #[arg(id = "log.filter", long = "log-filter", env = "GEOLOCK_LOG_FILTER", value_name = "FILTER")]

@@ -91,7 +91,9 @@ pub enum Refusal {
     WrongCluster { found: ClusterId, ours: ClusterId },
     #[error("it says it is {said}, its certificate says {certificate}")]
     WrongDc { said: DcId, certificate: DcId },
-    #[error("{0} is no peer of this datacenter: add it to the configuration")]
+    #[error(
+        "{0} is no member of the cluster here, and the members of a cluster cannot be changed in this version: give both sides the same members (or begin a new cluster)"
+    )]
     UnknownDc(DcId),
     #[error("its membership epoch is {found}, ours is {ours}")]
     WrongEpoch { found: u32, ours: u32 },

@@ -25,7 +25,7 @@ pub(super) trait Target: Send + Sync + 'static {
 /// Why an acquisition came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("refused, to be tried again in {0:?}")]
+    #[error("refused, to be tried again in {}", crate::time::brief(*.0))]
     Refused(Duration),
     #[error("the locks were lost: {0}")]
     Lost(String),

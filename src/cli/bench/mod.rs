@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::connect::Places;
 use super::dev::{DevArgs, Shape};
 use super::failure::{Code, Failure, OrFail as _};
-use super::print::{print, tell};
+use super::print::{ago, print, tell};
 use super::stopping::StopSignals;
 use crate::client::{Client, Transport};
 use crate::load_test::report::{self, Report};
@@ -82,7 +82,7 @@ pub struct BenchArgs {
     /// Hold policies to put side by side, each in a playground of its own: fair, throughput, latency, fixed,
     /// adaptive:TURN:MAX_KEEP or MIN_KEEP:MAX_KEEP:REQUEST_DELAY; of the workload hot between two
     /// runs of one datacenter that is alone
-    #[arg(long, value_name = "POLICY,..", value_delimiter = ',', conflicts_with_all = ["connect", "hold"])]
+    #[arg(long, value_name = "POLICY,..", value_delimiter = ',', value_parser = policies::parser(), hide_possible_values = true, conflicts_with_all = ["connect", "hold"])]
     policies: Vec<policies::Policy>,
     /// Another system that runs, to do the same afterwards and be put beside: a server for each datacenter
     #[cfg(feature = "peers")]
@@ -269,12 +269,12 @@ fn said(happening: &Happening) -> String {
         Happening::WarmsUp => "warming up".into(),
         Happening::Measures => "measuring".into(),
         Happening::Goes(progress) => format!(
-            "{:>4.0} s of {:.0}  {:>8.0} a second  p50 {:?}  p99 {:?}{}",
+            "{:>4.0} s of {:.0}  {:>8.0} a second  p50 {}  p99 {}{}",
             progress.elapsed.as_secs_f64(),
             progress.of.as_secs_f64(),
             progress.per_second,
-            Duration::from_micros(progress.p50.as_micros() as u64),
-            Duration::from_micros(progress.p99.as_micros() as u64),
+            ago(progress.p50),
+            ago(progress.p99),
             if progress.violations > 0 {
                 format!("  {} VIOLATIONS", progress.violations)
             } else {
@@ -289,14 +289,15 @@ fn workload() -> impl TypedValueParser<Value = Workload> {
     PossibleValuesParser::new(Workload::ALL.map(Workload::name)).try_map(|name| name.parse())
 }
 
-/// Before minutes are spent on what could then not be written.
+/// Whether a report can be written there, before minutes are spent on it. What is there stays as it is until there is a report.
 fn writable(file: &Path) -> anyhow::Result<()> {
-    std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(file)
-        .map(drop)
-        .with_context(|| cannot_write(file))
+    let is_new = !file.exists();
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    opened.with_context(|| cannot_write(file))?;
+    if is_new {
+        std::fs::remove_file(file).with_context(|| cannot_write(file))?;
+    }
+    Ok(())
 }
 
 fn write(file: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Failure> {
@@ -313,6 +314,18 @@ fn cannot_write(file: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_there_when_there_is_a_report() {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let (new, old) = (dir.path().join("new.json"), dir.path().join("old.json"));
+        std::fs::write(&old, "of before").expect("the folder is ours");
+        writable(&new).expect("it could be written");
+        writable(&old).expect("it could be written, too");
+        assert!(!new.exists());
+        assert_eq!(std::fs::read_to_string(&old).expect("it is there"), "of before");
+        assert!(writable(&dir.path().join("none/new.json")).is_err());
+    }
 
     #[test]
     fn the_command_can_be_pasted() {

@@ -2,11 +2,14 @@
 
 use std::str::FromStr;
 
+use clap::builder::TypedValueParser;
+
 use super::playground::Playground;
 use super::{BenchArgs, connect, test};
 use crate::cli::dev::DevArgs;
 use crate::cli::failure::{Code, Failure};
 use crate::cli::print::tell;
+use crate::cli::suggest::Suggested;
 use crate::config::HoldEntry;
 use crate::load_test::report::Report;
 use crate::load_test::{Options, Workload};
@@ -26,6 +29,11 @@ impl FromStr for Policy {
         let rule = rule.map_err(|why| format!("it is a rule without its prefix, and {why}"))?;
         Ok(Policy { name: text.into(), rule })
     }
+}
+
+/// With the names that there are, so that a shell can complete them.
+pub(super) fn parser() -> impl TypedValueParser<Value = Policy> {
+    Suggested(&["fair", "throughput", "latency", "fixed"]).try_map(|text| text.parse::<Policy>())
 }
 
 /// One report of all. Where there is one lock for all, what a datacenter does that has it for itself comes first, and once more

@@ -20,6 +20,7 @@ use super::failure::Failure;
 use super::print::print;
 use super::state_dir;
 use super::stopping::StopSignals;
+use super::suggest::{LEVELS, Suggested};
 use crate::config::HoldEntry;
 use crate::lock_server::LockServerHandle;
 use crate::node::{Node, NodeError};
@@ -54,7 +55,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "PORT", default_value_t = state_dir::BASE_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     base_port: u16,
     /// What the servers' own log says, on standard error: a level, or levels by module
-    #[arg(long, value_name = "FILTER", env = "GEOLOCK_LOG_FILTER", default_value = "error")]
+    #[arg(long, value_name = "FILTER", env = "GEOLOCK_LOG_FILTER", default_value = "error", value_parser = LEVELS, hide_possible_values = true)]
     log: String,
 }
 
@@ -67,7 +68,7 @@ pub struct Shape {
     pub(super) dcs: u8,
     /// How far apart they are: zero; eu (round trips of 10, 15, 20 ms); world (80, 150, 220 ms); or a TOML file with
     /// a table `rtt_ms` of lines such as 0-1 = 80
-    #[arg(long, value_name = "zero|eu|world|FILE", default_value = "zero")]
+    #[arg(long, value_name = "zero|eu|world|FILE", default_value = "zero", value_parser = Suggested(&["zero", "eu", "world"]), hide_possible_values = true)]
     pub(super) wan: String,
     /// Added to the way of each datagram between them at random, up to so many milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]

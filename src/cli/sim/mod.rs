@@ -3,12 +3,13 @@
 mod sweep;
 
 use std::ops::Range;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::sim::{Failure, Outcome, Profile, UnknownProfile};
+use super::print::ago;
+use crate::sim::{Failure, Outcome, Profile};
 use sweep::{Sweep, Swept};
 
 /// Most threads that run seeds.
@@ -25,7 +26,7 @@ pub struct SimArgs {
     seconds: u64,
     /// Where to look for trouble: each profile directs the picks of the seeds at one kind. `all` runs every profile in turn,
     /// each over the whole range.
-    #[arg(long, default_value = "general")]
+    #[arg(long, default_value = "general", value_parser = profiles())]
     profile: Profiles,
     /// Threads that run seeds. Each seed is the same run on any number of them.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=MAX_JOBS))]
@@ -48,13 +49,16 @@ enum Profiles {
     All,
 }
 
-impl FromStr for Profiles {
-    type Err = UnknownProfile;
-
-    fn from_str(name: &str) -> Result<Profiles, UnknownProfile> {
-        if name == "all" { Ok(Profiles::All) } else { name.parse().map(Profiles::One) }
-    }
+/// With the names that there are, so that a shell can complete them and a mistake names them.
+fn profiles() -> impl TypedValueParser<Value = Profiles> {
+    let names = Profile::NAMED.map(|(name, _)| name).into_iter().chain([ALL]);
+    PossibleValuesParser::new(names).try_map(|name| match name.as_str() {
+        ALL => Ok(Profiles::All),
+        name => name.parse().map(Profiles::One),
+    })
 }
+
+const ALL: &str = "all";
 
 impl Profiles {
     fn list(self) -> Vec<Profile> {
@@ -128,7 +132,7 @@ fn summary(profile: Profile, seeds: &Range<u64>, swept: &Swept, short: bool) -> 
         0 => "no failure".to_owned(),
         failed => format!("{failed} FAILED"),
     };
-    let head = format!("{profile}: {done} seeds {}..{} in {took:.1?}, {outcome}", seeds.start, seeds.end);
+    let head = format!("{profile}: {done} seeds {}..{} in {}, {outcome}", seeds.start, seeds.end, ago(*took));
     if short {
         let Outcome { grants, hand_offs, commits, .. } = total;
         return format!("{head}; {grants} grants, {hand_offs} hand-offs, {commits} commits\n");
@@ -151,6 +155,8 @@ fn rates(total: &Outcome, took: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Args as _;
+
     use super::*;
 
     #[test]
@@ -160,17 +166,25 @@ mod tests {
         assert_eq!(wrong("7"), "seeds are FROM..TO, such as 0..100");
         assert!(wrong("a..7").starts_with("\"a\" is no seed"), "{}", wrong("a..7"));
         assert!(wrong("7..7").starts_with("there is no seed in 7..7"));
-        assert_eq!("all".parse::<Profiles>().expect("known").list().len(), Profile::NAMED.len());
-        assert_eq!("busy".parse::<Profiles>().expect("known").list(), [Profile::Busy]);
-        let unknown = "idle".parse::<Profiles>().expect_err("there is none").to_string();
-        assert!(unknown.contains("idle") && unknown.contains("general, busy-readers"), "{unknown}");
+        let command = || SimArgs::augment_args(clap::Command::new("sim"));
+        let profile = |name: &str| {
+            let matches = command().try_get_matches_from(["sim", "--profile", name])?;
+            Ok::<_, clap::Error>(*matches.get_one::<Profiles>("profile").expect("it has a default"))
+        };
+        assert_eq!(profile("all").expect("known").list().len(), Profile::NAMED.len());
+        assert_eq!(profile("busy").expect("known").list(), [Profile::Busy]);
+        let unknown = profile("idle").expect_err("there is none").to_string();
+        assert!(
+            unknown.contains("idle") && unknown.contains("busy-readers") && unknown.contains("all"),
+            "{unknown}"
+        );
     }
 
     #[test]
     fn a_sweep_in_which_nothing_came_to_its_end_shows_no_rates() {
         let swept = Swept { total: Outcome::default(), failed: vec![3], took: Duration::ZERO };
         let text = summary(Profile::General, &(3..4), &swept, false);
-        assert!(text.starts_with("general: 1 seeds 3..4 in 0.0ns, 1 FAILED\n"), "{text}");
+        assert!(text.starts_with("general: 1 seeds 3..4 in 0 ms, 1 FAILED\n"), "{text}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use crate::cli::print::ago;
 use crate::sim::{Failure, Outcome, Profile, SimOptions, TraceMode};
 
 /// How often a sweep says how far it is, to a terminal and to a file.
@@ -104,7 +105,7 @@ impl Sweep {
                     said = Instant::now();
                     let (of, took) = (self.seeds.end - self.seeds.start, started.elapsed());
                     let (profile, failed) = (self.profile, failed.len());
-                    eprintln!("{profile}: {count} of {of} seeds, {failed} failed, {took:.0?}");
+                    eprintln!("{profile}: {count} of {of} seeds, {failed} failed, {}", ago(took));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
