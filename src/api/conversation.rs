@@ -7,7 +7,7 @@
 //!
 //! But for renewals: a client on a slow line that still reads a large answer must not lose its lease for that. So a carrier
 //! that can put a renewal's answer between others goes on reading meanwhile ([`Conversation::poll_renewal`]), and what is
-//! no renewal is held back, up to a bound.
+//! no renewal is held back, up to a bound. The same while a call of the client waits for room in the mailbox.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ use super::parse_store;
 use super::permit;
 use super::reclaim::Gathered;
 use super::server_info::ServerInfo;
-use super::shares::Place;
+use super::shares::{Place, Received};
 use crate::access::Judge;
 use crate::lock_server::{Output, Session};
 use crate::names::LeaseId;
@@ -58,6 +58,7 @@ pub(super) struct Conversation {
     /// Calls that the datacenter has not answered.
     unanswered: u64,
     held_back: HeldBack,
+    received: Received,
 }
 
 /// What came while only renewals were wanted, to be looked at first.
@@ -88,7 +89,7 @@ enum Next {
 impl Conversation {
     pub(super) fn new(
         session: Session,
-        (judge, place): (Judge, Place),
+        (judge, place, received): (Judge, Place, Received),
         info: Arc<ServerInfo>,
         gathered: Gathered,
     ) -> Conversation {
@@ -103,13 +104,17 @@ impl Conversation {
             gathered,
             unanswered: 0,
             held_back: HeldBack::default(),
+            received,
         }
     }
 
     /// Takes calls until there are no more, the mailbox is full, or others should have their turn.
     fn poll_calls(&mut self, cx: &mut Context<'_>, calls: &mut impl Calls) -> Poll<Result<(), BorderError>> {
         for _ in 0..BATCH {
-            ready!(self.session.poll_ready(cx))?;
+            if self.session.poll_ready(cx)?.is_pending() {
+                self.hear_renewals(cx, calls);
+                return Poll::Pending;
+            }
             if !matches!(self.stage, Stage::Greeting | Stage::Open) {
                 return Poll::Ready(Ok(()));
             }
@@ -280,10 +285,21 @@ impl Conversation {
         cx: &mut Context<'_>,
         calls: &mut impl Calls,
     ) -> Poll<Result<ServerMessage, Status>> {
+        // That the server has stopped shows where other answers are asked for.
+        if !matches!(self.session.poll_ready(cx), Poll::Ready(Err(_))) {
+            self.hear_renewals(cx, calls);
+        }
+        self.session.poll_renewed(cx).map(|output| self.on_output(output))
+    }
+
+    /// Takes renewals; what else comes is held back.
+    fn hear_renewals(&mut self, cx: &mut Context<'_>, calls: &mut impl Calls) {
         let mut heard = 0;
-        while self.stage == Stage::Open && heard < BATCH && self.held_back.has_room() {
-            // That the server has stopped shows where other answers are asked for.
-            let Poll::Ready(Ok(())) = self.session.poll_ready(cx) else { break };
+        while self.stage == Stage::Open
+            && heard < BATCH
+            && self.held_back.has_room()
+            && self.session.has_room_beside()
+        {
             let Poll::Ready(came) = calls.poll_call(cx) else { break };
             match came {
                 Ok(Some(message @ ClientMessage { call: Some(Asking::KeepAlive(_)), .. })) => {
@@ -298,12 +314,16 @@ impl Conversation {
         if heard == BATCH {
             cx.waker().wake_by_ref();
         }
-        self.session.poll_renewed(cx).map(|output| self.on_output(output))
     }
 
-    /// Calls came that nobody has looked at.
+    /// So many bytes came that are no whole message yet, besides what is held back. An error if its client has too many.
+    pub(super) fn note_received(&mut self, bytes: usize) -> Result<(), BorderError> {
+        self.received.set(bytes + self.held_back.bytes)
+    }
+
+    /// Calls came that nobody has looked at, and could.
     pub(super) fn holds_back(&self) -> bool {
-        !self.held_back.came.is_empty()
+        !self.held_back.came.is_empty() && !self.session.waits_for_room()
     }
 
     /// The client has said that it says no more, and may wait for answers still.

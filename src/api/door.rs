@@ -21,7 +21,7 @@ use tonic::server::NamedService;
 use super::connection::{Peer, Untaken};
 use super::error::BorderError;
 use super::locks::LocksService;
-use super::shares::{Place, Share};
+use super::shares::{Place, Received, Share};
 use crate::lock_server::ByteCount;
 
 /// A request is counted beyond so many bytes, an answer if it has more.
@@ -78,7 +78,8 @@ where
             Err(error) => return Box::pin(ready(Ok(Status::from(error).into_http()))),
         };
         let request = if pass.is_stream {
-            request
+            let received = Received::new(Arc::clone(&pass.share));
+            request.map(|body| Body::new(Requests { body, unfinished: Unfinished::default(), received }))
         } else {
             request
                 .map(|body| Body::new(Incoming { body, seen: 0, counted: Counted::new(&pass.share.bytes) }))
@@ -196,6 +197,76 @@ impl hyper::body::Body for Incoming {
     }
 }
 
+/// Requests of a stream: what came of one that is not whole yet is counted.
+struct Requests {
+    body: Body,
+    unfinished: Unfinished,
+    received: Received,
+}
+
+impl hyper::body::Body for Requests {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+            && let Err(error) = this.received.set(this.unfinished.after(data))
+        {
+            return Poll::Ready(Some(Err(error.into())));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// How gRPC begins a message: whether it is compressed, and its length.
+const HEADER: usize = 5;
+
+/// The message of which not all has come.
+#[derive(Default)]
+struct Unfinished {
+    header: [u8; HEADER],
+    /// Bytes of the header that came.
+    begun: usize,
+    /// Bytes that are to come after it.
+    left: usize,
+    /// Bytes that came after it.
+    came: usize,
+}
+
+impl Unfinished {
+    /// How many bytes of it are here when these have come, too.
+    fn after(&mut self, mut data: &[u8]) -> usize {
+        while !data.is_empty() {
+            if self.begun < HEADER {
+                let (head, rest) = data.split_at(data.len().min(HEADER - self.begun));
+                self.header[self.begun..self.begun + head.len()].copy_from_slice(head);
+                self.begun += head.len();
+                data = rest;
+                let [_, length @ ..] = self.header;
+                self.left = u32::from_be_bytes(length) as usize;
+            } else {
+                let part = data.len().min(self.left);
+                (self.left, self.came, data) = (self.left - part, self.came + part, &data[part..]);
+            }
+            if self.begun == HEADER && self.left == 0 {
+                (self.begun, self.came) = (0, 0);
+            }
+        }
+        self.came
+    }
+}
+
 /// An answer, until it has been taken.
 struct Held {
     body: Body,
@@ -220,5 +291,25 @@ impl hyper::body::Body for Held {
 
     fn is_end_stream(&self) -> bool {
         self.first.is_none() && self.body.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_of_an_unfinished_message_is_known_however_it_comes() {
+        let mut stream =
+            [&[0, 0, 0, 0, 3][..], b"abc", &[0, 0, 0, 0, 0], &[0, 0, 0, 1, 0], &[7; 200]].concat();
+        assert_eq!(Unfinished::default().after(&stream), 200);
+        let mut unfinished = Unfinished::default();
+        let last = stream.chunks(1).map(|byte| unfinished.after(byte)).last();
+        assert_eq!(last, Some(200));
+        assert_eq!(unfinished.after(&[7; 56]), 0);
+        stream.truncate(8);
+        assert_eq!(unfinished.after(&stream), 0);
+        assert_eq!(unfinished.after(&[0, 0, 0, 0, 9]), 0);
+        assert_eq!(unfinished.after(b"abc"), 3);
     }
 }

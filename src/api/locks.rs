@@ -13,7 +13,7 @@ use super::parse_watch;
 use super::permit::{self, permit};
 use super::reclaim::{Gathered, Room};
 use super::server_info::ServerInfo;
-use super::shares::Shares;
+use super::shares::{Received, Shares};
 use super::show;
 use super::show_store;
 use super::show_top;
@@ -48,7 +48,7 @@ impl LocksService {
         let session = self.server.open_session_within(Arc::clone(&share.bytes)).await?;
         tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
         let gathered = Gathered::new(Arc::clone(&self.room));
-        Ok(Conversation::new(session, (judge, place), Arc::clone(&self.info), gathered))
+        Ok(Conversation::new(session, (judge, place, Received::new(share)), Arc::clone(&self.info), gathered))
     }
 
     async fn call(&self, mut judge: Judge, call: Call) -> Result<Reply, Status> {

@@ -199,6 +199,9 @@ impl Future for Talk<'_> {
                 break;
             }
         }
+        if let Err(error) = conversation.note_received(socket.unfinished()) {
+            return Poll::Ready(Ok(error.into()));
+        }
         ready!(silence.poll(cx, socket))?;
         Poll::Pending
     }

@@ -89,6 +89,43 @@ pub(super) struct Place {
     _share: Arc<Share>,
 }
 
+/// What a session need not count of a message that is being received.
+const UNCOUNTED: usize = 32 << 10;
+
+/// Bytes that came in a session and are no whole message yet, counted for its client.
+#[derive(Debug)]
+pub(super) struct Received {
+    of: Arc<Share>,
+    counted: usize,
+}
+
+impl Received {
+    pub(super) fn new(of: Arc<Share>) -> Received {
+        Received { of, counted: 0 }
+    }
+
+    /// There are so many now. An error if its client has more than it may have.
+    pub(super) fn set(&mut self, bytes: usize) -> Result<(), BorderError> {
+        let bytes = bytes.saturating_sub(UNCOUNTED);
+        if bytes == self.counted {
+            return Ok(());
+        }
+        let more = bytes.saturating_sub(self.counted);
+        self.of.bytes.sub(self.counted.saturating_sub(bytes));
+        self.counted = bytes;
+        if more > 0 && !self.of.bytes.add(more) {
+            return Err(self.of.refused(BorderError::TooManyBytes(self.of.bytes.most())));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        self.of.bytes.sub(self.counted);
+    }
+}
+
 impl Share {
     /// A place for a session.
     pub(super) fn session(self: &Arc<Self>) -> Result<Place, BorderError> {

@@ -30,8 +30,8 @@ pub struct Session {
     outbox: Arc<Outbox>,
     /// Taken out of the outbox, not yet out of here.
     taken: VecDeque<Output>,
-    /// A call for which there was no room.
-    parked: Option<Parked>,
+    /// A call for which there was no room, and perhaps a renewal that came after it.
+    parked: VecDeque<Parked>,
     closing: Option<OwnedPermit<Input>>,
     _slot: OwnedSemaphorePermit,
 }
@@ -63,7 +63,7 @@ impl Session {
     ) -> Session {
         let taken = VecDeque::new();
         let closing = Some(closing);
-        Session { id, way_in, has_put: false, outbox, taken, parked: None, closing, _slot: slot }
+        Session { id, way_in, has_put: false, outbox, taken, parked: VecDeque::new(), closing, _slot: slot }
     }
 
     /// Unique in this run of the server.
@@ -73,12 +73,12 @@ impl Session {
 
     /// Whether [`Session::start_call`] may be called.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
-        while let Some(parked) = self.parked.take() {
+        while let Some(parked) = self.parked.pop_front() {
             match parked {
                 Parked::Bytes { tag, call, mut charge } => match charge.as_mut().poll(cx) {
                     Poll::Ready(charge) => self.put(tag, call, Some(charge))?,
                     Poll::Pending => {
-                        self.parked = Some(Parked::Bytes { tag, call, charge });
+                        self.parked.push_front(Parked::Bytes { tag, call, charge });
                         return Poll::Pending;
                     }
                 },
@@ -88,7 +88,7 @@ impl Session {
                         self.has_put = true;
                     }
                     Poll::Pending => {
-                        self.parked = Some(Parked::Place { input, room });
+                        self.parked.push_front(Parked::Place { input, room });
                         return Poll::Pending;
                     }
                 },
@@ -97,23 +97,34 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Puts a call on its way, after [`Session::poll_ready`] said so. It is worked off when an answer is asked for, so that
-    /// calls that come together are one batch.
+    /// A call waits for room.
+    pub fn waits_for_room(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Whether [`Session::start_call`] may be called with a renewal: it need not wait for a call before it.
+    pub fn has_room_beside(&self) -> bool {
+        self.parked.len() < 2
+    }
+
+    /// Puts a call on its way, after [`Session::poll_ready`] (or [`Session::has_room_beside`]) said so. It is worked off when an
+    /// answer is asked for, so that calls that come together are one batch.
     ///
     /// # Panics
     /// If it did not.
     pub fn start_call(&mut self, tag: u64, call: Call) -> Result<(), Stopped> {
-        assert!(self.parked.is_none(), "a call is started when the session is ready");
-        match mailbox::weight(&call) {
-            None => self.put(tag, call, None),
-            Some(bytes) => match self.way_in.allowance.try_take(bytes) {
-                Some(charge) => self.put(tag, call, Some(charge)),
-                None => {
-                    let charge = Box::pin(Arc::clone(&self.way_in.allowance).take(bytes));
-                    self.parked = Some(Parked::Bytes { tag, call, charge });
-                    Ok(())
-                }
-            },
+        let Some(bytes) = mailbox::weight(&call) else {
+            assert!(self.has_room_beside(), "a renewal is started when there is room");
+            return self.put(tag, call, None);
+        };
+        assert!(self.parked.is_empty(), "a call is started when the session is ready");
+        match self.way_in.allowance.try_take(bytes) {
+            Some(charge) => self.put(tag, call, Some(charge)),
+            None => {
+                let charge = Box::pin(Arc::clone(&self.way_in.allowance).take(bytes));
+                self.parked.push_back(Parked::Bytes { tag, call, charge });
+                Ok(())
+            }
         }
     }
 
@@ -127,7 +138,7 @@ impl Session {
             Err(TrySendError::Closed(_)) => Err(Stopped),
             Err(TrySendError::Full(input)) => {
                 let room = Box::pin(self.way_in.mailbox.clone().reserve_owned());
-                self.parked = Some(Parked::Place { input, room });
+                self.parked.push_back(Parked::Place { input, room });
                 Ok(())
             }
         }

@@ -1,5 +1,7 @@
 //! The actor with a machine, a journal and links that do little: what it does itself.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -325,6 +327,31 @@ async fn behind_a_slow_disk_others_renew_and_release_and_what_waits_is_bounded()
     while waiting() > 0 {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_renewal_passes_a_call_of_its_own_session_that_waits_for_room() {
+    let options = LockServerOptions {
+        session_mailbox: 512 << 10,
+        shed_after: Duration::from_secs(3_600),
+        ..LockServerOptions::default()
+    };
+    let rig = Rig::start(options, Syncs::WhenTold);
+    let mut session = rig.server.handle().open_session().await.expect("there is room");
+    session.call(1, open_lease()).await.expect("the server runs");
+    session.call(2, acquire("a")).await.expect("the server runs");
+    assert_eq!(reply(&mut session).await.0, 2);
+    rig.fall_behind();
+    rig.settle_without_calls(|seen| seen.takes_bulk == [false]).await;
+    let mut tag = 3;
+    while poll_fn(|cx| Poll::Ready(session.poll_ready(cx).is_ready())).await {
+        session.start_call(tag, large_acquire()).expect("the server runs");
+        tag += 1;
+    }
+    assert!(session.has_room_beside());
+    session.start_call(1_000, renew()).expect("the server runs");
+    assert_eq!(reply(&mut session).await, (1_000, Reply::Renewed { ttl: Duration::from_secs(10) }));
+    rig.sync();
 }
 
 #[tokio::test]

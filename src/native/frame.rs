@@ -117,6 +117,11 @@ impl Decoder {
         self.most = most;
     }
 
+    /// Bytes that came and are no whole frame, or message of pieces, yet.
+    pub fn unfinished(&self) -> usize {
+        self.bytes.len() + self.pieces.len()
+    }
+
     /// Where to put what came, at its end.
     pub fn bytes(&mut self) -> &mut BytesMut {
         &mut self.bytes

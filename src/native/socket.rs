@@ -120,6 +120,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
         self.out.len() < 2 * FULL
     }
 
+    /// Bytes that came and are no whole message yet.
+    pub fn unfinished(&self) -> usize {
+        self.decoder.unfinished()
+    }
+
     pub fn progress(&self) -> Progress {
         self.progress
     }

@@ -7,6 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::Response;
 use prost::Message as _;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tonic::Code;
 use tonic::body::Body;
@@ -16,7 +17,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::access::{issue_client, without};
-use super::site::{Running, Site, Talk, dial, open_lease};
+use super::site::{Running, Site, Talk, dial, open_lease, shake_hands};
+use crate::native::Kind;
+use crate::pki::NATIVE_PROTOCOL;
 use crate::proto::locks_client::LocksClient;
 use crate::proto::{self, Then, change, update};
 
@@ -163,5 +166,35 @@ async fn answers_that_are_not_taken_are_bounded_and_their_connection_is_closed()
     assert!(timeout(LONG, freed).await.expect("in time").expect("it is taken").len() > VALUE);
     let last = held.pop().expect("some are held");
     assert!(whole(last).await.is_err(), "it did not take its answers");
+    running.stop().await;
+}
+
+/// Each session has begun a message and does not finish it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_are_not_finished_are_bounded() {
+    let site = Site::new();
+    let running = site.start_configured(|config| config.api.max_bytes_per_client = 1 << 20).await;
+    let mut lines = Vec::new();
+    for _ in 0..2 {
+        let mut tls = shake_hands(&site, running.address, NATIVE_PROTOCOL).await;
+        let mut begun = BytesMut::new();
+        begun.put_u8(Kind::Start as u8);
+        begun.put_u32(0);
+        begun.put_u8(Kind::Message as u8);
+        begun.put_u32(1 << 20);
+        begun.put_bytes(0, 600 << 10);
+        // The one that is too much may be closed before all of it is sent.
+        let _ = tls.write_all(&begun).await;
+        lines.push(tls);
+    }
+    let [one, two] = &mut lines[..] else { unreachable!("there are two") };
+    let first = async {
+        tokio::select! {
+            said = one.read_u8() => said,
+            said = two.read_u8() => said,
+        }
+    };
+    let said = timeout(LONG, first).await.expect("in time").expect("one of them hears why");
+    assert_eq!(said, Kind::End as u8);
     running.stop().await;
 }
