@@ -56,8 +56,11 @@ impl SimOptions {
 
 /// How many lines of a trace a failure shows.
 const TRACE_LINES: usize = 60;
-/// How many times longer a seed may go on when too little has happened; the second half without faults.
-const LONGER: u32 = 6;
+/// How many times longer a seed may go on when too little has happened.
+const LONGER: u32 = 4;
+/// And for how long after that without faults: a datacenter that never joined may wait for all leases that its disk has lost,
+/// if it had any before.
+const CALM: Duration = Duration::from_secs(90);
 /// How often a run looks whether healing is done.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a world without load may take to go quiet, beyond leases and clocks.
@@ -116,15 +119,16 @@ struct Run {
 impl Run {
     fn play(&mut self) -> Result<(), Broken> {
         let trouble = self.world.plan.trouble;
-        for round in 0..LONGER {
+        for _ in 0..LONGER {
             self.world.run_until(self.world.now + trouble);
             self.ok()?;
             if too_little(&self.world).is_none() {
                 break;
             }
-            if round == LONGER / 2 {
-                self.world.heal(Phase::Calm);
-            }
+        }
+        if too_little(&self.world).is_some() {
+            self.world.heal(Phase::Calm);
+            self.wait_for(CALM, |world| too_little(world).is_none())?;
         }
         self.world.heal(Phase::Healing);
         self.answer_all()?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Dot, Reading, Update, VersionedReading};
+use crate::crdt::value::{Dot, Reading, Type, Update, VersionedReading};
 use crate::keys::Key;
 use crate::names::DcId;
 use crate::sim::failure::FailureKind;
@@ -159,29 +159,31 @@ impl Rows {
         self.generations.values_mut().for_each(|rows| rows.retain(is_kept));
     }
 
-    /// Whether a change has seen all removals that a snapshot shows with it.
-    fn has_seen_removals(&self, row: &Row, snapshot: &VersionVector) -> bool {
+    /// Whether a change has seen all removals that a snapshot shows with it; `last` are the last of them of each datacenter.
+    fn has_seen_removals(&self, row: &Row, last: &[(DcId, End)]) -> bool {
+        if last.is_empty() {
+            return true;
+        }
         let seen = &row.commit().seen;
         let (same_commit, earlier) = self.removals.around(row);
         if same_commit.is_empty() {
-            return self.removals.last_shown(snapshot).all(|(dc, last)| seen.get(dc) >= last.seq);
+            return last.iter().all(|(dc, last)| seen.get(*dc) >= last.seq);
         }
-        let mut elsewhere = self.removals.last_shown(snapshot).filter(|(dc, _)| *dc != row.entry.dc);
-        let is_last_of_its_log = self
-            .removals
-            .last_shown(snapshot)
-            .all(|(dc, last)| dc != row.entry.dc || last.seq == row.entry.seq);
-        is_last_of_its_log
-            && elsewhere.all(|(dc, last)| seen.get(dc) >= last.seq)
+        let is_seen_or_with_it = |(dc, last): &(DcId, End)| match *dc == row.entry.dc {
+            true => last.seq == row.entry.seq,
+            false => seen.get(*dc) >= last.seq,
+        };
+        last.iter().all(is_seen_or_with_it)
             && earlier.last().is_none_or(|end| seen.get(row.entry.dc) >= end.seq)
             && same_commit.iter().all(|end| end.index < row.index)
     }
 
     /// The changes that a snapshot shows and that are of what is there now.
-    fn counting(&self, snapshot: &VersionVector) -> Vec<&Row> {
+    fn counting<'a>(&'a self, snapshot: &VersionVector) -> impl DoubleEndedIterator<Item = &'a Row> {
         let newest = self.ends.last_shown(snapshot).map(|(_, end)| end.highest).max().unwrap_or(0);
+        let last: Vec<(DcId, End)> = self.removals.last_shown(snapshot).collect();
         let rows = self.generations.get(&newest).map_or(&[][..], Vec::as_slice).iter();
-        rows.filter(|row| row.is_shown(snapshot) && self.has_seen_removals(row, snapshot)).collect()
+        rows.filter(move |row| row.is_shown(snapshot) && self.has_seen_removals(row, &last))
     }
 }
 
@@ -256,12 +258,16 @@ impl Commits {
 
     /// Whether the snapshot shows a bounded counter below its bound.
     pub fn is_below_bound(&self, key: &Key, snapshot: &VersionVector) -> bool {
-        is_below_bound(&self.items(key, snapshot, &[], READER))
+        // A key is written as one type.
+        let is_bounded =
+            |row: &Row| update_of(row.action()).map(|update| update.op.value_type() == Type::BoundedCounter);
+        self.counting(key, snapshot).find_map(is_bounded) == Some(true)
+            && is_below_bound(&self.items(key, snapshot, &[], READER))
     }
 
     /// Why a key may lapse that a snapshot shows.
     pub fn mortality(&self, key: &Key, snapshot: &VersionVector) -> Mortality {
-        let rows = self.counting(key, snapshot).into_iter();
+        let rows = self.counting(key, snapshot);
         let expiry = |row: &Row| match row.action() {
             Action::Expire(ttl) => Some((row.dot(), *ttl)),
             _ => None,
@@ -271,8 +277,12 @@ impl Commits {
         Mortality { expiries: rows.filter_map(expiry).collect(), is_done }
     }
 
-    fn counting(&self, key: &Key, snapshot: &VersionVector) -> Vec<&Row> {
-        self.by_key.get(key).map_or_else(Vec::new, |rows| rows.counting(snapshot))
+    fn counting<'a>(
+        &'a self,
+        key: &Key,
+        snapshot: &VersionVector,
+    ) -> impl DoubleEndedIterator<Item = &'a Row> {
+        self.by_key.get(key).into_iter().flat_map(|rows| rows.counting(snapshot))
     }
 
     /// A change of this commit that has no effect, as known to its maker when it made it.
@@ -283,10 +293,11 @@ impl Commits {
         let is_lost = |(index, change): &(usize, &Change)| {
             let is_end = |change: &Change| matches!(change.action, Action::Remove | Action::Lapse);
             let ends_itself = |other: &Change| other.key == change.key && is_end(other);
-            let counts = |row: &&Row| row.dot() == dot && row.index == *index;
+            let counts = |row: &Row| row.dot() == dot && row.index == *index;
             !is_end(change)
                 && !commit.changes[index + 1..].iter().any(ends_itself)
-                && !self.counting(&change.key, &known).iter().any(counts)
+                // It is among the latest.
+                && !self.counting(&change.key, &known).rev().any(counts)
         };
         commit.changes.iter().enumerate().find(is_lost).map(|(_, change)| change)
     }
@@ -310,7 +321,7 @@ impl Commits {
         own.drain(..removed.map_or(0, |index| index + 1));
         let mut items = Vec::new();
         if removed.is_none() {
-            let rows = self.counting(key, snapshot).into_iter();
+            let rows = self.counting(key, snapshot);
             items.extend(rows.filter_map(|row| {
                 let (rank, seen) = (row.rank(), Some((row.dot(), &row.commit().seen)));
                 Some(Item { dc: row.entry.dc, rank, seen, op: &update_of(row.action())?.op })
@@ -396,7 +407,7 @@ mod tests {
                 let snapshot = below(&mut rng, &applied);
                 let mut rows: Vec<&Row> = commits.by_key[&key].generations.values().flatten().collect();
                 rows.sort_by_key(|row| (row.entry.at, row.index));
-                let mut counting = commits.counting(&key, &snapshot);
+                let mut counting: Vec<&Row> = commits.counting(&key, &snapshot).collect();
                 counting.sort_by_key(|row| (row.entry.at, row.index));
                 let places = |rows: &[&Row]| -> Vec<(Dot, usize)> {
                     rows.iter().map(|row| (row.dot(), row.index)).collect()
