@@ -9,6 +9,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::script::{Clock, Kill, Nth, When};
 use super::{Script, Step};
+use crate::telemetry::flush_log;
 
 static ARMED: Mutex<Armed> = Mutex::new(Armed {
     kill: None,
@@ -113,6 +114,8 @@ fn is_time(left: &mut NonZeroU64) -> bool {
 /// With the script in hand, so that no other thread gets past a step meanwhile.
 fn die(when: When, step: Step) -> ! {
     tracing::error!(?when, ?step, "the fault script ends this process");
+    // Tests wait for that line, and for those before it.
+    flush_log();
     // Cannot fail for oneself; and if it did, nothing goes on here all the same.
     let _ = kill_process(getpid(), Signal::KILL);
     loop {
