@@ -243,8 +243,13 @@ impl Kept {
                 api.send_replace(Arc::new(found.accept_clients(*showing)?));
             }
         }
-        let until = day(found.expires());
-        tracing::info!(name = self.name, dir = %self.dir.display(), until, "certificate renewed");
+        if found.shows_same(&self.loaded) {
+            let withdrawn = "the authorities, or the withdrawn certificates (crl.pem), are read again";
+            tracing::info!(name = self.name, dir = %self.dir.display(), "{withdrawn}");
+        } else {
+            let until = day(found.expires());
+            tracing::info!(name = self.name, dir = %self.dir.display(), until, "certificate renewed");
+        }
         self.loaded = found;
         (self.suspected, self.failure, self.warned) = (None, None, None);
         Ok(())

@@ -337,7 +337,7 @@ fn a_playground_runs_ends_and_can_be_used_again() {
         let mut playground = Running::start(&mut dev(home.path(), base, &["--wan", "eu"]), Output::Stdout);
         playground.line("ready");
         let welcome = playground.seen.join("\n");
-        for text in ["dc2", "dc0-dc1 10ms", "geolock lock", "geolock describe", "Ctrl-C"] {
+        for text in ["dc2", "dc0-dc1 10 ms", "geolock lock", "geolock describe", "Ctrl-C"] {
             assert!(welcome.contains(text), "{text} is missing in {welcome}");
         }
         let mut command = geolock(home.path());

@@ -24,6 +24,8 @@ pub(super) const MAX_MESSAGE: usize = 64 << 20;
 /// HTTP/2 windows: enough for answers that fill a loopback or a network of one site.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
+/// How long a server may take to say why it does not accept a certificate.
+const VERDICT: Duration = Duration::from_secs(1);
 /// Most answers taken in one go.
 pub(super) const BATCH: usize = 256;
 
@@ -83,6 +85,23 @@ impl Dialled {
                 ClientError::Unreachable { endpoint, source: source.explained(self.shows_certificate) }
             }
             error => error,
+        }
+    }
+
+    /// As [`Dialled::explain`]. A server that does not accept a certificate says so after the handshake, where HTTP/2 loses it: so
+    /// it is asked once more, by a connection that reads what it says.
+    pub(super) async fn ask_why(&self, error: ClientError) -> ClientError {
+        let explained = self.explain(error);
+        let (ClientError::Unreachable { source: LinkError::NotAccepted(_), .. }, Some(native)) =
+            (&explained, &self.native)
+        else {
+            return explained;
+        };
+        match timeout(self.timeout.min(VERDICT), native.verdict(self.timeout)).await {
+            Ok(Some(source @ LinkError::Rejected(_))) => {
+                ClientError::Unreachable { endpoint: self.name.clone(), source }
+            }
+            _ => explained,
         }
     }
 

@@ -70,6 +70,15 @@ impl Native {
         }
         Ok(Some(NativeSocket(Box::new(socket))))
     }
+
+    /// What the server has against this client's certificate, if it says so.
+    pub(super) async fn verdict(&self, time: Duration) -> Option<LinkError> {
+        let error = match self.dial(time).await {
+            Ok(socket) => of_socket(socket?.0.frame().await.err()?),
+            Err(error) => error,
+        };
+        Some(error.explained(true))
+    }
 }
 
 /// Connects to the first that answers: one that is silent must not use up the time of those after it.

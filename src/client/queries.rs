@@ -74,7 +74,9 @@ impl Viewer {
                     let patience = patience(config.connect_timeout);
                     return Ok(Viewer { endpoint, endpoints, locks, patience });
                 }
-                Err(source) => last = dialled.explain(ClientError::Unreachable { endpoint, source }),
+                Err(source) => {
+                    last = dialled.ask_why(ClientError::Unreachable { endpoint, source }).await;
+                }
             }
         }
         Err(last)
@@ -131,7 +133,7 @@ impl Viewer {
     ) -> Result<T, ClientError> {
         match timeout(self.patience, call(self.locks.clone())).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(self.explain(of_status(&self.endpoint, status))),
+            Ok(Err(status)) => Err(self.explain(of_status(&self.endpoint, status)).await),
             Err(_) => Err(ClientError::Unreachable {
                 endpoint: self.endpoint.clone(),
                 source: LinkError::Silent(self.patience),
@@ -140,9 +142,9 @@ impl Viewer {
     }
 
     /// All endpoints are dialled alike.
-    fn explain(&self, error: ClientError) -> ClientError {
+    async fn explain(&self, error: ClientError) -> ClientError {
         match self.endpoints.first() {
-            Some(dialled) => dialled.explain(error),
+            Some(dialled) => dialled.ask_why(error).await,
             None => error,
         }
     }

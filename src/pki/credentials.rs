@@ -91,10 +91,12 @@ impl Credentials {
 
     /// Whether these are the same certificate, key, authorities and withdrawn certificates.
     pub fn is_same_as(&self, other: &Credentials) -> bool {
-        self.chain == other.chain
-            && self.key.secret_der() == other.key.secret_der()
-            && self.roots.roots == other.roots.roots
-            && self.crls == other.crls
+        self.shows_same(other) && self.roots.roots == other.roots.roots && self.crls == other.crls
+    }
+
+    /// Whether these are the same certificate and key.
+    pub fn shows_same(&self, other: &Credentials) -> bool {
+        self.chain == other.chain && self.key.secret_der() == other.key.secret_der()
     }
 
     /// Refuses, unless they are those of `role` in `cluster`. `dir` is where they were loaded from.
