@@ -3,13 +3,25 @@
 //! Start a playground with `geolock dev`, then `cargo run --example critical_section -- HOST:PORT TLS_FOLDER`.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls, Wait};
 use geolock::names::{FencingToken, LockName};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // It says what happened, and what to do.
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let endpoint = arguments.next().ok_or("where is the server? HOST:PORT")?;
     let tls = ClientTls::from_dir(arguments.next().ok_or("which certificates? TLS_FOLDER")?)?;
