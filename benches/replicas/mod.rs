@@ -24,8 +24,8 @@ pub struct Replicas {
     /// How long it goes on, in its own time.
     pub time: Duration,
     pub last: Option<Reply>,
-    /// How long each step took, if that is asked for.
-    pub steps: Option<Vec<Duration>>,
+    /// How long each step took and what it was about, if that is asked for.
+    pub steps: Option<Vec<(Duration, &'static str)>>,
     /// What was said, by receiver, with who said it.
     pub said: Vec<VecDeque<(usize, Message)>>,
     positions: Vec<Position>,
@@ -76,9 +76,10 @@ impl Replicas {
         let replica = &mut self.all[id];
         match &mut self.steps {
             Some(steps) => {
+                let about = about(&event);
                 let start = std::time::Instant::now();
                 replica.handle(now(self.time), event);
-                steps.push(start.elapsed());
+                steps.push((start.elapsed(), about));
             }
             None => replica.handle(now(self.time), event),
         }
@@ -87,7 +88,7 @@ impl Replicas {
                 Effect::Persist { position, .. } => self.positions[id] = position,
                 Effect::Send { peer, message } => self.said[peer.index()].push_back((id, message)),
                 Effect::Reply { reply, .. } => self.last = Some(reply),
-                Effect::Notify { .. } | Effect::Report(_) => {}
+                Effect::Notify { .. } | Effect::Report(_) | Effect::Checkpoint(_) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -162,6 +163,26 @@ impl Replicas {
             step,
         };
         self.call(Call::Begin(begin));
+    }
+}
+
+/// The event of a step in one word.
+fn about(event: &Event) -> &'static str {
+    match event {
+        Event::Tick => "tick",
+        Event::Durable { .. } => "durable",
+        Event::LinkUp { .. } | Event::LinkDown { .. } => "link",
+        Event::Received { message, .. } => match message {
+            Message::Entries(_) => "entries",
+            Message::Heartbeat(_) => "heartbeat",
+            _ => "message",
+        },
+        Event::Flushed { .. } => "flushed",
+        Event::Client { request: Call::Begin(_), .. } => "begin",
+        Event::Client { request: Call::Acquire(_), .. } => "acquire",
+        Event::Client { .. } => "call",
+        Event::Checkpoint => "checkpoint",
+        _ => "other",
     }
 }
 
