@@ -116,6 +116,8 @@ impl Locks {
         let withdrawn: Vec<RequestId> =
             remote.filter(|(id, seq)| is_withdrawn(*id, *seq)).map(|(id, _)| id).collect();
         withdrawn.into_iter().for_each(|id| self.apply_withdraw(id, now));
+        // Own ones, too: a disk that is an older copy has lost the entries that withdrew them.
+        self.orphans.retain(|id, orphan| !is_withdrawn(*id, orphan.seq));
         for row in &foreign.requests {
             if row.seq > applied.get(row.id.dc) && self.find(row.id).is_none() {
                 self.apply_request(row);

@@ -2,7 +2,7 @@
 //!
 //! A sync takes a while and makes durable what was appended before its start. A crash keeps some prefix: at
 //! least what is durable, at most all. The disk also keeps, for the oracle, what its durable records amount to
-//! ([`Facts`]): what a node may tell others.
+//! ([`Facts`]): what a node may tell others. A copy of it ([`Disk::copy`]) may take its place later.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,7 +10,7 @@ use crdts::{CmRDT, CvRDT};
 
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
-use crate::names::LeaseId;
+use crate::names::{DcId, LeaseId};
 use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
 use crate::rng::Rng;
 use crate::room::Room;
@@ -23,6 +23,8 @@ pub(super) struct Facts {
     pub leases: BTreeMap<LeaseId, LeaseRecord>,
     /// Leases that were opened, whether they ended since or not.
     pub opened: BTreeSet<LeaseId>,
+    /// How often it was found to be an older copy of itself, or said to be one.
+    pub doubted: u64,
 }
 
 impl Facts {
@@ -32,6 +34,7 @@ impl Facts {
             ownership: Ownership::new(0),
             leases: BTreeMap::new(),
             opened: BTreeSet::new(),
+            doubted: 0,
         }
     }
 
@@ -49,9 +52,9 @@ impl Facts {
                 self.leases.remove(lease);
             }
             Record::StateTaken { vector } => self.applied.merge(vector.clone()),
+            Record::Restored => self.doubted += 1,
             Record::Bound { .. }
             | Record::Joined
-            | Record::Restored
             | Record::StatePiece(_)
             | Record::Forked(_)
             | Record::ForkResolved
@@ -75,7 +78,7 @@ pub(super) fn apply_transfers(ownership: &mut Ownership, op: &Op) {
 pub(super) type Recovery = (Option<Checkpoint>, Vec<(Position, Record)>);
 
 /// See the top of the file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Disk {
     /// Newest first: the one that recovery starts from, and the one before it.
     checkpoints: VecDeque<Checkpoint>,
@@ -91,6 +94,9 @@ pub(super) struct Disk {
     /// While it is full nothing is written, what was being written ends well.
     pub room: Room,
     pub facts: Facts,
+    /// Which entries it has, by their hashes, also after they were truncated: noted only for worlds whose disks forget. Of
+    /// what came with a state nothing is known.
+    hashes: BTreeMap<DcId, BTreeMap<u64, u64>>,
 }
 
 impl Disk {
@@ -105,7 +111,35 @@ impl Disk {
             taken: BTreeMap::new(),
             room: Room::Enough,
             facts: Facts::new(),
+            hashes: BTreeMap::new(),
         }
+    }
+
+    /// What of it is durable, as a disk of its own.
+    pub fn copy(&self) -> Disk {
+        let mut copy = self.clone();
+        copy.keep(copy.durable);
+        copy
+    }
+
+    /// The entry that was just appended has this hash.
+    pub fn note_hash(&mut self, dc: DcId, seq: u64, hash: u64) {
+        self.hashes.entry(dc).or_default().insert(seq, hash);
+    }
+
+    /// The hash of an entry that it has; `None` if that is not known.
+    pub fn hash_of(&self, dc: DcId, seq: u64) -> Option<u64> {
+        self.hashes.get(&dc)?.get(&seq).copied()
+    }
+
+    /// An entry of which the other disk has another one under the same number.
+    pub fn differs_from(&self, other: &Disk) -> Option<(DcId, u64)> {
+        let mut all =
+            self.hashes.iter().flat_map(|(dc, row)| row.iter().map(|(seq, hash)| (*dc, *seq, *hash)));
+        let differs = |(dc, seq, hash): &(DcId, u64, u64)| {
+            other.hash_of(*dc, *seq).is_some_and(|others| others != *hash)
+        };
+        all.find(differs).map(|(dc, seq, _)| (dc, seq))
     }
 
     pub fn appended(&self) -> Position {
@@ -147,8 +181,10 @@ impl Disk {
         applied
     }
 
-    /// After the record at `position`, which takes a state over, these own the parts.
-    pub fn note_taken(&mut self, position: Position, ownership: Ownership) {
+    /// After the record at `position`, which takes a state over, these own the parts. Which entries that is made of, it does
+    /// not say.
+    pub fn note_taken(&mut self, position: Position, vector: &VersionVector, ownership: Ownership) {
+        self.hashes.iter_mut().for_each(|(dc, row)| row.retain(|seq, _| *seq > vector.get(*dc)));
         self.taken.insert(position, ownership);
     }
 
@@ -208,12 +244,19 @@ impl Disk {
     pub fn crash(&mut self, rng: &mut Rng) -> u64 {
         let appended = self.appended();
         let kept = Position(rng.between(self.durable.0, appended.0));
+        self.keep(kept);
+        appended.0 - kept.0
+    }
+
+    /// Loses what is after that, and what is in memory.
+    fn keep(&mut self, kept: Position) {
         self.records.truncate((kept.0 + 1 - self.first) as usize);
         self.syncing = None;
         self.settle(kept);
         self.taken.clear();
         self.writing = None;
-        appended.0 - kept.0
+        let applied = &self.facts.applied;
+        self.hashes.iter_mut().for_each(|(dc, row)| row.retain(|seq, _| *seq <= applied.get(*dc)));
     }
 
     /// What a start reads: the newest checkpoint, and the records after it.

@@ -80,6 +80,10 @@ pub enum FailureKind {
     NothingHappened,
     /// A step looked at more rows, keys, waiters or elements than one may.
     TooMuchWork,
+    /// There are two histories of one log, and some datacenter goes on as if there were one.
+    ForkUnseen,
+    /// Something went on from two histories of one log.
+    ForkMerged,
     /// The core panicked: one of its own invariants is broken.
     Panic,
 }
@@ -126,6 +130,8 @@ impl FailureKind {
             FailureKind::WithoutEffect => "a change that is acknowledged has an effect",
             FailureKind::NothingHappened => "enough happens in a run for it to prove something",
             FailureKind::TooMuchWork => "a step looks at no more than a step may",
+            FailureKind::ForkUnseen => "two histories of one log stop every datacenter",
+            FailureKind::ForkMerged => "two histories of one log are never merged",
             FailureKind::Panic => "the core keeps its own invariants",
         }
     }
@@ -202,9 +208,16 @@ pub enum FaultKind {
     Pause,
     /// The process of a client does.
     ClientPause,
+    /// A node crashes and its disk is found as it was some time before, and nothing says so.
+    DiskRolledBack,
+    /// The same, and its operator has marked the copy as a restored one.
+    DiskRestored,
+    /// A node crashes and its disk is found empty.
+    DiskLost,
 }
 
 impl FaultKind {
+    /// Those that leave what is durable where it is: any profile may have them.
     pub const ALL: [FaultKind; 18] = [
         FaultKind::Crash,
         FaultKind::CrashAll,
@@ -225,6 +238,11 @@ impl FaultKind {
         FaultKind::Pause,
         FaultKind::ClientPause,
     ];
+    /// Those that go below: what was promised durable is lost.
+    pub const DISKS: [FaultKind; 3] =
+        [FaultKind::DiskRolledBack, FaultKind::DiskRestored, FaultKind::DiskLost];
+    /// How many kinds there are.
+    pub const COUNT: usize = FaultKind::ALL.len() + FaultKind::DISKS.len();
 }
 
 /// What happened in a run, or in many.
@@ -270,8 +288,12 @@ pub struct Outcome {
     pub states_taken: u64,
     /// Journal records that crashes lost.
     pub records_lost: u64,
-    /// By [`FaultKind::ALL`].
-    pub faults: [u64; FaultKind::ALL.len()],
+    /// Runs in which a log had two histories.
+    pub forks: u64,
+    /// Times that people chose one of them.
+    pub forks_resolved: u64,
+    /// By [`FaultKind`].
+    pub faults: [u64; FaultKind::COUNT],
     /// Equal for equal seeds and builds.
     pub trace_hash: u64,
 }
@@ -298,6 +320,8 @@ impl Outcome {
         self.lapsed += other.lapsed;
         self.states_taken += other.states_taken;
         self.records_lost += other.records_lost;
+        self.forks += other.forks;
+        self.forks_resolved += other.forks_resolved;
         for (total, faults) in self.faults.iter_mut().zip(other.faults) {
             *total += faults;
         }
@@ -345,8 +369,12 @@ impl fmt::Display for Outcome {
             self.keys_lapsed
         )?;
         f.write_str("faults:")?;
-        for (kind, count) in FaultKind::ALL.iter().zip(self.faults).filter(|(_, count)| *count > 0) {
+        let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);
+        for (kind, count) in kinds.map(|kind| (kind, self.faults_of(kind))).filter(|(_, count)| *count > 0) {
             write!(f, " {kind:?} {count}")?;
+        }
+        if self.forks > 0 {
+            write!(f, ", {} logs with two histories, {} resolved", self.forks, self.forks_resolved)?;
         }
         write!(f, "\ntrace hash {:016x}", self.trace_hash)
     }

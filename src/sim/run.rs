@@ -122,7 +122,7 @@ impl Run {
         for _ in 0..LONGER {
             self.world.run_until(self.world.now + trouble);
             self.ok()?;
-            if too_little(&self.world).is_none() {
+            if too_little(&self.world).is_none() || !self.world.has_one_history() {
                 break;
             }
         }
@@ -130,6 +130,7 @@ impl Run {
             self.world.heal(Phase::Calm);
             self.wait_for(CALM, |world| too_little(world).is_none())?;
         }
+        self.choose_history()?;
         self.world.heal(Phase::Healing);
         self.answer_all()?;
         self.go_quiet()?;
@@ -159,6 +160,32 @@ impl Run {
         Ok(true)
     }
 
+    /// If a log has two histories everybody stops, people choose one of them, and with that one all goes on.
+    fn choose_history(&mut self) -> Result<(), Broken> {
+        if self.world.has_one_history() {
+            return Ok(());
+        }
+        self.world.heal(Phase::Calm);
+        let bound = self.world.stops_or_serves_within();
+        let is_over =
+            |world: &mut World| world.all_forked() || (world.difference().is_none() && world.all_serve());
+        if !self.wait_for(bound, is_over)? {
+            let what =
+                self.world.difference().unwrap_or_else(|| "some have stopped, some have not".to_owned());
+            return Err(Broken::new(FailureKind::ForkUnseen, what));
+        }
+        // A crash may have taken one of them away.
+        if !self.world.all_forked() {
+            return Ok(());
+        }
+        self.world.keep_one_history();
+        if !self.wait_for(bound, |world| world.holders.grants >= 10)? {
+            let what = format!("only {} grants after a history was chosen", self.world.holders.grants);
+            return Err(Broken::new(FailureKind::NotAnswered, what));
+        }
+        Ok(())
+    }
+
     fn answer_all(&mut self) -> Result<(), Broken> {
         let waiting = self.world.waiting();
         let bound = self.world.plan.healing_bound(waiting);
@@ -185,6 +212,7 @@ impl Run {
             + 4 * GOES_HOME_SOON
             + 3 * plan.load.ttl.1
             + 2 * plan.clock.restart_ahead
+            + plan.doubts_for()
             + 2 * plan.peer_timeout;
         if self.wait_for(bound, |world| world.unrest().is_none())? {
             return Ok(());
@@ -201,6 +229,10 @@ impl Run {
         outcome.hand_offs = world.holders.hand_offs;
         world.txns.count(&mut outcome);
         outcome.trace_hash = world.trace.hash();
+        if !world.has_one_history() {
+            // What it would compare was split.
+            return Ok(outcome);
+        }
         if let Some(what) = too_little(&world) {
             return Err(failure(options, Broken::new(FailureKind::NothingHappened, what), &world));
         }

@@ -299,6 +299,28 @@ fn an_old_copy_that_lacks_nothing_of_its_own_waits_for_what_it_said_to_have_seen
 }
 
 #[test]
+fn a_state_takes_back_requests_whose_end_the_disk_has_lost() {
+    let mut c = Cluster::with_log(3, (0, 0), 4_000);
+    let held = c.acquired(1, "x", Mode::Exclusive);
+    let waits = c.lock(0, "x");
+    c.run();
+    let copy = c.nodes[0].records.len();
+    c.release(1, held.request);
+    c.run();
+    let granted = c.granted(0, waits);
+    c.release(0, granted.request);
+    c.pass(3_000);
+    assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have all");
+    c.crash(0, copy);
+    assert_eq!(c.nodes[0].replica.request_table().len(), 1, "it was in the log when the copy was taken");
+    c.link_again(0);
+    c.pass(12_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "it writes nothing yet");
+    assert_eq!(c.nodes[0].replica.applied(), c.nodes[1].replica.applied());
+    assert_eq!(c.nodes[0].replica.request_table(), c.nodes[1].replica.request_table());
+}
+
+#[test]
 fn what_is_let_go_while_its_reclaim_waits_is_not_taken_back() {
     let mut c = Cluster::new(2, 0, 0);
     let (a, b) = (c.acquired(0, "a", Mode::Exclusive), c.acquired(0, "b", Mode::Exclusive));

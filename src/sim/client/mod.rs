@@ -205,6 +205,14 @@ pub(super) struct Client {
     pub dead: bool,
     /// It closed its lease and wants no other.
     pub retired: bool,
+    /// Disks may lose what it was told of.
+    pub disks_forget: bool,
+    /// Leases of it that its server's disk has lost.
+    pub lost_leases: BTreeSet<LeaseId>,
+    /// Leases of before its server's disk lost something.
+    pub old_leases: BTreeSet<LeaseId>,
+    /// The lease it had when its server's disk was rolled back and nothing said so.
+    pub rolled_back: Option<LeaseId>,
     /// Its server had too little room at some time: it may have been told so, and not have heard it.
     pub disk_was_full: bool,
     session: Option<SessionId>,
@@ -234,6 +242,10 @@ impl Client {
             manner,
             dead: false,
             retired: false,
+            disks_forget: false,
+            lost_leases: BTreeSet::new(),
+            old_leases: BTreeSet::new(),
+            rolled_back: None,
             disk_was_full: false,
             session: None,
             lease: None,

@@ -17,7 +17,7 @@ impl Client {
     /// The server ended the lease by itself.
     pub fn on_lease_ended(&mut self, now: Moment, lease: LeaseId, out: &mut Vec<Out>) {
         let Some(ours) = self.lease.as_ref().filter(|ours| ours.id == lease) else { return };
-        if now < ours.valid_until {
+        if now < ours.valid_until && !self.lost_leases.contains(&lease) {
             let until = ours.valid_until;
             let what = format!(
                 "client {} was told at {now} that its {lease:?} ended; it is valid until {until}",
@@ -173,7 +173,8 @@ impl Client {
         for key in told {
             self.requests.remove(&key);
             out.push(Out::Ends { key, why: HoldEnd::Told });
-            if valid {
+            // Of a disk that was rolled back nobody knows what it gave after that, if those are away who know.
+            if valid && self.lease() != self.rolled_back {
                 let what = format!("client {} came back in time and lost request {key}", self.number);
                 out.push(Out::Fails { kind: FailureKind::HoldLost, what });
             }

@@ -119,6 +119,11 @@ impl Client {
         &self.txns
     }
 
+    /// The leases that it counts on, or asks about.
+    pub fn leases(&self) -> impl Iterator<Item = LeaseId> {
+        self.lease().into_iter().chain(self.txns.values().map(|txn| txn.lease))
+    }
+
     /// Calls of transactions and reads that are not answered.
     pub fn unfinished_txns(&self) -> usize {
         self.txns.len() + self.looks.len()
@@ -328,7 +333,9 @@ impl Client {
 
     pub(super) fn on_look_refused(&mut self, tag: u64, refusal: &Refusal, out: &mut Vec<Out>) {
         self.looks.remove(&tag);
-        if !matches!(refusal, Refusal::Transaction(TxnRefusal::SnapshotNotReached { .. })) {
+        let is_lost =
+            self.disks_forget && matches!(refusal, Refusal::Transaction(TxnRefusal::FromTheFuture { .. }));
+        if !is_lost && !matches!(refusal, Refusal::Transaction(TxnRefusal::SnapshotNotReached { .. })) {
             let what = format!("client {} was refused a read: {refusal}", self.number);
             out.push(Out::Fails { kind: FailureKind::Contract, what });
         }

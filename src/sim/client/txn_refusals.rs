@@ -18,6 +18,8 @@ enum Verdict {
     Abort,
     /// The answer to another call will tell.
     Wait,
+    /// Nobody knows, nor ever will.
+    Unknown,
     /// This cannot be.
     Wrong,
 }
@@ -31,9 +33,15 @@ impl Client {
         out: &mut Vec<Out>,
     ) {
         let disk_was_full = self.disk_was_full;
+        let disks_forget = self.disks_forget;
+        let lease_is_lost = self.lease_of_txn(key).is_some_and(|lease| self.lost_leases.contains(&lease));
         let Some(txn) = self.txns.get_mut(&key) else { return };
         let verdict = match refusal {
             Refusal::DiskFull if !disk_was_full => Verdict::Wrong,
+            Refusal::Transaction(TxnRefusal::FromTheFuture { .. }) if disks_forget => {
+                Verdict::Over("what it wants to see is lost")
+            }
+            Refusal::Transaction(TxnRefusal::OutcomeUnknown(_)) if lease_is_lost => Verdict::Unknown,
             _ => judge(txn, call, refusal, now.since(txn.issued)),
         };
         match verdict {
@@ -43,6 +51,10 @@ impl Client {
             Verdict::Abort => {
                 txn.stage = Stage::Aborting;
                 self.send_txn(key, out);
+            }
+            Verdict::Unknown => {
+                self.end_txn_hold(key, out);
+                self.txns.remove(&key);
             }
             Verdict::Wait => {
                 let ends = |refusal: &TxnRefusal| {

@@ -203,12 +203,17 @@ impl Commits {
         }
     }
 
-    /// A crash of `dc` lost its entries after `seq`.
-    pub fn cut(&mut self, dc: DcId, seq: u64) {
-        if let Some(log) = self.logs.get_mut(&dc) {
-            log.truncate(seq as usize);
-        }
+    /// The number of the next entry of a log.
+    pub fn next_of(&self, dc: DcId) -> u64 {
+        self.logs.get(&dc).map_or(0, |log| log.len() as u64) + 1
+    }
+
+    /// A crash of `dc` lost its entries after `seq`: these.
+    pub fn cut(&mut self, dc: DcId, seq: u64) -> Vec<Arc<Entry>> {
+        let log = self.logs.get_mut(&dc).filter(|log| log.len() as u64 > seq);
+        let lost = log.map_or_else(Vec::new, |log| log.split_off(seq as usize));
         self.by_key.values_mut().for_each(|rows| rows.cut(dc, seq));
+        lost
     }
 
     pub fn get(&self, dot: Dot) -> Option<&Arc<Entry>> {

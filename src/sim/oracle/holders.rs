@@ -91,6 +91,7 @@ pub(crate) struct Holders {
     finished: Vec<Interval>,
     pub grants: u64,
     pub hand_offs: u64,
+    forgot_tokens: bool,
 }
 
 impl Holders {
@@ -127,6 +128,22 @@ impl Holders {
         }
     }
 
+    /// Entries of `dc` after `seq` are nowhere any more: no later grant has to have seen them.
+    pub fn forget_entries(&mut self, dc: DcId, seq: u64) {
+        for lock in self.locks.values_mut() {
+            forget_after(&mut lock.exclusive.snapshot, dc, seq);
+            forget_after(&mut lock.shared.snapshot, dc, seq);
+        }
+    }
+
+    /// Nobody knows any more which tokens were handed out.
+    pub fn forget_tokens(&mut self) {
+        self.forgot_tokens = true;
+        for lock in self.locks.values_mut() {
+            (lock.exclusive.token, lock.shared.token) = (None, None);
+        }
+    }
+
     /// For how long nobody in `dc` has had the lock, as far as a server can know that runs since `started`.
     pub fn idle_for(&self, lock: &LockName, dc: DcId, started: Moment, now: Moment) -> Duration {
         let lock = self.locks.get(lock);
@@ -144,8 +161,11 @@ impl Holders {
         self.locks.get(lock).is_some_and(|l| l.holdings.iter().any(|h| h.mode.conflicts_with(mode)))
     }
 
-    /// All holds that are over, with those that are not cut off now.
+    /// All holds that are over, with those that are not cut off now: those of a world that knows which tokens it handed out.
     pub fn into_history(mut self, now: Moment) -> Vec<Interval> {
+        if self.forgot_tokens {
+            return Vec::new();
+        }
         let open: Vec<_> = self
             .locks
             .iter()
@@ -193,6 +213,14 @@ impl Lock {
         self.holdings.push(Holding { id: *id, dc: *dc, mode, request, token, since: now });
         self.last_dc = Some(*dc);
         Ok(())
+    }
+}
+
+/// Takes entries of `dc` after `seq` out of a vector.
+fn forget_after(vector: &mut VersionVector, dc: DcId, seq: u64) {
+    if vector.get(dc) > seq {
+        let kept = |(of, last): (DcId, u64)| (of, if of == dc { seq } else { last });
+        *vector = vector.iter().map(kept).filter(|(_, last)| *last > 0).collect();
     }
 }
 

@@ -289,6 +289,16 @@ impl Promises {
         }
     }
 
+    /// Its disk does not know which readings and tokens it handed out, and nobody else does.
+    pub fn forget_tokens(&mut self) {
+        (self.token, self.token_before) = (None, None);
+    }
+
+    /// Its disk does not know the clock readings that it told others.
+    pub fn forget_clocks(&mut self) {
+        self.clocks.clear();
+    }
+
     /// The node crashed; its memory is gone.
     pub fn on_crash(&mut self) {
         self.token_before = self.token;

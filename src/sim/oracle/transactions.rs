@@ -80,6 +80,8 @@ pub(crate) struct Transactions {
     tokens: BTreeMap<TxnKey, FencingToken>,
     /// When commits were made that ask for an end of keys.
     asked_at: BTreeMap<Dot, Moment>,
+    /// Entries that were nowhere any more after a disk had lost them; some may have been on their way.
+    lost: Vec<Arc<Entry>>,
     /// Counted at the end, so that what a crash takes away is not counted.
     pub uncommitted: u64,
 }
@@ -232,6 +234,42 @@ impl Transactions {
         self.made.retain(|_, dot| !is_lost(*dot));
         self.locks.values_mut().for_each(|commits| commits.retain(|commit| !is_lost(commit.dot)));
         Ok(())
+    }
+
+    /// The entry that is known under that number.
+    pub fn entry(&self, dot: Dot) -> Option<&Arc<Entry>> {
+        self.commits.get(dot)
+    }
+
+    /// A disk lost the entries of `dc` after `seq`, and nobody else has them: what was told of them is lost with them.
+    pub fn on_lost(&mut self, dc: DcId, seq: u64) {
+        let is_lost = |dot: Dot| dot.dc == dc && dot.seq > seq;
+        self.lost.extend(self.commits.cut(dc, seq));
+        let Transactions { made, told, .. } = self;
+        made.iter().filter(|(_, dot)| is_lost(**dot)).for_each(|(txn, _)| {
+            told.remove(txn);
+        });
+        made.retain(|_, dot| !is_lost(*dot));
+        self.locks.values_mut().for_each(|commits| commits.retain(|commit| !is_lost(commit.dot)));
+    }
+
+    /// An entry that seemed to be lost was on its way to somebody. Whether it was one.
+    pub fn revive(&mut self, entry: &Arc<Entry>) -> bool {
+        let is_next = self.commits.next_of(entry.dc) == entry.seq;
+        if !is_next || !self.lost.contains(entry) {
+            return false;
+        }
+        self.commits.add(entry);
+        let Some(commit) = entry.ops.iter().find_map(Op::as_commit) else { return true };
+        let dot = Dot { dc: entry.dc, seq: entry.seq };
+        if let Some(txn) = commit.client {
+            self.made.insert(txn, dot);
+            let wants = self.intents.get(&txn).and_then(|intent| intent.wants.clone());
+            for (lock, mode) in wants.iter().flat_map(Wants::locks) {
+                self.locks.entry(lock.clone()).or_default().push(Locked { dot, mode: *mode, txn });
+            }
+        }
+        true
     }
 
     /// A client knows that its transaction is not committed and will not be.

@@ -6,6 +6,7 @@
 //! within a few seeds.
 
 mod busy;
+mod disks;
 mod profile;
 mod transactions;
 
@@ -56,6 +57,10 @@ pub(super) struct DiskPlan {
     pub checkpoint_every: Option<Duration>,
     /// A checkpoint comes when the next timer is due, and before that fires.
     pub checkpoint_before_timer: bool,
+    /// Copies of it are taken now and then, for disks to be found as they were.
+    pub is_copied: bool,
+    /// Percent of the losses below durable that come when those that know more are away.
+    pub away_percent: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -127,6 +132,8 @@ pub(super) struct Plan {
     pub heartbeat: Duration,
     pub peer_timeout: Duration,
     pub hold: Vec<HoldRule>,
+    /// The longest time of a lease, and so how long a server waits that may not know all of them.
+    pub max_lease_ttl: Duration,
     /// Bytes of entries from which on members are given up.
     pub max_log: usize,
     /// No request of a living client may wait longer than this, even during the trouble.
@@ -170,6 +177,7 @@ impl Plan {
             Profile::LeftBehind => general.calm().left_behind(),
             Profile::Clocks => general.calm().clocks(),
             Profile::Busy => general.calm().busy(),
+            Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Quiet => general.calm().quiet(),
         }
     }
@@ -193,6 +201,7 @@ impl Plan {
             heartbeat: if fast { 100 * MS } else { 500 * MS },
             peer_timeout: if fast { 600 * MS } else { 3_000 * MS },
             hold: general_hold(rng),
+            max_lease_ttl: Duration::from_secs(60),
             max_log: LARGE,
             max_wait: None,
             max_wait_at_home: None,
@@ -223,6 +232,8 @@ impl Plan {
                 slow: quick,
                 checkpoint_every: None,
                 checkpoint_before_timer: false,
+                is_copied: false,
+                away_percent: 0,
             },
             clock: ClockPlan {
                 drift_ppm: 0,
@@ -367,7 +378,7 @@ impl Plan {
         let turn = 2 * hold + keep.unwrap_or_default() + 4 * round_trip + 4 * self.disk.slow;
         // A lease of a dead client, after a restart, after a reconnect; a clock that is ahead.
         let once = 3 * self.load.ttl.1 + 2 * self.peer_timeout + 4 * self.heartbeat + 5_000 * MS;
-        once + 2 * self.clock.restart_ahead + turn * (waiting as u32)
+        once + 2 * self.clock.restart_ahead + self.doubts_for() + turn * (waiting as u32)
     }
 }
 
@@ -393,6 +404,8 @@ fn general_disk(rng: &mut Rng) -> DiskPlan {
         slow: *rng.pick(&[10 * MS, 200 * MS]),
         checkpoint_every: *rng.pick(&[None, Some(500 * MS), Some(3_000 * MS)]),
         checkpoint_before_timer: false,
+        is_copied: false,
+        away_percent: 0,
     }
 }
 

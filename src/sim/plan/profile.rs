@@ -33,13 +33,15 @@ pub enum Profile {
     Clocks,
     /// Every kind of fault now and then, and more than 100 acquisitions a second: how fast is the simulator?
     Busy,
+    /// Disks are found empty, rolled back or restored from a copy after crashes.
+    Disks,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// Those that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 13] = [
+    pub const NAMED: [(&str, Profile); 14] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -53,6 +55,7 @@ impl Profile {
         ("left-behind", Profile::LeftBehind),
         ("clocks", Profile::Clocks),
         ("busy", Profile::Busy),
+        ("disks", Profile::Disks),
     ];
 }
 

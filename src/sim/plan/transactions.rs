@@ -67,7 +67,7 @@ impl TxnPlan {
         least_commits: 0,
     };
 
-    fn some() -> TxnPlan {
+    pub(super) fn some() -> TxnPlan {
         TxnPlan {
             percent: 80,
             plain_percent: 20,

@@ -39,6 +39,7 @@ impl World {
         };
         let number = self.clients.len();
         let mut client = Client::new(number, dc, manner);
+        client.disks_forget = self.plan.disk.is_copied;
         client.disk_was_full = self.node(dc).disk.room != Room::Enough;
         self.clients.push(client);
         let active = !matches!(driver, Driver::Manual);
@@ -107,8 +108,7 @@ impl World {
                 let waited = self.now.since(request.issued);
                 let holder =
                     Holder { id: HolderId { client, key }, dc: self.clients[client].dc, wants, grant };
-                let begun = self.holders.begin(self.now, &holder);
-                self.blame(begun);
+                self.begin_to_hold(&holder);
                 self.worst_wait = self.worst_wait.max(waited);
                 self.check_wait(client, key, waited);
                 self.at_home_since.remove(&holder.id);
@@ -130,6 +130,7 @@ impl World {
                 let dc = self.clients[client].dc;
                 self.passed_on[dc.index()] = (*vector).clone();
             }
+            Out::NotCommitted { txn, .. } if !self.knows_outcome(client, txn) => {}
             Out::NotCommitted { txn, why } => {
                 let judged = self.txns.on_never(txn, why);
                 self.blame(judged);

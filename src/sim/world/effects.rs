@@ -1,5 +1,7 @@
 //! Effects of a node: performed at once, in order, each judged by the oracle on its way.
 
+use std::sync::Arc;
+
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::names::Position;
 use crate::names::{DcId, LockName, Mode};
@@ -36,6 +38,7 @@ impl World {
                     let bucket = bucket.escape_ascii();
                     self.fail(FailureKind::Diverged, format!("{dc} and {peer} differ in bucket {bucket}"));
                 }
+                Effect::Report(Report::PhaseChanged(phase)) => self.note_phase(dc, phase),
                 Effect::Report(_) => {}
             }
         }
@@ -45,35 +48,36 @@ impl World {
         self.trace.mix(position.0);
         match &record {
             Record::Entry(entry) => {
-                self.check_moved_parts(entry);
-                self.check_wanted(dc, entry);
-                if self.plan.in_order && entry.dc == dc {
-                    self.check_order(entry);
+                self.compare_entry(dc, entry);
+                if self.has_one_history() {
+                    self.judge_entry(dc, entry);
                 }
-                let at = MadeAt { now: self.now, clocks_are_right: self.plan.clock.is_right() };
-                let judged = match entry.dc == dc && !self.txns.is_made(entry) {
-                    true => self.txns.on_made(entry, &at),
-                    false => self.txns.on_applied(dc, entry),
-                };
-                self.blame(judged);
             }
             Record::LeaseEnded { lease } => {
                 self.nodes[dc.index()].promises.on_lease_ended(*lease, position, self.now);
             }
             Record::StateTaken { vector } => {
                 self.tally.states_taken += 1;
-                self.nodes[dc.index()].promises.on_state_taken();
+                let node = &mut self.nodes[dc.index()];
+                node.promises.on_state_taken();
+                if let Some(damage) = &mut node.damage {
+                    damage.took_state = true;
+                }
                 self.end_txn_holds_at(dc);
                 let judged = self.txns.check_closed(vector);
                 self.blame(judged);
                 let disk = &mut self.nodes[dc.index()].disk;
                 let ownership = self.txns.ownership_at(&disk.applied_before(position, vector));
-                disk.note_taken(position, ownership);
+                disk.note_taken(position, vector, ownership);
+            }
+            Record::Restored => {
+                if let Some(damage) = &mut self.nodes[dc.index()].damage {
+                    damage.doubts = true;
+                }
             }
             Record::LeaseOpened(_)
             | Record::Bound { .. }
             | Record::Joined
-            | Record::Restored
             | Record::StatePiece(_)
             | Record::Forked(_)
             | Record::ForkResolved
@@ -85,6 +89,21 @@ impl World {
             let what = format!("{dc} persists position {}, due is {}", position.0, due.0);
             self.fail(FailureKind::Contract, what);
         }
+    }
+
+    /// An entry is applied at `dc`, which may have made it.
+    fn judge_entry(&mut self, dc: DcId, entry: &Arc<Entry>) {
+        self.check_moved_parts(entry);
+        self.check_wanted(dc, entry);
+        if self.plan.in_order && entry.dc == dc {
+            self.check_order(entry);
+        }
+        let at = MadeAt { now: self.now, clocks_are_right: self.plan.clock.is_right() };
+        let judged = match entry.dc == dc && !self.txns.is_made(entry) {
+            true => self.txns.on_made(entry, &at),
+            false => self.txns.on_applied(dc, entry),
+        };
+        self.blame(judged);
     }
 
     /// A transfer was applied somewhere: nobody but the new owner may believe that it owns these parts.
@@ -121,7 +140,8 @@ impl World {
 
     fn check_part(&mut self, lock: &LockName, part: DcId) {
         let believes = |node: &super::Node| {
-            node.replica.as_ref().is_some_and(|replica| replica.owner_of(lock, part) == node.dc)
+            let owns = node.replica.as_ref().is_some_and(|replica| replica.owner_of(lock, part) == node.dc);
+            owns && !self.is_out_of_date(node.dc)
         };
         let mut owners = self.nodes.iter().filter(|node| believes(node)).map(|node| node.dc);
         if let (Some(first), Some(second)) = (owners.next(), owners.next()) {
@@ -181,6 +201,15 @@ impl World {
         // Also one that nobody waits for any more.
         if let Reply::Reclaimed { kept, .. } = reply {
             self.nodes[dc.index()].promises.on_reclaimed(call, kept);
+        }
+        if let Reply::Granted(grant) = reply {
+            self.check_forked_grant(dc, grant.token);
+            if self.is_blind(dc) {
+                self.blind_grants.insert(grant.request);
+            }
+        }
+        if !self.has_one_history() {
+            return;
         }
         let Some(session) = self.sessions.get(&call.session) else { return };
         let client = &self.clients[session.client];

@@ -25,7 +25,8 @@ impl World {
     pub(super) fn on_fault(&mut self, kind: FaultKind) {
         // When too much was broken for something else to break, the calm still has it, once.
         let is_missing = self.tally.faults_of(kind) == 0;
-        if self.phase == Phase::Healing || (self.phase == Phase::Calm && !is_missing) {
+        let is_over = self.phase == Phase::Calm && (!is_missing || !self.has_one_history());
+        if self.phase == Phase::Healing || is_over {
             return;
         }
         let inflicted = self.inflict(kind);
@@ -104,6 +105,9 @@ impl World {
             }
             FaultKind::Pause => self.pause_some_node(),
             FaultKind::ClientPause => self.pause_some_client(),
+            FaultKind::DiskRolledBack | FaultKind::DiskRestored | FaultKind::DiskLost => {
+                self.damage_some_disk(kind)
+            }
         }
     }
 
@@ -184,7 +188,7 @@ impl World {
         self.chance.fault.around(self.plan.cut)
     }
 
-    fn cut_for(&mut self, from: DcId, to: DcId, lasts: Duration) {
+    pub(super) fn cut_for(&mut self, from: DcId, to: DcId, lasts: Duration) {
         self.cut(from, to);
         self.queue.push(self.now + lasts, Action::Uncut { from, to });
     }

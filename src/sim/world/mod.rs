@@ -7,6 +7,7 @@
 
 mod checks;
 mod clients;
+mod disks;
 mod effects;
 mod faults;
 mod links;
@@ -15,15 +16,15 @@ mod pauses;
 mod show;
 mod transactions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub(super) use clients::Driver;
 pub(super) use nodes::Node;
 
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, LockName};
-use crate::replica::call::{Call, CallId, Reply, SessionId};
+use crate::names::{DcId, DcSet, LockName, RequestId};
+use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, Reply, SessionId};
 use crate::replica::{Event, Message, Notice};
 use crate::rng::Rng;
 use crate::room::Room;
@@ -211,6 +212,10 @@ pub(super) struct World {
     pub holders: Holders,
     pub txns: Transactions,
     requests: Requests,
+    /// Whether what disks have lost left one history.
+    history: disks::History,
+    /// Grants by a datacenter that did not know what it had given away.
+    blind_grants: BTreeSet<RequestId>,
     /// By datacenter: the last commit that a client there knows of, for others to ask for.
     passed_on: Vec<VersionVector>,
     /// How many values were made up.
@@ -266,6 +271,8 @@ impl World {
             holders: Holders::default(),
             txns: Transactions::default(),
             requests: Requests::default(),
+            history: disks::History::default(),
+            blind_grants: BTreeSet::new(),
             stopped_clients: BTreeMap::new(),
             passed_on: vec![VersionVector::default(); usize::from(plan.dcs)],
             values: 0,
@@ -318,6 +325,7 @@ impl World {
     fn blame(&mut self, result: Result<(), Broken>) {
         if let Err(broken) = result
             && self.broken.is_none()
+            && self.is_judged(broken.kind)
         {
             self.trace.line(self.now, "!!", || format!("{:?}: {}", broken.kind, broken.what));
             self.broken = Some(broken);
@@ -407,6 +415,7 @@ impl World {
         let Some(replica) = &mut node.replica else { return };
         self.tally.steps += 1;
         node.away_before = replica.away();
+        node.was_forked = matches!(replica.phase(), ReplicaPhase::Forked { .. });
         self.trace.mix(self.now.0 ^ u64::from(dc.get()) << 56);
         self.trace.line(self.now, dc, || format!("<- {}", show::event(&event)));
         work::take();

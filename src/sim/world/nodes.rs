@@ -11,6 +11,7 @@ use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Promises;
 use crate::sim::plan::Plan;
 use crate::sim::queue::Moment;
+use crate::sim::world::disks::Damage;
 use crate::sim::world::{Action, Phase, World, checks};
 use crate::time::Instant;
 
@@ -28,6 +29,16 @@ pub(crate) struct Node {
     pub replica: Option<Box<Replica>>,
     pub clock: NodeClock,
     pub disk: Disk,
+    /// The disk as it was some time before.
+    pub copy: Option<Box<Disk>>,
+    /// How often its disk has lost what was durable, and the last time.
+    pub losses: u64,
+    pub damage: Option<Damage>,
+    /// It knew of two histories before its last step, and since when, by its wall clock.
+    pub was_forked: bool,
+    pub forked_since_ms: Option<u64>,
+    /// People have chosen its history: it is told at its next start.
+    pub keeps_history: bool,
     pub promises: Promises,
     /// Counts starts.
     pub life: u64,
@@ -60,6 +71,7 @@ impl Node {
             hash_seed: seed,
             max_transaction: plan.txns.max_transaction,
             max_log: plan.max_log,
+            max_lease_ttl: plan.max_lease_ttl,
             ..LocalConfig::default()
         };
         #[cfg_attr(not(test), expect(unused_mut, reason = "mutations exist in tests only"))]
@@ -76,6 +88,12 @@ impl Node {
             replica: None,
             clock: NodeClock::new(Instant::ZERO, Moment::START, 0, 0),
             disk: Disk::new(),
+            copy: None,
+            losses: 0,
+            damage: None,
+            was_forked: false,
+            forked_since_ms: None,
+            keeps_history: false,
             promises: Promises::new(dc),
             life: 0,
             started: Moment::START,
@@ -132,11 +150,17 @@ impl World {
         let (checkpoint, records) = node.disk.recover();
         let recovered = match Replica::recover(node.config.clone(), now, checkpoint, records) {
             Ok(replica) => replica,
-            Err(error) => return self.fail(FailureKind::Contract, format!("{dc} cannot recover: {error}")),
+            Err(error) => return self.fail(FailureKind::Forgotten, format!("{dc} cannot recover: {error}")),
         };
         node.replica = Some(Box::new(recovered));
         self.trace.line(self.now, dc, || format!("started for the {life}. time"));
         self.check_recovery(dc);
+        self.mark_if_restored(dc);
+        let node = &mut self.nodes[dc.index()];
+        node.forked_since_ms = None;
+        if let Some(replica) = node.replica.as_mut().filter(|_| std::mem::take(&mut node.keeps_history)) {
+            replica.resolve_fork();
+        }
         self.set_room(dc, self.node(dc).disk.room);
         for peer in self.members().iter().filter(|peer| *peer != dc) {
             if self.is_running(peer) {
@@ -247,13 +271,15 @@ impl World {
         node.stalled = None;
         let lost = node.disk.crash(&mut self.chance.disk);
         node.promises.on_crash();
-        let left = &node.disk.facts.applied;
-        self.requests.on_crash(dc, left);
-        let durable = left.get(dc);
         self.tally.records_lost += lost;
         self.trace.line(self.now, dc, || format!("crashed, {lost} records lost"));
-        let judged = self.txns.on_crash(dc, durable);
-        self.blame(judged);
+        if self.has_one_history() {
+            let left = self.left_of(dc);
+            self.requests.on_crash(dc, &left);
+            let judged = self.txns.on_crash(dc, left.get(dc));
+            self.blame(judged);
+            self.forget_lost_entries();
+        }
         self.drop_links_of(dc);
         self.drop_sessions_of(dc);
     }

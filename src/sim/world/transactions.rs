@@ -69,7 +69,8 @@ impl World {
         let end = if rng.percent(plan.abort_percent) { Then::Abort } else { Then::Commit };
         let long = rng.percent(plan.long_think_percent);
         let think = if long { self.plan.load.ttl.1 * 3 / 2 } else { rng.around(plan.think) };
-        let (max_open, may_be_replaced) = (plan.max_transaction, self.plan.max_log < LARGE);
+        let (max_open, may_be_replaced) =
+            (plan.max_transaction, self.plan.max_log < LARGE || self.plan.disk.is_copied);
         let mut steps: Vec<TxnStep> = (0..count)
             .map(|_| {
                 let changes = if read_only { Vec::new() } else { self.random_changes() };
@@ -126,6 +127,12 @@ impl World {
     /// A server answers a step.
     pub(super) fn judge_step(&mut self, dc: DcId, call: CallId, client: usize, stepped: &Stepped) {
         let Some(asked) = self.clients[client].asked_step(call.tag) else { return };
+        if self.is_blind(dc) {
+            if let Some(token) = stepped.token {
+                self.blind_grants.insert(RequestId { dc, n: token.0 });
+            }
+            return;
+        }
         let durable = &self.nodes[dc.index()].disk.facts.applied;
         let judged = self.txns.on_stepped(dc, durable, &asked, stepped);
         self.blame(judged);
@@ -177,8 +184,7 @@ impl World {
         let grant = Grant { request, token, snapshot };
         let wants = wants.locks().to_vec();
         let holder = Holder { id: HolderId { client, key }, dc: known.dc, wants, grant };
-        let begun = self.holders.begin(self.now, &holder);
-        self.blame(begun);
+        self.begin_to_hold(&holder);
     }
 }
 

@@ -1,0 +1,433 @@
+//! Faults below durable: a disk is found empty, or as it was some time before, and then an operator has said so or not.
+//!
+//! Such a disk has lost what was promised durable, so the oracle has to know what may be lost with it, and what not:
+//!
+//! - **Entries that nobody else has** are gone with all that was told of them ([`World::forget_lost_entries`]). Their maker writes
+//!   other ones under their numbers, and everything is checked as before. What anybody else has must come back.
+//! - **Leases that the disk has lost** are over; their clients may be told so early. While nobody who still counts on one could
+//!   know that, its locks must not be granted: a lost disk and a restored copy wait. An older disk that nobody has marked waits
+//!   if somebody tells it that it lacks something; if nobody does, it cannot know, and what was held under such leases is
+//!   not counted any more from when it serves ([`World::on_serving`]).
+//! - **Tokens** go on above those of before, if a peer that had heard of them has run ever since, or no clock was wrong.
+//! - A datacenter is **blind** while it serves from an older disk, does not know that, and somebody else has more of its log
+//!   ([`World::is_blind`]). What it grants then may be in conflict with what it had given away, so it is not counted.
+//! - If it writes an entry then, the log **has two histories**. Nearly nothing is true of two histories at once, so nothing is
+//!   compared with the model any more ([`World::is_judged`]), but in the end everybody must have stopped, and nobody may
+//!   have gone on from both. Then people choose one ([`World::keep_one_history`]), and with that the cluster has to serve,
+//!   without holders in conflict, and to become equal.
+//! - If it lacks only entries of others that it once said to have seen, and writes an entry, removed keys may come back:
+//!   what readers see is not compared any more.
+
+use std::time::Duration;
+
+use crate::causal_log::Entry;
+use crate::crdt::VersionVector;
+use crate::crdt::value::Dot;
+use crate::names::{DcId, FencingToken};
+use crate::replica::call::Phase as ReplicaPhase;
+use crate::sim::client::State;
+use crate::sim::disk::Disk;
+use crate::sim::failure::{FailureKind, FaultKind};
+use crate::sim::oracle::{Holder, HolderId, Holders, TxnKey};
+use crate::sim::world::{Node, Phase, World};
+use crate::time::Timestamp;
+
+/// How often a disk is copied, in percent of the samples.
+const COPY_PERCENT: u64 = 20;
+
+/// How far what a disk has lost has gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum History {
+    /// There is one, and all checks are made.
+    #[default]
+    Whole,
+    /// Something was written that has not seen what it was once said to have seen.
+    Unseen,
+    /// A log has two.
+    Forked,
+    /// People have chosen one of two.
+    Chosen,
+}
+
+/// What became of a node's disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Damage {
+    kind: FaultKind,
+    /// What it had applied durably before.
+    had: VersionVector,
+    /// How often the disk that was found had been doubted.
+    doubted: u64,
+    /// It is known to be an older one: it waits.
+    pub doubts: bool,
+    /// It took a state over since: it does not know which commits are in that.
+    pub took_state: bool,
+    /// Peers that had heard of it, and for how many starts they had run.
+    witnesses: Vec<(DcId, u64)>,
+    /// It has served since.
+    served: bool,
+}
+
+impl Node {
+    /// What it has applied, or will have when it starts.
+    fn has_applied(&self) -> &VersionVector {
+        self.replica.as_ref().map_or(&self.disk.facts.applied, |replica| replica.applied())
+    }
+
+    fn is_forked(&self) -> bool {
+        self.replica.as_ref().is_some_and(|replica| matches!(replica.phase(), ReplicaPhase::Forked { .. }))
+    }
+
+    /// What it believes of itself is not used yet: it asks what it lacks.
+    fn asks(&self) -> bool {
+        let phase = self.replica.as_ref().map(|replica| replica.phase());
+        self.losses > 0 && matches!(phase, Some(ReplicaPhase::Starting | ReplicaPhase::ReadOnly))
+    }
+}
+
+impl World {
+    /// A node crashes, and its disk has lost something. Whether there was something to lose.
+    pub(super) fn damage_some_disk(&mut self, kind: FaultKind) -> bool {
+        let dc = self.random_dc();
+        // One at a time, or nobody is left who knows.
+        let is_whole = |node: &Node| {
+            node.replica.is_some() && !node.is_paused() && !node.asks() && !self.is_blind(node.dc)
+        };
+        let can = kind == FaultKind::DiskLost || self.node(dc).copy.is_some();
+        if !can || !self.nodes.iter().all(is_whole) {
+            return false;
+        }
+        let knows = |node: &&Node| {
+            node.dc != dc && node.replica.as_ref().is_some_and(|replica| !replica.unreachable().contains(dc))
+        };
+        let witnesses = self.nodes.iter().filter(knows).map(|node| (node.dc, node.life)).collect();
+        self.crash(dc);
+        if self.chance.fault.percent(self.plan.disk.away_percent) {
+            let lasts = 2 * self.plan.peer_timeout + self.chance.fault.around(self.plan.cut);
+            for peer in self.members().iter().filter(|peer| *peer != dc) {
+                self.cut_for(dc, peer, lasts);
+                self.cut_for(peer, dc, lasts);
+            }
+        }
+        self.damage_disk(dc, kind, witnesses);
+        let down = self.chance.fault.around(self.plan.down);
+        self.restart_later(dc, down);
+        true
+    }
+
+    fn damage_disk(&mut self, dc: DcId, kind: FaultKind, witnesses: Vec<(DcId, u64)>) {
+        let node = &mut self.nodes[dc.index()];
+        let lost = kind == FaultKind::DiskLost;
+        if lost {
+            node.copy = None;
+        }
+        let found = node.copy.as_deref().cloned().unwrap_or_else(Disk::new);
+        let before = std::mem::replace(&mut node.disk, found);
+        node.disk.room = before.room;
+        node.losses += 1;
+        let (had, doubted) = (before.facts.applied, node.disk.facts.doubted);
+        let damage = Damage { kind, had, doubted, doubts: lost, took_state: false, witnesses, served: false };
+        node.damage = Some(damage);
+        if !self.plan.clock.is_right() {
+            node.promises.forget_clocks();
+        }
+        let (records, applied) = (node.disk.appended().0, node.disk.facts.applied.clone());
+        let leases = node.disk.facts.leases.clone();
+        self.trace.line(self.now, dc, || format!("{kind:?}: found are {records} records and {applied}"));
+        let left = self.left_of(dc);
+        self.requests.on_crash(dc, &left);
+        self.forget_lost_entries();
+        for client in self.clients.iter_mut().filter(|client| client.dc == dc) {
+            let lost: Vec<_> = client.leases().filter(|lease| !leases.contains_key(lease)).collect();
+            client.lost_leases.extend(lost);
+            let before: Vec<_> = client.leases().collect();
+            client.old_leases.extend(before);
+            if kind == FaultKind::DiskRolledBack {
+                client.rolled_back = client.lease();
+            }
+        }
+    }
+
+    /// What a crash of `dc` leaves of what it knew, with what it can get back of its own log.
+    pub(super) fn left_of(&self, dc: DcId) -> VersionVector {
+        let mut left = self.node(dc).disk.facts.applied.clone();
+        if self.node(dc).losses > 0 {
+            left.raise(dc, self.highest(dc, Some(dc)));
+        }
+        left
+    }
+
+    /// The last entry of a log that anybody has but for one.
+    fn highest(&self, of: DcId, except: Option<DcId>) -> u64 {
+        let nodes = self.nodes.iter().filter(|node| Some(node.dc) != except);
+        nodes.map(|node| node.has_applied().get(of)).max().unwrap_or(0)
+    }
+
+    /// Entries that nobody has any more never were, unless they are on their way to somebody.
+    pub(super) fn forget_lost_entries(&mut self) {
+        if !self.has_one_history() || self.nodes.iter().all(|node| node.losses == 0) {
+            return;
+        }
+        for dc in self.members().iter() {
+            self.lose_after(dc, self.highest(dc, None));
+        }
+    }
+
+    fn lose_after(&mut self, dc: DcId, seq: u64) {
+        self.txns.on_lost(dc, seq);
+        self.holders.forget_entries(dc, seq);
+    }
+
+    /// Now and then a disk is copied: it may be found as it is now.
+    pub(super) fn copy_disks(&mut self) {
+        if !self.plan.disk.is_copied {
+            return;
+        }
+        for index in 0..self.nodes.len() {
+            let node = &self.nodes[index];
+            if !node.asks() && !self.is_blind(node.dc) && self.chance.disk.percent(COPY_PERCENT) {
+                let copy = Box::new(node.disk.copy());
+                self.nodes[index].copy = Some(copy);
+            }
+        }
+    }
+
+    /// A node starts: an operator, or its disk, may say that it is an older one.
+    pub(super) fn mark_if_restored(&mut self, dc: DcId) {
+        let node = &mut self.nodes[dc.index()];
+        let (Some(replica), Some(damage)) = (&mut node.replica, &mut node.damage) else { return };
+        let is_known = node.disk.facts.doubted > damage.doubted;
+        damage.doubts = is_known || damage.kind != FaultKind::DiskRolledBack;
+        if damage.kind == FaultKind::DiskRestored && !is_known {
+            replica.begin_restored();
+        }
+    }
+
+    /// It serves an older disk as if it were the last one, and others have more of its log.
+    pub(super) fn is_blind(&self, dc: DcId) -> bool {
+        let node = self.node(dc);
+        let is_unmarked = node.damage.as_ref().is_some_and(|damage| !damage.doubts);
+        is_unmarked && node.has_applied().get(dc) < self.highest(dc, Some(dc))
+    }
+
+    /// Whether what it believes to own is not used, or cannot be right.
+    pub(super) fn is_out_of_date(&self, dc: DcId) -> bool {
+        self.node(dc).asks() || self.is_blind(dc)
+    }
+
+    /// A node serves, for the first time since its disk was found so.
+    pub(super) fn on_serving(&mut self, dc: DcId) {
+        let lives: Vec<u64> = self.nodes.iter().map(|node| node.life).collect();
+        let Some(damage) = &mut self.nodes[dc.index()].damage else { return };
+        if std::mem::replace(&mut damage.served, true) {
+            return;
+        }
+        let doubts = damage.doubts;
+        let is_told = damage.witnesses.iter().any(|(peer, life)| lives[peer.index()] == *life);
+        if !doubts {
+            let of_lost = |client: &&crate::sim::client::Client| {
+                client.dc == dc && client.lease().is_some_and(|lease| client.lost_leases.contains(&lease))
+            };
+            for client in self.clients.iter().filter(of_lost) {
+                let held = client.requests().iter().filter(|(_, r)| matches!(r.state, State::Held { .. }));
+                for key in held.map(|(key, _)| *key).chain(client.txns().keys().copied()) {
+                    self.holders.end(self.now, HolderId { client: client.number, key });
+                }
+            }
+        }
+        if !self.plan.clock.is_right() && !(doubts && is_told) {
+            self.nodes[dc.index()].promises.forget_tokens();
+            self.holders.forget_tokens();
+        }
+    }
+
+    /// A client holds, as far as its server can know that.
+    pub(super) fn begin_to_hold(&mut self, holder: &Holder) {
+        match self.blind_grants.contains(&holder.grant.request) {
+            true => self.holders.grants += 1,
+            false if self.history == History::Forked => self.holders.grants += 1,
+            false => {
+                let begun = self.holders.begin(self.now, holder);
+                self.blame(begun);
+            }
+        }
+    }
+
+    /// Whether a server that says of a transaction that it is not committed can know that: not of one of before
+    /// its disk lost something, if it has the commits of then only as a part of a state, nor while it does not know what it lacks.
+    pub(super) fn knows_outcome(&self, client: usize, (lease, _): TxnKey) -> bool {
+        let client = &self.clients[client];
+        let damage = self.node(client.dc).damage.as_ref();
+        let took_state = damage.is_some_and(|damage| damage.took_state);
+        self.has_one_history()
+            && !self.is_blind(client.dc)
+            && !(took_state && client.old_leases.contains(&lease))
+    }
+
+    /// A node has this entry from now on: is it the one that others have, or had?
+    pub(super) fn compare_entry(&mut self, dc: DcId, entry: &std::sync::Arc<Entry>) {
+        if !self.plan.disk.is_copied {
+            return;
+        }
+        let (of, seq, hash) = (entry.dc, entry.seq, entry.hash());
+        let node = self.node(dc);
+        let before = node.disk.hash_of(of, seq.saturating_sub(1));
+        if node.was_forked {
+            let what = format!("{dc} knows of two histories and goes on with {of}:{seq}");
+            self.fail(FailureKind::ForkMerged, what);
+        } else if entry.prev != 0 && before.is_some_and(|before| before != entry.prev) {
+            let what = format!("{dc} goes on with {of}:{seq} of another history than it has");
+            self.fail(FailureKind::ForkMerged, what);
+        }
+        let has_another = |node: &&Node| node.disk.hash_of(of, seq).is_some_and(|other| other != hash);
+        if let Some(other) = self.nodes.iter().find(has_another).map(|node| node.dc) {
+            self.split(History::Forked, || format!("{dc} has another entry {of}:{seq} than {other}"));
+        } else if of == dc && self.has_not_seen(dc) {
+            self.split(History::Unseen, || format!("{dc} writes {of}:{seq} and lacks what it had seen"));
+        }
+        self.nodes[dc.index()].disk.note_hash(of, seq, hash);
+        if !self.has_one_history() || self.node(of).losses == 0 {
+            return;
+        }
+        let made = self.txns.entry(Dot { dc: of, seq }).map(|made| made == entry);
+        if made.is_none() && self.txns.revive(entry) {
+            self.requests.on_applied(of, entry, self.tally.steps);
+        } else if made == Some(false) && of == dc {
+            match self.highest(of, Some(of)) >= seq {
+                // Somebody has the other one, as a part of a state.
+                true => self.split(History::Forked, || format!("{dc} writes another entry {of}:{seq}")),
+                false => self.lose_after(of, seq - 1),
+            }
+        }
+    }
+
+    /// It lacks entries of others that it once had, and may have said so, and nobody has told it.
+    fn has_not_seen(&self, dc: DcId) -> bool {
+        let node = self.node(dc);
+        let Some(damage) = node.damage.as_ref().filter(|damage| !damage.doubts) else { return false };
+        let others = damage.had.iter().filter(|(of, _)| *of != dc);
+        let mut there = others.map(|(of, seq)| (of, seq.min(self.highest(of, None))));
+        there.any(|(of, seq)| node.has_applied().get(of) < seq)
+    }
+
+    fn split(&mut self, history: History, what: impl FnOnce() -> String) {
+        let goes_on = match self.history {
+            History::Whole => true,
+            History::Unseen => history == History::Forked,
+            History::Forked | History::Chosen => false,
+        };
+        if goes_on {
+            self.history = history;
+            self.tally.forks += u64::from(history == History::Forked);
+            self.trace.line(self.now, "**", what);
+        }
+    }
+
+    /// Whether such a failure is one, given what the disks have lost.
+    pub(super) fn is_judged(&self, kind: FailureKind) -> bool {
+        let of_forks = matches!(
+            kind,
+            FailureKind::ForkMerged
+                | FailureKind::ForkUnseen
+                | FailureKind::Forgotten
+                | FailureKind::TooMuchWork
+        );
+        let of_contents = matches!(
+            kind,
+            FailureKind::Diverged
+                | FailureKind::WrongReading
+                | FailureKind::TornCommit
+                | FailureKind::Resurrected
+                | FailureKind::WithoutEffect
+                | FailureKind::LapsedEarly
+        );
+        match self.history {
+            History::Whole => true,
+            History::Unseen => !of_contents,
+            History::Forked => of_forks,
+            History::Chosen => {
+                of_forks || matches!(kind, FailureKind::ConflictingHolders | FailureKind::Diverged)
+            }
+        }
+    }
+
+    /// Whether there is one history that everything can be compared with.
+    pub fn has_one_history(&self) -> bool {
+        matches!(self.history, History::Whole | History::Unseen)
+    }
+
+    /// A grant is told: whoever knows of two histories makes none.
+    pub(super) fn check_forked_grant(&mut self, dc: DcId, token: FencingToken) {
+        let Some(since) = self.node(dc).forked_since_ms else { return };
+        let granted = Timestamp::from_raw(token.0).millis();
+        // Tokens are readings of clocks, and these are right.
+        if self.plan.clock.is_right() && granted > since + 1 {
+            let what =
+                format!("{dc} knows of two histories since {since} and granted {token:?} at {granted}");
+            self.fail(FailureKind::ForkMerged, what);
+        }
+    }
+
+    pub(super) fn note_phase(&mut self, dc: DcId, phase: ReplicaPhase) {
+        match phase {
+            ReplicaPhase::Serving => self.on_serving(dc),
+            ReplicaPhase::Forked { .. } => {
+                let node = &mut self.nodes[dc.index()];
+                node.forked_since_ms = Some(node.clock.now(self.now).wall.0);
+            }
+            _ => {}
+        }
+    }
+
+    /// Two nodes that have different entries under one number.
+    pub fn difference(&self) -> Option<String> {
+        let pairs = self.nodes.iter().flat_map(|a| self.nodes.iter().map(move |b| (a, b)));
+        let mut differ = pairs.filter_map(|(a, b)| Some((a.dc, b.dc, a.disk.differs_from(&b.disk)?)));
+        let (a, b, (of, seq)) = differ.next()?;
+        let phase = |node: &Node| node.replica.as_ref().map(|replica| replica.phase());
+        let phases: Vec<_> = self.nodes.iter().map(phase).collect();
+        Some(format!("{a} and {b} have different entries {of}:{seq}; the phases are {phases:?}"))
+    }
+
+    /// Nobody knows of two histories, and all serve: a crash has taken one of them away.
+    pub fn all_serve(&self) -> bool {
+        let serves = |node: &Node| {
+            node.replica.as_ref().is_some_and(|replica| replica.phase() == ReplicaPhase::Serving)
+        };
+        self.nodes.iter().all(serves)
+    }
+
+    pub fn all_forked(&self) -> bool {
+        self.nodes.iter().all(Node::is_forked)
+    }
+
+    /// What people do then: they stop all, choose one history, empty all other directories, and start all.
+    pub fn keep_one_history(&mut self) {
+        for dc in self.members().iter() {
+            self.crash(dc);
+        }
+        let keeper = self.random_dc();
+        self.trace.line(self.now, "**", || format!("the history of {keeper} is kept"));
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            let keeps = node.dc == keeper;
+            (node.damage, node.copy, node.keeps_history, node.forked_since_ms) = (None, None, keeps, None);
+            if !keeps {
+                node.disk = Disk::new();
+            }
+        }
+        self.history = History::Chosen;
+        self.tally.forks_resolved += 1;
+        // Those of before may have been in conflict.
+        self.holders = Holders::default();
+        self.phase = Phase::Calm;
+        for dc in self.members().iter() {
+            self.start_node(dc);
+        }
+    }
+
+    /// How long a cluster may take to stop, or to serve again, when everything works.
+    pub fn stops_or_serves_within(&self) -> Duration {
+        let plan = &self.plan;
+        Duration::from_secs(5) + 2 * plan.peer_timeout + plan.doubts_for() + 2 * plan.clock.restart_ahead
+    }
+}
