@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
@@ -18,7 +18,7 @@ use super::error::PkiError;
 use super::files::{self, CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE};
 use super::identity::{Identity, Role};
 use super::validity::Validity;
-use super::verify;
+use super::verify::{self, Withdrawn};
 
 /// With less left, a certificate that is good for long expires soon.
 const SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -29,8 +29,9 @@ pub struct Credentials {
     identity: Identity,
     validity: Validity,
     pub(super) roots: Arc<RootCertStore>,
-    /// What was withdrawn.
-    pub(super) crls: Vec<CertificateRevocationListDer<'static>>,
+    /// The lists of what was withdrawn, as they are.
+    crls: Vec<CertificateRevocationListDer<'static>>,
+    pub(super) withdrawn: Withdrawn,
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: Arc<PrivateKeyDer<'static>>,
 }
@@ -51,7 +52,7 @@ impl Credentials {
         let roots = roots(&ca_file, trusted)?;
         let crl_file = dir.join(CRL_FILE);
         let crls = match files::read_if_there(&crl_file)? {
-            Some(pem) => withdrawn(&crl_file, &pem)?,
+            Some(pem) => lists(&crl_file, &pem)?,
             None => Vec::new(),
         };
         verify::check_chain(&roots, &chain).map_err(|error| PkiError::NotSigned {
@@ -59,18 +60,26 @@ impl Credentials {
             ca: ca_file.clone(),
             reason: error.to_string(),
         })?;
-        let roots = Arc::new(roots);
-        let verifier = verify::chain_verifier(&roots, &crls).map_err(|error| PkiError::Unusable {
+        let withdrawn = Withdrawn::new(&roots, &crls).map_err(|reason| PkiError::Unusable {
             file: crl_file.clone(),
             expected: "list of withdrawn certificates",
-            reason: error.to_string(),
+            reason,
         })?;
-        verify::check_with(&*verifier, &chain)
-            .map_err(|_| PkiError::Withdrawn { certificate: cert_file.clone(), crl: crl_file })?;
+        if withdrawn.check(leaf, &chain[1..], UnixTime::now()).is_err() {
+            return Err(PkiError::Withdrawn { certificate: cert_file, crl: crl_file });
+        }
         let identity = Identity::of_certificate(leaf)
             .map_err(|source| PkiError::Identity { file: cert_file.clone(), source })?;
         let validity = validity(&cert_file, leaf)?;
-        Ok(Credentials { identity, validity, roots, crls, chain, key: Arc::new(key) })
+        Ok(Credentials {
+            identity,
+            validity,
+            roots: Arc::new(roots),
+            crls,
+            withdrawn,
+            chain,
+            key: Arc::new(key),
+        })
     }
 
     pub fn identity(&self) -> &Identity {
@@ -97,6 +106,24 @@ impl Credentials {
     /// Whether these are the same certificate and key.
     pub fn shows_same(&self, other: &Credentials) -> bool {
         self.chain == other.chain && self.key.secret_der() == other.key.secret_der()
+    }
+
+    /// The files in which these are not the same, with commas.
+    pub fn differences(&self, other: &Credentials) -> String {
+        let is_same = [
+            (CERT_FILE, self.chain == other.chain),
+            (KEY_FILE, self.key.secret_der() == other.key.secret_der()),
+            (CA_FILE, self.roots.roots == other.roots.roots),
+            (CRL_FILE, self.crls == other.crls),
+        ];
+        let files: Vec<_> =
+            is_same.into_iter().filter_map(|(file, is_same)| (!is_same).then_some(file)).collect();
+        files.join(", ")
+    }
+
+    /// How many certificates are withdrawn by the authorities that are trusted.
+    pub fn withdrawn(&self) -> usize {
+        self.withdrawn.count()
     }
 
     /// Refuses, unless they are those of `role` in `cluster`. `dir` is where they were loaded from.
@@ -146,7 +173,7 @@ fn certificates(file: &Path, pem: &str) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-fn withdrawn(file: &Path, pem: &str) -> Result<Vec<CertificateRevocationListDer<'static>>, PkiError> {
+fn lists(file: &Path, pem: &str) -> Result<Vec<CertificateRevocationListDer<'static>>, PkiError> {
     let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
         Ok(lists) if !lists.is_empty() => Ok(lists),

@@ -14,6 +14,7 @@ mod files;
 mod identity;
 mod playground;
 mod revocation;
+mod signature;
 mod tls;
 mod validity;
 mod verify;

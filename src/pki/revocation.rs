@@ -13,7 +13,8 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 use super::authority::Authority;
 use super::credentials::first_certificate;
 use super::error::PkiError;
-use super::files::{self, CRL_FILE, Existing, NewFile, Secrecy};
+use super::files::{self, CA_FILE, CRL_FILE, Existing, NewFile, Secrecy};
+use super::signature;
 
 const EXPECTED: &str = "list of withdrawn certificates";
 
@@ -28,7 +29,7 @@ impl Authority {
             None => Vec::new(),
         };
         for file in certificates {
-            let serial_number = self.serial(file)?;
+            let serial_number = self.serial(dir, file)?;
             if revoked.iter().all(|known| known.serial_number != serial_number) {
                 revoked.push(RevokedCertParams {
                     serial_number,
@@ -55,8 +56,8 @@ impl Authority {
         Ok(count)
     }
 
-    /// The serial number of a certificate, which must be of this authority's cluster.
-    fn serial(&self, file: &Path) -> Result<SerialNumber, PkiError> {
+    /// The serial number of a certificate, which this authority must have signed: others of its cluster have its name.
+    fn serial(&self, dir: &Path, file: &Path) -> Result<SerialNumber, PkiError> {
         let pem = files::read(file, |file| PkiError::Missing { file })?;
         let der = first_certificate(file, &pem)?;
         let unusable =
@@ -70,6 +71,12 @@ impl Authority {
                 found: identity.to_string(),
                 needed: format!("a certificate of cluster {}", self.cluster()),
             });
+        }
+        let ca = dir.join(CA_FILE);
+        let authority = first_certificate(&ca, self.certificate_pem())?;
+        if !signature::signed_certificate(&parsed, &authority).map_err(unusable)? {
+            let reason = "another authority of the cluster did, and only that one can withdraw it".into();
+            return Err(PkiError::NotSigned { certificate: file.into(), ca, reason });
         }
         Ok(SerialNumber::from_slice(parsed.raw_serial()))
     }

@@ -13,6 +13,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::names::DcId;
 
+mod withdrawn;
+
 fn dc(id: u8) -> DcId {
     DcId::new(id).unwrap()
 }

@@ -19,6 +19,7 @@ use rustls::{
 use super::credentials::{Credentials, provider};
 use super::error::PkiError;
 use super::identity::{Identity, Role};
+use super::signature;
 use crate::names::DcId;
 
 /// Whom one side of a connection expects on the other.
@@ -92,33 +93,70 @@ fn refused(reason: String) -> rustls::Error {
 
 /// Whether the first of `chain` is signed by `roots` and good now, for whichever purpose.
 pub(super) fn check_chain(roots: &RootCertStore, chain: &[CertificateDer<'static>]) -> Result<(), PkiError> {
-    check_with(&*chain_verifier(&Arc::new(roots.clone()), &[])?, chain)
-}
-
-/// The same, by a [`chain_verifier`].
-pub(super) fn check_with(
-    verifier: &dyn ClientCertVerifier,
-    chain: &[CertificateDer<'static>],
-) -> Result<(), PkiError> {
-    verifier.verify_client_cert(&chain[0], &chain[1..], UnixTime::now())?;
+    chain_verifier(&Arc::new(roots.clone()))?.verify_client_cert(&chain[0], &chain[1..], UnixTime::now())?;
     Ok(())
 }
 
-/// Whether a certificate is signed by `roots`, good now, and not among those withdrawn, for whichever purpose: the
-/// certificates of datacenters are good for both sides of a connection. An authority without a list has withdrawn nothing,
-/// and a list does not expire: one that cannot be renewed must not stop everybody.
-pub(super) fn chain_verifier(
-    roots: &Arc<RootCertStore>,
-    crls: &[CertificateRevocationListDer<'static>],
-) -> Result<Arc<dyn ClientCertVerifier>, PkiError> {
-    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider());
-    if !crls.is_empty() {
-        builder = builder
-            .with_crls(crls.iter().cloned())
-            .only_check_end_entity_revocation()
-            .allow_unknown_revocation_status();
-    }
+/// Whether a certificate is signed by `roots` and good now, for whichever purpose: the certificates of datacenters are good for
+/// both sides of a connection.
+fn chain_verifier(roots: &Arc<RootCertStore>) -> Result<Arc<dyn ClientCertVerifier>, PkiError> {
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider());
     Ok(builder.build().map_err(|error| rustls::Error::General(error.to_string()))?)
+}
+
+/// Certificates that are withdrawn. A list is that of the authority that signed it, and says nothing about certificates of
+/// another authority, although all those of a cluster have one name. An authority without a list has withdrawn nothing, and a
+/// list does not expire: one that cannot be renewed must not stop everybody.
+#[derive(Clone, Debug)]
+pub(super) struct Withdrawn {
+    /// One for each list, with its authority alone: webpki looks at one list of a name only.
+    lists: Vec<Arc<dyn ClientCertVerifier>>,
+    count: usize,
+}
+
+impl Withdrawn {
+    /// Uses those of `crls` that one of `roots` signed. An error is that of a list that cannot be read.
+    pub(super) fn new(
+        roots: &RootCertStore,
+        crls: &[CertificateRevocationListDer<'static>],
+    ) -> Result<Withdrawn, String> {
+        let (mut lists, mut count) = (Vec::new(), 0);
+        for crl in crls {
+            for root in &roots.roots {
+                let Some(length) = signature::signed_list(crl, &root.subject_public_key_info)? else {
+                    continue;
+                };
+                count += length;
+                let alone = Arc::new(RootCertStore { roots: vec![root.clone()] });
+                let verifier = WebPkiClientVerifier::builder_with_provider(alone, provider())
+                    .with_crls([crl.clone()])
+                    .only_check_end_entity_revocation()
+                    .allow_unknown_revocation_status()
+                    .build();
+                lists.push(verifier.map_err(|error| error.to_string())?);
+            }
+        }
+        Ok(Withdrawn { lists, count })
+    }
+
+    /// How many entries the lists have that are used.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// For a certificate whose chain is good: those that its authority did not sign have nothing to say about it.
+    pub(super) fn check(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let withdrawn = rustls::Error::InvalidCertificate(CertificateError::Revoked);
+        let stands_in = |list: &&Arc<dyn ClientCertVerifier>| {
+            list.verify_client_cert(end_entity, intermediates, now).err().as_ref() == Some(&withdrawn)
+        };
+        if self.lists.iter().any(|list| stands_in(&list)) { Err(withdrawn) } else { Ok(()) }
+    }
 }
 
 /// Whether the dialling side also compares the certificate with the host name it dialled.
@@ -135,8 +173,7 @@ pub(super) struct DialVerifier {
     wanted: Wanted,
     host_name: HostName,
     roots: Arc<RootCertStore>,
-    /// If something was withdrawn.
-    withdrawn: Option<Arc<dyn ClientCertVerifier>>,
+    withdrawn: Withdrawn,
     provider: Arc<CryptoProvider>,
 }
 
@@ -147,8 +184,7 @@ impl DialVerifier {
         host_name: HostName,
     ) -> Result<Arc<DialVerifier>, PkiError> {
         let wanted = Wanted { cluster: credentials.identity().cluster.clone(), role };
-        let (roots, crls) = (credentials.roots.clone(), &credentials.crls);
-        let withdrawn = (!crls.is_empty()).then(|| chain_verifier(&roots, crls)).transpose()?;
+        let (roots, withdrawn) = (credentials.roots.clone(), credentials.withdrawn.clone());
         Ok(Arc::new(DialVerifier { wanted, host_name, roots, withdrawn, provider: provider() }))
     }
 }
@@ -168,9 +204,7 @@ impl ServerCertVerifier for DialVerifier {
         if self.host_name == HostName::Checked {
             verify_server_name(&parsed, server_name)?;
         }
-        if let Some(withdrawn) = &self.withdrawn {
-            withdrawn.verify_client_cert(end_entity, intermediates, now)?;
-        }
+        self.withdrawn.check(end_entity, intermediates, now)?;
         self.wanted.check(end_entity)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -212,6 +246,7 @@ pub(super) struct AcceptVerifier {
     wanted: Wanted,
     certificates: ClientCertificates,
     chain: Arc<dyn ClientCertVerifier>,
+    withdrawn: Withdrawn,
 }
 
 impl AcceptVerifier {
@@ -221,8 +256,8 @@ impl AcceptVerifier {
         certificates: ClientCertificates,
     ) -> Result<Arc<AcceptVerifier>, PkiError> {
         let wanted = Wanted { cluster: credentials.identity().cluster.clone(), role };
-        let chain = chain_verifier(&credentials.roots, &credentials.crls)?;
-        Ok(Arc::new(AcceptVerifier { wanted, certificates, chain }))
+        let (chain, withdrawn) = (chain_verifier(&credentials.roots)?, credentials.withdrawn.clone());
+        Ok(Arc::new(AcceptVerifier { wanted, certificates, chain, withdrawn }))
     }
 }
 
@@ -242,6 +277,7 @@ impl ClientCertVerifier for AcceptVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
+        self.withdrawn.check(end_entity, intermediates, now)?;
         self.wanted.check(end_entity)?;
         Ok(verified)
     }
