@@ -18,9 +18,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// A lane carries some 8 MB/s over round trips of 220 ms. More would be better on long ways, but what quinn (0.11) may have to
 /// keep in pieces is bounded by 1024 of them, and it ends the connection beyond that: of a window that holds no more than
 /// twice as many packets, losses of any pattern cannot make so many.
-const STREAM_WINDOW: u32 = 2 << 20;
-/// Two lanes in full use; the third is for small messages.
-const CONNECTION_WINDOW: u32 = 2 * STREAM_WINDOW;
+pub(super) const STREAM_WINDOW: u32 = 2 << 20;
+/// Each lane has its window whatever stands still on the others: heartbeats come while nothing else is taken.
+const CONNECTION_WINDOW: u32 = Lane::COUNT as u32 * STREAM_WINDOW;
 /// What all connections that are not yet accepted may have sent beyond their first packet.
 const INCOMING_BUFFER: u64 = 1 << 20;
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::world::{Node, World, dc};
+use crate::interdc::transport::STREAM_WINDOW;
 use crate::interdc::{DownReason, Interdc, InterdcConfig, Lane, LinkEvent, QueueBound, SendError, Wan};
 use crate::pki::{CA_FILE, Credentials, Role, Validity};
 use crate::wire::MAX_FRAME;
@@ -135,6 +136,47 @@ async fn urgent_messages_come_while_others_are_not_taken() {
         next[lane.index()] += 1;
     }
     flushed.await.expect("all messages leave");
+}
+
+/// Each of the other lanes stands still with as much as its own window lets in.
+#[tokio::test]
+async fn urgent_messages_come_while_both_others_are_full() {
+    let world = World::new();
+    let (mut low, mut high) = (world.start(0), world.start(1));
+    let (to_high, _) = (low.up().await, high.up().await);
+    high.interdc.take_bulk(false);
+    let large = Bytes::from(vec![7; 1 << 20]);
+    for lane in [Lane::Bulk, Lane::State] {
+        for _ in 0..4 {
+            low.interdc.send(to_high, lane, large.clone()).unwrap();
+        }
+    }
+    // One message of each is read and not passed on; beyond that there is a window for each.
+    let full = 2 * (large.len() as u64 + u64::from(STREAM_WINDOW));
+    while low.stats().wire.bytes_sent < full {
+        tokio::task::yield_now().await;
+    }
+    const MESSAGES: u32 = 200;
+    for number in 0..MESSAGES {
+        let mut message = number.to_be_bytes().to_vec();
+        message.resize(16 << 10, 0);
+        low.interdc.send(to_high, Lane::Urgent, message.into()).unwrap();
+    }
+    let reads = async {
+        for _ in 0_u64.. {
+            low.event().await;
+        }
+    };
+    let comes = async {
+        for number in 0..MESSAGES {
+            let (lane, bytes) = high.message().await;
+            assert_eq!((lane, &bytes[..4]), (Lane::Urgent, &number.to_be_bytes()[..]));
+        }
+    };
+    tokio::select! {
+        () = comes => {}
+        () = reads => {}
+    }
 }
 
 /// Most are copied together with others, some are sent as they are and take many packets.
