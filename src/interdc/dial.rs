@@ -221,8 +221,9 @@ where
     }
 }
 
-/// What to say of them all.
-fn of_all(failures: Vec<(SocketAddr, AttemptError)>) -> AttemptError {
+/// What to say of them all: the same whichever was tried first, as names give their addresses in another order each time.
+fn of_all(mut failures: Vec<(SocketAddr, AttemptError)>) -> AttemptError {
+    failures.sort_by_key(|(address, _)| *address);
     let is_superseded = |(_, error): &(_, AttemptError)| *error == AttemptError::Superseded;
     if failures.iter().any(is_superseded) {
         return AttemptError::Superseded;
@@ -274,7 +275,8 @@ mod tests {
 
     #[tokio::test]
     async fn each_address_that_failed_is_named_with_its_reason() {
-        let said = "no connection: 127.0.0.1:2: refused; 127.0.0.1:1: no answer in time";
+        // In one order, in whichever they are tried: it is the same failure each time.
+        let said = "no connection: 127.0.0.1:1: no answer in time; 127.0.0.1:2: refused";
         assert_eq!(first(&[2, 1], STAGGER).await, Err(said.into()));
         let refused = AttemptError::RefusedByPeer("unknown".into());
         assert_eq!(of_all(vec![(at(3), refused.clone())]), refused);
