@@ -14,6 +14,9 @@ use crate::names::LockName;
 /// Most bytes of a name in a message.
 const MAX_SHOWN: usize = 100;
 
+/// Lines a second about each one who would take locks from their holders, or read who did.
+const PRESSING: u8 = 10;
+
 /// Why a call is not done. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -117,6 +120,8 @@ pub struct Figures {
     of_unknown: LogLimits<IpAddr>,
     /// Lines about the others, by who they are and what they want: nobody keeps another one out of the log.
     of_known: LogLimits<(Who, Option<Action>)>,
+    /// The same of what is told up to [`PRESSING`] times.
+    of_pressing: LogLimits<(Who, Action, u8)>,
 }
 
 impl Figures {
@@ -140,8 +145,8 @@ impl Figures {
         (self.reloads.load(Ordering::Relaxed), self.reloads_failed.load(Ordering::Relaxed))
     }
 
-    /// Counts a refusal, and logs it unless another one of that caller like it was logged just now. What somebody tried who
-    /// would take a lock from its holder, or read who did, is always logged.
+    /// Counts a refusal, and logs it unless another one of that caller like it was logged just now: ten others in a second, of
+    /// somebody who would take a lock from its holder, or read who did. The count is in the line.
     pub(super) fn note(&self, refused: &Refused, from: SocketAddr) {
         let count = match refused {
             Refused::Denied { action, .. } => &self.denied[*action as usize],
@@ -157,7 +162,9 @@ impl Figures {
 
     fn is_told(&self, refused: &Refused, from: IpAddr, now: Instant) -> bool {
         match refused {
-            Refused::Denied { action: Action::ForceRelease | Action::Admin, .. } => true,
+            Refused::Denied { who, action: action @ (Action::ForceRelease | Action::Admin), .. } => {
+                (0..PRESSING).any(|line| self.of_pressing.allows((who.clone(), *action, line), now))
+            }
             Refused::Denied { who, action, .. } => self.of_known.allows((who.clone(), Some(*action)), now),
             Refused::NothingToDo { who, .. } => self.of_known.allows((who.clone(), None), now),
             _ => self.of_unknown.allows(from, now),
@@ -180,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_keeps_another_one_out_of_the_log_and_what_would_take_a_lock_is_always_told() {
+    fn nobody_keeps_another_one_out_of_the_log_and_more_is_told_of_what_would_take_a_lock() {
         let (figures, now) = (Figures::default(), Instant::now());
         let denied =
             |who: &str, action| Refused::Denied { who: Who::Client(who.into()), action, what: "a".into() };
@@ -188,7 +195,8 @@ mod tests {
         assert!(told("app", Action::Read) && !told("app", Action::Read) && told("app", Action::Write));
         assert!(told("other", Action::Read));
         for action in [Action::ForceRelease, Action::Admin] {
-            assert!(told("app", action) && told("app", action));
+            let lines = |who| (0..1_000).filter(|_| told(who, action)).count();
+            assert_eq!([lines("app"), lines("other")], [10, 10]);
         }
     }
 }
