@@ -125,7 +125,8 @@ impl Outbox {
         Outbox { capacity, bytes, shared: Mutex::new(shared) }
     }
 
-    /// Queues this; [`Outbox::wake`] tells the reader. Whether it was the first since the reader looked.
+    /// Queues this; [`Outbox::wake`] tells the reader. Whether the reader may wait for it: it is the first of all, or the
+    /// first renewal, for which a reader also waits while others are queued.
     pub(super) fn push(&self, output: Output) -> Result<bool, Full> {
         let mut shared = self.lock();
         if shared.end.is_some() {
@@ -141,11 +142,16 @@ impl Outbox {
             shared.end = Some(End::SlowReader);
             return Err(Full);
         }
-        match output {
-            Output::Reply { reply: Reply::Renewed { .. }, .. } => shared.renewed.push_back(output),
-            output => shared.queue.push_back(output),
-        }
-        Ok(shared.renewed.len() + shared.queue.len() == 1)
+        Ok(match output {
+            Output::Reply { reply: Reply::Renewed { .. }, .. } => {
+                shared.renewed.push_back(output);
+                shared.renewed.len() == 1
+            }
+            output => {
+                shared.queue.push_back(output);
+                shared.renewed.len() + shared.queue.len() == 1
+            }
+        })
     }
 
     /// Wakes the reader if it waits.
@@ -318,6 +324,14 @@ mod tests {
         let all = [renewed(4), renewed(5), released(1), released(3)];
         assert_eq!(take(&outbox), Poll::Ready(Ok(VecDeque::from(all))));
         assert_eq!(outbox.poll_renewed(&mut cx), Poll::Pending);
+    }
+
+    #[test]
+    fn a_renewal_wakes_its_reader_although_others_wait() {
+        let outbox = Outbox::new(1 << 20, plenty());
+        let renewed = |tag| Output::Reply { tag, reply: Reply::Renewed { ttl: Duration::from_secs(9) } };
+        let pushed = [released(1), released(2), renewed(3), renewed(4)].map(|output| outbox.push(output));
+        assert_eq!(pushed, [Ok(true), Ok(false), Ok(true), Ok(false)]);
     }
 
     #[test]
