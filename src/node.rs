@@ -111,10 +111,12 @@ fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
 /// With room for bursts of all datacenters: what does not fit is lost, and has to be sent again.
 fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(address)?;
-    // The system gives what it may (net.core.rmem_max, wmem_max) and twice that is its own count; with less it works.
+    // The system gives what it may (net.core.rmem_max, wmem_max), and says twice that: it counts what it needs itself. With
+    // less it works.
     let asked = sockopt::set_socket_recv_buffer_size(&socket, UDP_BUFFER)
         .and_then(|()| sockopt::set_socket_send_buffer_size(&socket, UDP_BUFFER));
     let got = (sockopt::socket_recv_buffer_size(&socket), sockopt::socket_send_buffer_size(&socket));
+    let got = (got.0.map(|bytes| bytes / 2), got.1.map(|bytes| bytes / 2));
     match (asked, got) {
         (Ok(()), (Ok(receive), Ok(send))) if receive.min(send) >= UDP_BUFFER => {
             tracing::debug!(receive, send, "UDP buffers");

@@ -37,7 +37,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let node = tokio::select! {
         node = starting => node?,
         _ = signals.next() => {
-            // Recovery only reads; the next start begins anew.
+            // Recovery may be stopped anywhere, as by a crash; the next start begins anew.
             tracing::info!("told to stop while it started: leaving at once");
             return Ok(());
         }

@@ -46,7 +46,9 @@ impl Expired {
         let Expired { leases, held, waiting, .. } = *self;
         match leases {
             1 => tracing::info!(%lease, held, waiting, "lease expired"),
-            _ => tracing::info!(leases, held, waiting, last = %lease, "lease expired, and others"),
+            _ => {
+                tracing::info!(leases, held, waiting, last = %lease, "leases expired: `held` and `waiting` are of all of them")
+            }
         }
         *self = Expired { logged: self.logged, ..Expired::default() };
     }
@@ -62,7 +64,7 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
         }
         Report::PeerServes { peer, why: None } => tracing::info!(%peer, "datacenter serves again"),
         Report::PeerServes { peer, why: Some(why) } => {
-            tracing::warn!(%peer, "it {why}: requests that need it wait, others go on");
+            tracing::warn!(%peer, "datacenter {peer} {why}: requests that need it wait, others go on");
         }
         Report::OptionDiffers { peer, option, ours, theirs } => tracing::warn!(
             %peer, option, ours_ms = ours, theirs_ms = theirs,
@@ -91,10 +93,10 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
         }
         Report::LeaseExpired { lease, held, waiting } => expired.add(*lease, *held, *waiting),
         Report::PeerTooFarBehind { peer } => {
-            tracing::warn!(%peer, "it lacks entries that are no longer kept here: it can have our state");
+            tracing::warn!(%peer, "datacenter {peer} lacks entries that are no longer kept here: it can have our state");
         }
         Report::StateWanted { peer } => {
-            tracing::warn!(%peer, "it keeps what we lack no more: asking for its state");
+            tracing::warn!(%peer, "datacenter {peer} keeps what we lack no more: asking for its state");
         }
         Report::StateTaken { peer, vector } => tracing::info!(%peer, %vector, "took its state over"),
         Report::StateOfNoUse { peer, why } => tracing::warn!(%peer, why, "its state was not taken over"),
@@ -202,6 +204,11 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{lines:#?}");
         assert!(lines[0].contains("lease expired lease=") && lines[0].contains("held=2"), "{lines:#?}");
-        assert!(lines[1].contains("leases=100001") && lines[1].contains("held=200002"), "{lines:#?}");
+        assert!(
+            lines[1].contains("leases expired:")
+                && lines[1].contains("leases=100001")
+                && lines[1].contains("held=200002"),
+            "{lines:#?}"
+        );
     }
 }
