@@ -48,7 +48,6 @@ pub(super) struct Conversation {
     stage: Stage,
     session: Session,
     judge: Judge,
-    _place: Place,
     info: Arc<ServerInfo>,
     /// Answered here, without the datacenter. As many as a batch at most.
     at_hand: VecDeque<ServerMessage>,
@@ -66,6 +65,8 @@ pub(super) struct Conversation {
 struct HeldBack {
     came: VecDeque<Result<Option<ClientMessage>, BorderError>>,
     bytes: usize,
+    /// Some of it came since calls were taken last.
+    is_new: bool,
     /// Nothing comes after it.
     is_last: bool,
 }
@@ -87,17 +88,18 @@ enum Next {
 }
 
 impl Conversation {
+    /// `place` comes back when all calls of the session have been handled.
     pub(super) fn new(
-        session: Session,
+        mut session: Session,
         (judge, place, received): (Judge, Place, Received),
         info: Arc<ServerInfo>,
         gathered: Gathered,
     ) -> Conversation {
+        session.keep(place);
         Conversation {
             stage: Stage::Greeting,
             session,
             judge,
-            _place: place,
             info,
             at_hand: VecDeque::new(),
             asked: FxHashMap::default(),
@@ -110,11 +112,18 @@ impl Conversation {
 
     /// Takes calls until there are no more, the mailbox is full, or others should have their turn.
     fn poll_calls(&mut self, cx: &mut Context<'_>, calls: &mut impl Calls) -> Poll<Result<(), BorderError>> {
+        let taken = self.poll_batch(cx, calls);
+        self.held_back.is_new = false;
+        taken
+    }
+
+    fn poll_batch(&mut self, cx: &mut Context<'_>, calls: &mut impl Calls) -> Poll<Result<(), BorderError>> {
         for _ in 0..BATCH {
-            if self.session.poll_ready(cx)?.is_pending() {
+            let Poll::Ready(ready) = self.session.poll_ready(cx) else {
                 self.hear_renewals(cx, calls);
                 return Poll::Pending;
-            }
+            };
+            ready?;
             if !matches!(self.stage, Stage::Greeting | Stage::Open) {
                 return Poll::Ready(Ok(()));
             }
@@ -285,24 +294,25 @@ impl Conversation {
         cx: &mut Context<'_>,
         calls: &mut impl Calls,
     ) -> Poll<Result<ServerMessage, Status>> {
-        // That the server has stopped shows where other answers are asked for.
+        // A call that waits takes what room there is. That the server has stopped shows where other answers are asked for.
         if !matches!(self.session.poll_ready(cx), Poll::Ready(Err(_))) {
             self.hear_renewals(cx, calls);
         }
         self.session.poll_renewed(cx).map(|output| self.on_output(output))
     }
 
-    /// Takes renewals; what else comes is held back.
+    /// Takes renewals, and holds all else back, up to its bound and while there is room for refusals.
     fn hear_renewals(&mut self, cx: &mut Context<'_>, calls: &mut impl Calls) {
         let mut heard = 0;
-        while self.stage == Stage::Open
-            && heard < BATCH
-            && self.held_back.has_room()
-            && self.session.has_room_beside()
-        {
+        while self.stage == Stage::Open && self.held_back.has_room() && self.at_hand.len() < BATCH {
+            if heard == BATCH {
+                cx.waker().wake_by_ref();
+                break;
+            }
+            let Poll::Ready(Ok(())) = self.session.poll_room_beside(cx) else { break };
             let Poll::Ready(came) = calls.poll_call(cx) else { break };
             match came {
-                Ok(Some(message @ ClientMessage { call: Some(Asking::KeepAlive(_)), .. })) => {
+                Ok(Some(message)) if is_renewal(&message) => {
                     heard += 1;
                     if let Err(error) = self.on_message(message) {
                         self.held_back.put(Err(error));
@@ -311,9 +321,6 @@ impl Conversation {
                 came => self.held_back.put(came),
             }
         }
-        if heard == BATCH {
-            cx.waker().wake_by_ref();
-        }
     }
 
     /// So many bytes came that are no whole message yet, besides what is held back. An error if its client has too many.
@@ -321,9 +328,9 @@ impl Conversation {
         self.received.set(bytes + self.held_back.bytes)
     }
 
-    /// Calls came that nobody has looked at, and could.
+    /// Calls came that nobody has looked at since answers were asked for: what came before waits for something else.
     pub(super) fn holds_back(&self) -> bool {
-        !self.held_back.came.is_empty() && !self.session.waits_for_room()
+        self.held_back.is_new
     }
 
     /// The client has said that it says no more, and may wait for answers still.
@@ -338,6 +345,12 @@ impl Conversation {
     }
 }
 
+/// What is heard while all else waits: it overtakes the calls of its own session in any case. A lease is attached before it is
+/// renewed.
+fn is_renewal(message: &ClientMessage) -> bool {
+    matches!(message.call, Some(Asking::KeepAlive(_) | Asking::AttachLease(_)))
+}
+
 impl HeldBack {
     fn has_room(&self) -> bool {
         !self.is_last && self.bytes < HELD_BACK
@@ -349,6 +362,7 @@ impl HeldBack {
             Ok(None) | Err(_) => self.is_last = true,
         }
         self.came.push_back(came);
+        self.is_new = true;
     }
 
     /// After the last of them there is room for as many again.

@@ -53,7 +53,9 @@ impl LocksService {
 
     async fn call(&self, mut judge: Judge, call: Call) -> Result<Reply, Status> {
         permit(&mut judge, &call).map_err(BorderError::from)?;
-        self.server.call(call).await.map_err(|stopped| BorderError::from(stopped).into())
+        let share = self.shares.of(&judge);
+        let called = self.server.call_within(&share.mailbox, call).await;
+        called.map_err(|stopped| BorderError::from(stopped).into())
     }
 }
 

@@ -12,10 +12,11 @@ pub struct ApiOptions {
     /// Most sessions (streams and watches) of one client at a time: of one certificate, one token, or one address that shows
     /// neither. Default 8 192, half of what a server has, so that no client takes all of them.
     pub max_sessions_per_client: usize,
-    /// Most calls of one client under way at a time, streams among them. Default 16 384. Each takes some 10 KiB.
+    /// Most calls of one client under way at a time, streams among them. Default 16 384. Each takes some 10 KiB,
+    /// and its request and its answer, which `max_bytes_per_client` bounds.
     pub max_calls_per_client: usize,
-    /// Most bytes of one client's large requests that are being received and of its answers that it has not taken. Default
-    /// 256 MiB: sixteen watches that catch up at a time.
+    /// Most bytes of one client's answers that it has not taken, besides the first 64 KiB of each of its sessions, and as many
+    /// of its large requests that are not all here or not answered. Default 256 MiB: sixteen watches that catch up at a time.
     pub max_bytes_per_client: usize,
     /// How long a TLS handshake may take. Default 10 s.
     pub handshake_timeout: Duration,

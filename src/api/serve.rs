@@ -60,7 +60,7 @@ pub async fn serve(
         free: Arc::clone(&places),
         most: options.max_connections,
     });
-    let shares = Arc::new(Shares::new(&options));
+    let shares = Arc::new(Shares::new(&options, &server));
     let service =
         Arc::new(LocksService { server, access, info: Arc::new(info), room: Arc::default(), shares });
     let locks = LocksServer::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);

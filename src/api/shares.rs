@@ -13,17 +13,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::error::BorderError;
 use super::options::ApiOptions;
 use crate::access::{Judge, LogLimit, Who};
-use crate::lock_server::ByteCount;
+use crate::lock_server::{Allowance, ByteCount, LockServerHandle};
 
 /// Clients that are remembered although they have nothing at the moment.
 const MAX_IDLE: usize = 10_000;
 
 /// See the top of this file.
-#[derive(Debug)]
 pub(super) struct Shares {
     max_sessions: usize,
     max_calls: usize,
-    max_answer_bytes: usize,
+    max_bytes: usize,
+    server: LockServerHandle,
     by_client: Mutex<FxHashMap<Client, Arc<Share>>>,
 }
 
@@ -42,17 +42,22 @@ pub(super) struct Share {
     max_sessions: usize,
     calls: Arc<Semaphore>,
     max_calls: usize,
-    /// Bytes of requests that are being received, and of answers that were not taken.
+    /// Bytes of answers that were not taken.
     pub bytes: Arc<ByteCount>,
+    /// Bytes of requests that are being received. Who sends much reads its answers all the same.
+    pub requests: Arc<ByteCount>,
+    /// Of its calls outside sessions.
+    pub mailbox: Arc<Allowance>,
     logged: LogLimit,
 }
 
 impl Shares {
-    pub(super) fn new(options: &ApiOptions) -> Shares {
+    pub(super) fn new(options: &ApiOptions, server: &LockServerHandle) -> Shares {
         Shares {
             max_sessions: options.max_sessions_per_client,
             max_calls: options.max_calls_per_client,
-            max_answer_bytes: options.max_bytes_per_client,
+            max_bytes: options.max_bytes_per_client,
+            server: server.clone(),
             by_client: Mutex::default(),
         }
     }
@@ -74,7 +79,9 @@ impl Shares {
             max_sessions: self.max_sessions,
             calls: Arc::new(Semaphore::new(self.max_calls)),
             max_calls: self.max_calls,
-            bytes: Arc::new(ByteCount::new(self.max_answer_bytes)),
+            bytes: Arc::new(ByteCount::new(self.max_bytes)),
+            requests: Arc::new(ByteCount::new(self.max_bytes)),
+            mailbox: self.server.allowance(),
             logged: LogLimit::default(),
         });
         by_client.insert(client, Arc::clone(&share));
@@ -111,10 +118,10 @@ impl Received {
             return Ok(());
         }
         let more = bytes.saturating_sub(self.counted);
-        self.of.bytes.sub(self.counted.saturating_sub(bytes));
+        self.of.requests.sub(self.counted.saturating_sub(bytes));
         self.counted = bytes;
-        if more > 0 && !self.of.bytes.add(more) {
-            return Err(self.of.refused(BorderError::TooManyBytes(self.of.bytes.most())));
+        if more > 0 && !self.of.requests.add(more) {
+            return Err(self.of.refused(BorderError::TooManyBytes(self.of.requests.most())));
         }
         Ok(())
     }
@@ -122,7 +129,7 @@ impl Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        self.of.bytes.sub(self.counted);
+        self.of.requests.sub(self.counted);
     }
 }
 

@@ -15,7 +15,7 @@ use tonic::Status;
 use super::answer;
 use super::error::BorderError;
 use super::permit;
-use super::shares::{Place, Share};
+use super::shares::Share;
 use super::show_watch::Told;
 use crate::access::Judge;
 use crate::lock_server::{LockServerHandle, Output, Session, Stopped};
@@ -32,7 +32,6 @@ const TAKEN: u64 = 2;
 pub(super) struct Watching<T> {
     session: Session,
     judge: Judge,
-    _place: Place,
     /// To be judged again when the rules have changed.
     watch: Watch,
     /// The first response, until it is told.
@@ -54,20 +53,13 @@ impl<T: Told> Watching<T> {
         let place = share.session()?;
         let mut session =
             server.open_session_within(Arc::clone(&share.bytes)).await.map_err(BorderError::from)?;
+        session.keep(place);
         session.call(WATCH, call).await.map_err(BorderError::from)?;
         loop {
             match session.next().await.map_err(BorderError::from)? {
                 Output::Reply { reply: Reply::Watching { from }, .. } => {
                     let begun = Some(T::begun(&from));
-                    return Ok(Watching {
-                        session,
-                        judge,
-                        _place: place,
-                        watch,
-                        begun,
-                        taken: 0,
-                        is_over: false,
-                    });
+                    return Ok(Watching { session, judge, watch, begun, taken: 0, is_over: false });
                 }
                 Output::Reply { reply, .. } => return Err(answer::no_answer(&reply)),
                 Output::Notice(_) | Output::Draining { .. } => {}

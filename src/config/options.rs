@@ -187,8 +187,8 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub calls_per_client: Option<u64>,
-    /// Large requests of one client that are being received, and answers that it has not taken
-    /// [default: 256 MiB; 16 MiB to 64 GiB]
+    /// Answers that one client has not taken, besides the first 64 KiB of each stream, and as many of its large requests that
+    /// are not all here or not answered [default: 256 MiB; 16 MiB to 64 GiB]
     #[arg(
         id = "limits.bytes_per_client",
         long = "limits-bytes-per-client",
@@ -277,8 +277,8 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub sessions: Option<u64>,
-    /// Calls of all clients that wait inside, besides the first 32 KiB of each stream; beyond, clients whose calls do not fit
-    /// are not read [default: 64 MiB; 8 MiB to 16 GiB]
+    /// Calls of all clients that wait inside, besides the first 32 KiB of each stream; beyond, of clients whose calls do not fit
+    /// only renewals are heard [default: 64 MiB; 8 MiB to 16 GiB]
     #[arg(
         id = "limits.mailbox",
         long = "limits-mailbox",

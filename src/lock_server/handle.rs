@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::budget::{Allowance, Budget, Charge};
 use super::mailbox;
@@ -29,6 +29,7 @@ pub(super) enum Input {
     },
     Close {
         session: SessionId,
+        _kept: Kept,
     },
     Unary {
         call: Call,
@@ -37,6 +38,24 @@ pub(super) enum Input {
     },
     /// The actor's own: how long does the mailbox take?
     Probe,
+}
+
+/// What a session takes, until all its calls have been handled: they may wait longer than it lives.
+pub(super) struct Kept {
+    _slot: Option<OwnedSemaphorePermit>,
+    /// Whatever it takes elsewhere.
+    pub beside: Option<Box<dyn Send + Sync>>,
+}
+
+impl Kept {
+    fn slot(slot: OwnedSemaphorePermit) -> Kept {
+        Kept { _slot: Some(slot), beside: None }
+    }
+
+    #[cfg(test)]
+    pub(super) fn nothing() -> Kept {
+        Kept { _slot: None, beside: None }
+    }
 }
 
 /// The server has stopped; what became of the call is unknown.
@@ -72,9 +91,9 @@ pub(super) struct Shared {
     pub session_backlog: usize,
     /// Bytes of calls in the mailbox, of everybody.
     pub mailbox_bytes: Budget,
-    /// The same of one session, at most.
+    /// The same of one session, at most, and of one client outside sessions.
     pub session_mailbox: usize,
-    /// What calls outside sessions may have in the mailbox.
+    /// What calls of nobody in particular may have in the mailbox.
     pub unary: Arc<Allowance>,
     pub drain_timeout: Duration,
     pub next_session: AtomicU64,
@@ -104,18 +123,35 @@ impl LockServerHandle {
         let open = Input::Open { session: id, feed: Feed::new(&outbox) };
         shared.mailbox.send(open).await.map_err(|_| Stopped)?;
         shared.work.brought();
-        let allowance = Allowance::of_session(shared.session_mailbox, &shared.mailbox_bytes);
-        let way_in = WayIn { mailbox: shared.mailbox.clone(), allowance, work: Arc::clone(&shared.work) };
-        Ok(Session::new(id, way_in, closing, outbox, slot))
+        let way_in = WayIn {
+            mailbox: shared.mailbox.clone(),
+            allowance: self.allowance(),
+            work: Arc::clone(&shared.work),
+        };
+        Ok(Session::new(id, way_in, closing, outbox, Kept::slot(slot)))
     }
 
-    /// One call outside any session. Giving up the future does not give up the call.
+    /// What one client may have in the mailbox by calls outside sessions.
+    pub fn allowance(&self) -> Arc<Allowance> {
+        Allowance::new(self.shared.session_mailbox, &self.shared.mailbox_bytes)
+    }
+
+    /// One call outside any session, of nobody in particular.
+    pub async fn call(&self, call: Call) -> Result<Reply, Stopped> {
+        self.call_within(&self.shared.unary, call).await
+    }
+
+    /// One call outside any session, of the client that has this allowance. Giving up the future gives up a call that waits
+    /// for room in the mailbox, and no other.
     ///
     /// An acquire that is retried under the same client key is answered at its last call only.
-    pub async fn call(&self, call: Call) -> Result<Reply, Stopped> {
+    pub async fn call_within(&self, allowance: &Arc<Allowance>, call: Call) -> Result<Reply, Stopped> {
         let (reply, answer) = oneshot::channel();
-        let _charge = match mailbox::weight(&call) {
-            Some(bytes) => Some(Arc::clone(&self.shared.unary).take(bytes).await),
+        let _charge = match mailbox::weight_alone(&call) {
+            Some(bytes) => match allowance.try_take(bytes) {
+                Some(charge) => Some(charge),
+                None => Some(Arc::clone(allowance).take(bytes).await),
+            },
             None => None,
         };
         self.shared.mailbox.send(Input::Unary { call, reply, _charge }).await.map_err(|_| Stopped)?;

@@ -8,7 +8,8 @@
 //! The calls of one session stay in their order: a release does not overtake the commit that it follows. Exceptions are
 //! renewals and the like, which change nothing for other calls, and what is refused.
 //!
-//! Nothing here is bounded by number: `budget.rs` bounds the bytes of calls before they come here.
+//! Nothing here is bounded by number: `budget.rs` bounds the bytes of calls before they come here, and a session that is
+//! closed keeps its place among the sessions until what it left here is handled.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -176,7 +177,7 @@ fn must_wait(input: &Input, disk: DiskPace, held_back: &FxHashMap<SessionId, usi
 
 fn session(input: &Input) -> Option<SessionId> {
     match input {
-        Input::Open { session, .. } | Input::Call { session, .. } | Input::Close { session } => {
+        Input::Open { session, .. } | Input::Call { session, .. } | Input::Close { session, .. } => {
             Some(*session)
         }
         Input::Unary { .. } | Input::Probe => None,
@@ -190,9 +191,10 @@ fn call(input: &Input) -> Option<&Call> {
     }
 }
 
-/// Whether it may overtake the calls of its own session: it makes no difference to them.
+/// Whether it may overtake the calls of its own session: it makes no difference to them. A lease is attached before it is
+/// renewed.
 fn overtakes(call: &Call) -> bool {
-    matches!(call, Call::KeepAlive { .. } | Call::WatchTaken { .. } | Call::Status)
+    matches!(call, Call::KeepAlive { .. } | Call::AttachLease { .. } | Call::WatchTaken { .. } | Call::Status)
 }
 
 /// Whether an overloaded machine refuses it, unless it was begun before.
@@ -203,6 +205,14 @@ fn is_new(call: &Call) -> bool {
 /// Whether the disk has to take something for it that others can do without for a while.
 fn is_written(call: &Call) -> bool {
     is_new(call) || matches!(call, Call::GoOn(_) | Call::Reclaim { .. })
+}
+
+/// What a call that is never held back may take in the mailbox without being counted: more than a name and a reason.
+const SMALL: usize = 4 << 10;
+
+/// As [`weight`], of a call outside sessions, which is not held back for calls before it.
+pub(super) fn weight_alone(call: &Call) -> Option<usize> {
+    weight(call).filter(|bytes| is_written(call) || *bytes > SMALL)
 }
 
 /// About how many bytes a call takes while it waits; `None` if it is never held back.
@@ -234,6 +244,7 @@ mod tests {
     use super::*;
     use crate::leases::OnDisconnect;
     use crate::lock_server::fakes::dc;
+    use crate::lock_server::handle::Kept;
     use crate::names::{LeaseId, Secret};
     use crate::replica::call::{Proof, Target};
 
@@ -270,6 +281,18 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_is_attached_before_it_is_renewed() {
+        let (put, inputs) = mpsc::channel(64);
+        let mut mailbox = Mailbox::new(inputs, Budget::new(1 << 20));
+        let attach = Call::AttachLease { lease: LeaseId::new(dc(0), 1), secret: Secret::new([7; 16]) };
+        for (tag, call) in [(1, reclaim()), (2, attach), (3, renew()), (4, release())] {
+            put.try_send(input(1, tag, call)).expect("there is room");
+        }
+        assert_eq!(tags(&mut mailbox, DiskPace::Behind), [2, 3]);
+        assert_eq!(tags(&mut mailbox, DiskPace::KeepsUp), [1, 4]);
+    }
+
+    #[test]
     fn behind_a_slow_disk_everybody_renews_and_nobody_overtakes_himself() {
         let (put, inputs) = mpsc::channel(64);
         let mut mailbox = Mailbox::new(inputs, Budget::new(1 << 20));
@@ -278,7 +301,7 @@ mod tests {
         {
             put.try_send(input(session, tag, call)).expect("there is room");
         }
-        put.try_send(Input::Close { session: SessionId(1) }).expect("there is room");
+        put.try_send(Input::Close { session: SessionId(1), _kept: Kept::nothing() }).expect("there is room");
         assert_eq!(tags(&mut mailbox, DiskPace::Behind), [3, 4]);
         // What is new is refused in the end.
         assert_eq!(tags(&mut mailbox, DiskPace::BehindForLong), [5]);

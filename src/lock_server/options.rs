@@ -13,9 +13,10 @@ pub struct LockServerOptions {
     /// lengthens the wait in an overloaded server, and little else.
     pub mailbox: usize,
     /// About how many bytes calls take at most that wait for the actor, besides the first 32 KiB of each session. Default
-    /// 64 MiB: as much as waits for the disk. Beyond, clients whose calls do not fit are not read until there is room.
+    /// 64 MiB: as much as waits for the disk. Beyond, of clients whose calls do not fit only renewals are heard until there is
+    /// room, as long as they send no more than 64 KiB of other calls meanwhile.
     pub mailbox_bytes: usize,
-    /// The same of one session, so that one that writes much leaves room to others. Default 4 MiB: two of the largest
+    /// The same of one session, and of the calls of one client outside sessions, so that one that writes much leaves room to others. Default 4 MiB: two of the largest
     /// messages. Raising it lets one client have more calls under way while the disk is slow.
     pub session_mailbox: usize,
     /// About how many bytes of answers wait for a client that does not read; beyond, its session is closed.
@@ -25,7 +26,8 @@ pub struct LockServerOptions {
     /// Raising it writes less and makes a restart slower (some 100 MiB of journal are read in a second).
     pub checkpoint_after: u64,
     /// While more bytes than this wait for the disk, nothing is taken that would be written: of clients no acquires,
-    /// transactions and leases, of other datacenters no entries. Renewals, releases, cancels and heartbeats are. Default
+    /// transactions and leases, of other datacenters no entries. Renewals and heartbeats are, and what a stream sends after a
+    /// call that waits (a release, a cancel) waits behind it; that of others is taken. Default
     /// 64 MiB.
     pub max_journal_backlog: u64,
     /// When calls of clients wait for the actor for longer than this, it is behind: what they begin anew (acquires,

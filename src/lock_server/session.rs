@@ -10,12 +10,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 
 use super::budget::{Allowance, Charge};
-use super::handle::{Input, Stopped};
+use super::handle::{Input, Kept, Stopped};
 use super::mailbox;
 use super::outbox::{End, Outbox, Output};
 use super::workshop::Work;
@@ -30,10 +29,11 @@ pub struct Session {
     outbox: Arc<Outbox>,
     /// Taken out of the outbox, not yet out of here.
     taken: VecDeque<Output>,
-    /// A call for which there was no room, and perhaps a renewal that came after it.
-    parked: VecDeque<Parked>,
-    closing: Option<OwnedPermit<Input>>,
-    _slot: OwnedSemaphorePermit,
+    /// A call for which there were no bytes. Renewals pass it by.
+    parked: Option<Parked>,
+    /// What goes into the mailbox before all else.
+    next: Option<Next>,
+    closing: Option<(OwnedPermit<Input>, Kept)>,
 }
 
 /// Where calls go.
@@ -47,10 +47,17 @@ pub(super) struct WayIn {
 /// A place in the mailbox, unless the server has stopped.
 type Room = Result<OwnedPermit<Input>, SendError<()>>;
 
-/// What a call waits for.
-enum Parked {
-    Bytes { tag: u64, call: Call, charge: Pin<Box<dyn Future<Output = Charge> + Send>> },
-    Place { input: Input, room: Pin<Box<dyn Future<Output = Room> + Send>> },
+/// A call that waits for bytes.
+struct Parked {
+    tag: u64,
+    call: Call,
+    charge: Pin<Box<dyn Future<Output = Charge> + Send>>,
+}
+
+/// An input that waits for a place.
+struct Next {
+    input: Input,
+    room: Pin<Box<dyn Future<Output = Room> + Send>>,
 }
 
 impl Session {
@@ -59,11 +66,18 @@ impl Session {
         way_in: WayIn,
         closing: OwnedPermit<Input>,
         outbox: Arc<Outbox>,
-        slot: OwnedSemaphorePermit,
+        kept: Kept,
     ) -> Session {
         let taken = VecDeque::new();
-        let closing = Some(closing);
-        Session { id, way_in, has_put: false, outbox, taken, parked: VecDeque::new(), closing, _slot: slot }
+        let closing = Some((closing, kept));
+        Session { id, way_in, has_put: false, outbox, taken, parked: None, next: None, closing }
+    }
+
+    /// Keeps this until the session is closed and all its calls have been handled.
+    pub fn keep(&mut self, beside: impl Send + Sync + 'static) {
+        if let Some((_, kept)) = &mut self.closing {
+            kept.beside = Some(Box::new(beside));
+        }
     }
 
     /// Unique in this run of the server.
@@ -73,56 +87,42 @@ impl Session {
 
     /// Whether [`Session::start_call`] may be called.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
-        while let Some(parked) = self.parked.pop_front() {
-            match parked {
-                Parked::Bytes { tag, call, mut charge } => match charge.as_mut().poll(cx) {
-                    Poll::Ready(charge) => self.put(tag, call, Some(charge))?,
-                    Poll::Pending => {
-                        self.parked.push_front(Parked::Bytes { tag, call, charge });
-                        return Poll::Pending;
-                    }
-                },
-                Parked::Place { input, mut room } => match room.as_mut().poll(cx) {
-                    Poll::Ready(place) => {
-                        place.map_err(|_| Stopped)?.send(input);
-                        self.has_put = true;
-                    }
-                    Poll::Pending => {
-                        self.parked.push_front(Parked::Place { input, room });
-                        return Poll::Pending;
-                    }
-                },
-            }
+        ready!(self.poll_room_beside(cx))?;
+        let Some(parked) = &mut self.parked else { return Poll::Ready(Ok(())) };
+        let charge = ready!(parked.charge.as_mut().poll(cx));
+        if let Some(Parked { tag, call, .. }) = self.parked.take() {
+            self.put(tag, call, Some(charge))?;
+        }
+        self.poll_room_beside(cx)
+    }
+
+    /// Whether [`Session::start_call`] may be called with a renewal: it need not wait for a call before it.
+    pub fn poll_room_beside(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
+        let Some(next) = &mut self.next else { return Poll::Ready(Ok(())) };
+        let place = ready!(next.room.as_mut().poll(cx)).map_err(|_| Stopped)?;
+        if let Some(Next { input, .. }) = self.next.take() {
+            place.send(input);
+            self.has_put = true;
         }
         Poll::Ready(Ok(()))
     }
 
-    /// A call waits for room.
-    pub fn waits_for_room(&self) -> bool {
-        !self.parked.is_empty()
-    }
-
-    /// Whether [`Session::start_call`] may be called with a renewal: it need not wait for a call before it.
-    pub fn has_room_beside(&self) -> bool {
-        self.parked.len() < 2
-    }
-
-    /// Puts a call on its way, after [`Session::poll_ready`] (or [`Session::has_room_beside`]) said so. It is worked off when an
+    /// Puts a call on its way, after [`Session::poll_ready`] (or [`Session::poll_room_beside`]) said so. It is worked off when an
     /// answer is asked for, so that calls that come together are one batch.
     ///
     /// # Panics
     /// If it did not.
     pub fn start_call(&mut self, tag: u64, call: Call) -> Result<(), Stopped> {
         let Some(bytes) = mailbox::weight(&call) else {
-            assert!(self.has_room_beside(), "a renewal is started when there is room");
+            assert!(self.next.is_none(), "a renewal is started when there is room");
             return self.put(tag, call, None);
         };
-        assert!(self.parked.is_empty(), "a call is started when the session is ready");
+        assert!(self.parked.is_none() && self.next.is_none(), "a call is started when the session is ready");
         match self.way_in.allowance.try_take(bytes) {
             Some(charge) => self.put(tag, call, Some(charge)),
             None => {
                 let charge = Box::pin(Arc::clone(&self.way_in.allowance).take(bytes));
-                self.parked.push_back(Parked::Bytes { tag, call, charge });
+                self.parked = Some(Parked { tag, call, charge });
                 Ok(())
             }
         }
@@ -138,7 +138,7 @@ impl Session {
             Err(TrySendError::Closed(_)) => Err(Stopped),
             Err(TrySendError::Full(input)) => {
                 let room = Box::pin(self.way_in.mailbox.clone().reserve_owned());
-                self.parked.push_back(Parked::Place { input, room });
+                self.next = Some(Next { input, room });
                 Ok(())
             }
         }
@@ -192,8 +192,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(closing) = self.closing.take() {
-            closing.send(Input::Close { session: self.id });
+        if let Some((closing, kept)) = self.closing.take() {
+            closing.send(Input::Close { session: self.id, _kept: kept });
             self.way_in.work.brought();
         }
     }

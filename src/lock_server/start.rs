@@ -132,7 +132,7 @@ impl LockServer {
             max_sessions: options.max_sessions,
             session_backlog: options.session_backlog,
             session_mailbox: options.session_mailbox,
-            unary: Allowance::of_others(options.mailbox_bytes, &mailbox_bytes),
+            unary: Allowance::new(options.mailbox_bytes / 2, &mailbox_bytes),
             mailbox_bytes,
             drain_timeout: options.drain_timeout,
             next_session: AtomicU64::new(FIRST_CLIENT),

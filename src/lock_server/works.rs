@@ -119,8 +119,8 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
             Input::Call { session, tag, call, .. } => {
                 self.event(Event::Client { call: CallId { session, tag }, request: call })
             }
-            Input::Close { session } if !self.outlets.callers.close(session) => Ok(()),
-            Input::Close { session } => self.event(Event::SessionClosed { session }),
+            Input::Close { session, .. } if !self.outlets.callers.close(session) => Ok(()),
+            Input::Close { session, .. } => self.event(Event::SessionClosed { session }),
             Input::Unary { call, reply, .. } => {
                 let id = self.outlets.callers.add_unary(reply);
                 self.event(Event::Client { call: id, request: call })

@@ -2,6 +2,7 @@
 
 mod access;
 mod forced;
+mod held_back;
 mod limits;
 mod lock_watches;
 mod native;
