@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
@@ -36,6 +36,8 @@ struct Beginning {
 
 /// Least bytes that a connection must take in a period while there is something for it to take.
 const LEAST_TAKEN: u64 = 64 << 10;
+/// Health checks under way on a connection: whoever asks asks one after the other.
+const MAX_CHECKS: usize = 4;
 /// Bytes of the preface of HTTP/2.
 const PREFACE: usize = 24;
 
@@ -54,6 +56,8 @@ pub(super) struct Peer {
     pub client: Option<Arc<str>>,
     /// Large answers that this connection has not taken.
     pub untaken: Arc<Untaken>,
+    /// Places for health checks.
+    pub checks: Arc<Semaphore>,
 }
 
 /// Bytes of large answers that a connection has not taken.
@@ -119,7 +123,8 @@ impl Connection {
         let beginning =
             Some(Beginning { missing: PREFACE, timeout: Box::pin(sleep(options.handshake_timeout)) });
         let takes = Takes { period: 3 * options.keep_alive, written: 0, since: None };
-        let peer = Peer { address, client, untaken: Arc::default() };
+        let peer =
+            Peer { address, client, untaken: Arc::default(), checks: Arc::new(Semaphore::new(MAX_CHECKS)) };
         Connection { tls, peer, _places: places, takes, beginning }
     }
 }

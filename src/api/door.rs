@@ -1,18 +1,21 @@
 //! In front of the gRPC services: who calls, and whether that client may have more at the moment.
 //!
-//! A call takes a place of its client until its answer has been taken, and large requests and answers are counted in bytes
-//! until then. HTTP/2 lets a client hold answers back with a window of one byte for as long as it likes; what it holds is
-//! counted here, bounded by its share, and a connection that holds something and takes next to nothing is closed
-//! (`connection.rs`).
+//! A call takes a place of its client until its answer has been taken. A large request is counted in bytes until its answer is
+//! there, a large answer until it has been taken. HTTP/2 lets a client hold answers back with a window of one byte for as long
+//! as it likes; what it holds is counted here but for one slice, bounded by its share, and a connection that holds something
+//! and takes next to nothing is closed (`connection.rs`).
 
 use std::convert::Infallible;
-use std::future::{Future, ready};
+use std::future::{self, Future};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, SizeHint};
+use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
@@ -26,9 +29,13 @@ use crate::lock_server::ByteCount;
 
 /// A request is counted beyond so many bytes, an answer if it has more.
 const SMALL: usize = 16 << 10;
+/// Bytes of an answer that HTTP/2 is given at a time. It takes all it is given as soon as the client has room for one byte.
+const SLICE: usize = 16 << 10;
 /// What may be asked by whoever has a connection: one answer of a few bytes.
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
-/// Calls whose requests or answers go on: sessions bound what waits for them.
+/// How long such a question of a few bytes may take: nobody knows who asks.
+const CHECK_TIME: Duration = Duration::from_secs(1);
+/// Calls whose requests or answers go on: sessions bound what waits to be answered.
 const STREAMS: [&str; 4] = ["Session", "Watch", "WatchLocks", "List"];
 /// Calls that change nothing and whose answers may be large: refused while their client does not take what it has.
 const READS: [&str; 6] = ["Read", "ListLocks", "DescribeLock", "TopLocks", "Status", "Audit"];
@@ -71,21 +78,51 @@ where
 
     fn call(&mut self, mut request: http::Request<Body>) -> Answering {
         if request.uri().path() == HEALTH_CHECK {
-            return Box::pin(self.inner.call(request));
+            return self.check(request);
         }
         let pass = match self.let_in(&mut request) {
             Ok(pass) => pass,
-            Err(error) => return Box::pin(ready(Ok(Status::from(error).into_http()))),
+            Err(error) => return Box::pin(future::ready(Ok(Status::from(error).into_http()))),
         };
+        let counted = Arc::new(Counted::new(&pass.share.requests));
         let request = if pass.is_stream {
             let received = Received::new(Arc::clone(&pass.share));
             request.map(|body| Body::new(Requests { body, unfinished: Unfinished::default(), received }))
         } else {
-            request
-                .map(|body| Body::new(Incoming { body, seen: 0, counted: Counted::new(&pass.share.bytes) }))
+            let counted = Arc::clone(&counted);
+            request.map(|body| Body::new(Incoming { body, seen: 0, counted }))
         };
         let answering = self.inner.call(request);
-        Box::pin(async move { Ok(pass.hold(answering.await?)) })
+        Box::pin(async move {
+            let answer = answering.await?;
+            drop(counted);
+            Ok(pass.hold(answer))
+        })
+    }
+}
+
+impl<S> Door<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    /// How the server is, for somebody who may be a stranger: few at a time on a connection, and not for long.
+    fn check(&mut self, request: http::Request<Body>) -> Answering {
+        let place =
+            request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.checks).try_acquire_owned());
+        let Some(Ok(place)) = place else {
+            let status = Status::resource_exhausted("this connection has too many health checks under way");
+            return Box::pin(future::ready(Ok(status.into_http())));
+        };
+        let answering = self.inner.call(request);
+        Box::pin(async move {
+            let answer = timeout(CHECK_TIME, answering).await;
+            drop(place);
+            answer.unwrap_or_else(|_| {
+                Ok(Status::deadline_exceeded("the request of a health check was not there in time")
+                    .into_http())
+            })
+        })
     }
 }
 
@@ -112,7 +149,7 @@ impl Pass {
     /// Counts an answer until it has been taken. One that changes nothing is refused instead if it is too much.
     fn hold(self, response: http::Response<Body>) -> http::Response<Body> {
         let (head, mut body) = response.into_parts();
-        let mut counted = Counted::new(&self.share.bytes);
+        let counted = Counted::new(&self.share.bytes);
         let mut first = None;
         if !self.is_stream {
             // It is there, or an error; whoever takes it asks again otherwise.
@@ -128,10 +165,11 @@ impl Pass {
                 first = Some(frame);
             }
         }
-        let held = self.untaken.hold(counted.bytes);
+        let held = self.untaken.hold(counted.bytes.load(Ordering::Relaxed));
+        let rest = Bytes::new();
         http::Response::from_parts(
             head,
-            Body::new(Held { body, first, _counted: counted, _held: held, _place: self.place }),
+            Body::new(Held { body, first, rest, _counted: counted, _held: held, _place: self.place }),
         )
     }
 }
@@ -139,24 +177,24 @@ impl Pass {
 /// Bytes counted for a client.
 struct Counted {
     of: Arc<ByteCount>,
-    bytes: usize,
+    bytes: AtomicUsize,
 }
 
 impl Counted {
     fn new(of: &Arc<ByteCount>) -> Counted {
-        Counted { of: Arc::clone(of), bytes: 0 }
+        Counted { of: Arc::clone(of), bytes: AtomicUsize::new(0) }
     }
 
     /// Whether there was room. They count all the same.
-    fn add(&mut self, bytes: usize) -> bool {
-        self.bytes += bytes;
+    fn add(&self, bytes: usize) -> bool {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.of.add(bytes)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.of.sub(self.bytes);
+        self.of.sub(*self.bytes.get_mut());
     }
 }
 
@@ -164,7 +202,8 @@ impl Drop for Counted {
 struct Incoming {
     body: Body,
     seen: usize,
-    counted: Counted,
+    /// The call has it, too, until it is answered.
+    counted: Arc<Counted>,
 }
 
 impl hyper::body::Body for Incoming {
@@ -173,7 +212,7 @@ impl hyper::body::Body for Incoming {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
-        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
         {
@@ -210,7 +249,7 @@ impl hyper::body::Body for Requests {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
-        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
             && let Err(error) = this.received.set(this.unfinished.after(data))
@@ -272,6 +311,8 @@ struct Held {
     body: Body,
     /// Of the answer, already made.
     first: Option<Option<Result<Frame<Bytes>, Status>>>,
+    /// Of a part of it that was begun.
+    rest: Bytes,
     _counted: Counted,
     _held: super::connection::HeldBytes,
     _place: Place,
@@ -283,14 +324,24 @@ impl hyper::body::Body for Held {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
-        match this.first.take() {
-            Some(first) => Poll::Ready(first),
-            None => Pin::new(&mut this.body).poll_frame(cx),
+        if this.rest.is_empty() {
+            let frame = match this.first.take() {
+                Some(first) => first,
+                None => ready!(Pin::new(&mut this.body).poll_frame(cx)),
+            };
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => this.rest = data,
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
         }
+        let slice = this.rest.split_to(this.rest.len().min(SLICE));
+        Poll::Ready(Some(Ok(Frame::data(slice))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.body.is_end_stream()
+        self.rest.is_empty() && self.first.is_none() && self.body.is_end_stream()
     }
 }
 

@@ -105,6 +105,15 @@ pub(super) async fn shake_hands(site: &Site, address: SocketAddr, protocol: &[u8
 
 /// A connection that shows the certificate in that folder, if there is one.
 pub(super) async fn dial(address: SocketAddr, folder: &Path) -> Result<Channel, tonic::transport::Error> {
+    dial_with(address, folder, |endpoint| endpoint).await
+}
+
+/// The same, with other settings than the usual ones.
+pub(super) async fn dial_with(
+    address: SocketAddr,
+    folder: &Path,
+    change: impl FnOnce(Endpoint) -> Endpoint,
+) -> Result<Channel, tonic::transport::Error> {
     let read = |file| fs::read(folder.join(file)).expect("the playground made it");
     let mut tls =
         ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("ca.pem"))).domain_name("localhost");
@@ -112,7 +121,7 @@ pub(super) async fn dial(address: SocketAddr, folder: &Path) -> Result<Channel, 
         tls = tls.identity(Identity::from_pem(read("cert.pem"), read("key.pem")));
     }
     let endpoint = Endpoint::from_shared(format!("https://{address}"))?;
-    endpoint.tls_config(tls)?.connect().await
+    change(endpoint.tls_config(tls)?).connect().await
 }
 
 impl Running {
