@@ -254,6 +254,40 @@ async fn a_lease_that_cannot_be_renewed_is_lost_and_replaced() -> Result<(), Any
     until_free(&client, "a").await
 }
 
+/// Somebody who goes on writing on a dead line is not kept on it by what he writes.
+#[tokio::test]
+async fn a_connection_that_only_takes_is_left_before_the_lease_is_over() -> Result<(), AnyError> {
+    let (_dir, datacenter) = start().await?;
+    tokio::try_join!(
+        leaves_the_dead_line(&datacenter, Transport::Native),
+        leaves_the_dead_line(&datacenter, Transport::Grpc),
+    )?;
+    Ok(())
+}
+
+async fn leaves_the_dead_line(datacenter: &Datacenter, transport: Transport) -> Result<(), AnyError> {
+    let ttl = Duration::from_secs(8);
+    let proxy = Proxy::start(datacenter.address).await?;
+    let endpoints = [proxy.address, datacenter.address];
+    let config = ClientConfig { transport, ttl, ..datacenter.client_config(&endpoints)? };
+    let client = Client::connect(config).await?;
+    let held = client.acquire(exclusive(&format!("held {transport:?}"))).await?;
+    proxy.silence();
+    let (mut small, mut calls) = (tokio::time::interval(ttl / 8), JoinSet::new());
+    let answered = loop {
+        tokio::select! {
+            answered = calls.join_next(), if !calls.is_empty() => break answered,
+            _ = small.tick() => {
+                let (client, lock) = (client.clone(), format!("{transport:?} {}", calls.len()));
+                calls.spawn(async move { client.acquire(exclusive(&lock)).await });
+            }
+        }
+    };
+    answered.expect("there was a call")??.release().await?;
+    assert_eq!(held.is_lost(), None, "it went on over the other endpoint ({transport:?})");
+    Ok(held.release().await?)
+}
+
 #[tokio::test]
 async fn a_lease_can_end_with_its_connection() -> Result<(), AnyError> {
     let (_dir, datacenter) = start().await?;

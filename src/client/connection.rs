@@ -18,6 +18,7 @@ use super::native::{Native, NativeAnswers, NativeSocket};
 use super::token::Bearer;
 use crate::proto::ServerMessage;
 use crate::proto::locks_client::LocksClient;
+use crate::time::Instant;
 
 /// Largest answer: a reclaim of very many locks, or a page of long names.
 pub(super) const MAX_MESSAGE: usize = 64 << 20;
@@ -220,11 +221,12 @@ impl Answers {
         .await
     }
 
-    /// Whether the socket made progress since this was asked last. What HTTP/2 does under a stream is not seen from here.
-    pub(super) fn has_moved(&mut self) -> bool {
+    /// When the server was seen to be there beside its messages, if that was not asked since. What HTTP/2 does under a stream is
+    /// not seen from here.
+    pub(super) fn moved(&mut self) -> Option<Instant> {
         match self {
-            Answers::Grpc(_) => false,
-            Answers::Native(answers) => answers.has_moved(),
+            Answers::Grpc(_) => None,
+            Answers::Native(answers) => answers.moved(),
         }
     }
 }

@@ -108,10 +108,7 @@ impl Driver {
         let mut messages = Vec::new();
         let mut served = Served::Badly;
         loop {
-            if answers.has_moved() {
-                self.hub.moved();
-            }
-            let mut turn = self.hub.turn(&mut messages);
+            let mut turn = self.hub.turn(answers.moved(), &mut messages);
             if turn.ready {
                 served = Served::Well;
             }
@@ -150,7 +147,7 @@ impl Driver {
     async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> Result<T, Left> {
         tokio::pin!(other);
         loop {
-            let turn = self.hub.turn(&mut Vec::new());
+            let turn = self.hub.turn(None, &mut Vec::new());
             if let Some(left) = self.after(&turn) {
                 return Err(left);
             }
@@ -189,7 +186,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.hub.close();
         self.hub.disconnected();
-        self.hub.turn(&mut Vec::new());
+        self.hub.turn(None, &mut Vec::new());
     }
 }
 

@@ -30,8 +30,6 @@ pub(super) struct Hub {
     news: Notify,
     /// The session may want to renew its lease.
     renews: AtomicBool,
-    /// Bytes went or came since the last turn.
-    moved: AtomicBool,
 }
 
 struct State {
@@ -78,12 +76,7 @@ impl Hub {
             stream: 0,
             writer: None,
         };
-        Hub {
-            state: Mutex::new(state),
-            news: Notify::new(),
-            renews: AtomicBool::new(false),
-            moved: AtomicBool::new(false),
-        }
+        Hub { state: Mutex::new(state), news: Notify::new(), renews: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -234,17 +227,13 @@ impl Hub {
         self.step(|state| state.session.turned_away(reason, message));
     }
 
-    /// Bytes went to the server, or came.
-    pub(super) fn moved(&self) {
-        self.moved.store(true, Ordering::Relaxed);
-    }
-
-    /// Time has passed, and messages came.
-    pub(super) fn turn(&self, messages: &mut Vec<ServerMessage>) -> Turn {
+    /// Time has passed, and messages came; beside them the server was seen to be there at `moved`.
+    pub(super) fn turn(&self, moved: Option<Instant>, messages: &mut Vec<ServerMessage>) -> Turn {
         let now = clock::now();
         let mut state = self.lock();
-        if self.moved.swap(false, Ordering::Relaxed) || !messages.is_empty() {
-            state.session.moved(now);
+        let moved = if messages.is_empty() { moved } else { Some(now) };
+        if let Some(moved) = moved {
+            state.session.moved(moved);
         }
         state.session.on_time(now);
         for message in messages.drain(..) {
@@ -341,12 +330,7 @@ impl tokio_stream::Stream for Outgoing {
     type Item = ClientMessage;
 
     fn poll_next(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ClientMessage>> {
-        let outgoing = self.get_mut();
-        let message = outgoing.poll_message(cx);
-        if message.is_ready() {
-            outgoing.hub.moved();
-        }
-        message
+        self.get_mut().poll_message(cx)
     }
 }
 

@@ -68,8 +68,8 @@ impl LeaseClock {
         self.sent.is_none().then(|| self.renewed + self.ttl / 3)
     }
 
-    /// When a renewal that is on its way has taken so long that another connection is the better bet: nothing moved on this
-    /// one since then, or since `moved`. A slow line is no reason to leave: all that is on it would be sent again.
+    /// When a renewal that is on its way has taken so long that another connection is the better bet: the server showed no life
+    /// on this one since then, or since `moved`. A slow line is no reason to leave: all that is on it would be sent again.
     pub(super) fn renewal_overdue(&self, moved: Instant) -> Option<Instant> {
         self.sent.map(|sent| sent.max(moved) + self.ttl / 4)
     }

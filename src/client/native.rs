@@ -18,14 +18,16 @@ use tokio_rustls::client::TlsStream;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
+use super::clock;
 use super::config::{ClientCertificate, ClientTls};
 use super::connection::{BATCH, MAX_MESSAGE};
 use super::error::{ClientError, LinkError};
 use super::hub::Outgoing;
 use super::token::Bearer;
-use crate::native::{self, End, FrameError, FrameSocket, Kind, Progress, SocketError, Start};
+use crate::native::{self, End, FrameError, FrameSocket, Kind, Line, SocketError, Start};
 use crate::pki::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
 use crate::proto::{ERROR_METADATA, ServerMessage};
+use crate::time::Instant;
 
 /// What is offered beside it, so that a server that speaks only gRPC says so.
 const GRPC_PROTOCOL: &[u8] = b"h2";
@@ -40,7 +42,7 @@ pub(super) struct Native {
 }
 
 /// A connection whose server speaks it.
-pub(super) struct NativeSocket(Box<FrameSocket<TlsStream<TcpStream>>>);
+pub(super) struct NativeSocket(Box<FrameSocket<TlsStream<Line<TcpStream>>>>);
 
 impl Native {
     pub(super) fn new(tls: &ClientTls, host: &str, port: u16) -> Result<Native, ClientError> {
@@ -58,7 +60,7 @@ impl Native {
         // Calls are small and each is waited for.
         stream.set_nodelay(true).map_err(LinkError::Socket)?;
         native::bound_kernel(&stream).map_err(LinkError::Socket)?;
-        let tls = self.tls.connect(self.name.clone(), stream).await.map_err(LinkError::Socket)?;
+        let tls = self.tls.connect(self.name.clone(), Line::new(stream)).await.map_err(LinkError::Socket)?;
         let cuts = match tls.get_ref().1.alpn_protocol() {
             Some(NATIVE_PROTOCOL) => true,
             Some(NATIVE_PROTOCOL_1) => false,
@@ -131,8 +133,18 @@ pub(super) struct NativeAnswers {
     outgoing: Outgoing,
     end: Option<LinkError>,
     crowd: Crowd,
-    /// How far the socket had come when that was asked last.
-    seen: Progress,
+    /// The last sign of life that was seen.
+    seen: SignOfLife,
+    /// When, unless that was asked since.
+    moved: Option<Instant>,
+}
+
+/// Other figures than before mean that the server is there: bytes that came from it, and those that the kernel had no room for
+/// until the server confirmed some. What is merely written says nothing: a dead line takes it, too.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct SignOfLife {
+    read: u64,
+    drained: u64,
 }
 
 /// Whether it pays to let others have their turn before a write: when there are many callers, the first of them wakes this,
@@ -151,14 +163,24 @@ impl NativeAnswers {
     pub(super) fn open(mut socket: NativeSocket, bearer: &Bearer, outgoing: Outgoing) -> NativeAnswers {
         let authorization = bearer.authorization().map_or_else(Bytes::new, Bytes::copy_from_slice);
         socket.0.put(Kind::Start, &Start { authorization });
-        NativeAnswers { socket, outgoing, end: None, crowd: Crowd::default(), seen: Progress::default() }
+        NativeAnswers {
+            socket,
+            outgoing,
+            end: None,
+            crowd: Crowd::default(),
+            seen: SignOfLife::default(),
+            moved: None,
+        }
     }
 
-    /// Whether bytes went or came since this was asked last.
-    pub(super) fn has_moved(&mut self) -> bool {
-        let now = self.socket.0.progress();
-        let before = std::mem::replace(&mut self.seen, now);
-        (now.read, now.written) != (before.read, before.written)
+    /// When the server was seen to be there last, if that was not asked since. Messages show it themselves.
+    pub(super) fn moved(&mut self) -> Option<Instant> {
+        self.moved.take()
+    }
+
+    fn sign_of_life(&self) -> SignOfLife {
+        let socket = &self.socket.0;
+        SignOfLife { read: socket.progress().read, drained: socket.stream().get_ref().0.drained() }
     }
 
     /// Sends what there is to be sent, and takes all messages that are there, at most a batch.
@@ -181,6 +203,7 @@ impl NativeAnswers {
         }
         if !messages.is_empty() {
             self.crowd.is_there |= messages.len() > 1;
+            self.seen = self.sign_of_life();
             return Poll::Ready(Ok(()));
         }
         if let Some(end) = self.end.take() {
@@ -188,6 +211,10 @@ impl NativeAnswers {
         }
         // A ping is answered at once.
         let _ = self.socket.0.poll_write(cx);
+        let sign = self.sign_of_life();
+        if sign != self.seen {
+            (self.seen, self.moved) = (sign, Some(clock::now()));
+        }
         Poll::Pending
     }
 

@@ -14,12 +14,15 @@
 //! | file | job |
 //! |---|---|
 //! | `frame.rs` | bytes to frames and back; no IO |
+//! | `line.rs` | a socket that shows whether the other side takes what is written |
 //! | `socket.rs` | frames over a socket |
 
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+mod line;
 mod socket;
 
 pub use frame::{Decoder, End, Frame, FrameError, Kind, MAX_PIECE, MAX_START, Start, decode, put};
+pub use line::Line;
 pub use socket::{FrameSocket, Progress, SocketError, bound_kernel};

@@ -49,7 +49,7 @@ pub struct FrameSocket<S> {
     progress: Progress,
 }
 
-/// How far a socket has come. Other figures than before mean that its peer is there.
+/// How far a socket has come. What is written is only on its way: the kernel takes it also when the peer is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub read: u64,
@@ -123,6 +123,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
     /// Bytes that came and are no whole message yet.
     pub fn unfinished(&self) -> usize {
         self.decoder.unfinished()
+    }
+
+    /// What the frames travel on.
+    pub fn stream(&self) -> &S {
+        &self.stream
     }
 
     pub fn progress(&self) -> Progress {

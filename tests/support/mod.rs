@@ -119,6 +119,8 @@ struct Way {
     /// Connections made before the last of them are ended.
     cuts: u64,
     is_open: bool,
+    /// Whatever is sent, nothing comes any more, and no end either.
+    is_silent: bool,
 }
 
 impl Proxy {
@@ -134,7 +136,7 @@ impl Proxy {
     async fn start_with(to: SocketAddr, per_second: Option<u32>) -> Result<Proxy, AnyError> {
         let listener = TcpListener::bind(ANY).await?;
         let address = listener.local_addr()?;
-        let (way, seen) = watch::channel(Way { cuts: 0, is_open: true });
+        let (way, seen) = watch::channel(Way { cuts: 0, is_open: true, is_silent: false });
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
@@ -147,7 +149,12 @@ impl Proxy {
 
     /// Ends all connections, and new ones at once.
     pub fn cut(&self) {
-        self.way.send_modify(|way| *way = Way { cuts: way.cuts + 1, is_open: false });
+        self.way.send_modify(|way| *way = Way { cuts: way.cuts + 1, is_open: false, ..*way });
+    }
+
+    /// Passes nothing any more, and tells nobody: what clients write is taken.
+    pub fn silence(&self) {
+        self.way.send_modify(|way| way.is_silent = true);
     }
 
     pub fn mend(&self) {
@@ -177,8 +184,15 @@ async fn pass(mut client: TcpStream, to: SocketAddr, mut way: watch::Receiver<Wa
         }
         copy_bidirectional(&mut client, &mut server).await.map(drop)
     };
+    let mut silent = way.clone();
+    let silent = async { silent.wait_for(|way| way.is_silent).await.map(drop) };
+    let ended = async { way.wait_for(|way| !way.is_open || way.cuts != before).await.map(drop) };
+    tokio::pin!(ended);
     tokio::select! {
-        _ = way.wait_for(|way| !way.is_open || way.cuts != before) => {}
+        // What was not passed when it was silenced is not.
+        biased;
+        _ = &mut ended => {}
+        _ = silent => drop(ended.await),
         // Either side may go away at any time.
         _ = passing => {}
     }

@@ -136,7 +136,7 @@ pub(super) struct Session {
     outgoing: VecDeque<ClientMessage>,
     /// Goes before all of them: behind them it could come too late.
     renewal: Option<ClientMessage>,
-    /// When bytes went to the server or came from it last.
+    /// When the server was seen to be there last.
     moved: Instant,
     outputs: Vec<Output>,
     /// How many streams in a row turned out to be drained.
@@ -279,9 +279,9 @@ impl Session {
         self.renewal.is_some()
     }
 
-    /// Bytes went to the server, or came from it: it is there, and what is unanswered only takes its time.
-    pub(super) fn moved(&mut self, now: Instant) {
-        self.moved = now;
+    /// The server was there at that time: bytes came from it, or it took what had to wait. What is unanswered only takes its time.
+    pub(super) fn moved(&mut self, at: Instant) {
+        self.moved = self.moved.max(at);
     }
 
     /// Moves all that the shell has to do, in order, to the end of `outputs`.
