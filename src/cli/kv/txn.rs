@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::io::{BufRead as _, Read as _, stdin};
 use std::os::unix::ffi::OsStrExt as _;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -26,8 +28,8 @@ use crate::names::LockName;
 /// datacenter. `get` and `incr` show the value, as the transaction sees
 /// it, before the next line is read. At `commit` all is committed, and the locks are free. After `abort`, after
 /// a line that fails, when the input ends before `commit` (whoever wrote it may have died half way), or when Ctrl-C or SIGTERM
-/// comes, nothing of it ever happened. A
-/// transaction that takes longer than the server allows (20 s unless configured) is aborted.
+/// comes before `commit` is read, nothing of it ever happened. After that it is waited for, until a second signal, and the exit code
+/// says what is known (76: unknown). What follows `commit` is not read. A transaction that takes longer than the server allows (20 s unless configured) is aborted.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, commit, abort. A value or \
@@ -67,16 +69,50 @@ pub(super) async fn run(args: TxnArgs) -> Result<(), Failure> {
     let request = args.request()?;
     let mut signals = StopSignals::listen()?;
     let client = args.common.store.connect.connect(|_| {}).await?;
-    let done = tokio::select! {
-        done = transact(&client, request, &args) => done,
-        // Its future is dropped, and that aborts it.
-        code = signals.next() => Err(Failure::silent(code)),
-    };
-    one_shot::close(client).await;
+    let commits = AtomicBool::new(false);
+    let work = transact(&client, request, &args, &commits);
+    let done = unless_stopped(work, &commits, async || signals.next().await).await;
+    tokio::select! {
+        () = one_shot::close(client) => {}
+        _ = signals.next() => {}
+    }
     done
 }
 
-async fn transact(client: &Client, request: TxnRequest, args: &TxnArgs) -> Result<(), Failure> {
+/// Gives the work up at a signal, unless it commits: then what becomes of it is the server's, and it is waited for until there is
+/// a second signal.
+async fn unless_stopped(
+    work: impl Future<Output = Result<(), Failure>>,
+    commits: &AtomicBool,
+    mut signal: impl AsyncFnMut() -> u8,
+) -> Result<(), Failure> {
+    let mut work = pin!(work);
+    let code = tokio::select! {
+        biased;
+        done = &mut work => return done,
+        code = signal() => code,
+    };
+    if !commits.load(Ordering::Relaxed) {
+        // Its future is dropped, and that aborts it.
+        return Err(Failure::silent(code));
+    }
+    tokio::select! {
+        biased;
+        done = work => done,
+        _ = signal() => Err(Failure::new(
+            Code::OutcomeUnknown,
+            anyhow!("interrupted while it commits: whether the transaction was committed is not known"),
+        )),
+    }
+}
+
+/// `commits` is set when what was read so far is to be committed.
+async fn transact(
+    client: &Client,
+    request: TxnRequest,
+    args: &TxnArgs,
+    commits: &AtomicBool,
+) -> Result<(), Failure> {
     let common = &args.common;
     let mut txn = client.begin(request).await.map_err(|error| failure(error.into()))?;
     let mut lines = lines();
@@ -88,7 +124,10 @@ async fn transact(client: &Client, request: TxnRequest, args: &TxnArgs) -> Resul
         is_whole = line.ends_with(b"\n");
         match operation::parse(&line).with_context(at).or_fail(Code::Usage)? {
             None => {}
-            Some(Operation::Commit) => return committed(&txn.commit().await.map_err(failure)?, common),
+            Some(Operation::Commit) => {
+                commits.store(true, Ordering::Relaxed);
+                return committed(&txn.commit().await.map_err(failure)?, common);
+            }
             Some(Operation::Abort) => {
                 txn.abort().await.map_err(|error| failure(error.into()))?;
                 return if common.store.json { print(json!({ "aborted": true })) } else { Ok(()) };
@@ -108,6 +147,7 @@ async fn transact(client: &Client, request: TxnRequest, args: &TxnArgs) -> Resul
         }
     }
     if args.commit_at_end && is_whole {
+        commits.store(true, Ordering::Relaxed);
         return committed(&txn.commit().await.map_err(failure)?, common);
     }
     // It goes with its handle; that nothing happened is known either way.
@@ -214,5 +254,42 @@ impl TxnArgs {
             Some(time) => request.wait(Wait::AtMost(time)),
             None => request,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    const TERMINATED: u8 = 128 + 15;
+
+    #[tokio::test]
+    async fn a_signal_gives_up_what_does_not_commit_yet() {
+        let commits = AtomicBool::new(false);
+        let stopped = unless_stopped(pending(), &commits, async || TERMINATED).await;
+        let is_silent =
+            |failure: Failure| failure.to_string().is_empty() && !failure.is(Code::OutcomeUnknown);
+        assert!(stopped.is_err_and(is_silent));
+    }
+
+    #[tokio::test]
+    async fn a_commit_is_waited_for_until_a_second_signal() {
+        let commits = AtomicBool::new(true);
+        let mut signals = 0;
+        let commit = async {
+            tokio::task::yield_now().await;
+            Ok(())
+        };
+        let once = async || {
+            signals += 1;
+            if signals == 1 { TERMINATED } else { pending().await }
+        };
+        assert!(unless_stopped(commit, &commits, once).await.is_ok(), "it was committed");
+        let unknown = unless_stopped(pending(), &commits, async || TERMINATED).await;
+        assert!(unknown.is_err_and(|failure| failure.is(Code::OutcomeUnknown)));
+        let over = unless_stopped(ready(Ok(())), &commits, async || TERMINATED).await;
+        assert!(over.is_ok(), "it was over before");
     }
 }
