@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use common::said::run;
 use common::{Cluster, Output, Running, until};
 
-/// One of the examples, if there is a Python that can run it.
-fn example(cluster: &Cluster, name: &str) -> Option<Command> {
+/// What runs a file of the examples, if there is a Python that can.
+fn python(file: &str) -> Option<Command> {
     let python = std::env::var_os("GEOLOCK_TEST_PYTHON").unwrap_or_else(|| "python3".into());
     let mut can = Command::new(&python);
     can.args(["-c", "import grpc, grpc_tools"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -19,17 +19,23 @@ fn example(cluster: &Cluster, name: &str) -> Option<Command> {
         return None;
     }
     let mut command = Command::new(python);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/python").join(name));
-    command.arg("--connect").arg(cluster.endpoint(0)).arg("--tls").arg(cluster.tls());
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/python").join(file));
     // The examples' folder stays as it is.
     command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
     Some(command)
 }
 
+/// One of the examples, if there is a Python that can run it.
+fn example(cluster: &Cluster, name: &str) -> Option<Command> {
+    let mut command = python(name)?;
+    command.arg("--connect").arg(cluster.endpoint(0)).arg("--tls").arg(cluster.tls());
+    Some(command)
+}
+
 /// `lock.py`, which holds the lock for longer than this test takes; until it says so.
-fn holder(cluster: &Cluster, hold: &str) -> Option<Running> {
+fn holder(cluster: &Cluster, ttl: &str, hold: &str) -> Option<Running> {
     let mut command = example(cluster, "lock.py")?;
-    command.args(["--ttl", "4", "--hold", hold, "x"]);
+    command.args(["--ttl", ttl, "--hold", hold, "x"]);
     let mut holder = Running::start(command.stderr(Stdio::piped()), Output::Stdout);
     holder.line("holding x with fencing token");
     Some(holder)
@@ -56,7 +62,7 @@ fn a_lock_is_taken_held_and_released() {
 #[test]
 fn a_lock_that_is_taken_away_ends_its_holder_with_74() {
     let cluster = Cluster::start(1);
-    let Some(mut holder) = holder(&cluster, "600") else { return };
+    let Some(mut holder) = holder(&cluster, "4", "600") else { return };
     let taken = run(&mut cluster.command(0, ["release", "x", "--force", "--reason", "ticket 4711"]));
     assert_eq!(taken.code, 0, "{}", taken.stderr);
     assert_eq!(holder.wait(), 74);
@@ -66,15 +72,40 @@ fn a_lock_that_is_taken_away_ends_its_holder_with_74() {
 #[test]
 fn a_lock_whose_server_is_gone_is_lost_in_time() {
     let mut cluster = Cluster::start(1);
-    let Some(mut holder) = holder(&cluster, "600") else { return };
+    let Some(mut holder) = holder(&cluster, "4", "600") else { return };
     cluster.kill(0);
     assert_eq!(holder.wait(), 74);
 }
 
 #[test]
+fn who_waits_for_a_server_that_is_gone_has_lost_nothing() {
+    let mut cluster = Cluster::start(1);
+    let Some(mut waiting) = example(&cluster, "lock.py") else { return };
+    let mut holder = cluster.command(0, ["lock", "x", "--", "sh", "-c", "echo in; cat"]);
+    let mut holder = Running::start(holder.stdin(Stdio::piped()), Output::Stdout);
+    holder.line("in");
+    let mut waiting = Running::start(waiting.args(["--ttl", "2", "--wait", "60", "x"]), Output::Stderr);
+    until("a queue", || {
+        let said = run(&mut cluster.command(0, ["describe", "--json", "x"]));
+        said.stdout.contains("\"waiting\":1").then_some(())
+    });
+    cluster.kill(0);
+    assert_eq!(waiting.wait(), 69);
+    assert!(!waiting.rest().iter().any(|line| line.contains("stop working")));
+    drop(holder.stdin());
+}
+
+#[test]
+fn the_model_client_keeps_its_rules_in_any_order_of_events() {
+    let Some(mut tests) = python("test_client.py") else { return };
+    let said = run(&mut tests);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+}
+
+#[test]
 fn a_lock_is_held_over_a_restart_of_its_server() {
     let mut cluster = Cluster::start(1);
-    let Some(mut holder) = holder(&cluster, "15") else { return };
+    let Some(mut holder) = holder(&cluster, "15", "20") else { return };
     cluster.kill(0);
     cluster.restart(0);
     // It grants nothing that could conflict before it has heard from the holder.

@@ -42,6 +42,8 @@ pb, services = stubs()
 
 # After these the server knows nothing of the lease any more.
 LEASE_IS_OVER = (pb.REASON_UNKNOWN_LEASE, pb.REASON_LEASE_ENDED, pb.REASON_FOREIGN_LEASE, pb.REASON_WRONG_SECRET)
+# These say that this server opens no lease at the moment: another one may, or the same one later.
+PASSING = (pb.REASON_DRAINING, pb.REASON_RESOURCE_EXHAUSTED, pb.REASON_DISK_FULL, pb.REASON_UNAVAILABLE)
 
 
 def now():
@@ -59,7 +61,11 @@ class Refused(Exception):
 
 
 class Lost(Exception):
-    """The lease is over, and everything under it."""
+    """What was held is lost."""
+
+
+class Over(Exception):
+    """The lease is over, and whatever was asked for under it is not had (of a transaction it is not known)."""
 
 
 class Unreachable(Exception):
@@ -86,6 +92,11 @@ class Held:
 class Call:
     def __init__(self, message, until=None):
         self.message, self.until, self.answer = message, until, queue.SimpleQueue()
+
+    def place(self):
+        """Among calls that are made again: what begins something in the order of keys, the rest before."""
+        kind = self.message.WhichOneof("call")
+        return getattr(self.message, kind).key if kind in ("acquire", "begin") else 0
 
 
 class Lease:
@@ -123,11 +134,12 @@ class Lease:
             return self.last_key
 
     def call(self, timeout=None, **call):
-        """Makes a call, again on every new stream until it is answered."""
+        """Makes a call, again on every new stream until it is answered. Raises `Refused`, `Unreachable`, `Over`."""
         return self._answer(self._make(None, call), timeout)
 
     def acquire(self, name, mode=pb.MODE_EXCLUSIVE, wait=20.0, label=""):
-        """Waits for a lock. Raises `Refused` (such as REASON_TIMED_OUT, with who was in the way), `Unreachable`, `Lost`."""
+        """Waits for a lock. Raises `Refused` (such as REASON_TIMED_OUT, with who was in the way), `Unreachable`, `Over`, or `Lost`
+        if it was had, and lost at once."""
         locks = [pb.LockMode(name=name.encode(), mode=mode)]
         # Key and place in the order of calls belong together.
         with self.lock:
@@ -136,13 +148,14 @@ class Lease:
             )
             call = self._make(now() + wait, {"acquire": acquire})
         try:
-            granted = self._answer(call, wait + self.ttl)
+            held = self._answer(call, wait + self.ttl)
         except Unreachable:
             # It may have been granted unseen: given back as soon as somebody hears of it.
             self._make(None, {"cancel": pb.CancelRequest(lease=self.id, key=call.message.acquire.key)})
             raise
-        with self.lock:
-            return self.held[granted.request.n]
+        if held.lost.is_set():
+            raise Lost(held.why)
+        return held
 
     def _release(self, held):
         with self.lock:
@@ -152,6 +165,8 @@ class Lease:
             del self.held[held.request.n]
         try:
             self.call(self.ttl, release=pb.ReleaseRequest(lease=self.id, key=held.key))
+        except Over as over:
+            raise Lost(str(over)) from over
         except Refused as refused:
             # A restarted server never had it back. Forced out while the release was on its way is lost.
             if refused.error.reason == pb.REASON_FORCED_OUT:
@@ -163,14 +178,14 @@ class Lease:
         """Gives back everything. If nobody hears it, it goes when the time to live is over."""
         try:
             self.call(self.ttl / 4, close_lease=pb.CloseLeaseRequest(lease=self.id))
-        except (Refused, Unreachable, Lost):
+        except (Refused, Unreachable, Over):
             pass
         self._end("it was closed")
 
     def _make(self, until, call):
         with self.lock:
             if self.over.is_set():
-                raise Lost(self.why)
+                raise Over(self.why)
             self.last_tag += 1
             made = Call(pb.ClientMessage(tag=self.last_tag, **call), until)
             self.calls[self.last_tag] = made
@@ -183,10 +198,14 @@ class Lease:
             answer = call.answer.get(timeout=timeout)
         except queue.Empty:
             with self.lock:
-                self.calls.pop(call.message.tag, None)
-            raise Unreachable(f"no answer in {timeout:.0f} s: {self.error}") from None
+                if self.calls.pop(call.message.tag, None):
+                    raise Unreachable(f"no answer in {timeout:.0f} s: {self.error}") from None
+            # It came just now.
+            answer = call.answer.get()
         if isinstance(answer, Exception):
             raise answer
+        if isinstance(answer, Held):
+            return answer
         if answer.WhichOneof("answer") == "error":
             raise Refused(answer.error)
         return getattr(answer, answer.WhichOneof("answer"))
@@ -204,7 +223,9 @@ class Lease:
                 pause = min(2 * pause, 1.0)
             except Refused as refused:
                 self.error = refused
-                self._end(str(refused))
+                if self.id or refused.error.reason not in PASSING:
+                    self._end(str(refused))
+                pause = min(2 * pause, 1.0)
             with self.lock:
                 self.outgoing = None
             # Never all clients at once.
@@ -264,9 +285,11 @@ class Lease:
                 raise Refused(message.error)
             if kind == "lease_opened":
                 self.id, self.secret = message.lease_opened.lease, message.lease_opened.secret
-                self.ttl = message.lease_opened.ttl_ms / 1000
             if kind in ("lease_opened", "lease_attached", "kept_alive"):
-                self.renewed, asked = asked, None
+                # The server says each time for how long.
+                with self.lock:
+                    self.renewed, self.ttl = asked, getattr(message, kind).ttl_ms / 1000
+                asked = None
             if kind == "lease_opened" or kind == "lease_attached" and not message.lease_attached.reclaim:
                 if self.in_doubt:
                     # A reclaim got no answer: what became of it is not known, so nothing is held any more.
@@ -301,9 +324,10 @@ class Lease:
             self._resend(outgoing)
 
     def _resend(self, outgoing):
-        """Calls can be made: again those without an answer, under their old keys, so that nothing happens twice."""
+        """Calls can be made: again those without an answer, under their old keys, so that nothing happens twice. What has a new
+        key after a restart comes after what has an older one: keys have to rise."""
         with self.lock:
-            for call in self.calls.values():
+            for call in sorted(self.calls.values(), key=Call.place):
                 if call.until is not None:
                     call.message.acquire.wait_ms = max(0, int((call.until - now()) * 1000))
                 outgoing.put(call.message)
@@ -323,10 +347,11 @@ class Lease:
             call = self.calls.pop(message.tag, None)
             if call is None:
                 return
+            answer = message
             if kind == "acquired":
-                held = Held(self, call.message.acquire, message.acquired)
-                self.held[held.request.n] = held
-            call.answer.put(message)
+                answer = Held(self, call.message.acquire, message.acquired)
+                self.held[answer.request.n] = answer
+            call.answer.put(answer)
 
     # The end
 
@@ -339,8 +364,9 @@ class Lease:
         """However long this process did not run: after a time to live without a renewal nothing is held any more. A tenth
         of it is for whoever works under the locks, to stop."""
         while not self.over.wait(self.ttl / 40):
-            renewed = self.renewed
-            if renewed is not None and now() >= renewed + 0.9 * self.ttl:
+            with self.lock:
+                ends = None if self.renewed is None else self.renewed + 0.9 * self.ttl
+            if ends is not None and now() >= ends:
                 self._end(f"the lease could not be renewed in time ({self.error or 'the server is silent'})")
 
     def _end(self, why):
@@ -353,6 +379,6 @@ class Lease:
             for held in self.held.values():
                 held._lose(why)
             for call in self.calls.values():
-                call.answer.put(Lost(why))
+                call.answer.put(Over(why))
             self.held.clear()
             self.calls.clear()

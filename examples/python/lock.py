@@ -3,7 +3,7 @@
     python lock.py [--connect HOST:PORT,..] --tls FOLDER [--ttl SECONDS] [--wait SECONDS] [--hold SECONDS] NAME
 
 Goes on over broken connections and restarts of the server. Exit codes: 0, or 74: the lock was lost while it was held, 75: not
-had in time, 69: no server answers, 1: refused. What is behind a lock should refuse smaller tokens than it has seen.
+had in time, 69: no server answers, or the lease was lost before the lock was had, 1: refused. What is behind a lock should refuse smaller tokens than it has seen.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 
 import grpc
 
-from geolock_client import Lease, Lost, Refused, Unreachable, pb
+from geolock_client import Lease, Lost, Over, Refused, Unreachable, pb
 
 
 @contextlib.contextmanager
@@ -43,8 +43,8 @@ def run(main):
     except Lost as lost:
         sys.stderr.write(f"lost, stop working: {lost}\n")
         sys.exit(74)
-    except Unreachable as error:
-        sys.stderr.write(f"no server answers: {error}\n")
+    except (Over, Unreachable) as error:
+        sys.stderr.write(f"no server answers, or none that knows the lease: {error}\n")
         sys.exit(69)
     except Refused as refused:
         sys.stderr.write(f"{refused}\n")
