@@ -244,6 +244,15 @@ fn who_must_show_a_certificate_is_told() {
         assert_eq!(refused.code, 69, "{}", refused.stderr);
         assert!(refused.stderr.contains("this client shows no certificate"), "{}", refused.stderr);
     }
+    let token = cluster.dir().join("a.token");
+    let made = said(geolock(cluster.dir()).args(["token", "new", "a", "--out"]).arg(&token));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    for args in [&["status"][..], &["lock", "x", "--", "true"]] {
+        let mut command = cluster.command(0, args);
+        let refused = said(command.env("GEOLOCK_TLS", &bare).env("GEOLOCK_TOKEN_FILE", &token));
+        assert_eq!(refused.code, 69, "{}", refused.stderr);
+        assert!(refused.stderr.contains("the server may take no tokens"), "{}", refused.stderr);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
@@ -80,4 +81,47 @@ fn strangers_are_no_clients() {
     }
     let mut command = cluster.command(0, ["lock", "x", "--", "true"]);
     assert!(command.status().expect("the binary is there").success(), "others go on");
+}
+
+/// A session, which speaks the native protocol, and a look, which speaks gRPC.
+const BOTH_WAYS: [&[&str]; 2] = [&["lock", "--try", "x", "--", "true"], &["status"]];
+
+/// What both of them say of that endpoint.
+fn knocks(cluster: &Cluster, endpoint: &str, tls: &Path) -> [String; 2] {
+    BOTH_WAYS.map(|args| {
+        let mut command = cluster.command(0, args);
+        refused(command.env("GEOLOCK_CONNECT", endpoint).env("GEOLOCK_TLS", tls), 69)
+    })
+}
+
+#[test]
+fn who_knocks_at_the_wrong_door_is_told_which_is_the_right_one() {
+    let (cluster, other) = (Cluster::start(1), Cluster::start(1));
+    let bare = cluster.dir().join("bare");
+    std::fs::create_dir(&bare).expect("it is made");
+    std::fs::copy(cluster.tls().join("ca.pem"), bare.join("ca.pem")).expect("there are certificates");
+    for tls in [&cluster.tls(), &bare] {
+        for said in knocks(&cluster, &other.endpoint(0), tls) {
+            assert!(said.contains("not of the authority in this client's ca.pem"), "{said}");
+        }
+        for said in knocks(&cluster, &cluster.http_endpoint(0), tls) {
+            assert!(said.contains("that is not the port for clients"), "{said}");
+            assert!(!said.contains("shows no certificate"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_port_that_only_hangs_up_does_not_demand_a_certificate() {
+    let cluster = Cluster::prepare(1);
+    let bare = cluster.dir().join("bare");
+    std::fs::create_dir(&bare).expect("it is made");
+    std::fs::copy(cluster.tls().join("ca.pem"), bare.join("ca.pem")).expect("there are certificates");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback is there");
+    let endpoint = listener.local_addr().expect("it is bound").to_string();
+    // Ends with the process of the test.
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    for said in knocks(&cluster, &endpoint, &bare) {
+        assert!(said.contains("before TLS was settled") && !said.contains("shows no certificate"), "{said}");
+    }
 }

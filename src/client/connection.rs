@@ -12,7 +12,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Response, Status, Streaming};
 
 use super::config::{ClientConfig, ClientTls, Transport};
-use super::error::{ClientError, LinkError};
+use super::error::{ClientError, LinkError, Shows};
 use super::hub::Outgoing;
 use super::native::{Native, NativeAnswers, NativeSocket};
 use super::token::Bearer;
@@ -37,7 +37,7 @@ pub(super) struct Dialled {
     endpoint: Endpoint,
     /// Unless gRPC is wanted.
     native: Option<Native>,
-    shows_certificate: bool,
+    shows: Shows,
     bearer: Bearer,
     timeout: Duration,
 }
@@ -74,16 +74,20 @@ impl Dialled {
             Transport::Native => Some(Native::new(&config.tls, host, port)?),
             Transport::Grpc => None,
         };
-        let shows_certificate = config.tls.certificate.is_some();
+        let shows = match (&config.tls.certificate, &config.token) {
+            (Some(_), _) => Shows::Certificate,
+            (None, Some(_)) => Shows::Token,
+            (None, None) => Shows::Nothing,
+        };
         let (name, bearer, timeout) = (name.to_owned(), Bearer(config.token.clone()), config.connect_timeout);
-        Ok(Dialled { name, endpoint, native, shows_certificate, bearer, timeout })
+        Ok(Dialled { name, endpoint, native, shows, bearer, timeout })
     }
 
     /// The error, with what may be behind it.
     pub(super) fn explain(&self, error: ClientError) -> ClientError {
         match error {
             ClientError::Unreachable { endpoint, source } => {
-                ClientError::Unreachable { endpoint, source: source.explained(self.shows_certificate) }
+                ClientError::Unreachable { endpoint, source: source.explained(self.shows) }
             }
             error => error,
         }

@@ -121,6 +121,9 @@ pub enum LinkError {
     /// Of a connection that speaks the native protocol, or would have.
     #[error("{0}")]
     Socket(#[source] io::Error),
+    /// Of the beginning of such a connection, before TLS was settled.
+    #[error("{0}")]
+    Handshake(#[source] io::Error),
     #[error("{}", .0.message())]
     Stream(#[source] Box<tonic::Status>),
     #[error("no answer within {}", brief(*.0))]
@@ -143,17 +146,38 @@ pub enum LinkError {
     NoTls,
     #[error("it does not accept this client's certificate, {0}")]
     Rejected(&'static str),
+    /// It ended like this before TLS was settled, and so before anything that the client shows could matter.
+    #[error(
+        "{0} (before TLS was settled: if that is always so, that is not the port for clients, which [listen] of the server \
+         names)"
+    )]
+    NotSettled(#[source] Box<LinkError>),
     /// It ended like this, and the server may demand the certificate that this client does not show.
     #[error(
         "this client shows no certificate, and the server seems to demand one: put cert.pem and key.pem, as `geolock ca \
          issue` makes them, into the folder of ca.pem, or use a token where the server takes them ({0})"
     )]
     NoCertificate(#[source] Box<LinkError>),
+    /// It ended like this, and the server may demand the certificate that this client does not show beside its token.
+    #[error(
+        "{0} (if that is always so, the server may take no tokens: it then demands a certificate, cert.pem and key.pem beside \
+         ca.pem)"
+    )]
+    OnlyToken(#[source] Box<LinkError>),
     /// It ended like this, and the server may not accept the certificate that this client shows.
     #[error(
         "{0} (if that is always so, the server does not accept this client's certificate: its log says why)"
     )]
     NotAccepted(#[source] Box<LinkError>),
+}
+
+/// What a client shows to servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shows {
+    /// With or without a token.
+    Certificate,
+    Token,
+    Nothing,
 }
 
 impl LinkError {
@@ -163,32 +187,54 @@ impl LinkError {
             LinkError::NotTrusted | LinkError::OtherName(_) | LinkError::NoTls => {
                 "answers, and is not to be talked to"
             }
-            LinkError::Rejected(_) | LinkError::NoCertificate(_) | LinkError::NotAccepted(_) => {
-                "ended the connection"
-            }
+            LinkError::Rejected(_)
+            | LinkError::NotSettled(_)
+            | LinkError::NoCertificate(_)
+            | LinkError::OnlyToken(_)
+            | LinkError::NotAccepted(_) => "ended the connection",
             _ => "cannot be reached",
         }
     }
 
     /// With what may be behind it. A server that demands a certificate, or another than this one, just ends the connection: with
     /// TLS 1.3 after the client thinks that all is well.
-    pub(super) fn explained(self, shows_certificate: bool) -> LinkError {
+    pub(super) fn explained(self, shows: Shows) -> LinkError {
         let error = match self.of_tls() {
             Some(error) => error,
             None => self,
         };
         let ended_there = match &error {
             LinkError::Transport(error) => ended_by_server(error),
-            LinkError::Socket(error) => ended_by_server(error),
+            LinkError::Socket(error) | LinkError::Handshake(error) => ended_by_server(error),
             // One that the server sent has no cause here.
             LinkError::Stream(status) => status.source().is_some_and(ended_by_server),
             LinkError::Ended => true,
             _ => false,
         };
-        match (ended_there, shows_certificate) {
-            (false, _) => error,
-            (true, false) => LinkError::NoCertificate(Box::new(error)),
-            (true, true) => LinkError::NotAccepted(Box::new(error)),
+        if !ended_there {
+            return error;
+        }
+        let ended = Box::new(error);
+        match shows {
+            _ if ended.is_of_handshake() => LinkError::NotSettled(ended),
+            Shows::Nothing => LinkError::NoCertificate(ended),
+            Shows::Token => LinkError::OnlyToken(ended),
+            Shows::Certificate => LinkError::NotAccepted(ended),
+        }
+    }
+
+    /// Whether it happened before TLS was settled. With TLS 1.3, the only one that servers speak, a client learns only later what
+    /// they make of its certificate.
+    fn is_of_handshake(&self) -> bool {
+        match self {
+            LinkError::Handshake(_) => true,
+            LinkError::Transport(error) => {
+                let error: &(dyn Error + 'static) = error;
+                let mut all = std::iter::successors(Some(error), |&error| error.source());
+                // What HTTP/2 says of its beginning came after it.
+                !all.any(|error| error.is::<hyper::Error>())
+            }
+            _ => false,
         }
     }
 
@@ -196,7 +242,7 @@ impl LinkError {
     fn of_tls(&self) -> Option<LinkError> {
         let error: &(dyn Error + 'static) = match self {
             LinkError::Transport(error) => error,
-            LinkError::Socket(error) => error,
+            LinkError::Socket(error) | LinkError::Handshake(error) => error,
             LinkError::Stream(status) => status.source()?,
             _ => return None,
         };
@@ -302,7 +348,8 @@ mod tests {
     #[test]
     fn what_tls_finds_wrong_with_a_server_is_said_with_what_to_do() {
         let said = |error: rustls::Error| {
-            let source = LinkError::Socket(io::Error::new(io::ErrorKind::InvalidData, error)).explained(true);
+            let source = LinkError::Socket(io::Error::new(io::ErrorKind::InvalidData, error))
+                .explained(Shows::Certificate);
             ClientError::Unreachable { endpoint: "there:1".into(), source }.to_string()
         };
         let other = said(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer));
@@ -311,8 +358,12 @@ mod tests {
         assert!(plain.starts_with("there:1 answers") && plain.contains("does not speak TLS"), "{plain}");
         let withdrawn = said(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRevoked));
         assert!(withdrawn.starts_with("there:1 ended") && withdrawn.contains("withdrawn"), "{withdrawn}");
-        let broken = LinkError::Socket(io::ErrorKind::BrokenPipe.into()).explained(false).to_string();
-        assert!(broken.starts_with("this client shows no certificate"), "{broken}");
+        let broken = |shows| LinkError::Socket(io::ErrorKind::BrokenPipe.into()).explained(shows).to_string();
+        let (nothing, token) = (broken(Shows::Nothing), broken(Shows::Token));
+        assert!(nothing.starts_with("this client shows no certificate"), "{nothing}");
+        assert!(token.contains("may take no tokens") && !token.contains("shows no"), "{token}");
+        let early = LinkError::Handshake(io::ErrorKind::UnexpectedEof.into()).explained(Shows::Nothing);
+        assert!(early.to_string().contains("not the port for clients"), "{early}");
     }
 
     #[test]

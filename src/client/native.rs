@@ -21,7 +21,7 @@ use tonic::{Code, Status};
 use super::clock;
 use super::config::{ClientCertificate, ClientTls};
 use super::connection::{BATCH, MAX_MESSAGE};
-use super::error::{ClientError, LinkError};
+use super::error::{ClientError, LinkError, Shows};
 use super::hub::Outgoing;
 use super::token::Bearer;
 use crate::native::{self, End, FrameError, FrameSocket, Kind, Line, SocketError, Start};
@@ -60,7 +60,8 @@ impl Native {
         // Calls are small and each is waited for.
         stream.set_nodelay(true).map_err(LinkError::Socket)?;
         native::bound_kernel(&stream).map_err(LinkError::Socket)?;
-        let tls = self.tls.connect(self.name.clone(), Line::new(stream)).await.map_err(LinkError::Socket)?;
+        let tls = self.tls.connect(self.name.clone(), Line::new(stream)).await;
+        let tls = tls.map_err(LinkError::Handshake)?;
         let cuts = match tls.get_ref().1.alpn_protocol() {
             Some(NATIVE_PROTOCOL) => true,
             Some(NATIVE_PROTOCOL_1) => false,
@@ -79,7 +80,7 @@ impl Native {
             Ok(socket) => of_socket(socket?.0.frame().await.err()?),
             Err(error) => error,
         };
-        Some(error.explained(true))
+        Some(error.explained(Shows::Certificate))
     }
 }
 

@@ -304,6 +304,11 @@ impl Cluster {
         (Ipv4Addr::LOCALHOST, self.base + 10 * u16::from(dc) + 2)
     }
 
+    pub fn http_endpoint(&self, dc: u8) -> String {
+        let (address, port) = self.http(dc);
+        format!("{address}:{port}")
+    }
+
     /// A page of its metrics port: status line, headers and body.
     pub fn page(&self, dc: u8, path: &str) -> String {
         let mut stream = TcpStream::connect(self.http(dc)).expect("it listens");
