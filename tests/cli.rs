@@ -3,12 +3,13 @@
 mod common;
 
 use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::said::run;
+use common::said::{run, said};
 use common::{Cluster, Output, Running, free_ports, geolock, until};
 use rustix::process::Signal;
 
@@ -136,6 +137,21 @@ fn who_waits_can_see_for_whom_and_where_in_the_queue() {
         assert_eq!(waiting.wait(), 128 + 15);
     }
     assert_eq!(first.rest(), [""; 0], "nothing is said where it is no terminal, unless it is asked for");
+}
+
+#[test]
+fn a_trace_whose_reader_has_seen_enough_ends_quietly() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let mut command = geolock(home.path());
+    command.args(["sim", "--seeds", "0..1", "--seconds", "5", "--trace"]);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is there");
+    // As `| head -1` does.
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut first).expect("it is text");
+    assert!(!first.is_empty());
+    let said = said(child);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
 }
 
 #[test]

@@ -57,6 +57,10 @@ impl Failure {
         self.code == code as u8
     }
 
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
     /// Says on standard error what happened. The exit code.
     pub fn report(&self) -> ExitCode {
         if let Some(error) = &self.error {

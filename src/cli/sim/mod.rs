@@ -5,10 +5,11 @@ mod sweep;
 use std::ops::Range;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::print::ago;
+use super::failure::Failure as Failed;
+use super::print::{ago, print, print_on_the_way, tell};
 use crate::sim::{Failure, Outcome, Profile};
 use sweep::{Sweep, Swept};
 
@@ -81,13 +82,12 @@ fn parse_seeds(text: &str) -> anyhow::Result<Range<u64>> {
 }
 
 /// Runs the seeds. An error if one fails.
-pub fn run(args: &SimArgs) -> anyhow::Result<()> {
+pub fn run(args: &SimArgs) -> Result<(), Failed> {
     if args.figures {
-        println!("{}", crate::sim::figures());
-        return Ok(());
+        return print(crate::sim::figures());
     }
     if args.trace && args.jobs > 1 {
-        bail!("--trace shows one seed after another: leave --jobs away");
+        return Err(anyhow!("--trace shows one seed after another: leave --jobs away").into());
     }
     sweep::name_the_seed_of_a_panic();
     let profiles = args.profile.list();
@@ -102,26 +102,24 @@ pub fn run(args: &SimArgs) -> anyhow::Result<()> {
         };
         let swept = sweep.run(|failure| show_failure(failure, args.verbose));
         run += args.seeds.end - args.seeds.start;
-        print!("{}", summary(*profile, &args.seeds, &swept, profiles.len() > 1));
+        // Whoever looks at the exit code wants to know of all seeds, whether or not anybody reads this.
+        print_on_the_way(summary(*profile, &args.seeds, &swept, profiles.len() > 1).trim_end())?;
         failed.extend(swept.failed.into_iter().map(|seed| format!("{seed} of {profile}")));
     }
     if !failed.is_empty() {
         let shown = failed.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", ");
-        bail!(
-            "{} of {run} seeds failed: {shown}{}",
-            failed.len(),
-            if failed.len() > 10 { ", ..." } else { "" }
-        );
+        let more = if failed.len() > 10 { ", ..." } else { "" };
+        return Err(anyhow!("{} of {run} seeds failed: {shown}{more}", failed.len()).into());
     }
     Ok(())
 }
 
 fn show_failure(failure: &Failure, verbose: bool) {
-    eprintln!("{}", failure.headline());
+    tell(failure.headline());
     if verbose {
-        eprint!("{}\n{}\n{}", failure.what, failure.detail, failure.trace);
+        tell(format_args!("{}\n{}\n{}", failure.what, failure.detail, failure.trace.trim_end()));
     }
-    eprintln!("  again: {}", failure.replay);
+    tell(format_args!("  again: {}", failure.replay));
 }
 
 /// What a person reads of a sweep: all of it, or what fits beside those of other profiles.

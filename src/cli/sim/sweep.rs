@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::cli::print::ago;
+use crate::cli::print::{ago, print, tell};
 use crate::sim::{Failure, Outcome, Profile, SimOptions, TraceMode};
 
 /// How often a sweep says how far it is, to a terminal and to a file.
@@ -26,7 +26,7 @@ pub(super) fn name_the_seed_of_a_panic() {
     std::panic::set_hook(Box::new(move |panic| {
         earlier(panic);
         if let Some(options) = RUNNING.get() {
-            eprintln!("seed {} panicked\n  again: {}", options.seed, options.replay());
+            tell(format_args!("seed {} panicked\n  again: {}", options.seed, options.replay()));
         }
     }));
 }
@@ -105,7 +105,7 @@ impl Sweep {
                     said = Instant::now();
                     let (of, took) = (self.seeds.end - self.seeds.start, started.elapsed());
                     let (profile, failed) = (self.profile, failed.len());
-                    eprintln!("{profile}: {count} of {of} seeds, {failed} failed, {}", ago(took));
+                    tell(format_args!("{profile}: {count} of {of} seeds, {failed} failed, {}", ago(took)));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -119,8 +119,12 @@ impl Sweep {
     }
 }
 
+/// Once nobody can read them there is no reason to make more of them, and no other way out of a seed.
 fn print_line(line: &str) {
-    println!("{line}");
+    if let Err(failure) = print(line) {
+        failure.report();
+        std::process::exit(failure.code().into());
+    }
 }
 
 #[cfg(test)]
