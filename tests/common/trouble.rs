@@ -123,6 +123,11 @@ pub struct Tally {
 
 /// Makes trouble between three servers: everything at least once, at random moments of the load. All servers run and all links are whole at the end.
 pub async fn make_trouble(wan: &mut Wan, dice: &mut Dice, load: &Load) -> Tally {
+    make_trouble_sparing(None, wan, dice, load).await
+}
+
+/// The same, but that server is not killed.
+pub async fn make_trouble_sparing(spared: Option<u8>, wan: &mut Wan, dice: &mut Dice, load: &Load) -> Tally {
     use Fault::{Cut, CutAndKill, Flicker, Isolate, Kill};
     let mut faults = [Kill, Kill, Kill, Cut, Cut, CutAndKill, Isolate, Flicker];
     dice.shuffle(&mut faults);
@@ -137,11 +142,12 @@ pub async fn make_trouble(wan: &mut Wan, dice: &mut Dice, load: &Load) -> Tally 
         println!("{fault:?} {a} {b} {c} at {}", *progress.borrow());
         match fault {
             Kill => {
-                wan.kill(a);
+                let victim = if spared == Some(a) { b } else { a };
+                wan.kill(victim);
                 if dice.roll(2) == 0 {
                     some_progress(dice, progress).await;
                 }
-                wan.restart(a);
+                wan.restart(victim);
             }
             Cut => {
                 wan.break_link(a, b);
@@ -155,7 +161,9 @@ pub async fn make_trouble(wan: &mut Wan, dice: &mut Dice, load: &Load) -> Tally 
             }
             CutAndKill => {
                 wan.break_link(a, b);
-                let victim = [a, b, c][dice.roll(3)];
+                let picked = dice.roll(3);
+                let victim = [a, b, c][picked];
+                let victim = if spared == Some(victim) { [b, c, a][picked] } else { victim };
                 wan.kill(victim);
                 wan.restart(victim);
                 some_progress(dice, progress).await;
