@@ -80,6 +80,7 @@ fn not_serving(why: Option<NotServing>) -> (proto::NotServing, u64) {
         Some(NotServing::ClockSkew) => (proto::NotServing::ClockSkew, 0),
         Some(NotServing::DiskFull) => (proto::NotServing::DiskFull, 0),
         Some(NotServing::Forked) => (proto::NotServing::Forked, 0),
+        Some(NotServing::LogFull) => (proto::NotServing::LogFull, 0),
     }
 }
 

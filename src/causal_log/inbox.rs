@@ -17,6 +17,10 @@ const MAX_ENTRIES: usize = 16 * 1024;
 /// Most bytes of them, as on the wire: sixteen of the largest commits.
 const MAX_BYTES: usize = 64 << 20;
 
+/// Of a link that is paused, so many wait and no more: it may be paused for long, and what it brings meanwhile comes again.
+const PAUSED_ENTRIES: usize = 256;
+const PAUSED_BYTES: usize = 4 << 20;
+
 /// See the module.
 pub(crate) struct Inbox {
     links: [HeldBack; MAX_DCS],
@@ -76,6 +80,12 @@ impl Inbox {
 
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether a link that is paused may bring more.
+    pub fn has_room_while_paused(&self, peer: DcId) -> bool {
+        let link = &self.links[peer.index()];
+        link.entries.len() < PAUSED_ENTRIES && link.bytes < PAUSED_BYTES
     }
 
     pub fn holds_of(&self, peer: DcId) -> bool {

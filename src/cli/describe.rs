@@ -132,6 +132,7 @@ pub(super) fn why_not_serving(why: NotServing, for_ms: u64) -> String {
         NotServing::ClockSkew => "has a clock that is too far ahead of most others".into(),
         NotServing::DiskFull => "has a full disk".into(),
         NotServing::Forked => "is forked: two datacenters have different entries of one log".into(),
+        NotServing::LogFull => "has a full log: too few others can be reached".into(),
     }
 }
 

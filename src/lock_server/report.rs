@@ -86,6 +86,11 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
         }
         Report::DiskRoom { room } => log_room(*room),
+        Report::LogFull { full: true } => tracing::error!(
+            "four times limits.log is kept for datacenters that cannot be reached: no lock moves, nothing is committed here until \
+             most of them are back"
+        ),
+        Report::LogFull { full: false } => tracing::info!("there is room in the log again"),
         Report::Forced(forced) => {
             let Forced { number, by, reason, lock, request, token, label, .. } = &**forced;
             let (label, by) = (label.escape_debug(), by.escape_debug());

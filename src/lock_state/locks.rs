@@ -35,6 +35,13 @@ pub(crate) struct Permissions {
     pub append: bool,
 }
 
+impl Permissions {
+    /// It goes on with what is here, and nothing comes or goes.
+    pub fn is_alone(self) -> bool {
+        self.grant && !self.append
+    }
+}
+
 /// Rows for that many locks and requests stay when there are none.
 const KEPT_ROWS: usize = 1 << 14;
 /// Locks whose timers have come that one step looks at, at most; the rest follow with the next steps.
@@ -190,16 +197,26 @@ impl Locks {
         }
     }
 
-    /// Allows or forbids; what was held up by it is looked at again.
-    pub fn permit(&mut self, permissions: Permissions) {
+    /// Allows or forbids; what was held up by it is looked at again. Answers whether that is a change.
+    pub fn permit(&mut self, permissions: Permissions) -> bool {
         if self.permissions == permissions {
-            return;
+            return false;
         }
+        let was_alone = self.permissions.is_alone();
         self.permissions = permissions;
         if permissions.append {
             self.withdraw_orphans();
         }
+        if was_alone != permissions.is_alone() {
+            self.repark_all();
+        }
         self.mark_all();
+        true
+    }
+
+    /// See [`Permissions::is_alone`].
+    pub fn is_alone(&self) -> bool {
+        self.permissions.is_alone()
     }
 
     /// It takes so long to `dc`, one way. What is kept for a time that rests on another distance is looked at when that is over.
@@ -275,8 +292,11 @@ impl Locks {
         }
     }
 
-    /// Whether, as seen here, `request` needs a datacenter that cannot be reached.
+    /// Whether, as seen here, `request` needs a datacenter that cannot be reached, or an entry that cannot be made.
     pub(super) fn should_park(&self, request: &Request) -> bool {
+        if self.permissions.is_alone() && request.local().is_some_and(|local| local.published.is_some()) {
+            return true;
+        }
         if self.unreachable.is_empty() {
             return false;
         }

@@ -81,7 +81,7 @@ pub struct LocalConfig {
     pub max_transaction_bytes: usize,
     /// When entries that some member lacks weigh more than that many bytes, members that are far behind are given up: they get
     /// a state transfer when they are back. Default 256 MiB, 1 MiB to 16 GiB. It is memory, and twice that on disk; at
-    /// four times as much, when no quorum of members has them, transactions cannot commit here.
+    /// four times as much, when no quorum of members has them, nothing is committed here and no lock moves.
     pub max_log: usize,
     /// Most bytes that the names take which all watches of this server follow, about. Default 64 MiB: some 100 000 watches
     /// of one name each.

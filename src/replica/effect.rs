@@ -98,6 +98,10 @@ pub enum Report {
     DiskRoom {
         room: Room,
     },
+    /// As many entries are kept for others as a minority may keep (or no longer are): no more are made.
+    LogFull {
+        full: bool,
+    },
     /// A request lost its locks to an operator.
     Forced(Arc<Forced>),
     LeaseExpired {

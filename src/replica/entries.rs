@@ -36,6 +36,9 @@ impl Replica {
         if self.life.room == Room::Full {
             return;
         }
+        if self.links.is_paused(peer) && !self.inbox.has_room_while_paused(peer) {
+            return self.links.note_dropped(peer);
+        }
         let mut entries = entries.into_iter();
         // Nearly always nothing is held back, and all of them can be applied, one after the other.
         while let Some(entry) = entries.as_slice().first().filter(|_| !self.inbox.holds_of(peer)) {
@@ -106,7 +109,10 @@ impl Replica {
             }
             self.inbox.remove(peer, &entry);
         }
-        self.links.clear_paused(peer);
+        if self.links.clear_paused(peer) {
+            let durable = (**self.log.durable()).clone();
+            self.send(peer, Message::HeldBack { durable });
+        }
         missing
     }
 

@@ -30,6 +30,7 @@ struct Row {
     /// The entry before which its link last waited for another one, or for our clock.
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
+    dropped: bool,
     clock_ahead_ms: Option<i64>,
     terms: Option<Terms>,
     /// Its highest reading that was heard here, tokens included; and that of before this link.
@@ -53,9 +54,16 @@ impl Links {
         self.retry_at = None;
     }
 
-    /// Nothing of this link is too far ahead of our clock any more.
-    pub fn clear_paused(&mut self, peer: DcId) {
-        self.rows[peer.index()].paused = None;
+    /// Nothing of this link is too far ahead of our clock any more. Answers whether something was dropped meanwhile.
+    pub fn clear_paused(&mut self, peer: DcId) -> bool {
+        let row = &mut self.rows[peer.index()];
+        row.paused = None;
+        std::mem::take(&mut row.dropped)
+    }
+
+    /// What it brought while it was paused did not fit and has to come again.
+    pub fn note_dropped(&mut self, peer: DcId) {
+        self.rows[peer.index()].dropped = true;
     }
 
     pub fn retry_at_most(&mut self, at: Instant) {
@@ -98,7 +106,7 @@ impl Replica {
         self.links.closing.remove(peer);
         let row = &mut self.links.rows[peer.index()];
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
-        (row.clock_ahead_ms, row.terms) = (None, None);
+        (row.clock_ahead_ms, row.terms, row.dropped) = (None, None, false);
         row.reading_before = row.reading;
         self.log.link_up(peer);
         self.tell_links();
@@ -108,6 +116,7 @@ impl Replica {
         self.links.closing.remove(peer);
         self.log.link_down(peer);
         self.inbox.clear(peer);
+        self.rights.link_down(peer);
         self.stop_giving(peer);
         self.stop_taking_from(peer);
         self.descriptions_without(peer);
@@ -277,25 +286,30 @@ impl Replica {
         if is_one_history {
             self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
         }
-        self.note_alive(peer, heartbeat, heartbeat.clock, Duration::ZERO);
+        self.note_alive(peer, (peer, heartbeat), heartbeat.clock, Duration::ZERO);
         for (dc, clock, age_ms) in &heartbeat.heard {
             let age = Duration::from_millis(u64::from(*age_ms));
             if *dc == self.config.dc {
                 self.note_echo(peer, *clock, age);
             }
             if self.peers().contains(*dc) && *dc != peer {
-                self.note_alive(*dc, heartbeat, *clock, age);
+                self.note_alive(*dc, (peer, heartbeat), *clock, age);
             }
         }
         self.note_skew();
     }
 
-    /// `dc` was alive so long ago: `heartbeat` is its own, or tells of it.
-    fn note_alive(&mut self, dc: DcId, heartbeat: &Heartbeat, clock: Timestamp, age: Duration) {
+    /// `dc` was alive so long ago: `heartbeat` is its own, or that of another which tells of it.
+    fn note_alive(&mut self, dc: DcId, (by, heartbeat): (DcId, &Heartbeat), clock: Timestamp, age: Duration) {
         let told = heartbeat.not_serving.iter().find(|(other, _)| *other == dc);
-        let (clock, at) = (self.believed(clock), self.now.mono - age);
-        let not_serving = told.map(|(_, why)| *why);
-        self.reach.note_heard(dc, &News { clock, at, durable: &heartbeat.durable, not_serving });
+        let news = News {
+            clock: self.believed(clock),
+            at: self.now.mono - age,
+            durable: &heartbeat.durable,
+            is_its_own: by == dc,
+            not_serving: told.map(|(_, why)| *why),
+        };
+        self.reach.note_heard(dc, &news);
     }
 
     fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
@@ -389,10 +403,16 @@ impl Replica {
         }
         let serving_changed = self.reach.take_serving_changed();
         self.report_serving(serving_changed);
+        self.park_what_needs_others();
+    }
+
+    /// Requests that need a datacenter which hands nothing over are parked; also those of others, while nothing goes from here.
+    pub(super) fn park_what_needs_others(&mut self) {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NotServingBlocks) {
             return self.locks.set_unreachable(self.reach.unreachable());
         }
-        self.locks.set_unreachable(self.reach.away());
+        let away = if self.locks.is_alone() { self.peers() } else { self.reach.away() };
+        self.locks.set_unreachable(away);
     }
 }

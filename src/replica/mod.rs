@@ -118,6 +118,7 @@ pub struct Replica {
     watches: watches::Watches,
     transfers: transfer::Transfers,
     expiry: expiry::Expiry,
+    rights: rights::Rights,
     audit: forced::Audit,
     heartbeat_at: Instant,
     renew_bound_at: Instant,

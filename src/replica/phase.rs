@@ -14,6 +14,9 @@ use crate::names::{DcId, DcSet};
 use crate::room::{Load, Room};
 use crate::time::Instant;
 
+/// A minority keeps so many times as much for others as `max_log` says.
+const MINORITY_LOGS: usize = 4;
+
 /// What decides about the phase.
 pub(super) struct Life {
     /// A step was made since the start.
@@ -44,6 +47,8 @@ pub(super) struct Life {
     /// seen, they may have forgotten.
     pub promised: Option<VersionVector>,
     pub clock_skew: bool,
+    /// It keeps as many entries for others as a minority may: see [`Replica::update_log_full`].
+    pub log_full: bool,
     /// What others were told last: why this datacenter does not serve.
     pub not_serving: Option<NotServing>,
     pub draining: bool,
@@ -69,6 +74,7 @@ impl Life {
             own_known: 0,
             promised: None,
             clock_skew: false,
+            log_full: false,
             not_serving: Some(NotServing::Starting),
             draining: false,
             room: Room::default(),
@@ -137,10 +143,26 @@ impl Replica {
             self.life.phase = phase;
             self.report(Report::PhaseChanged(phase));
         }
+        self.update_log_full();
         let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly | Phase::Forked { .. });
-        let append = writable && !self.life.clock_skew && self.life.room != Room::Full;
-        self.locks.permit(Permissions { grant: phase == Phase::Serving, append });
+        let append = writable && !self.life.clock_skew && self.life.room != Room::Full && !self.life.log_full;
+        let permissions = Permissions { grant: phase == Phase::Serving, append };
+        if self.locks.permit(permissions) {
+            self.park_what_needs_others();
+        }
         self.tell_serving();
+    }
+
+    /// A minority, which can give nobody up, keeps all that the others lack: no more than four times as much as a majority would.
+    fn update_log_full(&mut self) {
+        let most = self.config.local.max_log.saturating_mul(MINORITY_LOGS);
+        // When the others are back entries go step by step; a lock that moves and stops again at once helps nobody.
+        let limit = if self.life.log_full { most / 8 * 7 } else { most };
+        let full = self.log.weight() > limit;
+        if full != self.life.log_full {
+            self.life.log_full = full;
+            self.report(Report::LogFull { full });
+        }
     }
 
     /// There is more room on the journal's disk than before, or less.

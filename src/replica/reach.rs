@@ -44,6 +44,8 @@ pub(super) struct News<'a> {
     pub at: Instant,
     /// What the one who tells had.
     pub durable: &'a VersionVector,
+    /// The peer itself tells.
+    pub is_its_own: bool,
     pub not_serving: Option<NotServing>,
 }
 
@@ -91,8 +93,11 @@ impl Reach {
     /// Why a peer that is there does not serve.
     pub fn not_serving(&self, peer: DcId, now: Instant) -> Option<NotServing> {
         let row = &self.rows[peer.index()];
-        let (_, at) = row.heard.filter(|_| row.reachable)?;
-        row.not_serving.map(|why| why.aged(now.saturating_since(at)))
+        let (_, at) = row.heard?;
+        // One that has stopped for good says so, and never rejoins.
+        let is_told =
+            row.reachable || (row.not_serving == Some(NotServing::Forked) && at + self.timeout > now);
+        row.not_serving.filter(|_| is_told).map(|why| why.aged(now.saturating_since(at)))
     }
 
     /// What to tell others: who of those heard of does not serve.
@@ -120,8 +125,11 @@ impl Reach {
             self.serving_changed.insert(peer);
         }
         row.not_serving = news.not_serving;
-        if !row.reachable && row.rejoins_at.is_none() {
-            row.rejoins_at = Some(news.durable.clone());
+        match &mut row.rejoins_at {
+            // It may have lost what it told, and that is nowhere any more.
+            Some(vector) if news.is_its_own => *vector = vector.meet(news.durable),
+            None if !row.reachable => row.rejoins_at = Some(news.durable.clone()),
+            _ => {}
         }
         self.deadline = self.earliest();
     }
@@ -176,5 +184,28 @@ impl Reach {
         rows.filter(|row| row.reachable || row.rejoins_at.is_some())
             .filter_map(|row| row.heard.map(|(_, at)| at + self.timeout))
             .min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_lost_what_it_told_does_not_stay_unreachable() {
+        let [me, peer, other] = [0, 1, 2].map(|id| DcId::new(id).expect("a small id"));
+        let mut reach = Reach::new([peer, other].into_iter().collect(), Duration::from_secs(3));
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let has = |seq| VersionVector::from_iter([(me, 3), (peer, seq)]);
+        let mut hears = |second, durable: VersionVector, is_its_own| {
+            let clock = Timestamp::from_millis(second * 1_000);
+            let news = News { clock, at: at(second), durable: &durable, is_its_own, not_serving: None };
+            reach.note_heard(peer, &news);
+            reach.update(at(second), &has(5));
+            reach.is_reachable(peer)
+        };
+        assert!(!hears(1, has(10), true), "what it had is not here");
+        assert!(!hears(2, has(4), false), "another tells, which lacks what the peer has");
+        assert!(hears(3, has(5), true), "it lost its last entries");
     }
 }

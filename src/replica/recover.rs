@@ -16,6 +16,7 @@ use super::links::Links;
 use super::phase::Life;
 use super::reach::Reach;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
+use super::rights::Rights;
 use super::round_trips::RoundTrips;
 use super::stability::Stability;
 use super::tickets::Tickets;
@@ -108,6 +109,7 @@ impl Replica {
             watches: Watches::default(),
             transfers: Transfers::default(),
             expiry: Expiry::new(local.hash_seed),
+            rights: Rights::default(),
             audit: Audit::default(),
             heartbeat_at: now.mono,
             renew_bound_at: now.mono,

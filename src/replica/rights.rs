@@ -3,6 +3,8 @@
 //! A datacenter that may not take away as much as a client asked for refuses, and asks the one that has most of the
 //! rights for some of them, outside the log; what comes is a commit that moves them, in the log. The client tries again.
 
+use std::collections::BTreeMap;
+
 use super::Replica;
 use super::message::Message;
 use crate::causal_log::{Action, Change, Commit, Op};
@@ -10,6 +12,59 @@ use crate::crdt::value::{self, OpError, Update};
 use crate::keys::Key;
 use crate::names::DcId;
 use crate::store_state::ChangeError;
+use crate::time::Instant;
+
+/// Keys for which it is remembered that rights are on their way, at most; beyond, all are asked for anew.
+const MOST_ASKED: usize = 1_024;
+
+/// Rights that were asked for and have not come.
+#[derive(Default)]
+pub(super) struct Rights {
+    asked: BTreeMap<Key, Asked>,
+}
+
+struct Asked {
+    peer: DcId,
+    amount: u64,
+    /// From then on they are asked for again.
+    until: Instant,
+}
+
+impl Rights {
+    /// Clients that want the same at once ask as one, as long as none of them wants more.
+    fn is_under_way(&self, key: &Key, peer: DcId, amount: u64, now: Instant) -> bool {
+        let asked = self.asked.get(key);
+        asked.is_some_and(|asked| asked.peer == peer && asked.amount >= amount && now < asked.until)
+    }
+
+    fn note_asked(&mut self, key: &Key, asked: Asked) {
+        if self.asked.len() >= MOST_ASKED {
+            self.asked.clear();
+        }
+        self.asked.insert(key.clone(), asked);
+    }
+
+    /// A commit of another datacenter is applied.
+    #[inline]
+    pub fn note_commit(&mut self, commit: &Commit) {
+        if self.asked.is_empty() {
+            return;
+        }
+        for change in &commit.changes {
+            // Whoever they go to, there are other rights now.
+            if let Action::Update(update) = &change.action
+                && matches!(update.op, value::Op::MoveRights { .. })
+            {
+                self.asked.remove(&change.key);
+            }
+        }
+    }
+
+    /// What was asked on a link that is gone may never have arrived.
+    pub fn link_down(&mut self, peer: DcId) {
+        self.asked.retain(|_, asked| asked.peer != peer);
+    }
+}
 
 impl Replica {
     /// A change was refused; if it was for want of rights, some are asked for.
@@ -22,8 +77,12 @@ impl Replica {
             .into_iter()
             .filter(|(dc, _)| linked.contains(*dc))
             .max_by_key(|(_, rights)| *rights);
-        if let Some((peer, _)) = most {
-            self.send(peer, Message::AskRights { key: refused.key.clone(), amount: asked - rights });
+        let Some((peer, _)) = most else { return };
+        let (amount, now) = (asked - rights, self.now.mono);
+        if !self.rights.is_under_way(&refused.key, peer, amount, now) {
+            let until = now + self.config.agreed.heartbeat;
+            self.rights.note_asked(&refused.key, Asked { peer, amount, until });
+            self.send(peer, Message::AskRights { key: refused.key.clone(), amount });
         }
     }
 

@@ -29,6 +29,8 @@ pub enum NotServing {
     DiskFull,
     /// Its log and that of another datacenter are two histories.
     Forked,
+    /// Its log is full of entries that most others lack.
+    LogFull,
 }
 
 impl NotServing {
@@ -60,6 +62,7 @@ impl fmt::Display for NotServing {
             NotServing::ClockSkew => f.write_str("has a clock that is too far ahead"),
             NotServing::DiskFull => f.write_str("has a full disk"),
             NotServing::Forked => f.write_str("is forked"),
+            NotServing::LogFull => f.write_str("has a full log: too few others can be reached"),
         }
     }
 }
@@ -78,6 +81,7 @@ impl Replica {
             }
             Phase::Serving if self.life.clock_skew => Some(NotServing::ClockSkew),
             Phase::Serving if self.life.room == Room::Full => Some(NotServing::DiskFull),
+            Phase::Serving if self.life.log_full => Some(NotServing::LogFull),
             Phase::Serving => None,
         }
     }

@@ -1,7 +1,9 @@
 //! Stories about clocks that are wrong, and mended.
 
 use super::cluster::{Cluster, dc};
+use super::store_cluster::{add, step};
 use crate::replica::call::{Call, Reply, Status};
+use crate::replica::store_call::Then;
 
 fn status(c: &mut Cluster, id: u8) -> Status {
     let tag = c.call(id, Call::Status);
@@ -69,4 +71,27 @@ fn who_starts_anew_with_a_mended_clock_is_heard_of_soon() {
         let peers = status(&mut c, id).peers;
         assert!(peers.iter().any(|peer| peer.dc == dc(0) && peer.reachable), "dc{id} sees {peers:?}");
     }
+}
+
+#[test]
+fn a_link_that_waits_for_a_clock_brings_so_much_and_the_rest_later() {
+    let mut c = Cluster::new(3, 0, 0);
+    // Most are ahead of dc0, so they go on.
+    for id in 1..3 {
+        c.ahead.insert(id, 20_000);
+        c.restart(id);
+        c.link_again(id);
+    }
+    c.pass(5_000);
+    c.open_lease(1, std::time::Duration::from_secs(60));
+    for key in 1..=400 {
+        c.begin(1, key, None, step(vec![add("n", 1)], &[], Then::Commit));
+        c.run();
+    }
+    let held_back = c.nodes[0].replica.counts().held_back;
+    assert!((200..300).contains(&held_back), "{held_back} entries wait");
+    assert!(c.nodes[0].violations.is_empty(), "{:?}", c.nodes[0].violations);
+    c.pass(30_000);
+    assert_eq!(c.nodes[0].replica.applied(), c.nodes[1].replica.applied());
+    assert!(c.nodes[0].violations.is_empty());
 }

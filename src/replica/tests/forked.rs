@@ -9,7 +9,7 @@ use crate::leases::Proof;
 use crate::names::ClusterId;
 use crate::replica::call::{Call, Phase};
 use crate::replica::store_call::Then;
-use crate::replica::{Event, Message, Record};
+use crate::replica::{Event, Message, NotServing, Record};
 use crate::time::Timestamp;
 
 impl Cluster {
@@ -59,6 +59,9 @@ fn two_histories_stop_all_and_are_never_merged() {
     c.link_again(2);
     c.pass(1_000);
     assert!((0..3).all(|id| c.is_forked(id)), "dc1 hears of it, too");
+    let peers = c.nodes[1].replica.status().peers;
+    let forked = peers.iter().filter(|peer| peer.not_serving == Some(NotServing::Forked));
+    assert_eq!(forked.count(), 2, "{peers:?}");
     let owners = |c: &Cluster, id: usize| {
         (0..3).map(|part| c.nodes[id].replica.owner_of(&name("x"), dc(part))).collect::<Vec<_>>()
     };

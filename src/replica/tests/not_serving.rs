@@ -109,3 +109,63 @@ fn a_datacenter_whose_disk_is_full_hands_nothing_over_and_says_so() {
     assert_eq!(c.why(0, 1), None);
     assert!(!c.is_answered(0, both));
 }
+
+/// Little enough for a story to fill.
+const LOG: usize = 4_000;
+
+impl Cluster {
+    /// How much it keeps for others.
+    fn log_weight(&self, id: u8) -> usize {
+        let log = self.nodes[usize::from(id)].replica.checkpoint().log;
+        log.iter().map(|entry| entry.weight()).sum()
+    }
+
+    /// dc3 and dc4 of five are cut off. "moves" and "stays" are all at dc3.
+    fn with_a_minority() -> Cluster {
+        let mut c = Cluster::with_log(5, (0, 0), LOG);
+        c.use_lock(3, "moves");
+        c.use_lock(3, "stays");
+        (0..3).for_each(|id| [3, 4].map(|other| c.cut(id, other)).into_iter().collect());
+        c.pass(4_000);
+        c
+    }
+}
+
+#[test]
+fn a_minority_that_moves_locks_keeps_no_more_than_it_may() {
+    let mut c = Cluster::with_a_minority();
+    let held = c.lock(3, "stays");
+    c.run();
+    let held = c.granted(3, held).request;
+    let elsewhere = c.lock(4, "stays");
+    c.run();
+    let waits = (0..2_000_u32).find_map(|n| {
+        let id = 4 - (n % 2) as u8;
+        let tag = c.lock(id, "moves");
+        c.run();
+        let Some(Reply::Granted(grant)) = c.reply(id, tag) else { return Some((id, tag)) };
+        c.release(id, grant.request);
+        None
+    });
+    let (id, waits) = waits.expect("a lock cannot move for ever");
+    for member in [3, 4] {
+        let weight = c.log_weight(member);
+        assert!((3 * LOG..4 * LOG + 1_000).contains(&weight), "dc{member} keeps {weight} bytes");
+    }
+    let described = c.described(id, "moves");
+    assert!(described.waiters[0].parked);
+    let full = described.not_serving.iter().any(|(_, why)| *why == NotServing::LogFull);
+    assert!(full, "{:?}", described.not_serving);
+    assert!(c.why(7 - id, id) == Some(NotServing::LogFull) || c.why(id, 7 - id) == Some(NotServing::LogFull));
+    c.release(3, held);
+    c.run();
+    // It cannot be handed over, and whoever waits for it elsewhere keeps nobody here from it.
+    c.use_lock(3, "stays");
+    assert!(!c.is_answered(4, elsewhere));
+    (0..3).for_each(|id| [3, 4].map(|other| c.link(id, other)).into_iter().collect());
+    c.pass(3_000);
+    c.granted(id, waits);
+    c.granted(4, elsewhere);
+    assert_eq!((c.why(3, 4), c.why(4, 3)), (None, None));
+    assert!(c.log_weight(3) < LOG);
+}

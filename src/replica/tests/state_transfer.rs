@@ -122,6 +122,22 @@ fn who_takes_too_long_over_a_state_stops_nobody_and_takes_another() {
 }
 
 #[test]
+fn what_waited_for_a_state_is_applied_with_it() {
+    let mut c = Cluster::with_a_late_state();
+    c.count_up(0, 300, "n", 1);
+    let next = c.nodes[0].replica.checkpoint().log.last().expect("it was made just now").clone();
+    c.link(1, 2);
+    c.handle(2, Event::Received { peer: dc(1), message: Message::Entries(vec![next]) });
+    assert_eq!(c.nodes[2].replica.counts().held_back, 1);
+    c.late = |message| !matches!(message, Message::State(_));
+    c.run();
+    assert_eq!((c.states_taken(2), c.nodes[2].replica.counts().held_back), (1, 0));
+    assert_eq!(c.reads(2, "n"), counted(201));
+    c.late = |_| false;
+    c.assert_converged();
+}
+
+#[test]
 fn locks_that_moved_meanwhile_are_where_they_went() {
     let mut c = Cluster::with_log(3, (0, 0), LOG);
     c.use_lock(0, "a");

@@ -7,9 +7,9 @@ use super::store_cluster::{add, change, counted, key, put, step, written};
 use crate::causal_log::{Action, Change};
 use crate::crdt::value::{Op, OpError};
 use crate::leases::Proof;
-use crate::replica::Event;
 use crate::replica::call::{Call, Limit, Refusal, Reply};
 use crate::replica::store_call::{AtLeast, Begin, Look, Step, Then, TxnRefusal, TxnState};
+use crate::replica::{Event, Message};
 
 #[test]
 fn a_commit_is_answered_when_it_is_durable_and_seen_everywhere() {
@@ -354,6 +354,25 @@ fn a_transaction_that_cannot_commit_any_more_can_be_aborted() {
     let abort = c.go_on(0, 2, step(vec![], &[], Then::Abort));
     assert_eq!(c.stepped(0, abort).state, TxnState::Aborted);
     assert_eq!(c.nodes[0].replica.counts().held, 0);
+}
+
+#[test]
+fn takes_that_are_refused_together_ask_for_rights_once() {
+    let mut c = Cluster::new(2, 0, 0);
+    let take = |amount: i64| step(vec![change("stock", Op::BoundedCounter(-amount))], &[], Then::Commit);
+    c.begin(0, 1, None, step(vec![change("stock", Op::BoundedCounter(1_000))], &[], Then::Commit));
+    c.run();
+    for key in 1..=50 {
+        c.begin(1, key, None, take(4));
+    }
+    c.begin(1, 51, None, take(9));
+    let under_way = c.wires[&(dc(1), dc(0))].iter();
+    assert_eq!(under_way.filter(|message| matches!(message, Message::AskRights { .. })).count(), 2);
+    c.run();
+    assert_eq!(c.nodes[0].replica.counts().rights_moved, 2);
+    let taken = c.begin(1, 52, None, take(400));
+    c.run();
+    c.committed(1, taken);
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Replica {
             _ if self.life.clock_skew => {
                 "its clock is too far ahead of the others: set it right and start it again"
             }
-            _ if self.log.weight() / 4 > self.config.local.max_log => {
+            _ if self.life.log_full => {
                 "its log is full of entries that most other datacenters lack: they have to be reached first"
             }
             Phase::Grace { .. } | Phase::Serving => return self.admit_write(),
@@ -88,6 +88,7 @@ impl Replica {
         position: Position,
     ) {
         let (is_live, is_own) = (position != Position::default(), entry.dc == self.config.dc);
+        self.rights.note_commit(commit);
         let (expiry, now, own) = (&mut self.expiry, self.now.mono, is_own.then_some(entry.seq));
         self.store.apply(entry, index, position, |key, touched| {
             // From the journal: looked at when all of it is read.

@@ -109,6 +109,8 @@ impl Replica {
         self.take_over(taking.incoming, position);
         self.counts.states_taken += 1;
         self.report(Report::StateTaken { peer, vector });
+        // What waited for entries that the state has.
+        self.drain_inbox();
     }
 
     /// Why a state is not taken over; it may be at another time.
