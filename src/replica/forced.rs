@@ -185,7 +185,12 @@ impl Replica {
         if let Some(key) = txn {
             self.txn_lost_locks(TxnId { lease: forced.lease, key }, Death::ForcedOut(forced.clone()));
         }
-        self.end_held(request, position);
+        #[cfg(test)]
+        let ready =
+            if self.mutated(crate::sim::Mutation::ForceNotDurable) { Position::default() } else { position };
+        #[cfg(not(test))]
+        let ready = position;
+        self.end_held(request, ready);
         self.counts.forced_releases += 1;
         self.report(Report::Forced(forced.clone()));
         if let Some(session) = self.leases.session_of(forced.lease) {
@@ -197,7 +202,10 @@ impl Replica {
     /// Remembers it, live or from the disk.
     pub(super) fn note_forced(&mut self, forced: Arc<Forced>, position: Position) {
         self.audit.position = position;
-        if self.leases.find(forced.lease).is_some() {
+        let is_alive = self.leases.find(forced.lease).is_some();
+        #[cfg(test)]
+        let is_alive = is_alive && !self.mutated(crate::sim::Mutation::ForceForgotten);
+        if is_alive {
             let of_lease = self.audit.of_leases.entry(forced.lease).or_default();
             of_lease.insert(forced.request, forced.clone());
         }

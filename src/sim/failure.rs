@@ -33,6 +33,8 @@ pub enum FailureKind {
     LeaseEndedEarly,
     /// A client that came back in time after a restart did not get its locks back.
     HoldLost,
+    /// Who had lost a lock to an operator got it back, committed under it, or was not told.
+    ForcedKeeps,
     /// Parts were given to a request although an earlier one of somebody else wants them.
     Overtaken,
     /// Parts were given to a datacenter that wants none, as far as the giver knew.
@@ -107,6 +109,7 @@ impl FailureKind {
             FailureKind::RecoveryDiffers => "a checkpoint recovers the same state as all records",
             FailureKind::LeaseEndedEarly => "a lease that is renewed in time does not end",
             FailureKind::HoldLost => "a client that comes back in time gets its locks back",
+            FailureKind::ForcedKeeps => "a lock that an operator took away is lost, and its victim is told",
             FailureKind::Overtaken => "parts go to the earliest request that wants them",
             FailureKind::GivenUnasked => "parts go only to datacenters that want them",
             FailureKind::GivenToUnreachable => "parts go only to datacenters that can be reached",
@@ -284,6 +287,8 @@ pub struct Outcome {
     pub reclaimed: u64,
     /// Grants that clients had to consider lost.
     pub lapsed: u64,
+    /// Requests that lost their locks to an operator.
+    pub forced: u64,
     /// Times that a datacenter took over the state of another one.
     pub states_taken: u64,
     /// Journal records that crashes lost.
@@ -318,6 +323,7 @@ impl Outcome {
         self.ungranted += other.ungranted;
         self.reclaimed += other.reclaimed;
         self.lapsed += other.lapsed;
+        self.forced += other.forced;
         self.states_taken += other.states_taken;
         self.records_lost += other.records_lost;
         self.forks += other.forks;
@@ -347,13 +353,14 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} records lost, {} states taken over",
+            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} taken by force, {} records lost, {} states taken over",
             self.grants,
             self.hand_offs,
             self.ungranted,
             self.reclaimed,
             self.stale_reclaims,
             self.lapsed,
+            self.forced,
             self.records_lost,
             self.states_taken
         )?;

@@ -106,4 +106,8 @@ pub enum Mutation {
     LostTokensNotPassed,
     /// All waits that are over end in one step, however many.
     AllWaitsAtOnce,
+    /// A lock that was taken away is granted again before that is durable.
+    ForceNotDurable,
+    /// Nobody remembers from which lease a lock was taken.
+    ForceForgotten,
 }

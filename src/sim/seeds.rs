@@ -23,7 +23,7 @@ fn seeds_of_every_kind_of_trouble_pass() {
         assert!(total.faults_of(kind) > 10, "{kind:?}: {total}");
     }
     assert!(total.records_lost > 0 && total.overtaking > 100 && total.duplicates > 10, "{total}");
-    assert!(total.stale_reclaims > 0, "{total}");
+    assert!(total.stale_reclaims > 0 && total.forced > 100, "{total}");
     assert!(total.locked_commits > 500 && total.commit_hand_offs > 100, "{total}");
     assert!(total.uncommitted > 100 && total.retried > 100 && total.removals > 100, "{total}");
     assert!(total.keys_lapsed > 100, "{total}");

@@ -215,6 +215,8 @@ pub(super) struct Client {
     pub rolled_back: Option<LeaseId>,
     /// Its server had too little room at some time: it may have been told so, and not have heard it.
     pub disk_was_full: bool,
+    /// The last of its leases that lost a lock to an operator: it may not have heard of the lock, or of the loss.
+    pub lost_to_operator: Option<LeaseId>,
     session: Option<SessionId>,
     lease: Option<Lease>,
     requests: BTreeMap<ClientKey, Request>,
@@ -247,6 +249,7 @@ impl Client {
             old_leases: BTreeSet::new(),
             rolled_back: None,
             disk_was_full: false,
+            lost_to_operator: None,
             session: None,
             lease: None,
             requests: BTreeMap::new(),

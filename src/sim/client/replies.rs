@@ -181,6 +181,15 @@ impl Client {
         }
     }
 
+    /// The server says that an operator took these locks: only what was really taken is told.
+    pub fn on_forced_out(&mut self, lost: RequestId, out: &mut Vec<Out>) {
+        let is_it = |(_, r): &(&ClientKey, &Request)| matches!(r.state, State::Held { id, .. } if id == lost);
+        if let Some(key) = self.requests.iter().find(is_it).map(|(key, _)| *key) {
+            self.requests.remove(&key);
+            out.push(Out::Ends { key, why: HoldEnd::Told });
+        }
+    }
+
     fn over(&mut self, key: ClientKey, out: &mut Vec<Out>) {
         let ended = self.requests.remove(&key);
         if ended.is_some_and(|request| !matches!(request.state, State::Ending { id: Some(_) })) {
@@ -202,7 +211,8 @@ impl Client {
             }
             (Pending::Acquire(key), refusal) => self.on_acquire_refused(now, key, refusal, out),
             (Pending::End(key), Refusal::NotHeld) => self.on_not_held(key, out),
-            (Pending::Drop, Refusal::NotHeld) => {}
+            (Pending::End(key), Refusal::ForcedOut(_)) => self.over(key, out),
+            (Pending::Drop, Refusal::NotHeld | Refusal::ForcedOut(_)) => {}
             (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => {}
             (
                 Pending::KeepAlive { .. } | Pending::End(_) | Pending::Drop | Pending::Reclaim,
@@ -219,12 +229,17 @@ impl Client {
         let Some(request) = self.requests.get(&key) else { return };
         let ending = matches!(request.state, State::Ending { .. });
         let waited = now.since(request.issued);
+        let is_victim = self.lost_to_operator.is_some() && self.lost_to_operator == self.lease();
         let allowed = match (refusal, request.order.wait) {
             (Refusal::NotFree, wait) => wait == Wait::Try,
             // A server's clock may run fast by 1 %.
             (Refusal::TimedOut(_), Wait::AtMost(limit)) => waited >= limit - limit / 50,
             (Refusal::Cancelled, _) => ending,
-            (Refusal::KeyFinished(_), wait) => wait != Wait::Forever || ending || self.disk_was_full,
+            (Refusal::KeyFinished(_), wait) => {
+                wait != Wait::Forever || ending || self.disk_was_full || is_victim
+            }
+            // Granted, and taken away before it could be told.
+            (Refusal::ForcedOut(_), _) => is_victim,
             (Refusal::DiskFull, _) => self.disk_was_full,
             (Refusal::LeaseEnded, _) => request.shaken,
             _ => ending,

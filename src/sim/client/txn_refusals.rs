@@ -58,7 +58,8 @@ impl Client {
             }
             Verdict::Wait => {
                 let ends = |refusal: &TxnRefusal| {
-                    matches!(refusal, TxnRefusal::StateReplaced(_) | TxnRefusal::TooOld(..))
+                    use TxnRefusal::{ForcedOut, StateReplaced, TooOld};
+                    matches!(refusal, StateReplaced(_) | TooOld(..) | ForcedOut { .. })
                 };
                 txn.is_told_over |= matches!(refusal, Refusal::Transaction(refusal) if ends(refusal));
             }
@@ -91,7 +92,7 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
     let first = txn.next == 0;
     if aborting {
         let is_over = match refusal {
-            Refusal::Transaction(TxnRefusal::Unknown(_)) => true,
+            Refusal::Transaction(TxnRefusal::Unknown(_) | TxnRefusal::ForcedOut { .. }) => true,
             Refusal::Transaction(TxnRefusal::TooOld(..)) => took(waited, order.max_open),
             Refusal::Transaction(TxnRefusal::StateReplaced(_)) => order.may_be_replaced,
             _ => false,
@@ -111,7 +112,9 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
         }
         Refusal::DiskFull if first => Verdict::Over("the disk is full"),
         Refusal::DiskFull => Verdict::Abort,
+        Refusal::ForcedOut(_) => only_if(first, "an operator took its locks"),
         Refusal::Transaction(refusal) => match refusal {
+            TxnRefusal::ForcedOut { .. } => Verdict::Over("an operator took its locks"),
             TxnRefusal::Change(change) => match change.error {
                 OpError::Overflow => only_if(order.overflows, "it would overflow a counter"),
                 OpError::NoRights { .. } if first => Verdict::Over("its datacenter has no rights"),

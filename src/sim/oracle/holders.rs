@@ -8,6 +8,8 @@ use crdts::CvRDT;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
 use crate::replica::call::{ClientKey, Grant};
+use crate::replica::forced::Forced;
+use crate::rng::Rng;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, Interval};
 use crate::sim::queue::Moment;
@@ -117,12 +119,35 @@ impl Holders {
 
     /// The client does not hold it any more.
     pub fn end(&mut self, now: Moment, id: HolderId) {
+        self.end_since(now, now, id);
+    }
+
+    /// An operator took the lock away, in a journal since `since` and on disk now: who held it does so no longer.
+    pub fn force_out(&mut self, now: Moment, since: Moment, dc: DcId, forced: &Forced) {
+        let Some(lock) = self.locks.get_mut(&forced.lock) else { return };
+        let past = if forced.mode == Mode::Exclusive { &mut lock.exclusive } else { &mut lock.shared };
+        past.token = past.token.max(Some(forced.token));
+        let victim = lock.holdings.iter().find(|h| h.dc == dc && h.token == forced.token).map(|h| h.id);
+        if let Some(id) = victim {
+            self.end_since(now, since, id);
+        }
+    }
+
+    /// A lock that somebody holds, and where.
+    pub fn some_held(&self, rng: &mut Rng) -> Option<(LockName, DcId)> {
+        let held = self.locks.iter().filter_map(|(name, lock)| Some((name, lock.holdings.first()?.dc)));
+        let held: Vec<(&LockName, DcId)> = held.collect();
+        (!held.is_empty()).then(|| *rng.pick(&held)).map(|(name, dc)| (name.clone(), dc))
+    }
+
+    /// The same; its server knows since `since`.
+    fn end_since(&mut self, now: Moment, since_when: Moment, id: HolderId) {
         for name in self.held.remove(&id).unwrap_or_default() {
             let Some(lock) = self.locks.get_mut(&name) else { continue };
             if let Some(index) = lock.holdings.iter().position(|h| h.id == id) {
                 let Holding { dc, mode, token, since, .. } = lock.holdings.swap_remove(index);
                 let last = lock.last_use.entry(dc).or_insert((since, now));
-                *last = (last.0.max(since), now);
+                *last = (last.0.max(since), since_when);
                 self.finished.push(Interval { lock: name, mode, token, from: since, until: now });
             }
         }

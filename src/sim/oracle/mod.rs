@@ -4,6 +4,7 @@
 //! - [`history`]: the same, once more and independently, over the finished intervals of a run.
 //! - [`transactions`]: commits and what readers see of them; with [`commits`], a model of what they should see.
 //! - [`promises`]: what a node told others is durable before, and survives its crashes.
+//! - [`forced`]: whoever lost a lock to an operator keeps nothing of it, and hears of it.
 //! - [`requests`]: parts go to nobody who does not want them.
 //!
 //! When exactly does a client *hold*? From the moment it receives a grant that it still wants, under a lease
@@ -12,6 +13,7 @@
 //! is what must never overlap.
 
 mod commits;
+mod forced;
 mod history;
 mod holders;
 mod promises;
@@ -19,6 +21,7 @@ mod readings;
 mod requests;
 mod transactions;
 
+pub(super) use forced::ForcedOut;
 pub(super) use history::{Interval, verify};
 pub(super) use holders::{Holder, HolderId, Holders};
 pub(super) use promises::{Asked, Promises};

@@ -6,6 +6,7 @@ use std::fmt;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::{Call, CallId, ClientKey, Grant, Reclaim, Target};
+use crate::replica::forced::Forced;
 use crate::replica::store_call::Then;
 use crate::replica::{Message, Position};
 use crate::sim::disk::Disk;
@@ -14,7 +15,7 @@ use crate::sim::oracle::Broken;
 use crate::sim::queue::Moment;
 use crate::time::Timestamp;
 
-/// The end of a lease in the journal, with what it held as far as clients were told.
+/// The end of a lease in the journal, or of one of its requests, with what it held as far as clients were told.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedHold {
     pub lease: LeaseId,
@@ -34,6 +35,7 @@ struct Told {
 #[derive(Debug)]
 struct OpenTxn {
     wants: Vec<(LockName, Mode)>,
+    token: FencingToken,
     until: Moment,
 }
 
@@ -185,7 +187,7 @@ impl Promises {
         let whose = format!("transaction {key} of {lease}");
         self.check_locks(disk, &whose, wants, members)?;
         self.on_token(&whose, token)?;
-        self.txns.insert((lease, key), OpenTxn { wants: wants.to_vec(), until });
+        self.txns.insert((lease, key), OpenTxn { wants: wants.to_vec(), token, until });
         Ok(())
     }
 
@@ -297,6 +299,17 @@ impl Promises {
     /// Its disk does not know the clock readings that it told others.
     pub fn forget_clocks(&mut self) {
         self.clocks.clear();
+    }
+
+    /// It is appended to the journal that an operator took a request's locks away.
+    pub fn on_forced(&mut self, forced: &Forced, position: Position) {
+        let mut wants = self.held.remove(&forced.request).map(|told| told.wants).unwrap_or_default();
+        let of_lease = (forced.lease, 0)..=(forced.lease, ClientKey::MAX);
+        let its_txn = |_: &_, txn: &mut OpenTxn| txn.token == forced.token;
+        wants.extend(self.txns.extract_if(of_lease, its_txn).flat_map(|(_, txn)| txn.wants));
+        if !wants.is_empty() {
+            self.ended.push(EndedHold { lease: forced.lease, position, wants });
+        }
     }
 
     /// The node crashed; its memory is gone.

@@ -7,11 +7,13 @@
 
 mod busy;
 mod disks;
+mod habits;
 mod profile;
 mod transactions;
 
 use std::time::Duration;
 
+pub(super) use habits::Habits;
 pub use profile::{Profile, UnknownProfile};
 pub(super) use transactions::TxnPlan;
 
@@ -123,6 +125,7 @@ pub(super) struct Plan {
     pub clock: ClockPlan,
     pub load: LoadPlan,
     pub txns: TxnPlan,
+    pub habits: Habits,
     /// Which faults, and how often on average.
     pub faults: Vec<(FaultKind, Duration)>,
     /// How long a node stays down.
@@ -162,7 +165,8 @@ impl Plan {
         let mut rng = Rng::new(seed, 0);
         let txns = transactions::general(&mut Rng::new(seed, 6));
         let max_log = *Rng::new(seed, 7).pick(&[LARGE, LARGE, LARGE, 20_000, 3_000]);
-        let general = Plan { txns, max_log, ..Plan::general(&mut rng, seconds) };
+        let habits = Habits::general(&mut Rng::new(seed, 21));
+        let general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
         match profile {
             Profile::General => general,
             Profile::BusyReaders => general.calm().busy_readers(),
@@ -172,11 +176,11 @@ impl Plan {
             Profile::Resets => general.calm().resets(),
             Profile::Crashes => general.calm().crashes(),
             Profile::Tangle => general.calm().tangle(),
-            Profile::Transactions => general.calm().transactions(),
+            Profile::Transactions => Plan { habits, ..general.calm().transactions() },
             Profile::Removals => general.calm().removals(),
             Profile::LeftBehind => general.calm().left_behind(),
             Profile::Clocks => general.calm().clocks(),
-            Profile::Busy => general.calm().busy(),
+            Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Quiet => general.calm().quiet(),
         }
@@ -195,6 +199,7 @@ impl Plan {
             clock: general_clock(rng),
             load: general_load(rng, dcs),
             txns: TxnPlan::NONE,
+            habits: Habits::NONE,
             faults: general_faults(rng, trouble, down, cut),
             down,
             cut,
@@ -262,6 +267,7 @@ impl Plan {
                 distance: Duration::ZERO,
             },
             txns: TxnPlan::NONE,
+            habits: Habits::NONE,
             faults: Vec::new(),
             down: 1_000 * MS,
             cut: 1_000 * MS,

@@ -189,6 +189,7 @@ impl World {
     /// In the quiet: all replicas are the same, and every part has exactly one owner.
     pub fn check_quiet(&mut self) {
         self.check_replicas(Stage::Quiet);
+        self.check_audits();
     }
 }
 

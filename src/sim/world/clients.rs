@@ -108,7 +108,9 @@ impl World {
                 let waited = self.now.since(request.issued);
                 let holder =
                     Holder { id: HolderId { client, key }, dc: self.clients[client].dc, wants, grant };
-                self.begin_to_hold(&holder);
+                if !self.node(holder.dc).forced.is_final(holder.grant.token) {
+                    self.begin_to_hold(&holder);
+                }
                 self.worst_wait = self.worst_wait.max(waited);
                 self.check_wait(client, key, waited);
                 self.at_home_since.remove(&holder.id);
@@ -168,6 +170,7 @@ impl World {
         if open && self.is_running(dc) {
             let id = CallId { session, tag };
             self.nodes[dc.index()].promises.on_call(id, &call);
+            self.nodes[dc.index()].forced.on_call(id, &call);
             self.note_begin(session, &call);
             self.step(dc, Event::Client { call: id, request: call });
         }
@@ -182,7 +185,7 @@ impl World {
             Said::Reply { tag, reply } => client.on_reply(now, tag, reply, out),
             Said::Notice(Notice::LeaseEnded { lease }) => client.on_lease_ended(now, lease, out),
             Said::Notice(Notice::LockLost { request, .. }) => client.on_lost(now, &[request], out),
-            Said::Notice(Notice::ForcedOut(forced)) => client.on_lost(now, &[forced.request], out),
+            Said::Notice(Notice::ForcedOut(forced)) => client.on_forced_out(forced.request, out),
             Said::Notice(
                 Notice::Changed(_) | Notice::Lock(_) | Notice::Reached { .. } | Notice::WatchEnded { .. },
             ) => {

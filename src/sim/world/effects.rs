@@ -6,7 +6,7 @@ use crate::causal_log::{Entry, LockParts, Op};
 use crate::names::Position;
 use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{CallId, Reply, SessionId};
-use crate::replica::{Effect, Record, Report, RequestRow};
+use crate::replica::{Effect, Notice, Record, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
@@ -28,6 +28,10 @@ impl World {
                 Effect::Reply { call, reply } => self.on_effect_reply(dc, call, reply),
                 Effect::Notify { session, notice } => {
                     self.trace.mix(session.0);
+                    if let Notice::ForcedOut(forced) = &notice {
+                        let judged = self.nodes[dc.index()].forced.check_final(forced);
+                        self.blame(judged);
+                    }
                     self.tell(session, Said::Notice(notice));
                 }
                 Effect::CloseLink { peer, violation } => {
@@ -53,6 +57,7 @@ impl World {
                     self.judge_entry(dc, entry);
                 }
             }
+            Record::Forced(forced) => self.on_forced(dc, position, forced),
             Record::LeaseEnded { lease } => {
                 self.nodes[dc.index()].promises.on_lease_ended(*lease, position, self.now);
             }
@@ -82,8 +87,7 @@ impl World {
             | Record::Forked(_)
             | Record::ForkResolved
             | Record::TokenLead { .. }
-            | Record::EntryV1(_)
-            | Record::Forced(_) => {}
+            | Record::EntryV1(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {
             let what = format!("{dc} persists position {}, due is {}", position.0, due.0);
@@ -95,6 +99,7 @@ impl World {
     fn judge_entry(&mut self, dc: DcId, entry: &Arc<Entry>) {
         self.check_moved_parts(entry);
         self.check_wanted(dc, entry);
+        self.check_commit_of_victim(dc, entry);
         if self.plan.in_order && entry.dc == dc {
             self.check_order(entry);
         }
@@ -104,6 +109,16 @@ impl World {
             false => self.txns.on_applied(dc, entry),
         };
         self.blame(judged);
+    }
+
+    /// Nobody commits under a lock that was taken away.
+    fn check_commit_of_victim(&mut self, dc: DcId, entry: &Entry) {
+        let is_new = entry.dc == dc && !self.txns.is_made(entry);
+        if let Some(txn) = entry.ops.iter().find_map(Op::as_commit).filter(|_| is_new).and_then(|c| c.client)
+        {
+            let judged = self.nodes[dc.index()].forced.on_commit(txn);
+            self.blame(judged);
+        }
     }
 
     /// A transfer was applied somewhere: nobody but the new owner may believe that it owns these parts.
@@ -177,23 +192,13 @@ impl World {
 
     fn on_effect_reply(&mut self, dc: DcId, call: CallId, reply: Reply) {
         self.trace.mix(call.session.0 << 20 ^ call.tag);
+        let judged = self.nodes[dc.index()].forced.on_reply(call, &reply);
+        self.blame(judged);
         if call.session == OPERATOR {
             return self.on_operator_reply(dc, reply);
         }
         self.judge_reply(dc, call, &reply);
         self.tell(call.session, Said::Reply { tag: call.tag, reply });
-    }
-
-    fn on_operator_reply(&mut self, dc: DcId, reply: Reply) {
-        let node = &mut self.nodes[dc.index()];
-        match reply {
-            Reply::Status(status) => node.status = Some(status),
-            Reply::Described(description) => {
-                node.described_at = None;
-                node.description = Some(*description);
-            }
-            other => self.fail(FailureKind::Contract, format!("{dc} answered the operator with {other:?}")),
-        }
     }
 
     /// What an answer promises must be durable by now.

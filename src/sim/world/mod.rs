@@ -12,6 +12,7 @@ mod effects;
 mod faults;
 mod links;
 mod nodes;
+mod operators;
 mod pauses;
 mod show;
 mod transactions;
@@ -152,6 +153,8 @@ pub(super) enum Action {
         dc: DcId,
     },
     Fault(FaultKind),
+    /// An operator takes a lock away.
+    Force,
     Sample,
 }
 
@@ -191,6 +194,8 @@ struct Chance {
     load: Rng,
     fault: Rng,
     txns: Rng,
+    /// Of operators, and of what clients do beside what the client library does.
+    habits: Rng,
 }
 
 pub(super) struct World {
@@ -284,6 +289,7 @@ impl World {
                 load: Rng::new(seed, 4),
                 fault: Rng::new(seed, 5),
                 txns: Rng::new(seed, 7),
+                habits: Rng::new(seed, 20),
             },
             trace: Trace::new(trace),
             tally: Outcome::default(),
@@ -311,6 +317,7 @@ impl World {
             }
         }
         self.plan_faults();
+        self.plan_operators();
         self.queue.push(Moment::from_millis(250), Action::Sample);
     }
 
@@ -405,6 +412,7 @@ impl World {
                 }
             }
             Action::Fault(kind) => self.on_fault(kind),
+            Action::Force => self.on_force(),
             Action::Sample => self.on_sample(),
         }
     }

@@ -8,7 +8,7 @@ use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Past, Replica
 use crate::sim::clock::NodeClock;
 use crate::sim::disk::Disk;
 use crate::sim::failure::FailureKind;
-use crate::sim::oracle::Promises;
+use crate::sim::oracle::{ForcedOut, Promises};
 use crate::sim::plan::Plan;
 use crate::sim::queue::Moment;
 use crate::sim::world::disks::Damage;
@@ -40,6 +40,7 @@ pub(crate) struct Node {
     /// People have chosen its history: it is told at its next start.
     pub keeps_history: bool,
     pub promises: Promises,
+    pub forced: ForcedOut,
     /// Counts starts.
     pub life: u64,
     /// When the last one was.
@@ -95,6 +96,7 @@ impl Node {
             forked_since_ms: None,
             keeps_history: false,
             promises: Promises::new(dc),
+            forced: ForcedOut::new(dc),
             life: 0,
             started: Moment::START,
             steps: 0,
@@ -271,6 +273,9 @@ impl World {
         node.stalled = None;
         let lost = node.disk.crash(&mut self.chance.disk);
         node.promises.on_crash();
+        let durable = node.disk.durable();
+        self.settle_forced(dc, durable);
+        self.nodes[dc.index()].forced.on_crash();
         self.tally.records_lost += lost;
         self.trace.line(self.now, dc, || format!("crashed, {lost} records lost"));
         if self.has_one_history() {
@@ -312,6 +317,7 @@ impl World {
     pub(super) fn on_synced(&mut self, dc: DcId, life: u64) {
         if self.is_this_life(dc, life) {
             let position = self.nodes[dc.index()].disk.end_sync();
+            self.settle_forced(dc, position);
             self.step(dc, Event::Durable { position });
         }
     }

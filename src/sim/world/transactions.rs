@@ -145,6 +145,7 @@ impl World {
         let judged = match stepped.state {
             TxnState::Open => {
                 let asked = Asked { lease, key, wants: wants.locks() };
+                node.forced.on_txn_open((lease, key), token);
                 node.promises.on_txn_open(&node.disk, asked, token, until, members)
             }
             // Its locks may be elsewhere by now.
@@ -175,7 +176,8 @@ impl World {
     ) {
         let known = &self.clients[client];
         let node = &self.nodes[known.dc.index()];
-        if known.lease().is_some_and(|lease| !node.promises.is_open((lease, key))) {
+        let is_open = known.lease().is_none_or(|lease| node.promises.is_open((lease, key)));
+        if !is_open || node.forced.is_final(token) {
             return;
         }
         let Some(wants) = known.txns().get(&key).and_then(|txn| txn.intent().wants) else { return };

@@ -1,0 +1,218 @@
+//! Locks that an operator took away. From the moment when that is on disk their victims hold nothing of the request: what
+//! follows is granted to others, and whatever a victim says later it is told so or gets nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::names::{DcId, FencingToken, Position, RequestId};
+use crate::replica::call::{Call, CallId, Refusal, Reply, Target};
+use crate::replica::forced::{Forced, MAX_AUDITED};
+use crate::replica::store_call::TxnRefusal;
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::{Broken, TxnKey};
+use crate::sim::queue::Moment;
+
+/// All that was taken away in one datacenter, over all its lives.
+#[derive(Debug)]
+pub(crate) struct ForcedOut {
+    dc: DcId,
+    /// In the journal and not durable: where, and since when.
+    appended: BTreeMap<Position, (Arc<Forced>, Moment)>,
+    durable: Vec<Arc<Forced>>,
+    by_request: BTreeMap<RequestId, Arc<Forced>>,
+    by_token: BTreeMap<FencingToken, RequestId>,
+    /// Releases that came when their requests had been taken away: they are told that.
+    releases: BTreeMap<CallId, RequestId>,
+    /// Tokens of transactions, as their clients were told.
+    txns: BTreeMap<TxnKey, FencingToken>,
+}
+
+fn broken(what: String) -> Result<(), Broken> {
+    Err(Broken::new(FailureKind::ForcedKeeps, what))
+}
+
+impl ForcedOut {
+    pub fn new(dc: DcId) -> ForcedOut {
+        ForcedOut {
+            dc,
+            appended: BTreeMap::new(),
+            durable: Vec::new(),
+            by_request: BTreeMap::new(),
+            by_token: BTreeMap::new(),
+            releases: BTreeMap::new(),
+            txns: BTreeMap::new(),
+        }
+    }
+
+    /// It is appended to the journal that a request lost its locks.
+    pub fn on_forced(&mut self, position: Position, forced: &Arc<Forced>, now: Moment) {
+        self.by_request.insert(forced.request, forced.clone());
+        self.by_token.insert(forced.token, forced.request);
+        self.appended.insert(position, (forced.clone(), now));
+    }
+
+    /// The journal is durable up to there. Answers what became final with that, and when it was appended.
+    pub fn on_durable(&mut self, position: Position) -> Vec<(Arc<Forced>, Moment)> {
+        let later = self.appended.split_off(&Position(position.0 + 1));
+        let now_final: Vec<_> = std::mem::replace(&mut self.appended, later).into_values().collect();
+        self.durable.extend(now_final.iter().map(|(forced, _)| forced.clone()));
+        now_final
+    }
+
+    /// The node crashed: what was not durable never was.
+    pub fn on_crash(&mut self) {
+        for (forced, _) in std::mem::take(&mut self.appended).into_values() {
+            self.by_request.remove(&forced.request);
+            self.by_token.remove(&forced.token);
+        }
+        self.releases.clear();
+    }
+
+    /// Whether who was granted that token has lost it for good.
+    pub fn is_final(&self, token: FencingToken) -> bool {
+        let not_yet = || self.appended.values().any(|(forced, _)| forced.token == token);
+        self.by_token.contains_key(&token) && !not_yet()
+    }
+
+    /// A call has come to the node.
+    pub fn on_call(&mut self, id: CallId, call: &Call) {
+        if let Call::Release { target: Target::Id(request), .. } = call
+            && self.by_request.contains_key(request)
+        {
+            self.releases.insert(id, *request);
+        }
+    }
+
+    /// The node answers a client or an operator.
+    pub fn on_reply(&mut self, call: CallId, reply: &Reply) -> Result<(), Broken> {
+        let (dc, released) = (self.dc, self.releases.remove(&call));
+        match reply {
+            Reply::Released => match released {
+                Some(request) => {
+                    let forced = &self.by_request[&request];
+                    broken(format!("{dc} let {request} be released as if nothing had happened: {forced}"))
+                }
+                None => Ok(()),
+            },
+            Reply::Reclaimed { kept, .. } => match kept.iter().find(|id| self.by_request.contains_key(id)) {
+                Some(id) => broken(format!("{dc} gave {id} back although {}", self.by_request[id])),
+                None => Ok(()),
+            },
+            Reply::Refused(
+                Refusal::ForcedOut(forced) | Refusal::Transaction(TxnRefusal::ForcedOut { forced, .. }),
+            ) => self.check_told(forced),
+            Reply::Forced(outcome) => outcome.taken.iter().try_for_each(|forced| self.check_final(forced)),
+            Reply::Audited(rows) => {
+                let known = &self.durable[self.durable.len().saturating_sub(MAX_AUDITED)..];
+                if rows == known {
+                    return Ok(());
+                }
+                let what = format!("{dc} remembers {rows:?}; taken away were {known:?}");
+                Err(Broken::new(FailureKind::Forgotten, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_told(&self, forced: &Arc<Forced>) -> Result<(), Broken> {
+        if self.by_request.get(&forced.request) == Some(forced) {
+            return Ok(());
+        }
+        let what = format!("{} says to a client that never lost {}: {forced}", self.dc, forced.request);
+        Err(Broken::new(FailureKind::Contract, what))
+    }
+
+    /// People and streams are told when it is durable; the answer to a call of the victim may be sooner.
+    pub fn check_final(&self, forced: &Arc<Forced>) -> Result<(), Broken> {
+        self.check_told(forced)?;
+        if self.is_final(forced.token) {
+            return Ok(());
+        }
+        let what = format!("{} told before it was durable: {forced}", self.dc);
+        Err(Broken::new(FailureKind::LeftBeforeDurable, what))
+    }
+
+    /// A client is told that its transaction is open and holds locks with that token.
+    pub fn on_txn_open(&mut self, txn: TxnKey, token: FencingToken) {
+        self.txns.insert(txn, token);
+    }
+
+    /// The node commits a transaction.
+    pub fn on_commit(&self, txn: TxnKey) -> Result<(), Broken> {
+        let Some(request) = self.txns.get(&txn).and_then(|token| self.by_token.get(token)) else {
+            return Ok(());
+        };
+        broken(format!(
+            "{} committed transaction {} of {} although {}",
+            self.dc, txn.1, txn.0, self.by_request[request]
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{ForceReason, LeaseId, LockName, Mode};
+    use crate::replica::call::{Proof, SessionId};
+
+    fn forced() -> Arc<Forced> {
+        let dc = DcId::new(0).expect("a small id");
+        Arc::new(Forced {
+            number: 1,
+            at_ms: 0,
+            by: "ann".into(),
+            reason: ForceReason::new("it hangs").expect("a line of text"),
+            lock: LockName::try_from("a").expect("a valid name"),
+            mode: Mode::Exclusive,
+            lease: LeaseId::new(dc, 1),
+            request: RequestId { dc, n: 2 },
+            token: FencingToken(7),
+            label: "".into(),
+            locks: 1,
+        })
+    }
+
+    fn kind(result: Result<(), Broken>) -> Option<FailureKind> {
+        result.err().map(|broken| broken.kind)
+    }
+
+    #[test]
+    fn a_victim_that_keeps_anything_is_caught() {
+        let forced = forced();
+        let mut all = ForcedOut::new(forced.request.dc);
+        all.on_forced(Position(3), &forced, Moment::START);
+        let release = |tag| CallId { session: SessionId(1), tag };
+        let call =
+            Call::Release { lease: forced.lease, proof: Proof::Attached, target: Target::Id(forced.request) };
+        all.on_call(release(1), &call);
+        all.on_call(release(2), &call);
+        assert_eq!(kind(all.on_reply(release(1), &Reply::Released)), Some(FailureKind::ForcedKeeps));
+        let refused = Reply::Refused(Refusal::ForcedOut(forced.clone()));
+        assert_eq!(all.on_reply(release(2), &refused), Ok(()));
+        let kept = Reply::Reclaimed { kept: vec![forced.request], lost: vec![] };
+        assert_eq!(kind(all.on_reply(release(3), &kept)), Some(FailureKind::ForcedKeeps));
+        let txn = (forced.lease, 9);
+        assert_eq!(all.on_commit(txn), Ok(()));
+        all.on_txn_open(txn, forced.token);
+        assert_eq!(kind(all.on_commit(txn)), Some(FailureKind::ForcedKeeps));
+    }
+
+    #[test]
+    fn people_are_told_when_it_is_durable_and_a_crash_takes_back_what_was_not() {
+        let forced = forced();
+        let mut all = ForcedOut::new(forced.request.dc);
+        all.on_forced(Position(3), &forced, Moment::START);
+        assert_eq!(all.on_durable(Position(2)), []);
+        assert_eq!(kind(all.check_final(&forced)), Some(FailureKind::LeftBeforeDurable));
+        assert_eq!(all.on_durable(Position(3)).len(), 1);
+        assert_eq!((all.check_final(&forced), all.is_final(forced.token)), (Ok(()), true));
+        let audited = |rows| Reply::Audited(rows);
+        let call = CallId { session: SessionId(1), tag: 1 };
+        assert_eq!(kind(all.on_reply(call, &audited(vec![]))), Some(FailureKind::Forgotten));
+        assert_eq!(all.on_reply(call, &audited(vec![forced.clone()])), Ok(()));
+        let mut all = ForcedOut::new(forced.request.dc);
+        all.on_forced(Position(3), &forced, Moment::START);
+        all.on_crash();
+        assert_eq!(kind(all.check_final(&forced)), Some(FailureKind::Contract));
+    }
+}

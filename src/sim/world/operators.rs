@@ -1,0 +1,76 @@
+//! Operators: they take locks away, look at what was taken, and ask for the state of things.
+
+use std::sync::Arc;
+
+use crate::names::{DcId, ForceReason, Position};
+use crate::replica::call::{Call, Refusal, Reply};
+use crate::replica::forced::{Force, Forced};
+use crate::room::Room;
+use crate::sim::failure::FailureKind;
+use crate::sim::world::{Action, Phase, World};
+
+impl World {
+    pub(super) fn plan_operators(&mut self) {
+        if let Some(every) = self.plan.habits.force_every {
+            let at = self.now + self.chance.habits.around(every);
+            self.queue.push(at, Action::Force);
+        }
+    }
+
+    /// An operator takes a lock away, mostly one that somebody holds, and mostly where it is held.
+    pub(super) fn on_force(&mut self) {
+        let Some(every) = self.plan.habits.force_every else { return };
+        if self.phase == Phase::Healing {
+            return;
+        }
+        let rng = &mut self.chance.habits;
+        self.queue.push(self.now + rng.around(every), Action::Force);
+        let elsewhere = self.nodes[rng.index(self.nodes.len())].dc;
+        let Some((lock, dc)) = self.holders.some_held(rng) else { return };
+        let dc = if rng.percent(90) { dc } else { elsewhere };
+        if !self.is_running(dc) || self.node(dc).is_paused() {
+            return;
+        }
+        let reason = ForceReason::new("somebody has to").expect("it is a line of text");
+        let force = Force { lock, by: Arc::from("operator"), reason };
+        self.operator_call(dc, self.now.0, Call::ForceRelease(force));
+    }
+
+    pub(super) fn on_operator_reply(&mut self, dc: DcId, reply: Reply) {
+        let node = &mut self.nodes[dc.index()];
+        match reply {
+            Reply::Status(status) => node.status = Some(status),
+            Reply::Described(description) => {
+                node.described_at = None;
+                node.description = Some(*description);
+            }
+            Reply::Forced(outcome) => self.tally.forced += outcome.taken.len() as u64,
+            Reply::Audited(_) | Reply::Refused(Refusal::HoldersUnknown(_)) => {}
+            Reply::Refused(Refusal::DiskFull) if node.disk.room != Room::Enough => {}
+            other => self.fail(FailureKind::Contract, format!("{dc} answered the operator with {other:?}")),
+        }
+    }
+
+    /// It is appended to the journal that a request lost its locks.
+    pub(super) fn on_forced(&mut self, dc: DcId, position: Position, forced: &Arc<Forced>) {
+        let node = &mut self.nodes[dc.index()];
+        node.promises.on_forced(forced, position);
+        node.forced.on_forced(position, forced, self.now);
+        let victims = self.clients.iter_mut().filter(|client| client.lease() == Some(forced.lease));
+        victims.for_each(|client| client.lost_to_operator = Some(forced.lease));
+    }
+
+    /// What is durable by now of that is final: nobody holds what was taken away.
+    pub(super) fn settle_forced(&mut self, dc: DcId, durable: Position) {
+        for (forced, since) in self.nodes[dc.index()].forced.on_durable(durable) {
+            self.holders.force_out(self.now, since, dc, &forced);
+        }
+    }
+
+    /// In the quiet: people can still read what was taken from whom.
+    pub(super) fn check_audits(&mut self) {
+        for dc in self.members().iter() {
+            self.operator_call(dc, self.now.0, Call::Audit);
+        }
+    }
+}
