@@ -116,6 +116,8 @@ impl Replica {
         self.links.closing.remove(peer);
         self.log.link_down(peer);
         self.inbox.clear(peer);
+        // A link that comes back brings all that is missing.
+        self.links.rows[peer.index()].dropped = false;
         self.rights.link_down(peer);
         self.stop_giving(peer);
         self.stop_taking_from(peer);
