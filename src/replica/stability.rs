@@ -49,10 +49,13 @@ impl Stability {
         &self.stable
     }
 
-    /// A datacenter said so, directly or not; it counts if it says no less than what was said before.
+    /// A datacenter said so, directly or not; it counts if it says no less than what was said before. Of its own log it may
+    /// say less: its disk may have lost entries that it had counted on and that nobody else has.
     pub fn note(&mut self, floor: Floor) {
         let row = &mut self.rows[floor.dc.index()];
-        if row.told.as_ref().is_some_and(|before| !floor.floor.covers(&before.floor)) {
+        let is_less =
+            |before: &Floor| before.floor.iter().any(|(dc, seq)| dc != floor.dc && floor.floor.get(dc) < seq);
+        if row.told.as_ref().is_some_and(is_less) {
             return;
         }
         // A crash may have taken back entries that had been counted on.
@@ -148,5 +151,18 @@ mod tests {
         stability.note(floor(1, 41, vector(1, 41)));
         stability.update(members, &vector(1, 41));
         assert_eq!(*stability.stable(), vector(1, 41));
+    }
+
+    #[test]
+    fn a_disk_that_lost_own_entries_does_not_stop_the_others() {
+        let members = DcSet::all(2);
+        let mut stability = Stability::default();
+        stability.note(floor(0, 9, vector(9, 4)));
+        stability.note(floor(1, 4, vector(6, 4)));
+        // Entries 7 to 9 reached nobody.
+        stability.note(floor(0, 6, vector(6, 5)));
+        stability.note(floor(1, 5, vector(6, 5)));
+        stability.update(members, &vector(6, 5));
+        assert_eq!(stability.stable(), &vector(6, 5));
     }
 }
