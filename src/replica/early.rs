@@ -171,12 +171,8 @@ impl Replica {
         }
     }
 
-    /// A reclaim waits. One of the same lease that waits already came from a stream that is gone. All together want no more
-    /// than could be held.
+    /// A reclaim waits, the only one of its lease. All together want no more than could be held.
     pub(super) fn put_off_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
-        if let Some((before, _)) = self.early.take_reclaim(lease) {
-            self.refuse(before, Refusal::NoReclaimExpected(lease));
-        }
         if self.early.reclaimed + held.len() > self.config.local.max_held {
             let limit = Limit::HeldPerServer;
             return self.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
@@ -186,10 +182,11 @@ impl Replica {
         self.early.reclaims.insert(lease, (call, held));
     }
 
-    /// A lease ends, and what it would reclaim with it.
-    pub(super) fn end_early_reclaim(&mut self, lease: LeaseId) {
+    /// A reclaim that waits counts no more: its lease ends, or reclaims anew, because the stream that it came from is gone.
+    /// Were it kept beside a new one, a release would be taken out of it, and not out of what is held by then.
+    pub(super) fn end_early_reclaim(&mut self, lease: LeaseId, why: Refusal) {
         if let Some((call, _)) = self.early.take_reclaim(lease) {
-            self.refuse(call, Refusal::UnknownLease(lease));
+            self.refuse(call, why);
         }
     }
 

@@ -141,7 +141,7 @@ impl Replica {
                 self.end_waiting(request, Refusal::LeaseEnded);
             }
         }
-        self.end_early_reclaim(lease);
+        self.end_early_reclaim(lease, Refusal::UnknownLease(lease));
         self.leases.end(index);
         self.audit.end_lease(lease);
         position
@@ -192,6 +192,7 @@ impl Replica {
             Ok(index) => index,
             Err(refusal) => return self.refuse(call, refusal),
         };
+        self.end_early_reclaim(lease, Refusal::NoReclaimExpected(lease));
         let expected = self.leases.is_in_grace(index);
         #[cfg(test)]
         let expected = expected || self.mutated(crate::sim::Mutation::StaleReclaim);

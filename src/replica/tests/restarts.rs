@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, SECRET};
+use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{change, key, step};
-use crate::causal_log::{Action, Change};
+use crate::causal_log::{Action, Change, Wants};
 use crate::crdt::value::Op;
+use crate::leases::Proof;
+use crate::names::{FencingToken, Mode, RequestId};
 use crate::replica::Event;
-use crate::replica::call::{Call, Refusal};
+use crate::replica::call::{Call, Reclaim, Refusal, Reply, Target};
 use crate::replica::store_call::{Then, TxnRefusal};
 
 /// Both copies of a commit wait for what was promised before the restart; the first is refused, and what refused it is gone
@@ -58,7 +60,7 @@ fn a_grant_waits_for_the_end_of_a_lease_that_never_said_what_it_held() {
                 c.handle(0, Event::Tick);
             }
             false => {
-                let proof = crate::leases::Proof::Secret(SECRET);
+                let proof = Proof::Secret(SECRET);
                 c.call(0, Call::CloseLease { lease: old, proof });
             }
         }
@@ -68,4 +70,45 @@ fn a_grant_waits_for_the_end_of_a_lease_that_never_said_what_it_held() {
         let attach = c.call(0, Call::AttachLease { lease: old, secret: SECRET });
         assert_eq!(c.refused(0, attach), Refusal::UnknownLease(old));
     }
+}
+
+/// So much is reclaimed at one instant that it takes several steps; a client comes back on another stream meanwhile, and releases.
+#[test]
+fn what_is_released_after_a_second_reclaim_is_not_held_because_of_the_first() {
+    let mut c = Cluster::new(1, 0, 0);
+    let proof = Proof::Secret(SECRET);
+    let others: Vec<_> = (0..12)
+        .map(|_| {
+            c.open_lease(0, Duration::from_secs(60));
+            c.lease(0)
+        })
+        .collect();
+    c.open_lease(0, Duration::from_secs(60));
+    let (lease, grant) = (c.lease(0), c.acquired(0, "x", Mode::Exclusive));
+    c.restart(0);
+    let reclaim = |request, token| Reclaim {
+        request,
+        key: None,
+        wants: Wants::all(vec![(name("x"), Mode::Exclusive)]).expect("one lock"),
+        token,
+        label: "a story".into(),
+    };
+    let never_held = reclaim(RequestId { dc: dc(0), n: 1 }, FencingToken(1));
+    for other in others {
+        c.call(0, Call::Reclaim { lease: other, proof, held: vec![never_held.clone(); 600] });
+    }
+    let held = vec![reclaim(grant.request, grant.token)];
+    let first = c.call(0, Call::Reclaim { lease, proof, held: held.clone() });
+    c.now += 501;
+    c.handle(0, Event::Tick);
+    assert!(c.nodes[0].replica.has_past() && !c.is_answered(0, first), "others come first");
+    let second = c.call(0, Call::Reclaim { lease, proof, held });
+    assert_eq!(c.refused(0, first), Refusal::NoReclaimExpected(lease));
+    assert_eq!(c.reply(0, second), Some(Reply::Reclaimed { kept: vec![grant.request], lost: vec![] }));
+    let release = c.call(0, Call::Release { lease, proof, target: Target::Id(grant.request) });
+    assert_eq!(c.reply(0, release), Some(Reply::Released));
+    c.open_lease(0, Duration::from_secs(60));
+    let next = c.lock(0, "x");
+    c.pass(12_000);
+    c.granted(0, next);
 }
