@@ -53,10 +53,10 @@ pub(crate) struct Lease {
     pub expires: Instant,
     /// When it is looked at for expiry; a renewal moves `expires` only, so that it costs nothing.
     pub(super) scheduled: Instant,
-    /// While the grace period waits for its reclaim.
+    /// While the grace period waits for its reclaim: until that comes or the lease is ended.
     pub(super) grace: Option<Grace>,
-    /// It is older than this process, and its client has not said since what it holds: the grace period may be over for it,
-    /// but it may hold anything until its end is durable.
+    /// It is older than this process, and its client has not said since what it holds: it may hold anything until its end is
+    /// durable.
     pub unaccounted: bool,
     /// Waiting and held.
     pub requests: Requests,

@@ -13,6 +13,7 @@ use super::requests::{Keys, Requests};
 use crate::deadlines::Deadlines;
 use crate::names::{DcId, LeaseId, Secret};
 use crate::time::Instant;
+use crate::work;
 
 /// Times to live that a lease has at most until it is reclaimed, counted from the restart.
 const GRACES: u32 = 2;
@@ -109,12 +110,20 @@ impl Leases {
         index
     }
 
-    /// The lease of a call, if the client may use it.
+    /// The lease of a call, if the client may use it. One whose time is over is unknown, although it may not be ended yet:
+    /// one step ends only so many.
     #[inline]
-    pub fn authorise(&self, id: LeaseId, proof: Proof, session: SessionId) -> Result<LeaseIndex, LeaseError> {
+    pub fn authorise(
+        &self,
+        id: LeaseId,
+        proof: Proof,
+        session: SessionId,
+        now: Instant,
+    ) -> Result<LeaseIndex, LeaseError> {
         let Some(index) = self.find(id) else { return Err(self.unknown(id)) };
         let lease = self.get(index);
         match proof {
+            _ if lease.expires <= now => Err(self.unknown(id)),
             Proof::Attached if lease.session == Some(session) => Ok(index),
             Proof::Attached => Err(LeaseError::NotAttached(id)),
             Proof::Secret(secret) if lease.secret.matches(&secret) => Ok(index),
@@ -187,9 +196,14 @@ impl Leases {
         }
     }
 
-    /// The next lease whose time to live is over.
-    pub fn next_expired(&mut self, now: Instant) -> Option<LeaseIndex> {
-        while let Some(index) = self.expiries.pop_expired(now) {
+    /// The next lease whose time to live is over. Looks at no more than `looks`, and takes off how many it looked at: many may
+    /// have been renewed since they were entered.
+    pub fn next_expired(&mut self, now: Instant, looks: &mut usize) -> Option<LeaseIndex> {
+        while *looks > 0
+            && let Some(index) = self.expiries.pop_expired(now)
+        {
+            *looks -= 1;
+            work::count(1);
             let lease = self.get_mut(index);
             lease.scheduled = lease.expires;
             let (expires, expired) = (lease.expires, lease.expires <= now);
@@ -206,14 +220,9 @@ impl Leases {
         self.expiries.next_or_never()
     }
 
-    /// When the grace period has waited long enough for the next lease.
-    pub fn next_grace(&self) -> Option<Instant> {
-        self.graces.next()
-    }
-
-    /// After a restart: no lock is granted and no part leaves until every lease has said what it holds or had its full
-    /// time to live to do so, from now and from when it was renewed last; in all for no longer than `most`, nor than
-    /// [`GRACES`] times to live.
+    /// After a restart: no lock is granted and no part leaves until every lease has said what it holds or is ended, because it
+    /// had its full time to live to do so, from now and from when it was renewed last; in all for no longer than `most`, nor
+    /// than [`GRACES`] times to live, counted from the last renewal that came while nothing could be judged.
     pub fn start_grace(&mut self, most: Duration, now: Instant) {
         for (index, lease) in &mut self.rows {
             let ends = now + lease.ttl;
@@ -249,11 +258,29 @@ impl Leases {
     pub fn is_in_grace(&self, index: LeaseIndex) -> bool {
         self.get(index).grace.is_some()
     }
+}
 
-    /// Gives up waiting for those that had their time.
-    pub fn expire_graces(&mut self, now: Instant) {
-        while let Some(index) = self.graces.pop_expired(now) {
-            self.get_mut(index).grace = None;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_that_were_entered_for_one_instant_and_renewed_are_looked_at_some_at_a_time() {
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let dc = DcId::new(0).expect("0 is an id");
+        let mut leases = Leases::new(dc, 0);
+        for n in 1..=1_000 {
+            let (id, ttl) = (LeaseId::new(dc, n), Duration::from_secs(10));
+            let index = leases.open(id, Secret::new([7; 16]), ttl, OnDisconnect::Keep, at(0));
+            if n < 1_000 {
+                leases.renew(index, true, at(5));
+            }
         }
+        let (mut looks, mut steps) = (300, 1);
+        while leases.next_expired(at(10), &mut looks).is_none() {
+            assert_eq!(looks, 0, "there is more to look at");
+            (looks, steps) = (300, steps + 1);
+        }
+        assert_eq!((looks, steps), (200, 4));
     }
 }

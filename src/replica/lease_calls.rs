@@ -16,8 +16,11 @@ use crate::time::Instant;
 use crate::work;
 
 /// Leases and requests under them that one step ends because their time is over, about: a lease ends as a whole. The rest
-/// follow with the next steps; until then they hold what they held.
+/// follow with the next steps. Until then they hold what they held, the grace period waits for those that may hold anything,
+/// and no client can use them.
 const ENDED_PER_STEP: usize = 256;
+/// Leases that one step looks at for that: after a restart all are entered for one instant, and most were renewed since.
+const EXPIRIES_PER_STEP: usize = 4_096;
 
 impl From<LeaseError> for Refusal {
     #[cold]
@@ -39,7 +42,7 @@ impl Replica {
         proof: Proof,
         call: CallId,
     ) -> Result<LeaseIndex, Refusal> {
-        Ok(self.leases.authorise(lease, proof, call.session)?)
+        Ok(self.leases.authorise(lease, proof, call.session, self.lease_time())?)
     }
 
     pub(super) fn on_open_lease(
@@ -158,12 +161,9 @@ impl Replica {
 
     pub(super) fn expire_leases(&mut self) {
         let now = self.lease_time();
-        if self.has_past() {
-            self.leases.expire_graces(now);
-        }
-        let mut ended = 0;
+        let (mut ended, mut looks) = (0, EXPIRIES_PER_STEP);
         while ended < ENDED_PER_STEP
-            && let Some(index) = self.leases.next_expired(now)
+            && let Some(index) = self.leases.next_expired(now, &mut looks)
         {
             let row = self.leases.get(index);
             let (lease, waiting) = (row.id, row.waiting);

@@ -180,7 +180,6 @@ impl Replica {
         next = next.min(self.waits.next_or_never()).min(self.descriptions.next_deadline());
         next = next.min(self.transactions.next_deadline());
         let mut sooner = |at: Option<Instant>| next = at.map_or(next, |at| at.min(next));
-        sooner(self.leases.next_grace().filter(|_| self.has_past()));
         sooner(self.reach.next_deadline());
         sooner(self.links.retry_at());
         sooner(self.life.quiet_until);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::cluster::{Cluster, SECRET};
 use crate::leases::Proof;
 use crate::names::{LeaseId, Mode};
-use crate::replica::Notice;
 use crate::replica::call::{Call, Phase, Refusal, Reply};
+use crate::replica::{Event, Notice};
 
 impl Cluster {
     /// For how long the lease is renewed.
@@ -94,6 +94,29 @@ fn a_client_that_says_what_it_holds_just_in_time_keeps_it_for_its_whole_time_to_
     assert!(!c.is_answered(1, waits));
     c.pass(200);
     c.granted(1, waits);
+}
+
+/// More leases end at one instant than one step ends, and the last one of them holds the lock.
+#[test]
+fn no_lock_is_granted_before_all_that_may_hold_it_are_ended() {
+    let mut c = Cluster::new(1, 0, 0);
+    (0..300).for_each(|_| c.open_lease(0, Duration::from_secs(10)));
+    c.acquired(0, "x", Mode::Exclusive);
+    let (holder, proof) = (c.lease(0), Proof::Secret(SECRET));
+    c.restart(0);
+    c.pass(9_990);
+    c.open_lease(0, Duration::from_secs(60));
+    let waits = c.lock(0, "x");
+    c.now += 10;
+    c.handle(0, Event::Tick);
+    c.sync(0);
+    assert!(matches!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1.. }), "not all of them are ended");
+    assert!(!c.is_answered(0, waits));
+    let late = c.call(0, Call::KeepAlive { lease: holder, proof });
+    assert_eq!(c.refused(0, late), Refusal::UnknownLease(holder), "its time is over");
+    c.pass(10);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    c.granted(0, waits);
 }
 
 #[test]
