@@ -12,6 +12,10 @@ use super::request::{Local, Origin, Request, RequestIndex, State, Want};
 use crate::causal_log::Wants;
 use crate::names::{FencingToken, LeaseId, LockName, Position, RequestId};
 use crate::time::{Instant, Timestamp};
+use crate::work;
+
+/// Locks of one request that are looked at to say which of them keep it waiting.
+const LOOKS_IN_THE_WAY: usize = 1_024;
 
 /// A request of a client.
 pub(crate) struct NewRequest<'a> {
@@ -161,21 +165,28 @@ impl Locks {
         self.forget(request);
     }
 
-    /// The first `most` locks that keep a request waiting: held against it, away, or wanted by others before it. If there is
-    /// none at this moment, the first ones.
+    /// Up to `most` locks that keep a request waiting: held against it, away, or wanted by others before it. If there is
+    /// none at this moment, the first ones. Of a request for thousands of locks only so many are looked at, from the one on that
+    /// stood in its way last.
     pub fn in_the_way(&self, request: RequestIndex, most: usize) -> Vec<LockName> {
-        let wants = &self.get(request).wants;
-        let keeps_waiting = |want: &&Want| {
+        let row = self.get(request);
+        let wants = &row.wants;
+        let from = row.local().map_or(0, |local| local.stopped_at as usize);
+        let keeps_waiting = |want: &Want| {
             let lock = self.lock(want.lock);
             lock.is_held_against(want.mode)
                 || !lock.has_parts(want.mode, self.me, self.members)
                 || self.first_waiter(want.lock).is_some_and(|(_, _, first)| first != request)
         };
-        let names = |wants: &mut dyn Iterator<Item = &Want>| -> Vec<LockName> {
-            wants.take(most).map(|want| self.lock(want.lock).name.clone()).collect()
-        };
-        let found = names(&mut wants.iter().filter(keeps_waiting));
-        if found.is_empty() { names(&mut wants.iter()) } else { found }
+        let count = wants.len().min(LOOKS_IN_THE_WAY);
+        work::count(count);
+        let looked_at = (0..count).map(|i| (from + i) % wants.len());
+        let mut found: Vec<usize> = looked_at.filter(|at| keeps_waiting(&wants[*at])).take(most).collect();
+        if found.is_empty() {
+            found = (0..wants.len().min(most)).collect();
+        }
+        found.sort_unstable();
+        found.into_iter().map(|at| self.lock(wants[at].lock).name.clone()).collect()
     }
 
     /// A request begins to wait: for the first of its locks that is held or away, as far as a glance tells.

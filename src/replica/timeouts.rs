@@ -17,6 +17,8 @@ use crate::work;
 const EXPLAINED: usize = 10;
 /// Waits that one step ends or asks for, at most: each is explained. The rest follow with the next steps.
 const WAITS_PER_STEP: usize = 64;
+/// Locks that they want together, about: a request ends as a whole.
+const WANTS_PER_STEP: usize = 2_048;
 
 /// Questions about what requests wait for whose time is nearly over. At most [`MAX_PENDING`]; the answers to others name only
 /// what is known here.
@@ -117,13 +119,21 @@ impl Replica {
     }
 
     pub(super) fn expire_waits(&mut self) {
+        let (most, most_wants) = (WAITS_PER_STEP, WANTS_PER_STEP);
         #[cfg(test)]
-        let most =
-            if self.mutated(crate::sim::Mutation::AllWaitsAtOnce) { usize::MAX } else { WAITS_PER_STEP };
-        #[cfg(not(test))]
-        let most = WAITS_PER_STEP;
+        let (most, most_wants) = match self.mutated(crate::sim::Mutation::AllWaitsAtOnce) {
+            true => (usize::MAX, usize::MAX),
+            false => (most, most_wants),
+        };
+        let mut wants = 0;
         for _ in 0..most {
+            if wants >= most_wants {
+                break;
+            }
             let Some(request) = self.waits.pop_expired(self.now.mono) else { break };
+            let looked_at = self.locks.get(request).wants.len();
+            wants += looked_at;
+            work::count(looked_at);
             let ticket = self.tickets.get_mut(request);
             ticket.asks_ahead_ms = 0;
             match ticket.wait_until {

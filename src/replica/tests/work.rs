@@ -63,6 +63,27 @@ fn end_many_waits(mut c: Cluster) {
 }
 
 #[test]
+fn waits_for_many_locks_end_a_few_at_a_time() {
+    let mut c = Cluster::new(1, 0, 0);
+    let holder = c.lock(0, "x");
+    c.granted(0, holder);
+    let wait = Wait::AtMost(Duration::from_secs(1));
+    let tags: Vec<u64> = (0..12)
+        .map(|request| {
+            let names: Vec<String> = (0..1_000).map(|n| format!("a-{request}-{n}")).collect();
+            let locks = names.iter().map(|name| (&name[..], Mode::Exclusive));
+            c.acquire(0, &locks.chain([("x", Mode::Exclusive)]).collect::<Vec<_>>(), wait)
+        })
+        .collect();
+    c.pass(1_200);
+    for tag in tags {
+        let Refusal::TimedOut(locks) = c.refused(0, tag) else { panic!("its time is over") };
+        assert_eq!(locks.len(), 1, "what it had to wait for is found among all that it wants");
+        assert_eq!(locks[0].lock.as_bytes(), b"x");
+    }
+}
+
+#[test]
 fn readers_behind_a_writer_that_gives_up_follow_some_at_a_time() {
     let mut c = Cluster::new(1, 0, 0);
     let reader = c.share(0, "x");
