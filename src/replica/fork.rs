@@ -105,7 +105,8 @@ impl Replica {
     /// Members that are known to know version 2, themselves or by the word of others.
     pub(super) fn note_upgraded(&mut self, peer: DcId, others: DcSet) {
         self.life.upgraded.insert(peer);
-        others.iter().for_each(|dc| self.life.upgraded.insert(dc));
+        let members = self.config.agreed.members;
+        others.intersection(members).iter().for_each(|dc| self.life.upgraded.insert(dc));
         self.life.chained |= self.life.upgraded.is_superset(self.peers());
     }
 

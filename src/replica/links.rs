@@ -138,15 +138,17 @@ impl Replica {
         }
         match message {
             Message::Heartbeat(heartbeat) => {
-                self.note_upgraded(peer, heartbeat.upgraded);
-                self.on_heartbeat(peer, &heartbeat);
+                // Not of one that is refused: it goes by other members, and would tell of those.
+                if self.on_heartbeat(peer, &heartbeat) {
+                    self.note_upgraded(peer, heartbeat.upgraded);
+                }
             }
             Message::Entries(entries) => self.on_entries(peer, entries),
             Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version_1(peer) => {}
             Message::HeartbeatV1(mut heartbeat) => {
                 // Version 1 says nothing of them.
                 heartbeat.terms = Terms::of(&self.config.agreed);
-                self.on_heartbeat(peer, &heartbeat);
+                let _is_taken = self.on_heartbeat(peer, &heartbeat);
             }
             Message::EntriesV1(entries) => self.on_entries(peer, entries),
             Message::HeldBack { durable } => {
@@ -258,10 +260,12 @@ impl Replica {
         self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
     }
 
-    fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) {
+    /// Answers whether it was taken in; if not, the link is closed.
+    fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
         let before = self.links.rows[peer.index()].terms.replace(heartbeat.terms);
         if let Err(violation) = self.compare_terms(peer, &heartbeat.terms, before) {
-            return self.close_link(peer, violation);
+            self.close_link(peer, violation);
+            return false;
         }
         let members = self.config.agreed.members;
         let named =
@@ -272,7 +276,8 @@ impl Replica {
         let more = heartbeat.heads.iter().map(|(dc, _)| *dc).chain(heartbeat.fork.map(|(dc, _)| dc));
         let named = named.chain(more).chain(heartbeat.upgraded.iter());
         if let Some(dc) = named.chain(heartbeat.linked.iter()).find(|dc| !members.contains(*dc)) {
-            return self.close_link(peer, Violation::UnknownDc { dc });
+            self.close_link(peer, Violation::UnknownDc { dc });
+            return false;
         }
         self.note_lost_readings(heartbeat.yours);
         self.note_reading(peer, heartbeat);
@@ -299,6 +304,7 @@ impl Replica {
             }
         }
         self.note_skew();
+        true
     }
 
     /// `dc` was alive so long ago: `heartbeat` is its own, or that of another which tells of it.

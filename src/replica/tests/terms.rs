@@ -33,6 +33,25 @@ fn a_peer_with_other_members_is_refused_and_both_sets_are_named() {
     assert!(said.contains("members {dc0, dc1, dc2}, ours {dc0, dc1}"), "{said}");
 }
 
+/// It tells of a member that nobody else has.
+#[test]
+fn a_peer_that_is_refused_does_not_part_the_others() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.cut(0, 1);
+    c.link(0, 1);
+    c.sync(1);
+    for message in c.wires.get_mut(&(dc(1), dc(0))).expect("they are linked") {
+        if let Message::Heartbeat(heartbeat) = message {
+            heartbeat.terms.members.insert(dc(3));
+            heartbeat.upgraded.insert(dc(3));
+        }
+    }
+    c.run();
+    c.pass(2_000);
+    assert!(matches!(c.nodes[0].violations[..], [Violation::Members { .. }]));
+    assert!(c.nodes[2].violations.is_empty(), "{:?}", c.nodes[2].violations);
+}
+
 #[test]
 fn an_option_that_differs_is_named_once_with_both_values_and_stops_nothing() {
     let mut c = Cluster::new(2, 0, 0);
