@@ -16,6 +16,7 @@ use super::effect::Report;
 use super::message::Heartbeat;
 use super::record::Record;
 use crate::causal_log::{Entry, Violation};
+use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
 
 /// Which entry there are two of. Disk type.
@@ -50,6 +51,12 @@ impl Replica {
         if self.is_forked() {
             return;
         }
+        // What this step has already decided is part of the history that is here: a wait that is over, say.
+        let ops = self.locks.take_ops();
+        if !ops.is_empty() {
+            self.make_entries(ops);
+        }
+        self.locks.permit(Permissions { grant: false, append: false });
         self.life.fork = Some(fork);
         self.persist(Record::Forked(fork));
         self.report(Report::Forked(fork));

@@ -120,7 +120,7 @@ impl Replica {
     }
 
     /// Appends own entries: one, unless it would be too large for a frame.
-    fn make_entries(&mut self, ops: Vec<Op>) {
+    pub(super) fn make_entries(&mut self, ops: Vec<Op>) {
         let mut chunk = Vec::new();
         let mut weight = 0;
         for op in ops.into_iter().flat_map(split_op) {
