@@ -21,6 +21,8 @@ const MINORITY_LOGS: usize = 4;
 pub(super) struct Life {
     /// A step was made since the start.
     pub begun: bool,
+    /// When the first one was.
+    pub began_at: Instant,
     /// After a restart: until when nothing is stamped, so that bounds of restarts do not add up.
     pub quiet_until: Option<Instant>,
     /// Every member was heard once, now or before a restart, and what they knew of our log is in it: none knows more.
@@ -62,6 +64,7 @@ impl Life {
     pub fn new() -> Life {
         Life {
             begun: false,
+            began_at: Instant::ZERO,
             quiet_until: None,
             joined: false,
             asks_until: None,

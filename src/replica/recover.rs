@@ -34,7 +34,7 @@ use crate::names::{DcId, DcSet, LeaseId};
 use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
 
-/// Why state on disk is not that of this datacenter. Nothing was changed.
+/// Why state on disk is not that of this datacenter. Recovery writes nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     #[error("record {} of the journal cannot follow what is before it: {why}", position.0)]
@@ -245,6 +245,7 @@ impl Replica {
 
     /// The first step. What it records comes after the word that the directory is a copy, if it is one.
     pub(super) fn begin(&mut self) {
+        self.life.began_at = self.now.mono;
         if self.life.quiet_until.is_some() && !self.peers().is_empty() {
             // Not from the start on: since then the journal was read, however long that took.
             self.life.asks_until = Some(self.now.mono + self.config.agreed.peer_timeout);

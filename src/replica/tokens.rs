@@ -1,8 +1,9 @@
-//! Fencing tokens: readings of the hybrid clock, plus a lead that only grows and is nearly always 0.
+//! Fencing tokens: readings of the hybrid clock, plus a lead that only grows and is 0 unless a disk was lost whose clock was ahead.
 //!
 //! A datacenter that loses its disk does not know which readings it has handed out. Its peers know the last one that they
-//! heard of it, and for how long it may have gone on after that, by a clock that runs at most a tenth too fast. If its clock was right,
-//! time has passed all of that when the leases of before are over. If its clock was an hour ahead and is right now, it has
+//! heard of it, and for how long it may have gone on after that: until this run began, by a clock that runs at most a tenth too
+//! fast, and gets ahead by that no further than half of the longest lease. If its clock was right, time has passed all of
+//! that when the leases of before are over. If its clock was an hour ahead and is right now, it has
 //! not: tokens would be smaller than those of before. To start the clock above them would be as wrong as the clock was before: no
 //! entry could be made for an hour, or everybody else would have to follow. So only tokens go ahead, by a *lead*. It
 //! travels with entries and states, and whoever applies them takes it over: along the grants of a lock both stamps and leads
@@ -18,7 +19,7 @@ use super::record::Record;
 use crate::names::{DcId, FencingToken, Position};
 use crate::time::Timestamp;
 
-/// Ten years. What a peer says beyond that is not believed.
+/// Ten years. Of what a peer says, nothing that leads beyond that is believed.
 const MAX_LEAD_MS: u64 = 10 * 366 * 24 * 3_600_000;
 /// What passed between the last reading and its arrival at a peer, and more.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -47,8 +48,7 @@ impl Replica {
 
     /// Tokens of another datacenter were ahead by that much; the record at `position` says so.
     pub(super) fn raise_lead(&mut self, millis: u64, position: Position) {
-        let millis = millis.min(MAX_LEAD_MS);
-        if millis > self.lead.millis {
+        if millis > self.lead.millis && millis <= MAX_LEAD_MS {
             (self.lead.millis, self.lead.position) = (millis, position);
         }
     }
@@ -56,8 +56,15 @@ impl Replica {
     /// What a peer heard of this datacenter before this link: perhaps before its disk was lost.
     pub(super) fn note_lost_readings(&mut self, yours: Option<(Timestamp, u64)>) {
         let Some((clock, age_ms)) = yours else { return };
-        let age = Duration::from_millis(age_ms.min(MAX_LEAD_MS));
-        self.lead.floor = self.lead.floor.max(clock.plus(age + age / 10 + MARGIN));
+        if age_ms > MAX_LEAD_MS || clock.millis() > self.clock.physical_millis() + MAX_LEAD_MS {
+            return;
+        }
+        // The run that is over went on after that until this one began, at most; the word of it took a while.
+        let since = self.now.mono.saturating_since(self.life.began_at);
+        let since = since.saturating_sub(self.config.agreed.peer_timeout);
+        let age = Duration::from_millis(age_ms).saturating_sub(since);
+        let ahead = (age / 10).min(self.config.local.max_lease_ttl / 2);
+        self.lead.floor = self.lead.floor.max(clock.plus(age + ahead + MARGIN));
     }
 
     /// The directory is an older one, or a new one in place of a lost one, and is about to be used: what it hands out has to be
@@ -79,7 +86,8 @@ impl Replica {
 
     /// Remembers how far the tokens of a peer may be.
     pub(super) fn note_reading(&mut self, peer: DcId, heartbeat: &Heartbeat) {
-        let lead = Duration::from_millis(heartbeat.lead_ms.min(MAX_LEAD_MS));
+        let lead_ms = if heartbeat.lead_ms > MAX_LEAD_MS { 0 } else { heartbeat.lead_ms };
+        let lead = Duration::from_millis(lead_ms);
         self.links.note_reading(peer, heartbeat.clock.plus(lead), self.now.mono);
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
-use crate::causal_log::{Entry, Violation};
+use crate::causal_log::{Entry, Op, Violation};
 use crate::leases::Proof;
-use crate::names::ClusterId;
-use crate::replica::call::{Call, Phase};
+use crate::names::{ClusterId, Mode, Position};
+use crate::replica::call::{Call, Phase, Refusal, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, NotServing, Record};
 use crate::time::Timestamp;
@@ -154,6 +154,98 @@ fn an_entry_that_is_another_one_than_before_stops_and_so_does_one_that_follows_a
         entry.at = Timestamp::from_raw(entry.at.raw() + 1);
         entry.ops.clear();
     }));
+}
+
+/// Behind an entry that waits for the clock stands one of another history. When the clock has come, a wait is over, too.
+#[test]
+fn what_ends_in_the_step_that_finds_another_history_is_written_before_that_is_noted() {
+    let mut c = Cluster::new(2, 0, 0);
+    (0..2).for_each(|_| c.use_lock(1, "y"));
+    let held = c.lock(1, "x");
+    c.run();
+    c.granted(1, held);
+    let waits = c.acquire(0, &[("x", Mode::Exclusive)], Wait::AtMost(Duration::from_secs(1)));
+    c.run();
+    let entries = c.nodes[0].records.iter().filter_map(|(_, record)| match record {
+        Record::Entry(entry) if entry.dc == dc(1) => Some(entry),
+        _ => None,
+    });
+    let last = (**entries.last().expect("dc1 handed something over")).clone();
+    let next_of = |last: &Entry, prev: u64| {
+        let (seq, mut deps) = (last.seq + 1, last.deps.clone());
+        deps.raise(dc(1), last.seq);
+        let at = Timestamp::from_millis(1_700_000_000_000 + c.now + 5_300 + seq - last.seq);
+        Entry {
+            seq,
+            deps,
+            at: at.max(last.at.plus(Duration::from_millis(1))),
+            prev,
+            ops: vec![],
+            ..last.clone()
+        }
+    };
+    let ahead = next_of(&last, last.hash());
+    let other = next_of(&ahead, ahead.hash() + 1);
+    let message = Message::Entries(vec![ahead.into(), other.into()]);
+    c.handle(0, Event::Received { peer: dc(1), message });
+    assert!(matches!(c.nodes[0].replica.phase(), Phase::Serving));
+    c.now += 2_000;
+    c.handle(0, Event::Tick);
+    assert!(matches!(c.nodes[0].replica.phase(), Phase::Forked { dc: of, .. } if of == dc(1)));
+    assert!(matches!(c.refused(0, waits), Refusal::TimedOut(_)));
+    let is_withdrawn = |(_, record): &(_, Record)| matches!(record, Record::Entry(entry) if entry.dc == dc(0) && matches!(entry.ops[..], [Op::Withdraw { .. }]));
+    assert!(
+        c.nodes[0].records.iter().any(is_withdrawn),
+        "others learn that it is over when one history is left"
+    );
+}
+
+/// It has written nothing itself since all know version 2, but has entries that were written then.
+#[test]
+fn an_entry_of_anybody_that_names_its_predecessor_shows_that_all_know_version_2() {
+    let mut c = Cluster::new(3, 0, 0);
+    for key in 1..=2 {
+        c.begin(1, key, None, step(vec![add("n", 1)], &[], Then::Commit));
+        c.run();
+    }
+    assert_eq!(c.nodes[0].replica.applied().get(dc(0)), 0);
+    c.restart(0);
+    c.link(0, 2);
+    c.handle(0, Event::Received { peer: dc(2), message: Message::HeartbeatV1(Box::default()) });
+    assert_eq!(c.nodes[0].violations, [Violation::OldVersion]);
+}
+
+#[test]
+fn a_lost_disk_whose_clock_was_right_puts_no_token_ahead() {
+    for away in [0, 60, 30 * 24 * 3_600] {
+        let mut c = Cluster::new(3, 0, 0);
+        c.use_lock(0, "x");
+        c.pass(1_000);
+        c.isolate(0);
+        c.now += away * 1_000;
+        c.crash(0, 0);
+        c.link_again(0);
+        c.pass(70_000);
+        assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+        assert_eq!(c.nodes[0].replica.lead.millis, 0, "after {away} s");
+    }
+}
+
+#[test]
+fn what_no_clock_shows_is_not_believed_of_tokens() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.use_lock(0, "x");
+    let replica = &mut c.nodes[0].replica;
+    replica.raise_lead(u64::MAX, Position::default());
+    assert_eq!(replica.lead.millis, 0);
+    c.crash(0, 0);
+    let replica = &mut c.nodes[0].replica;
+    replica.note_lost_readings(Some((Timestamp::from_millis(1 << 43), 0)));
+    replica.note_lost_readings(Some((Timestamp::from_millis(1_700_000_000_000), u64::MAX)));
+    c.link_again(0);
+    c.pass(70_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    assert_eq!(c.nodes[0].replica.lead.millis, 0);
 }
 
 #[test]
