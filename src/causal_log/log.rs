@@ -344,13 +344,14 @@ impl Log {
         window: usize,
     ) -> Vec<Arc<Entry>> {
         let mut batch = Vec::new();
-        if self.is_too_far_behind(peer) {
-            // It could apply next to nothing of what is left.
-            return batch;
-        }
+        let is_too_far_behind = self.is_too_far_behind(peer);
         let row = &mut self.peers[peer.index()];
         let Some(link) = &mut row.link else { return batch };
         link.goes_on = false;
+        if is_too_far_behind {
+            // It could apply next to nothing of what is left.
+            return batch;
+        }
         if !link.told || link.in_flight >= window || link.batches_weight >= WINDOW_WEIGHT {
             return batch;
         }
