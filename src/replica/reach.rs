@@ -21,7 +21,7 @@ pub(super) struct Reach {
     news: bool,
     /// When the next peer becomes unreachable if nothing is heard of it.
     deadline: Option<Instant>,
-    /// Peers that began to serve, or ceased to.
+    /// Peers that can be reached and began to serve, or ceased to.
     serving_changed: DcSet,
 }
 
@@ -34,6 +34,8 @@ struct Row {
     rejoins_at: Option<VersionVector>,
     /// What it said with that heartbeat.
     not_serving: Option<NotServing>,
+    /// What was said of that when it was last reachable.
+    reported: Option<NotServing>,
 }
 
 /// News of a peer.
@@ -109,7 +111,7 @@ impl Reach {
         })
     }
 
-    /// Peers that began to serve since this was asked last, or ceased to.
+    /// Peers that began to serve since this was asked last, or ceased to, as far as they can be reached.
     pub fn take_serving_changed(&mut self) -> DcSet {
         std::mem::replace(&mut self.serving_changed, DcSet::EMPTY)
     }
@@ -121,9 +123,6 @@ impl Reach {
         }
         row.heard = Some((news.clock, row.heard.map_or(news.at, |(_, before)| before.max(news.at))));
         self.news = true;
-        if !is_same(row.not_serving, news.not_serving) {
-            self.serving_changed.insert(peer);
-        }
         row.not_serving = news.not_serving;
         match &mut row.rejoins_at {
             // It may have lost what it told, and that is nowhere any more.
@@ -167,6 +166,10 @@ impl Reach {
             if row.reachable != before {
                 changed.insert(peer);
             }
+            if row.reachable && !is_same(row.not_serving, row.reported) {
+                row.reported = row.not_serving;
+                self.serving_changed.insert(peer);
+            }
         }
         self.news = self.is_catching_up();
         self.deadline = self.earliest();
@@ -207,5 +210,25 @@ mod tests {
         assert!(!hears(1, has(10), true), "what it had is not here");
         assert!(!hears(2, has(4), false), "another tells, which lacks what the peer has");
         assert!(hears(3, has(5), true), "it lost its last entries");
+    }
+
+    #[test]
+    fn a_peer_that_comes_back_and_does_not_serve_is_reported_once_it_can_be_reached() {
+        let dc = |id| DcId::new(id).expect("a small id");
+        let vector = |seq| VersionVector::from_iter([(dc(1), seq)]);
+        let mut reach = Reach::new(DcSet::only(dc(1)), Duration::from_secs(3));
+        let heard = |reach: &mut Reach, at: u64, not_serving, applied| {
+            let now = Instant::ZERO + Duration::from_secs(at);
+            let (clock, durable) = (Timestamp::from_millis(at), vector(7));
+            let news = News { clock, at: now, durable: &durable, is_its_own: true, not_serving };
+            reach.note_heard(dc(1), &news);
+            let _changed = reach.update(now, &vector(applied));
+            (reach.is_reachable(dc(1)), reach.take_serving_changed())
+        };
+        let (grace, dc1) = (Some(NotServing::Grace { for_ms: 9_000 }), DcSet::only(dc(1)));
+        assert_eq!(heard(&mut reach, 1, grace, 6), (false, DcSet::EMPTY), "nothing is known of it yet");
+        assert_eq!(heard(&mut reach, 2, grace, 7), (true, dc1));
+        assert_eq!(heard(&mut reach, 3, grace, 7), (true, DcSet::EMPTY));
+        assert_eq!(heard(&mut reach, 4, None, 7), (true, dc1));
     }
 }
