@@ -11,8 +11,8 @@ use super::options::LockServerOptions;
 use super::recover::recover;
 use super::start::{LockServer, Parts, StartError};
 use crate::interdc::{Interdc, InterdcConfig, InterdcError};
-use crate::journal::{Journal, JournalOptions, MemberNames, keep_members};
-use crate::replica::{Position, ReplicaConfig};
+use crate::journal::{Journal, JournalOptions, MemberNames, check_members, keep_members};
+use crate::replica::{Position, Replica, ReplicaConfig};
 use crate::telemetry::Board;
 
 /// Events of links that wait for the actor; beyond, links are not read. A message can have 8 MiB.
@@ -29,6 +29,37 @@ pub struct DatacenterConfig {
     pub members: MemberNames,
 }
 
+/// What a data directory amounts to.
+struct Opened {
+    store: Journal,
+    machine: Replica,
+    /// The position of its last record.
+    last: Position,
+    /// It is a restored copy.
+    restored: bool,
+    /// An operator has decided that its history is kept.
+    resolved: bool,
+}
+
+/// Opens a data directory and recovers what is in it. It says of which members it is when its journal was found to be of
+/// those: other ones in a configuration that is mended afterwards would never be got rid of.
+fn open(
+    journal: JournalOptions,
+    inbox: &Arc<JournalInbox>,
+    replica: ReplicaConfig,
+    members: &MemberNames,
+) -> Result<Opened, StartError> {
+    let (dir, sink) = (journal.dir.clone(), Arc::clone(inbox));
+    check_members(&dir, members)?;
+    let (store, recovered) = Journal::open(journal, move |event| sink.put(event))?;
+    let checkpoint = recovered.checkpoint.as_ref().map(|(_, state)| &state[..]);
+    let records = recovered.records.into_iter().map(|(position, record)| (Position(position), record));
+    let (machine, last) = recover(replica, checkpoint, records)?;
+    keep_members(&dir, members)?;
+    let (restored, resolved) = (recovered.restored, recovered.resolved);
+    Ok(Opened { store, machine, last, restored, resolved })
+}
+
 /// Starts a datacenter: opens its journal, recovers, dials the others. Blocks while it reads the journal.
 ///
 /// `socket` is the UDP socket of its links, for whoever has to know all ports before anything starts; otherwise
@@ -40,21 +71,15 @@ pub fn start_datacenter(
 ) -> Result<LockServer, StartError> {
     let dc = config.replica.dc;
     let inbox = Arc::new(JournalInbox::default());
-    let sink = Arc::clone(&inbox);
-    let dir = config.journal.dir.clone();
-    let (store, recovered) = Journal::open(config.journal, move |event| sink.put(event))?;
-    // Before it is read with other members in mind.
-    keep_members(&dir, &config.members)?;
-    let checkpoint = recovered.checkpoint.as_ref().map(|(_, state)| &state[..]);
-    let records = recovered.records.into_iter().map(|(position, record)| (Position(position), record));
-    let (mut machine, last) = recover(config.replica, checkpoint, records)?;
+    let Opened { store, mut machine, last, restored, resolved } =
+        open(config.journal, &inbox, config.replica, &config.members)?;
     tracing::info!(%dc, position = last.0, "recovered");
-    if recovered.restored {
+    if restored {
         tracing::warn!(%dc, "the data directory is a restored copy: nothing is granted before every member was heard \
              and before leases it does not know must be over");
         machine.begin_restored();
     }
-    if recovered.resolved {
+    if resolved {
         tracing::warn!(%dc, "an operator has decided that the history of this data directory is kept");
         machine.resolve_fork();
     }
@@ -70,4 +95,43 @@ pub fn start_datacenter(
     let links = InterdcLinks::new(interdc);
     let parts = Parts { dc, machine, last, store, journal: inbox, links, link_events, board };
     LockServer::start(config.server, parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{ClusterId, DcId, DcSet, LeaseId};
+    use crate::replica::{AgreedConfig, LocalConfig, Record};
+    use crate::wire;
+
+    #[test]
+    fn a_directory_names_no_members_before_its_journal_is_found_to_be_theirs() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let (dc, cluster) = (DcId::new(0).expect("0 is an id"), ClusterId::of("test"));
+        let journal = || JournalOptions::new(temp.path().to_owned(), cluster, dc);
+        let start = || {
+            let agreed = AgreedConfig::new(cluster, DcSet::only(dc));
+            let replica = ReplicaConfig::new(dc, agreed, LocalConfig::default());
+            open(journal(), &Arc::default(), replica, &vec![(dc, "fra".to_owned())])
+        };
+        let members = temp.path().join("members");
+        let (mut store, _) = Journal::open(journal(), |_| {}).expect("a new directory");
+        let ended = Record::LeaseEnded { lease: LeaseId::new(dc, 7) };
+        store.append(1, &wire::encode("record", &ended).expect("it is small"));
+        store.close().expect("it is written");
+        assert!(matches!(start(), Err(StartError::Recovery(_))), "the lease was never opened");
+        assert!(!members.exists());
+
+        let other = tempfile::tempdir().expect("a temporary directory");
+        let journal = JournalOptions::new(other.path().to_owned(), cluster, dc);
+        let replica =
+            ReplicaConfig::new(dc, AgreedConfig::new(cluster, DcSet::only(dc)), LocalConfig::default());
+        let opened = open(journal, &Arc::default(), replica, &vec![(dc, "fra".to_owned())]);
+        opened
+            .map(|opened| opened.store.close())
+            .ok()
+            .expect("an empty one is of its members")
+            .expect("it is open");
+        assert!(other.path().join("members").exists());
+    }
 }

@@ -33,7 +33,7 @@ use crate::replica::{Position, RecoveryError};
 use crate::telemetry::{Board, Places};
 use crate::wire::WireError;
 
-/// Why a lock server did not start. Nothing was changed.
+/// Why a lock server did not start. Nothing was promised, and no record was written or lost.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
