@@ -9,8 +9,8 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// A step that looks at more than this takes too long. Each costs some ten to a few hundred nanoseconds, so this is about a
-/// millisecond.
+/// A step that looks at more than this takes too long. Each costs some ten to a few hundred nanoseconds, so this is about one
+/// millisecond, and a few at most.
 pub const MAX_PER_STEP: u64 = 20_000;
 
 thread_local! {

@@ -6,8 +6,9 @@
 //! too. Readers are still served. Which of the two histories is kept, people decide ([`Replica::resolve_fork`]).
 //!
 //! It is seen in what a peer says of its durable vector, in an entry whose predecessor is another one than that which is here, in
-//! an entry that comes again and is another one, and in a state. Of entries that are long forgotten everywhere nobody can tell;
-//! whoever lacks them asks for a state then, and what it says of its vector is compared as far as hashes reach back.
+//! an entry that comes again and is another one, and in a state. It is not seen when those that meet have given each other up and
+//! neither has the hash of an entry that the other names any more: the one that lacks entries takes a state over then, and
+//! only the hashes of its vector are compared.
 
 use serde::{Deserialize, Serialize};
 

@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_lost_own_entries_does_not_stop_the_others() {
-        let members = DcSet::all(2);
+        let members = [dc(0), dc(1)].into_iter().collect();
         let mut stability = Stability::default();
         stability.note(floor(0, 9, vector(9, 4)));
         stability.note(floor(1, 4, vector(6, 4)));

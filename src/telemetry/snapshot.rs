@@ -159,8 +159,7 @@ impl Snapshot {
             Phase::Starting => Err("starting: waits until its clock is past what it stamped before".into()),
             Phase::ReadOnly => {
                 Err("read only: not every member has said yet how much it has of this datacenter's log, or some has \
-                     more and it is being fetched: start those that are missing; after a lost or older disk it also waits \
-                     until leases given before must be over (limits.max_lease_ttl)"
+                     more and it is being fetched; start those that are missing"
                     .into())
             }
             Phase::Forked { dc, seq } => Err(format!(

@@ -71,8 +71,7 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
         Phase::ReadOnly => {
             warnings.push(
                 "not every member has said yet how much it has of this datacenter's log, or some has more and it is \
-                 being fetched: start those that are missing. After a lost or older disk it also waits until \
-                 leases given before must be over (limits.max_lease_ttl)"
+                 being fetched; start those that are missing"
                     .into(),
             );
         }
