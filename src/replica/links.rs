@@ -286,7 +286,7 @@ impl Replica {
             self.note_promises(&heartbeat.floors);
         }
         for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
-            self.stability.note(floor.clone());
+            self.stability.note(floor.clone(), peer);
         }
         self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
         self.note_clock(peer, heartbeat.clock);

@@ -49,12 +49,14 @@ impl Stability {
         &self.stable
     }
 
-    /// A datacenter said so, directly or not; it counts if it says no less than what was said before. Of its own log it may
-    /// say less: its disk may have lost entries that it had counted on and that nobody else has.
-    pub fn note(&mut self, floor: Floor) {
+    /// A datacenter said so, as `by` tells; it counts if it says no less than what was said before. Of its own log it may say
+    /// less by itself: its disk may have lost entries that it had counted on and that nobody else has.
+    pub fn note(&mut self, floor: Floor, by: DcId) {
         let row = &mut self.rows[floor.dc.index()];
-        let is_less =
-            |before: &Floor| before.floor.iter().any(|(dc, seq)| dc != floor.dc && floor.floor.get(dc) < seq);
+        let is_its_own = |dc| dc == floor.dc && by == floor.dc;
+        let is_less = |before: &Floor| {
+            before.floor.iter().any(|(dc, seq)| floor.floor.get(dc) < seq && !is_its_own(dc))
+        };
         if row.told.as_ref().is_some_and(is_less) {
             return;
         }
@@ -92,7 +94,7 @@ impl Replica {
 
     /// Looks again at what is stable.
     pub(super) fn update_stability(&mut self) {
-        self.stability.note(self.own_floor());
+        self.stability.note(self.own_floor(), self.config.dc);
         self.stability.update(self.config.agreed.members, self.log.applied());
         self.store.note_stable(self.stability.stable());
     }
@@ -122,10 +124,10 @@ mod tests {
     #[test]
     fn stable_is_what_all_have_seen_once_their_entries_are_here() {
         let (mut stability, members) = (Stability::default(), [dc(0), dc(1)].into_iter().collect());
-        stability.note(floor(0, 9, vector(9, 4)));
+        stability.note(floor(0, 9, vector(9, 4)), dc(0));
         stability.update(members, &vector(9, 5));
         assert_eq!(*stability.stable(), vector(0, 0), "the other has said nothing");
-        stability.note(floor(1, 6, vector(7, 5)));
+        stability.note(floor(1, 6, vector(7, 5)), dc(1));
         stability.update(members, &vector(9, 5));
         assert_eq!(*stability.stable(), vector(0, 0), "its sixth entry may have seen less");
         stability.update(members, &vector(9, 6));
@@ -136,9 +138,9 @@ mod tests {
     fn it_moves_on_although_the_last_word_is_always_ahead_of_the_entries() {
         let (mut stability, members) = (Stability::default(), [dc(0), dc(1)].into_iter().collect());
         for n in 1..100 {
-            stability.note(floor(0, n, vector(n, n)));
+            stability.note(floor(0, n, vector(n, n)), dc(0));
             // It always says two more than what has arrived of it.
-            stability.note(floor(1, n + 2, vector(n, n)));
+            stability.note(floor(1, n + 2, vector(n, n)), dc(1));
             stability.update(members, &vector(n, n));
         }
         assert!(stability.stable().covers(&vector(90, 90)), "{}", stability.stable());
@@ -147,8 +149,8 @@ mod tests {
     #[test]
     fn entries_that_a_crash_took_back_are_not_waited_for() {
         let (mut stability, members) = (Stability::default(), DcSet::only(dc(1)));
-        stability.note(floor(1, 50, vector(1, 40)));
-        stability.note(floor(1, 41, vector(1, 41)));
+        stability.note(floor(1, 50, vector(1, 40)), dc(1));
+        stability.note(floor(1, 41, vector(1, 41)), dc(1));
         stability.update(members, &vector(1, 41));
         assert_eq!(*stability.stable(), vector(1, 41));
     }
@@ -157,12 +159,20 @@ mod tests {
     fn a_disk_that_lost_own_entries_does_not_stop_the_others() {
         let members = [dc(0), dc(1)].into_iter().collect();
         let mut stability = Stability::default();
-        stability.note(floor(0, 9, vector(9, 4)));
-        stability.note(floor(1, 4, vector(6, 4)));
+        stability.note(floor(0, 9, vector(9, 4)), dc(0));
+        stability.note(floor(1, 4, vector(6, 4)), dc(1));
         // Entries 7 to 9 reached nobody.
-        stability.note(floor(0, 6, vector(6, 5)));
-        stability.note(floor(1, 5, vector(6, 5)));
+        let now = || floor(0, 6, vector(6, 5));
+        stability.note(now(), dc(1));
+        assert_eq!(
+            stability.rows[0].told,
+            Some(floor(0, 9, vector(9, 4))),
+            "others may tell what is long past"
+        );
+        stability.note(now(), dc(0));
         stability.update(members, &vector(6, 5));
-        assert_eq!(stability.stable(), &vector(6, 5));
+        stability.note(floor(1, 5, vector(6, 5)), dc(1));
+        stability.update(members, &vector(6, 5));
+        assert_eq!(*stability.stable(), vector(6, 5));
     }
 }

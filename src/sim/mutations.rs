@@ -86,5 +86,5 @@ hunts! {
     ac_a_lost_disk_is_taken_for_a_new_one: LostDiskNotDoubted, Disks, 10 s, seeds 0..2, as CommittedTwice | ConflictingHolders | TwoOwners | HoldLost | TokenOrder | LeaseEndedEarly;
     aa_one_that_does_not_serve_blocks: NotServingBlocks, Crashes, 10 s, seeds 0..3, as GivenToUnreachable | Starved;
     ab_a_force_is_not_durable: ForceNotDurable, General, 10 s, seeds 5..15, as LeaseEndNotDurable;
-    ac_a_force_is_forgotten: ForceForgotten, General, 10 s, seeds 0..4, as ForcedKeeps;
+    ad_a_force_is_forgotten: ForceForgotten, General, 10 s, seeds 0..12, as ForcedKeeps;
 }

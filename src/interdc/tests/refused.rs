@@ -71,8 +71,8 @@ async fn a_datacenter_that_is_no_peer_is_refused() {
     let stranger = world.raw(1, &world.credentials(Role::Dc(dc(5))));
     let connection = stranger.connect(&world, 0).await;
     let reason = close_reason(&connection).await;
-    assert!(reason.contains("dc5 is no peer"), "{reason}");
-    right.refusal("dc5 is no peer").await;
+    assert!(reason.contains("dc5 is no member"), "{reason}");
+    right.refusal("dc5 is no member").await;
 }
 
 #[tokio::test]

@@ -109,7 +109,6 @@ fn no_lock_is_granted_before_all_that_may_hold_it_are_ended() {
     let waits = c.lock(0, "x");
     c.now += 10;
     c.handle(0, Event::Tick);
-    c.sync(0);
     assert!(matches!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1.. }), "not all of them are ended");
     assert!(!c.is_answered(0, waits));
     let late = c.call(0, Call::KeepAlive { lease: holder, proof });
