@@ -33,7 +33,8 @@ pub enum Profile {
     Clocks,
     /// Every kind of fault now and then, and more than 100 acquisitions a second: how fast is the simulator?
     Busy,
-    /// Disks are found empty, rolled back or restored from a copy after crashes.
+    /// Disks are found empty, rolled back or restored from a copy after crashes. Not every failure is one of the product
+    /// yet: what such a disk may lose of that which was promised is not all known to the checks.
     Disks,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
