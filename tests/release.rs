@@ -177,7 +177,8 @@ fn a_transaction_that_lost_its_lock_commits_nothing() {
     let mut stdin = txn.stdin();
     writeln!(stdin, "put k v").expect("it reads");
     until("a holder", || (!release(&cluster, 0, "x", &[]).stdout.starts_with("Nobody")).then_some(()));
-    writeln!(stdin, "commit").expect("it reads");
+    // It may have heard of it by now, and be over.
+    writeln!(stdin, "commit").ok();
     let line = txn.line("it hangs, ticket 4711");
     assert!(line.contains("client playground"), "{line}");
     assert_eq!(txn.wait(), 74);

@@ -127,11 +127,8 @@ mod tests {
         let replica =
             ReplicaConfig::new(dc, AgreedConfig::new(cluster, DcSet::only(dc)), LocalConfig::default());
         let opened = open(journal, &Arc::default(), replica, &vec![(dc, "fra".to_owned())]);
-        opened
-            .map(|opened| opened.store.close())
-            .ok()
-            .expect("an empty one is of its members")
-            .expect("it is open");
+        let Ok(opened) = opened else { panic!("an empty one is of its members") };
+        opened.store.close().expect("it is open");
         assert!(other.path().join("members").exists());
     }
 }

@@ -1,7 +1,11 @@
 //! Stories about timers that fire late: what is due is in the log before whatever comes first can look at it.
 
+use std::time::Duration;
+
 use super::cluster::{Cluster, dc, name};
-use crate::replica::Event;
+use crate::names::Mode;
+use crate::replica::call::{Refusal, Wait};
+use crate::replica::{Event, Message};
 
 #[test]
 fn a_checkpoint_that_comes_before_the_timer_is_that_of_its_position() {
@@ -25,4 +29,20 @@ fn a_checkpoint_that_comes_before_the_timer_is_that_of_its_position() {
         c.run();
     }
     panic!("it never goes home");
+}
+
+#[test]
+fn a_timeout_comes_in_time_although_the_others_do_not_answer() {
+    let mut c = Cluster::new(3, 0, 0);
+    let holder = c.lock(1, "a");
+    c.run();
+    c.granted(1, holder);
+    c.late = |message| matches!(message, Message::AskHolders { .. });
+    let tag = c.acquire(0, &[("a", Mode::Exclusive)], Wait::AtMost(Duration::from_millis(400)));
+    c.run();
+    c.pass(399);
+    assert!(!c.is_answered(0, tag));
+    c.pass(1);
+    let Refusal::TimedOut(locks) = c.refused(0, tag) else { panic!("it timed out") };
+    assert_eq!(locks[0].unknown, [dc(1)].into_iter().collect());
 }

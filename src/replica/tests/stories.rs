@@ -241,22 +241,6 @@ fn a_timeout_names_the_locks_in_the_way_and_no_others() {
 }
 
 #[test]
-fn a_timeout_comes_in_time_although_the_others_do_not_answer() {
-    let mut c = Cluster::new(3, 0, 0);
-    let holder = c.lock(1, "a");
-    c.run();
-    c.granted(1, holder);
-    c.late = |message| matches!(message, Message::AskHolders { .. });
-    let tag = c.acquire(0, &[("a", Mode::Exclusive)], Wait::AtMost(Duration::from_millis(400)));
-    c.run();
-    c.pass(399);
-    assert!(!c.is_answered(0, tag));
-    c.pass(1);
-    let Refusal::TimedOut(locks) = c.refused(0, tag) else { panic!("it timed out") };
-    assert_eq!(locks[0].unknown, [dc(1)].into_iter().collect());
-}
-
-#[test]
 fn who_is_granted_after_all_leaves_no_question_behind() {
     let mut c = Cluster::new(2, 0, 0);
     let holder = c.lock(1, "a");

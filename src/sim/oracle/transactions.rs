@@ -103,6 +103,11 @@ fn broken(kind: FailureKind, what: String) -> Result<(), Broken> {
 }
 
 impl Transactions {
+    /// How many commits were made for clients.
+    pub fn made(&self) -> usize {
+        self.made.len()
+    }
+
     /// Whether a commit that changes something was made for this transaction.
     pub fn is_made_for(&self, txn: TxnKey) -> bool {
         self.made.contains_key(&txn)

@@ -234,7 +234,7 @@ impl World {
                 }
             }
         }
-        if !self.plan.clock.is_right() && !(doubts && is_told) {
+        if !(self.plan.clock.is_right() || doubts && is_told) {
             self.nodes[dc.index()].promises.forget_tokens();
             self.holders.forget_tokens();
         }
