@@ -1,4 +1,5 @@
 //! What must not run or get in: servers on the wrong folder or with the wrong certificate, strangers as clients.
+#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 mod common;
 
