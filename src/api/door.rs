@@ -87,10 +87,10 @@ where
         let counted = Arc::new(Counted::new(&pass.share.requests));
         let request = if pass.is_stream {
             let received = Received::new(Arc::clone(&pass.share));
-            request.map(|body| Body::new(Requests { body, unfinished: Unfinished::default(), received }))
+            request.map(|body| counted_stream(body, received))
         } else {
             let counted = Arc::clone(&counted);
-            request.map(|body| Body::new(Incoming { body, seen: 0, counted }))
+            request.map(|body| counted_request(body, counted))
         };
         let answering = self.inner.call(request);
         Box::pin(async move {
@@ -198,15 +198,13 @@ impl Drop for Counted {
     }
 }
 
-/// A request that is being received.
-struct Incoming {
+/// A request that is being received; `look` sees each part of it, and may refuse it.
+struct Incoming<F> {
     body: Body,
-    seen: usize,
-    /// The call has it, too, until it is answered.
-    counted: Arc<Counted>,
+    look: F,
 }
 
-impl hyper::body::Body for Incoming {
+impl<F: FnMut(&[u8]) -> Result<(), BorderError> + Unpin> hyper::body::Body for Incoming<F> {
     type Data = Bytes;
     type Error = Status;
 
@@ -215,44 +213,7 @@ impl hyper::body::Body for Incoming {
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
-        {
-            let before = this.seen.max(SMALL);
-            this.seen += data.len();
-            let more = this.seen.saturating_sub(before);
-            if more > 0 && !this.counted.add(more) {
-                let most = this.counted.of.most();
-                return Poll::Ready(Some(Err(BorderError::TooManyBytes(most).into())));
-            }
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// Requests of a stream: what came of one that is not whole yet is counted.
-struct Requests {
-    body: Body,
-    unfinished: Unfinished,
-    received: Received,
-}
-
-impl hyper::body::Body for Requests {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let this = self.get_mut();
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-            && let Err(error) = this.received.set(this.unfinished.after(data))
+            && let Err(error) = (this.look)(data)
         {
             return Poll::Ready(Some(Err(error.into())));
         }
@@ -266,6 +227,27 @@ impl hyper::body::Body for Requests {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// A request with one answer: its bytes beyond [`SMALL`] are counted. The call has them, too, until it is answered.
+fn counted_request(body: Body, counted: Arc<Counted>) -> Body {
+    let mut seen = 0;
+    let look = move |data: &[u8]| {
+        let before = SMALL.max(seen);
+        seen += data.len();
+        let more = seen.saturating_sub(before);
+        if more > 0 && !counted.add(more) {
+            return Err(BorderError::TooManyBytes(counted.of.most()));
+        }
+        Ok(())
+    };
+    Body::new(Incoming { body, look })
+}
+
+/// The requests of a stream: the bytes of one that is not whole yet are counted.
+fn counted_stream(body: Body, mut received: Received) -> Body {
+    let mut unfinished = Unfinished::default();
+    Body::new(Incoming { body, look: move |data: &[u8]| received.set(unfinished.after(data)) })
 }
 
 /// How gRPC begins a message: whether it is compressed, and its length.
