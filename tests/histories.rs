@@ -3,8 +3,8 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 
+use common::backup::{SHORT_LEASES, copy};
 use common::calls::{put, read};
 use common::history::{serving, serving_at};
 use common::said::run;
@@ -12,17 +12,6 @@ use common::wan::QUICK;
 use common::{Cluster, until};
 use geolock::client::{Client, Snapshot};
 use geolock::proto::Phase;
-
-/// Unknown leases are over soon.
-const SHORT_LEASES: &str = "[limits]\nmax_lease_ttl = \"10 s\"\n";
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("a folder can be made");
-    for entry in fs::read_dir(from).expect("it is there") {
-        let entry = entry.expect("it is listed");
-        fs::copy(entry.path(), to.join(entry.file_name())).expect("a file is copied");
-    }
-}
 
 /// A log of which two histories exist: dc0 knows what dc1 wrote before its disk was rolled back, dc2 what it wrote
 /// afterwards. Answers the last of that.

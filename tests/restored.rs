@@ -3,24 +3,13 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 
+use common::backup::{SHORT_LEASES, copy};
 use common::calls::{acquire, put, read};
 use common::history::serving;
 use common::wan::QUICK;
 use common::{Cluster, lock};
 use geolock::client::AcquireRequest;
-
-/// Unknown leases are over soon.
-const SHORT_LEASES: &str = "[limits]\nmax_lease_ttl = \"10 s\"\n";
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("a folder can be made");
-    for entry in fs::read_dir(from).expect("it is there") {
-        let entry = entry.expect("it is listed");
-        fs::copy(entry.path(), to.join(entry.file_name())).expect("a file is copied");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_copy_catches_up_and_reuses_no_number() {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
+pub mod backup;
 pub mod bank;
 mod basics;
 pub mod calls;
