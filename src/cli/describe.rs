@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::{Code, Failure, OrFail as _};
-use super::print::{ago, lock_name, named, number, print, table};
+use super::print::{lock_name, named, number, print, table};
 use crate::client::LockDescription;
 use crate::names::LockName;
 use crate::proto::{self, Holder, NotServing, Waiter};
+use crate::time::brief;
 
 /// Show who has a lock, and why others wait.
 ///
@@ -94,7 +95,7 @@ pub(super) fn held(holder: &Holder, names: &DcNames) -> Vec<String> {
         label(&holder.label),
         mode(holder.mode).into(),
         format!("in {}", names.show(holder.dc)),
-        format!("for {}", ago(Duration::from_millis(holder.held_for_ms))),
+        format!("for {}", brief(Duration::from_millis(holder.held_for_ms))),
         format!("token {}", holder.token),
     ]
 }
@@ -104,7 +105,7 @@ fn waits(place: usize, waiter: &Waiter, now: Duration, names: &DcNames) -> Vec<S
         .request
         .as_ref()
         .map_or_else(String::new, |request| format!("from {}", names.show(request.dc)));
-    let since = ago(now.saturating_sub(Duration::from_millis(waiter.at_ms)));
+    let since = brief(now.saturating_sub(Duration::from_millis(waiter.at_ms)));
     let parked = if waiter.parked { "parked: needs a datacenter that does not serve now" } else { "" };
     // Labels of those that wait are not told to other datacenters.
     let elsewhere = waiter.request.as_ref().map(|request| request.dc).filter(|dc| names.is_elsewhere(*dc));

@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 use super::failure::Failure;
 use crate::names::{LockName, is_deceptive};
 use crate::telemetry::tell_through_log;
-pub use crate::time::brief as ago;
 
 /// Prints a line (or several). Whoever reads only the beginning (`| head`) has not made us fail.
 pub fn print(text: impl Display) -> Result<(), Failure> {

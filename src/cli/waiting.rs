@@ -12,10 +12,11 @@ use tokio::time::sleep;
 
 use super::dc_names::DcNames;
 use super::describe::label;
-use super::print::{ago, lock_name, tell};
+use super::print::{lock_name, tell};
 use crate::client::{Client, LockDescription, Mode};
 use crate::names::LockName;
 use crate::proto::{self, RequestId};
+use crate::time::brief;
 
 /// Most waits are over before anybody could read a line.
 const FIRST: Duration = Duration::from_millis(500);
@@ -121,7 +122,7 @@ impl Waiting<'_> {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            let held_for = ago(Duration::from_millis(holder.held_for_ms));
+            let held_for = brief(Duration::from_millis(holder.held_for_ms));
             let dc = names.show(holder.dc);
             parts.push(format!("held by {} in {dc} for {held_for}{more}", label(&holder.label)));
         }

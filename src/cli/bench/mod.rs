@@ -12,11 +12,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::connect::Places;
 use super::dev::{DevArgs, Shape};
 use super::failure::{Code, Failure, OrFail as _};
-use super::print::{ago, print, tell};
+use super::print::{print, tell};
 use super::stopping::StopSignals;
 use crate::client::{Client, Transport};
 use crate::load_test::report::{self, Report};
 use crate::load_test::{self, Happening, LoadTestError, Options, Workload};
+use crate::time::brief;
 use playground::Playground;
 
 /// Measure how fast locks are, here or on your own servers; every acquisition is checked.
@@ -273,8 +274,8 @@ fn said(happening: &Happening) -> String {
             progress.elapsed.as_secs_f64(),
             progress.of.as_secs_f64(),
             progress.per_second,
-            ago(progress.p50),
-            ago(progress.p99),
+            brief(progress.p50),
+            brief(progress.p99),
             if progress.violations > 0 {
                 format!("  {} VIOLATIONS", progress.violations)
             } else {
@@ -289,7 +290,8 @@ fn workload() -> impl TypedValueParser<Value = Workload> {
     PossibleValuesParser::new(Workload::ALL.map(Workload::name)).try_map(|name| name.parse())
 }
 
-/// Whether a report can be written there, before minutes are spent on it. What is there stays as it is until there is a report.
+/// An error if no report can be written there, before minutes are spent on it. A file that is there stays as it is until there
+/// is a report.
 fn writable(file: &Path) -> anyhow::Result<()> {
     let is_new = !file.exists();
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);

@@ -9,13 +9,13 @@ use anyhow::{Context as _, anyhow};
 use super::DevArgs;
 use super::data::{DataDir, Earlier};
 use crate::cli::failure::{Code, Failure, OrFail as _};
-use crate::cli::print::ago;
 use crate::cli::state_dir::{BASE_PORT, default_playground};
 use crate::config::{Config, HoldEntry, Listen, Options, ServerArgs};
 use crate::interdc::{Wan, WanPath, WanProfile};
 use crate::names::DcId;
 use crate::node::Sockets;
 use crate::pki;
+use crate::time::brief;
 
 const CLUSTER: &str = "playground";
 /// Ports of one datacenter lie within so many.
@@ -124,7 +124,7 @@ impl Plan {
     pub(super) fn round_trips(&self) -> Vec<String> {
         let rtt = |(a, b)| Some((a, b, 2 * self.wan.one_way(a, b).ok()?));
         let apart = pairs(&self.dcs).filter_map(rtt).filter(|(.., rtt)| !rtt.is_zero());
-        apart.map(|(a, b, rtt)| format!("{a}-{b} {}", ago(rtt))).collect()
+        apart.map(|(a, b, rtt)| format!("{a}-{b} {}", brief(rtt))).collect()
     }
 
     /// How far apart they are, in words.
@@ -133,7 +133,7 @@ impl Plan {
         let trips =
             if trips.is_empty() { "no delay".into() } else { format!("round trips {}", trips.join(", ")) };
         let jitter =
-            if self.jitter.is_zero() { String::new() } else { format!(", jitter {}", ago(self.jitter)) };
+            if self.jitter.is_zero() { String::new() } else { format!(", jitter {}", brief(self.jitter)) };
         let loss = if self.loss == 0.0 { String::new() } else { format!(", {} % lost", 100.0 * self.loss) };
         format!("{trips}{jitter}{loss}")
     }

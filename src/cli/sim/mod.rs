@@ -9,8 +9,9 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::failure::Failure as Failed;
-use super::print::{ago, print, print_on_the_way, tell};
+use super::print::{print, print_on_the_way, tell};
 use crate::sim::{Failure, Outcome, Profile};
+use crate::time::brief;
 use sweep::{Sweep, Swept};
 
 /// Most threads that run seeds.
@@ -133,7 +134,8 @@ fn summary(profile: Profile, seeds: &Range<u64>, swept: &Swept, short: bool) -> 
         0 => "no failure".to_owned(),
         failed => format!("{failed} FAILED"),
     };
-    let head = format!("{profile}: {done} seeds {}..{} in {}, {outcome}", seeds.start, seeds.end, ago(*took));
+    let head =
+        format!("{profile}: {done} seeds {}..{} in {}, {outcome}", seeds.start, seeds.end, brief(*took));
     if short {
         let Outcome { grants, hand_offs, commits, .. } = total;
         return format!("{head}; {grants} grants, {hand_offs} hand-offs, {commits} commits\n");

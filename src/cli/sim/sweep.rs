@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::cli::print::{ago, print, tell};
+use crate::cli::print::{print, tell};
 use crate::sim::{Failure, Outcome, Profile, SimOptions, TraceMode};
+use crate::time::brief;
 
 /// How often a sweep says how far it is, to a terminal and to a file.
 const TO_TERMINAL: Duration = Duration::from_secs(3);
@@ -105,7 +106,7 @@ impl Sweep {
                     said = Instant::now();
                     let (of, took) = (self.seeds.end - self.seeds.start, started.elapsed());
                     let (profile, failed) = (self.profile, failed.len());
-                    tell(format_args!("{profile}: {count} of {of} seeds, {failed} failed, {}", ago(took)));
+                    tell(format_args!("{profile}: {count} of {of} seeds, {failed} failed, {}", brief(took)));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }

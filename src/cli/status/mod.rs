@@ -9,9 +9,10 @@ use std::time::Duration;
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::Failure;
-use super::print::{ago, print};
+use super::print::print;
 use crate::client::Status;
 use crate::proto::{CertificateStatus, NotServing, Phase, Room};
+use crate::time::brief;
 
 /// Show how a datacenter is, and what it knows of the others
 ///
@@ -104,7 +105,7 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
     for certificate in &status.certificates {
         let CertificateStatus { name, expires_in_ms, expires_soon, failure } = certificate;
         if *expires_soon {
-            let left = ago(Duration::from_millis(*expires_in_ms));
+            let left = brief(Duration::from_millis(*expires_in_ms));
             warnings.push(format!("its certificate {name} expires in {left}: put a new one into its folder"));
         }
         if !failure.is_empty() {

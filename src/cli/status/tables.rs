@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cli::dc_names::DcNames;
-use crate::cli::print::{ago, size, table};
+use crate::cli::print::{size, table};
 use crate::client::{Snapshot, Status};
 use crate::proto::{CheckpointStatus, JournalStatus, PeerStatus};
+use crate::time::brief;
 
 /// The other datacenters, a line each.
 pub(super) fn peers(status: &Status, names: &DcNames) -> String {
@@ -41,7 +42,7 @@ fn behind(peer: &PeerStatus) -> String {
     let entries = count(peer.lag, "entry", "entries");
     match peer.lag_ms {
         0 => entries,
-        ms => format!("{entries}, {}", ago(Duration::from_millis(ms))),
+        ms => format!("{entries}, {}", brief(Duration::from_millis(ms))),
     }
 }
 
@@ -96,7 +97,7 @@ pub(super) fn journal_and_store(status: &Status) -> String {
     let names: Vec<String> = status.certificates.iter().map(|one| format!("  {}", one.name)).collect();
     for (name, certificate) in names.iter().zip(&status.certificates) {
         let left = Duration::from_millis(certificate.expires_in_ms);
-        rows.push((name, format!("good for {}", ago(left))));
+        rows.push((name, format!("good for {}", brief(left))));
     }
     let line = |(name, value): &(&str, String)| format!("{name:<13}  {value}").trim_end().to_owned();
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -126,7 +127,7 @@ fn checkpoint(journal: &JournalStatus) -> String {
         return "none yet".into();
     };
     let made = match age_ms {
-        Some(ms) => format!("made {} ago", ago(Duration::from_millis(ms))),
+        Some(ms) => format!("made {} ago", brief(Duration::from_millis(ms))),
         None => "made by an earlier run".into(),
     };
     format!("{}, {made}, up to record {position} of {}", size(bytes), journal.position)

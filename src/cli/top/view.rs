@@ -6,10 +6,11 @@ use super::columns::{Column, Kind, cut, fit};
 use super::sample::Look;
 use crate::cli::dc_names::DcNames;
 use crate::cli::describe::{label, mode};
-use crate::cli::print::{ago, lock_name, size};
+use crate::cli::print::{lock_name, size};
 use crate::cli::status;
 use crate::client::{HotLock, LockDescription};
 use crate::proto::PeerStatus;
+use crate::time::brief;
 
 /// Of a screen, in characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,10 +59,13 @@ fn lines(look: &Look<'_>, trouble: Option<(Duration, &str)>, width: Option<usize
     let mut lines = vec![title(headline(look, &names)), line(load(look))];
     if let Some((since, why)) = trouble {
         let why = one_line(why);
-        lines
-            .push(title(format!("! no answer for {}, still trying; what follows is old: {why}", ago(since))));
+        lines.push(title(format!(
+            "! no answer for {}, still trying; what follows is old: {why}",
+            brief(since)
+        )));
     }
-    lines.extend(look.restarted.map(|since| line(format!("! the server was restarted {} ago", ago(since)))));
+    lines
+        .extend(look.restarted.map(|since| line(format!("! the server was restarted {} ago", brief(since)))));
     let warnings = status::warnings(status, &names);
     lines.extend(warnings.iter().take(WARNINGS).map(|warning| line(format!("! {warning}"))));
     let table = |columns: &[Column], rows: &[Vec<String>]| {
