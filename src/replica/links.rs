@@ -106,7 +106,7 @@ impl Replica {
         self.links.closing.remove(peer);
         let row = &mut self.links.rows[peer.index()];
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
-        (row.clock_ahead_ms, row.terms, row.dropped) = (None, None, false);
+        (row.clock_ahead_ms, row.terms) = (None, None);
         row.reading_before = row.reading;
         self.log.link_up(peer);
         self.tell_links();
