@@ -345,8 +345,8 @@ impl Conversation {
     }
 }
 
-/// What is heard while all else waits: it overtakes the calls of its own session in any case. A lease is attached before it is
-/// renewed.
+/// A renewal, or the attaching of a lease that comes before it: both overtake the calls of their own session, so they are heard
+/// while all else waits.
 fn is_renewal(message: &ClientMessage) -> bool {
     matches!(message.call, Some(Asking::KeepAlive(_) | Asking::AttachLease(_)))
 }

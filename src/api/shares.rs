@@ -96,7 +96,7 @@ pub(super) struct Place {
     _share: Arc<Share>,
 }
 
-/// What a session need not count of a message that is being received.
+/// So many bytes of a message that a session receives are not counted.
 const UNCOUNTED: usize = 32 << 10;
 
 /// Bytes that came in a session and are no whole message yet, counted for its client.

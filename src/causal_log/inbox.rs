@@ -82,7 +82,7 @@ impl Inbox {
         self.len
     }
 
-    /// Whether a link that is paused may bring more.
+    /// Returns true if a link that is paused may bring more.
     pub fn has_room_while_paused(&self, peer: DcId) -> bool {
         let link = &self.links[peer.index()];
         link.entries.len() < PAUSED_ENTRIES && link.bytes < PAUSED_BYTES

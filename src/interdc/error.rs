@@ -92,7 +92,8 @@ pub enum Refusal {
     #[error("it says it is {said}, its certificate says {certificate}")]
     WrongDc { said: DcId, certificate: DcId },
     #[error(
-        "{0} is no member of the cluster here, and the members of a cluster cannot be changed in this version: give both sides the same members (or begin a new cluster)"
+        "{0} is no member of the cluster here, and the members of a cluster cannot be changed in this version: give both sides \
+         the same members (or begin a new cluster)"
     )]
     UnknownDc(DcId),
     #[error("its membership epoch is {found}, ours is {ours}")]

@@ -16,8 +16,8 @@ pub struct LockServerOptions {
     /// 64 MiB: as much as waits for the disk. Beyond, of clients whose calls do not fit only renewals are heard until there is
     /// room, as long as they send no more than 64 KiB of other calls meanwhile.
     pub mailbox_bytes: usize,
-    /// The same of one session, and of the calls of one client outside sessions, so that one that writes much leaves room to others. Default 4 MiB: two of the largest
-    /// messages. Raising it lets one client have more calls under way while the disk is slow.
+    /// The same of one session, and of the calls of one client outside sessions, so that one that writes much leaves room to
+    /// others. Default 4 MiB: two of the largest messages. Raising it lets one client have more calls under way while the disk is slow.
     pub session_mailbox: usize,
     /// About how many bytes of answers wait for a client that does not read; beyond, its session is closed.
     /// Default 16 MiB: some 100 000 grants.

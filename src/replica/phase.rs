@@ -200,6 +200,7 @@ impl Replica {
     pub(super) fn note_own_log_behind(&mut self, seq: u64) {
         let ours = self.log.applied().get(self.config.dc);
         if seq > ours.max(self.life.own_known) {
+            // While the older disk catches up, its entries come one after the other: that is no news.
             if self.life.joined || !self.life.doubted || seq > ours + 1 {
                 self.report(Report::OwnLogBehind { ours, theirs: seq });
             }

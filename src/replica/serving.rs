@@ -1,6 +1,7 @@
 //! A datacenter that is there and does not serve: it grants nothing, or hands nothing over.
 //!
-//! It says so with its heartbeats, of which one that has just started sends none. Others park what needs it, as for one that is dead, and send it no parts: it could not use them.
+//! It says so with its heartbeats, of which one that has just started sends none. Others park what needs it, as for one that is
+//! dead, and send it no parts: it could not use them.
 //! Like parking this is each datacenter's own view and affects only speed.
 
 use std::fmt;

@@ -83,8 +83,8 @@ hunts! {
     x_a_move_is_seen_before_it_is_logged: SeenBeforeLogged, Clocks, 10 s, seeds 0..5, as Panic;
     y_a_change_of_a_key_that_ended: ChangeOfEndedKey, Removals, 10 s, seeds 0..2, as WithoutEffect;
     z_a_cancel_is_forgotten: CancelForgotten, General, 5 s, seeds 0..3, as Contract | NotAnswered | Starved | NotQuiet;
-    ac_a_lost_disk_is_taken_for_a_new_one: LostDiskNotDoubted, Disks, 10 s, seeds 0..2, as CommittedTwice | ConflictingHolders | TwoOwners | HoldLost | TokenOrder | LeaseEndedEarly;
     aa_one_that_does_not_serve_blocks: NotServingBlocks, Crashes, 10 s, seeds 0..3, as GivenToUnreachable | Starved;
     ab_a_force_is_not_durable: ForceNotDurable, General, 10 s, seeds 5..15, as LeaseEndNotDurable;
+    ac_a_lost_disk_is_taken_for_a_new_one: LostDiskNotDoubted, Disks, 10 s, seeds 0..2, as CommittedTwice | ConflictingHolders | TwoOwners | HoldLost | TokenOrder | LeaseEndedEarly;
     ad_a_force_is_forgotten: ForceForgotten, General, 10 s, seeds 0..12, as ForcedKeeps;
 }

@@ -26,7 +26,7 @@ use crate::proto::{self, ClientMessage};
 /// Far longer than anything here takes: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a client says, or one call again and again.
+/// The messages of a client, or one call again and again.
 #[derive(Default)]
 struct Said {
     calls: VecDeque<Call>,

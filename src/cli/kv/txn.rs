@@ -28,8 +28,9 @@ use crate::names::LockName;
 /// datacenter. `get` and `incr` show the value, as the transaction sees
 /// it, before the next line is read. At `commit` all is committed, and the locks are free. After `abort`, after
 /// a line that fails, when the input ends before `commit` (whoever wrote it may have died half way), or when Ctrl-C or SIGTERM
-/// comes before `commit` is read, nothing of it ever happened. After that it is waited for, until a second signal, and the exit code
-/// says what is known (76: unknown). What follows `commit` is not read. A transaction that takes longer than the server allows (20 s unless configured) is aborted.
+/// comes before `commit` is read, nothing of it ever happened. After that the command waits for the outcome, until a
+/// second signal, and the exit code says it (76: unknown). Lines after `commit` are not read. A transaction that takes
+/// longer than the server allows (20 s unless configured) is aborted.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, commit, abort. A value or \

@@ -140,14 +140,14 @@ impl Holders {
         (!held.is_empty()).then(|| *rng.pick(&held)).map(|(name, dc)| (name.clone(), dc))
     }
 
-    /// The same; its server knows since `since`.
-    fn end_since(&mut self, now: Moment, since_when: Moment, id: HolderId) {
+    /// The same; its server counts the lock as unused from `unused` on.
+    fn end_since(&mut self, now: Moment, unused: Moment, id: HolderId) {
         for name in self.held.remove(&id).unwrap_or_default() {
             let Some(lock) = self.locks.get_mut(&name) else { continue };
             if let Some(index) = lock.holdings.iter().position(|h| h.id == id) {
                 let Holding { dc, mode, token, since, .. } = lock.holdings.swap_remove(index);
                 let last = lock.last_use.entry(dc).or_insert((since, now));
-                *last = (last.0.max(since), since_when);
+                *last = (last.0.max(since), unused);
                 self.finished.push(Interval { lock: name, mode, token, from: since, until: now });
             }
         }
