@@ -222,9 +222,10 @@ pub(super) struct Client {
     requests: BTreeMap<ClientKey, Request>,
     txns: BTreeMap<ClientKey, Txn>,
     looks: BTreeMap<u64, Look>,
-    /// What it released last, if it is forgetful, and what it reclaimed of that without knowing yet what came of it.
+    /// The lock that it released last, if it is forgetful.
     released: Option<Reclaim>,
-    stale: Option<RequestId>,
+    /// Locks that it reclaimed after it had released them, and that the server may have given back.
+    stale: Vec<RequestId>,
     /// The commit vector of its last transaction.
     pub last_commit: VersionVector,
     /// Requests whose cancel was answered.
@@ -256,7 +257,7 @@ impl Client {
             txns: BTreeMap::new(),
             looks: BTreeMap::new(),
             released: None,
-            stale: None,
+            stale: Vec::new(),
             last_commit: VersionVector::default(),
             cancelled: BTreeSet::new(),
             pending: BTreeMap::new(),

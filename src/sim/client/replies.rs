@@ -55,7 +55,7 @@ impl Client {
             }
             (Pending::Drop, Reply::Released) => {}
             (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => {
-                let given_back = kept.iter().filter(|id| Some(**id) == self.stale).count();
+                let given_back = kept.iter().filter(|id| self.stale.contains(id)).count();
                 out.push(Out::Reclaimed { count: kept.len() - given_back });
                 self.drop_stale(out);
                 self.on_lost(now, &lost, out);
@@ -92,9 +92,9 @@ impl Client {
                 Some(Reclaim { request: id, key: Some(key), wants, token, label: self.label.clone() })
             });
             let mut held: Vec<Reclaim> = held.collect();
-            self.stale = self.released.as_ref().map(|stale| stale.request);
             if let Some(stale) = self.released.take() {
                 out.push(Out::ReclaimsStale);
+                self.stale.push(stale.request);
                 held.push(stale);
             }
             let call = Call::Reclaim { lease: id, proof: Proof::Attached, held };
@@ -106,9 +106,10 @@ impl Client {
         self.resend(now, out);
     }
 
-    /// Lets go what it may have got back without a right to it.
+    /// Releases the locks that it may have got back without a right to them.
     fn drop_stale(&mut self, out: &mut Vec<Out>) {
-        if let (Some(stale), Some(lease)) = (self.stale.take(), self.lease()) {
+        let Some(lease) = self.lease() else { return };
+        for stale in std::mem::take(&mut self.stale) {
             let call = Call::Release { lease, proof: Proof::Attached, target: Target::Id(stale) };
             self.call(Pending::Drop, call, out);
         }
@@ -213,7 +214,8 @@ impl Client {
             (Pending::End(key), Refusal::NotHeld) => self.on_not_held(key, out),
             (Pending::End(key), Refusal::ForcedOut(_)) => self.over(key, out),
             (Pending::Drop, Refusal::NotHeld | Refusal::ForcedOut(_)) => {}
-            (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => {}
+            // An earlier reclaim was accepted, and its answer was lost with its session.
+            (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => self.drop_stale(out),
             (
                 Pending::KeepAlive { .. } | Pending::End(_) | Pending::Drop | Pending::Reclaim,
                 Refusal::NotAttached(lease),
