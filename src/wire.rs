@@ -270,6 +270,7 @@ mod tests {
             upgraded: DcSet::only(dc(1)),
             lead_ms: 7,
             yours: Some((Timestamp::from_raw(3), 250)),
+            acknowledged: vec![(dc(2), VersionVector::from_iter([(dc(0), 9)]))],
             ..heartbeat
         };
         golden(&Message::Heartbeat(Box::new(heartbeat)), GOLDEN_HEARTBEAT);
@@ -429,7 +430,7 @@ mod tests {
     const GOLDEN_COMMIT: &str = "03010501fb010509040301626b000000030301626b010301626b02fb2c010301626b03";
     const GOLDEN_HEARTBEAT_V1: &str = "00fc020001000300000402010103fa0102060101";
     const GOLDEN_HEARTBEAT: &str =
-        "0dfc020001000300000402010103fa0102060101020102fa02030764c8f001010501020302070103fa";
+        "0dfc020001000300000402010103fa0102060101020102fa02030764c8f001010501020302070103fa01020109";
     const GOLDEN_ENTRIES: &str =
         "0e0107000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff0109fb2c01";
     const GOLDEN_ENTRY_RECORD: &str =

@@ -281,6 +281,21 @@ impl Log {
         self.is_too_far_behind(peer)
     }
 
+    /// What a peer has durably, as it told another: counts while there is no link to it, as far as it is more than it told here.
+    pub fn note_relayed(&mut self, peer: DcId, durable: &VersionVector) {
+        let row = &mut self.peers[peer.index()];
+        if row.link.is_some() || !durable.covers(&row.told.last) {
+            return;
+        }
+        let before = row.told.note(durable, &self.durable);
+        self.move_mark(peer, &before);
+    }
+
+    /// The members that a peer has links to, as it said.
+    pub fn links_of(&self, peer: DcId) -> DcSet {
+        self.peers[peer.index()].linked
+    }
+
     /// Whether a peer lacks what is not kept here any more.
     pub fn is_too_far_behind(&self, peer: DcId) -> bool {
         // A state that was taken over is told to nobody before it is durable.

@@ -78,6 +78,7 @@ impl Known {
                 (choices.dc(self.members), NotServing::Grace { for_ms })
             }),
             terms: Terms { members: (0..self.members).filter_map(DcId::new).collect(), ..Terms::default() },
+            acknowledged: choices.many(2, |choices| (choices.dc(self.members), self.vector(choices))),
             heads: choices.many(1, |choices| {
                 let known = if choices.one_in(64) { choices.number(1) } else { 0 };
                 (choices.dc(self.members), known)

@@ -254,6 +254,7 @@ impl Replica {
             fork: self.life.fork.map(|fork| (fork.dc, fork.seq)),
             upgraded: self.life.upgraded,
             lead_ms: self.lead.millis,
+            acknowledged: self.acknowledged_for(peer),
             yours: before.map(|(at, when)| (at, self.now.mono.saturating_since(when).as_millis() as u64)),
         };
         self.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
@@ -275,6 +276,8 @@ impl Replica {
         let named = named.chain(floors.flat_map(|f| f.floor.iter().map(|(dc, _)| dc).chain([f.dc])));
         let more = heartbeat.heads.iter().map(|(dc, _)| *dc).chain(heartbeat.fork.map(|(dc, _)| dc));
         let named = named.chain(more).chain(heartbeat.upgraded.iter());
+        let acknowledged = heartbeat.acknowledged.iter();
+        let named = named.chain(acknowledged.flat_map(|(dc, had)| had.iter().map(|(dc, _)| dc).chain([*dc])));
         if let Some(dc) = named.chain(heartbeat.linked.iter()).find(|dc| !members.contains(*dc)) {
             self.close_link(peer, Violation::UnknownDc { dc });
             return false;
@@ -291,6 +294,10 @@ impl Replica {
         self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
         self.note_clock(peer, heartbeat.clock);
         if is_one_history {
+            let others = self.peers().difference(DcSet::only(peer));
+            for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
+                self.log.note_relayed(*dc, durable);
+            }
             self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
         }
         self.note_alive(peer, (peer, heartbeat), heartbeat.clock, Duration::ZERO);
@@ -318,6 +325,13 @@ impl Replica {
             not_serving: told.map(|(_, why)| *why),
         };
         self.reach.note_heard(dc, &news);
+    }
+
+    /// The durable vectors of members that `peer` has no link to, as they told this datacenter: without these it would keep
+    /// entries for them that came to them by other ways.
+    fn acknowledged_for(&self, peer: DcId) -> Vec<(DcId, VersionVector)> {
+        let linked = self.log.linked().difference(self.log.links_of(peer)).difference(DcSet::only(peer));
+        linked.iter().map(|dc| (dc, self.log.acknowledged(dc).clone())).collect()
     }
 
     fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {

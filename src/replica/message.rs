@@ -81,6 +81,8 @@ pub struct Heartbeat {
     /// The highest reading, tokens included, that the sender heard of the receiver before this link, and how many milliseconds ago:
     /// for one that has lost its disk.
     pub yours: Option<(Timestamp, u64)>,
+    /// The durable vectors of members that the receiver has no link to, as they told the sender.
+    pub acknowledged: Vec<(DcId, VersionVector)>,
 }
 
 /// How a message travels. Order is kept among those of the same urgency only.

@@ -86,6 +86,25 @@ fn what_a_peer_has_and_we_lack_is_known_from_its_heartbeat() {
 }
 
 #[test]
+fn what_came_by_a_third_datacenter_is_no_lag() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.cut(0, 1);
+    for key in 1..=5 {
+        commit(&mut c, 0, key, add("n", 1));
+        c.pass(1_500);
+    }
+    assert_eq!(lag(&c, 0, 1), (0, 0), "dc2 passed it on and says so");
+    assert_eq!(c.nodes[0].replica.counts().log_entries, 0, "all have all");
+    c.isolate(1);
+    commit(&mut c, 0, 6, add("n", 1));
+    c.pass(2_000);
+    assert!(lag(&c, 0, 1).0 > 0 && lag(&c, 0, 1).1 >= 1_500);
+    c.link_again(1);
+    c.pass(1_000);
+    assert_eq!(lag(&c, 0, 1), (0, 0));
+}
+
+#[test]
 fn the_store_is_counted() {
     let mut c = Cluster::new(2, 0, 0);
     let counts = |c: &Cluster| c.nodes[0].replica.counts();
