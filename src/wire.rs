@@ -154,7 +154,7 @@ mod tests {
     use crate::replica::forced::Forced;
     use crate::replica::{
         Checkpoint, CheckpointV1, Floor, Fork, Heartbeat, LeaseRecord, Message, NotServing, OutcomeRow, Past,
-        Record, RequestRow, StatePiece, Terms,
+        Record, RequestRow, StatePiece, SumAt, Terms,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
     use crate::time::{TimeToLive, Timestamp};
@@ -287,6 +287,9 @@ mod tests {
         golden(&Message::TooFarBehind { truncated: VersionVector::from_iter([(dc(0), 2)]) }, "080102");
         golden(&Message::AskState { anew: true, more: 16 }, "090110");
         golden(&Message::State(piece()), "0a0302616201");
+        let sum = |vector, sum| SumAt { vector, sum };
+        let sums = Message::Sums { shown: vec![sum(300, 2)], owned: vec![sum(3, 4), sum(5, 6)] };
+        golden(&sums, "0f01fb2c01020203040506");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
     }

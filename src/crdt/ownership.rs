@@ -18,6 +18,7 @@ use indexmap::IndexMap;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 
@@ -230,6 +231,24 @@ impl CmRDT for Ownership {
 }
 
 impl Ownership {
+    /// What a register adds to the sum over a map, which is a wrapping one: 0 for a part that is at home.
+    pub fn digest(lock: &LockName, part: DcId, register: Register) -> u128 {
+        if register == Register::default() {
+            return 0;
+        }
+        let mut bytes = SmallVec::<[u8; 64]>::from_slice(&register.0.to_le_bytes());
+        bytes.push(part.get());
+        bytes.extend_from_slice(lock.as_bytes());
+        xxh3_128(&bytes)
+    }
+
+    /// The sum over all registers: equal maps have equal sums. Walks all of it.
+    pub fn sum(&self) -> u128 {
+        self.iter()
+            .map(|(lock, part, register)| Self::digest(lock, part, register))
+            .fold(0, u128::wrapping_add)
+    }
+
     /// Every register of a part that is not at home.
     pub fn iter(&self) -> impl Iterator<Item = (&LockName, DcId, Register)> {
         self.0.iter().flat_map(|(lock, row)| {

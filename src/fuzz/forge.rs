@@ -14,7 +14,7 @@ use crate::crdt::value::{
 use crate::keys::Key;
 use crate::names::{ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::HolderInfo;
-use crate::replica::{Floor, Heartbeat, Message, NotServing, StatePiece, Terms};
+use crate::replica::{Floor, Heartbeat, Message, NotServing, StatePiece, SumAt, Terms};
 use crate::store_state::{BucketDigest, Digest};
 use crate::time::{TimeToLive, Timestamp};
 
@@ -56,6 +56,10 @@ impl Known {
                 let (of, by, run) = (choices.dc(self.members), choices.dc(self.members), choices.number(1));
                 let seq = self.vector(choices).get(of);
                 Message::KnowsLog { of, run, by, seq }
+            }
+            13 => {
+                let mut sums = || choices.many(3, |choices| sum_at(choices));
+                Message::Sums { shown: sums(), owned: sums() }
             }
             _ => Message::Entries(self.entries(from, choices)),
         }
@@ -242,6 +246,10 @@ fn wants(choices: &mut Choices<'_>) -> Vec<(LockName, Mode)> {
         wants.dedup_by(|a, b| a.0 == b.0);
     }
     wants
+}
+
+fn sum_at(choices: &mut Choices<'_>) -> SumAt {
+    SumAt { vector: choices.number(1).into(), sum: choices.number(1).into() }
 }
 
 fn digest(choices: &mut Choices<'_>) -> Digest {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::names::LeaseId;
 use crate::replica::call::Phase;
 use crate::replica::forced::Forced;
-use crate::replica::{Fork, Report};
+use crate::replica::{Fork, Report, Summed};
 use crate::room::Room;
 use crate::time::Instant;
 
@@ -114,6 +114,14 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
                 "it shows something else in this bucket, although both applied the same: one of the two is broken"
             );
         }
+        Report::SumsDiffer { peer, of: Summed::Shown } => tracing::error!(
+            %peer,
+            "it showed something else at a time when both had applied the same: one of the two is broken"
+        ),
+        Report::SumsDiffer { peer, of: Summed::Owned } => tracing::error!(
+            %peer,
+            "it knew other owners of parts at a time when both had applied the same: one of the two is broken, and locks may be held twice"
+        ),
         Report::OwnLogBehind { ours, theirs } => {
             tracing::error!(
                 ours,

@@ -10,6 +10,7 @@ impl Locks {
     pub fn check(&self) {
         assert!(self.dirty.is_empty(), "every step settles what it touched");
         self.hot.check();
+        assert_eq!(self.ownership_sum, self.ownership.sum(), "the sum over who owns what");
         for (i, lock) in &self.locks {
             let index = super::lock::LockIndex(i as u32);
             let found = self.find_lock(lock.name.as_bytes());

@@ -55,6 +55,8 @@ pub(crate) struct Locks {
     pub(super) members: DcSet,
     pub(super) rules: HoldRules,
     pub(super) ownership: Ownership,
+    /// [`Ownership::sum`] of it.
+    pub(super) ownership_sum: u128,
     pub(super) names: Names,
     pub(super) locks: Slab<Lock>,
     pub(super) requests: Slab<Request>,
@@ -128,6 +130,7 @@ impl Locks {
             members,
             rules,
             ownership: Ownership::new(hash_seed),
+            ownership_sum: 0,
             names: Names::new(hash_seed),
             locks: Slab::new(),
             requests: Slab::new(),
@@ -155,6 +158,11 @@ impl Locks {
 
     pub fn ownership(&self) -> &Ownership {
         &self.ownership
+    }
+
+    /// [`Ownership::sum`], which is kept up to date.
+    pub fn ownership_sum(&self) -> u128 {
+        self.ownership_sum
     }
 
     pub fn counts(&self) -> LockCounts {

@@ -185,7 +185,7 @@ impl Locks {
     }
 
     /// Writes the registers of moved parts. Those who wait for them may now wait for another datacenter.
-    pub(super) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
+    pub(crate) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
         for (part, version) in &moved.parts {
             let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
             if let Err(double_owner) = self.ownership.validate_op(&part_move) {
@@ -193,7 +193,11 @@ impl Locks {
                     "{double_owner}: mutual exclusion is at stake, restore one of the two from its journal"
                 );
             }
+            let before = self.ownership.register(&moved.lock, *part);
             self.ownership.apply(part_move);
+            let after = self.ownership.register(&moved.lock, *part);
+            let digest = |register| Ownership::digest(&moved.lock, *part, register);
+            self.ownership_sum = self.ownership_sum.wrapping_sub(digest(before)).wrapping_add(digest(after));
         }
     }
 
@@ -258,6 +262,7 @@ impl Locks {
     /// Takes over the ownership map of a checkpoint. Nothing is known of any lock yet.
     pub fn restore_ownership(&mut self, ownership: Ownership) {
         assert!(self.locks.is_empty(), "ownership is restored before anything else");
+        self.ownership_sum = ownership.sum();
         self.ownership = ownership;
     }
 }

@@ -100,6 +100,7 @@ impl Locks {
         let theirs = foreign.ownership_with_ours();
         let changes: Vec<(LockName, DcId)> =
             self.changes(&theirs).map(|(lock, part)| (lock.clone(), part)).collect();
+        self.ownership_sum = theirs.sum();
         let before = std::mem::replace(&mut self.ownership, theirs);
         for (lock, part) in &changes {
             let to = self.ownership.owner(lock, *part);

@@ -7,8 +7,9 @@
 use super::Replica;
 use super::effect::Report;
 use super::message::Message;
+use super::sums::{Points, SumAt};
 use crate::crdt::VersionVector;
-use crate::names::DcId;
+use crate::names::{DcId, DcSet, Position};
 use crate::store_state::{Bucket, Digest};
 use crate::time::Instant;
 
@@ -22,12 +23,39 @@ pub(super) struct AntiEntropy {
     pub next_at: Instant,
     rounds: u64,
     /// Peers whose digests differed when they were last compared: one alarm each time that begins.
-    alarmed: crate::names::DcSet,
+    alarmed: DcSet,
+    shown: Summary,
+    owned: Summary,
+}
+
+/// The points of one of the two that are summed.
+#[derive(Default)]
+struct Summary {
+    points: Points,
+    /// Where the last one was noted: nothing is hashed before there is another.
+    noted: Position,
+    /// Peers that had another sum at some point when these were last compared.
+    alarmed: DcSet,
+}
+
+/// What is summed for comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Summed {
+    /// What readers see.
+    Shown,
+    /// Who owns which part of which lock.
+    Owned,
 }
 
 impl AntiEntropy {
     pub fn new(next_at: Instant) -> AntiEntropy {
-        AntiEntropy { next_at, rounds: 0, alarmed: crate::names::DcSet::EMPTY }
+        AntiEntropy {
+            next_at,
+            rounds: 0,
+            alarmed: DcSet::EMPTY,
+            shown: Summary::default(),
+            owned: Summary::default(),
+        }
     }
 }
 
@@ -49,7 +77,51 @@ impl Replica {
         let peer = linked[turn as usize % linked.len()];
         let message = self.compare();
         self.send(peer, message);
+        // A peer of version 1 does not know this message.
+        if self.life.chained {
+            let AntiEntropy { shown, owned, .. } = &self.anti_entropy;
+            let durable = self.gate.durable();
+            let (shown, owned) = (shown.points.to_tell(durable), owned.points.to_tell(durable));
+            self.send(peer, Message::Sums { shown, owned });
+        }
         self.counts.anti_entropy_rounds += 1;
+    }
+
+    /// Notes the sums at the present vectors, at the end of a step.
+    pub(super) fn note_sums(&mut self) {
+        let AntiEntropy { shown, owned, .. } = &mut self.anti_entropy;
+        if owned.noted < self.position {
+            owned.noted = self.position;
+            owned.points.note(self.position, self.log.applied(), self.locks.ownership_sum());
+        }
+        // A state that was taken over counts once it is durable.
+        if let Some((position, vector, sum)) = self.store.digest_sum_at_floor()
+            && shown.noted < position
+            && self.log.taken().is_none()
+        {
+            shown.noted = position;
+            shown.points.note(position, vector.unwrap_or(self.log.durable()), sum);
+        }
+    }
+
+    /// A peer tells the sums at points that it passed.
+    pub(super) fn on_sums(&mut self, peer: DcId, shown: &[SumAt], owned: &[SumAt]) {
+        if self.is_forked() {
+            return;
+        }
+        for (of, theirs) in [(Summed::Shown, shown), (Summed::Owned, owned)] {
+            let AntiEntropy { shown, owned, .. } = &mut self.anti_entropy;
+            let ours = if of == Summed::Shown { shown } else { owned };
+            let Some(agree) = ours.points.agree(theirs) else { continue };
+            self.counts.digests_compared += 1;
+            if agree {
+                ours.alarmed.remove(peer);
+            } else if !ours.alarmed.contains(peer) {
+                ours.alarmed.insert(peer);
+                self.counts.digest_mismatches += 1;
+                self.report(Report::SumsDiffer { peer, of });
+            }
+        }
     }
 
     /// What readers see at the durable vector, if that can be said now.

@@ -38,4 +38,12 @@ impl Replica {
     pub(super) fn corrupt_store(&mut self, key: &crate::keys::Key) {
         self.store.corrupt(key);
     }
+
+    /// The same: a part of a lock that nobody uses here moves, which is in no log.
+    #[cfg(test)]
+    pub(super) fn corrupt_ownership(&mut self, lock: crate::names::LockName) {
+        let parts = vec![(self.config.dc, 1)];
+        let to = self.peers().iter().next().expect("there is a peer");
+        self.locks.move_parts(to, &crate::causal_log::LockParts { lock, parts });
+    }
 }

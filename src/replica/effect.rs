@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, LeaseId, Position, RequestId};
+use crate::replica::anti_entropy::Summed;
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::forced::Forced;
 use crate::replica::fork::Fork;
@@ -137,6 +138,11 @@ pub enum Report {
     DigestsDiffer {
         peer: DcId,
         bucket: Bucket,
+    },
+    /// `peer` had something else than we at a vector that both passed under load: one of the two replicas is broken.
+    SumsDiffer {
+        peer: DcId,
+        of: Summed,
     },
     /// Peers know our log up to `theirs`, we only up to `ours`.
     OwnLogBehind {

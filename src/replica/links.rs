@@ -158,6 +158,7 @@ impl Replica {
             Message::AskHolders { query, locks } => self.on_ask_holders(peer, query, &locks),
             Message::Holders { query, holders } => self.on_holders(peer, query, holders),
             Message::Compare { durable, sum } => self.on_compare(peer, &durable, sum),
+            Message::Sums { shown, owned } => self.on_sums(peer, &shown, &owned),
             Message::AskRights { key, amount } => self.on_ask_rights(peer, key, amount),
             Message::Digests { durable, digest } => self.on_digests(peer, &durable, &digest),
             Message::TooFarBehind { truncated } => self.on_too_far_behind(peer, &truncated),

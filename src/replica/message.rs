@@ -12,7 +12,7 @@ use crate::keys::Key;
 use crate::names::{DcId, DcSet, LockName};
 use crate::replica::call::HolderInfo;
 use crate::replica::terms::Terms;
-use crate::replica::{Floor, NotServing, StatePiece};
+use crate::replica::{Floor, NotServing, StatePiece, SumAt};
 use crate::store_state::Digest;
 use crate::time::Timestamp;
 
@@ -50,6 +50,8 @@ pub enum Message {
     Heartbeat(Box<Heartbeat>),
     /// In causal order.
     Entries(Vec<Arc<Entry>>),
+    /// Sums over what the sender showed, and over who owned which part, at vectors that it passed, the latest first.
+    Sums { shown: Vec<SumAt>, owned: Vec<SumAt> },
 }
 
 /// What a datacenter says of itself and of others.

@@ -37,6 +37,7 @@ mod stability;
 mod status;
 mod step;
 pub mod store_call;
+mod sums;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,7 @@ pub mod watch_call;
 mod watches;
 
 pub use crate::names::Position;
+pub use anti_entropy::Summed;
 pub use config::{AgreedConfig, CLOCK_BOUND, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
@@ -60,6 +62,7 @@ pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
 pub use serving::NotServing;
 pub use stability::Floor;
+pub use sums::SumAt;
 pub use terms::Terms;
 pub use transactions::OutcomeRow;
 pub use transfer::StatePiece;

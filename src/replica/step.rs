@@ -102,6 +102,7 @@ impl Replica {
         self.give_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
         self.store_backlog = self.store.settle(EFFECTS_PER_STEP) || more_to_fold;
+        self.note_sums();
     }
 
     /// Grants, moves and asks, until nothing more follows; what moves and what is asked is in the log then.

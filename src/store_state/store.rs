@@ -418,6 +418,17 @@ impl Store {
         self.shows_durable().then(|| self.digests.total())
     }
 
+    /// The sum of what buckets show at the floor, if everything up to there is folded; the vector of the floor, `None` for all
+    /// that is durable; and its position.
+    pub fn digest_sum_at_floor(&self) -> Option<(Position, Option<&Arc<VersionVector>>, u128)> {
+        let (floor, vector) = match self.snapshots.oldest() {
+            Some((oldest, vector)) if oldest < self.durable => (oldest, Some(vector)),
+            _ => (self.durable, None),
+        };
+        let is_folded = self.unfolded.front().is_none_or(|(position, _)| *position > floor);
+        is_folded.then(|| (floor, vector, self.digests.total()))
+    }
+
     /// Whether the digests are those of all that is durable.
     fn shows_durable(&self) -> bool {
         self.unfolded.front().is_none_or(|(position, _)| *position > self.durable)

@@ -165,9 +165,11 @@ impl Cluster {
                     self.wires.remove(&(dc(id), peer));
                 }
                 Effect::Checkpoint(checkpoint) => node.checkpoint = Some(*checkpoint),
-                Effect::Report(report @ (Report::DigestsDiffer { .. } | Report::OptionDiffers { .. })) => {
-                    self.reports.push(report)
-                }
+                Effect::Report(
+                    report @ (Report::DigestsDiffer { .. }
+                    | Report::SumsDiffer { .. }
+                    | Report::OptionDiffers { .. }),
+                ) => self.reports.push(report),
                 Effect::Report(_) => {}
             }
         }

@@ -118,6 +118,7 @@ impl Promises {
             }
             Message::AskHolders { .. }
             | Message::Holders { .. }
+            | Message::Sums { .. }
             | Message::AskRights { .. }
             | Message::AskState { .. }
             | Message::AskLog { .. }

@@ -42,6 +42,9 @@ impl World {
                     let bucket = bucket.escape_ascii();
                     self.fail(FailureKind::Diverged, format!("{dc} and {peer} differ in bucket {bucket}"));
                 }
+                Effect::Report(Report::SumsDiffer { peer, of }) if self.has_one_history() => {
+                    self.fail(FailureKind::Diverged, format!("{dc} and {peer} differed: {of:?}"));
+                }
                 Effect::Report(Report::PhaseChanged(phase)) => self.note_phase(dc, phase),
                 Effect::Report(_) => {}
             }
