@@ -120,7 +120,8 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
         ),
         Report::SumsDiffer { peer, of: Summed::Owned } => tracing::error!(
             %peer,
-            "it knew other owners of parts at a time when both had applied the same: one of the two is broken, and locks may be held twice"
+            "it knew other owners of parts at a time when both had applied the same: one of the two is broken, and locks may be \
+             held twice"
         ),
         Report::OwnLogBehind { ours, theirs } => {
             tracing::error!(
