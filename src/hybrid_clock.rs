@@ -47,6 +47,13 @@ impl HybridClock {
         jumped.then_some(error / 1_000_000)
     }
 
+    /// Believes the wall clock at once: for one of which no reading was handed out.
+    pub fn set(&mut self, now: Now) {
+        self.physical = now.wall.0.saturating_mul(1_000_000);
+        self.at = now.mono.max(self.at);
+        self.far_off = false;
+    }
+
     /// A new reading, above all before.
     pub fn tick(&mut self) -> Timestamp {
         self.last = self.last.next().max(Timestamp::from_millis(self.physical_millis()));

@@ -31,7 +31,7 @@ pub(super) struct Known {
 
 impl Known {
     pub fn message(&self, from: DcId, choices: &mut Choices<'_>) -> Message {
-        match choices.below(16) {
+        match choices.below(17) {
             0 => Message::Heartbeat(Box::new(self.heartbeat(choices))),
             1 => Message::HeldBack { durable: self.vector(choices) },
             2 => Message::AskHolders { query: choices.number(1), locks: choices.many(3, lock) },
@@ -57,6 +57,7 @@ impl Known {
                 let seq = self.vector(choices).get(of);
                 Message::KnowsLog { of, run, by, seq }
             }
+            16 => Message::WallClock { millis: choices.number(self.millis) },
             13 => {
                 let mut sums = || choices.many(3, |choices| sum_at(choices));
                 Message::Sums { shown: sums(), owned: sums() }

@@ -82,6 +82,11 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             );
         }
         Report::ClockSkew { active: false } => tracing::info!("our clock agrees with most others again"),
+        Report::ClockContradicted { ahead_ms: Some(ahead_ms) } => tracing::error!(
+            ahead_ms,
+            "our clock is far ahead of all others: this server waits, and serves as soon as its clock is set right"
+        ),
+        Report::ClockContradicted { ahead_ms: None } => tracing::info!("our clock agrees with others"),
         Report::WallClockJumped { ahead_ms } => {
             tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
         }

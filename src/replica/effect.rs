@@ -91,6 +91,11 @@ pub enum Report {
     ClockSkew {
         active: bool,
     },
+    /// After a restart our wall clock is ahead of all others that were heard by more than `max_clock_skew`, of each by at least so
+    /// many milliseconds (`None`: no longer): nothing is stamped.
+    ClockContradicted {
+        ahead_ms: Option<i64>,
+    },
     /// Our wall clock jumped; the hybrid clock follows slowly.
     WallClockJumped {
         ahead_ms: i64,

@@ -109,6 +109,7 @@ impl Replica {
         (row.clock_ahead_ms, row.terms) = (None, None);
         row.reading_before = row.reading;
         self.log.link_up(peer);
+        self.tell_wall_clock(peer);
         self.tell_links();
     }
 
@@ -165,6 +166,7 @@ impl Replica {
             Message::AskState { anew, more } => self.on_ask_state(peer, anew, more),
             Message::State(piece) => self.on_state(peer, piece),
             Message::AskLog { of, run, round } => self.on_ask_log(peer, of, run, round),
+            Message::WallClock { millis } => self.on_wall_clock(peer, millis),
             Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
         }
     }
@@ -233,11 +235,10 @@ impl Replica {
         #[cfg(not(test))]
         let durable = (**self.log.durable()).clone();
         let (linked, mut heard) = (self.log.linked(), self.reach.heard(self.now.mono));
-        if let Some(echo) = self.round_trips.echo(peer, self.now.mono)
-            && let Some(row) = heard.iter_mut().find(|(dc, ..)| *dc == peer)
-        {
-            // To itself: others may have told of a later one.
-            *row = (peer, echo.0, echo.1);
+        if let Some((clock, age_ms)) = self.round_trips.echo(peer, self.now.mono) {
+            // To itself: others may have told of a later one, and it wants to know how old this is, however long it was silent.
+            heard.retain(|(dc, ..)| *dc != peer);
+            heard.push((peer, clock, age_ms));
         }
         let here = self.not_serving().map(|why| (self.config.dc, why));
         let not_serving = here.into_iter().chain(self.reach.told_not_serving(self.now.mono)).collect();
@@ -293,7 +294,7 @@ impl Replica {
             self.stability.note(floor.clone(), peer);
         }
         self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
-        self.note_clock(peer, heartbeat.clock);
+        self.note_clock(peer, heartbeat.clock, self.delay_ms(&heartbeat.heard));
         if is_one_history {
             let others = self.peers().difference(DcSet::only(peer));
             for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
@@ -375,15 +376,35 @@ impl Replica {
         self.truncates = self.log.truncate(most, needed.as_ref()) == TRUNCATED_PER_STEP;
     }
 
-    fn note_clock(&mut self, peer: DcId, clock: Timestamp) {
+    /// How many milliseconds old a heartbeat is at most, if one of this run is echoed in it: this process may have been stopped
+    /// while it waited.
+    fn delay_ms(&self, heard: &[(DcId, Timestamp, u32)]) -> u64 {
+        let echo = heard.iter().find(|(dc, ..)| *dc == self.config.dc);
+        let of_this_run = echo.filter(|(_, clock, _)| clock.millis() >= self.life.began_at_millis);
+        of_this_run.map_or(0, |(_, clock, age_ms)| {
+            self.clock.physical_millis().saturating_sub(clock.millis() + u64::from(*age_ms))
+        })
+    }
+
+    /// `clock` was that of `peer` at most `delay_ms` ago.
+    fn note_clock(&mut self, peer: DcId, clock: Timestamp, delay_ms: u64) {
         let ahead_ms = clock.millis() as i64 - self.clock.physical_millis() as i64;
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         if ahead_ms <= limit {
             self.clock.observe(clock);
         }
+        // It went on while the heartbeat was under way: it is between the two now.
+        let ahead_ms =
+            if ahead_ms < 0 { ahead_ms.saturating_add_unsigned(delay_ms).min(0) } else { ahead_ms };
+        self.note_ahead(peer, ahead_ms);
+    }
+
+    /// The clock of `peer` is so many milliseconds ahead of ours, or behind.
+    pub(super) fn note_ahead(&mut self, peer: DcId, ahead_ms: i64) {
+        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         let row = &mut self.links.rows[peer.index()];
         row.clock_ahead_ms = Some(ahead_ms);
-        let drifts = ahead_ms.abs() > limit / 2;
+        let drifts = ahead_ms.saturating_abs() > limit / 2;
         if drifts && !row.drift_reported {
             self.report(Report::ClockDrifts { peer, ahead_ms });
         }

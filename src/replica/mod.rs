@@ -48,6 +48,7 @@ mod top;
 mod transactions;
 mod transfer;
 mod v1;
+mod wall_clock;
 pub mod watch_call;
 mod watches;
 

@@ -49,6 +49,10 @@ pub(super) struct Life {
     /// seen, they may have forgotten.
     pub promised: Option<VersionVector>,
     pub clock_skew: bool,
+    /// The clock at the start of this run, in milliseconds since the Unix epoch.
+    pub began_at_millis: u64,
+    /// All others that were heard since a restart are behind our clock by more than the limit.
+    pub contradicted: bool,
     /// It keeps as many entries for others as a minority may: see [`Replica::update_log_full`].
     pub log_full: bool,
     /// What others were told last: why this datacenter does not serve.
@@ -77,6 +81,8 @@ impl Life {
             own_known: 0,
             promised: None,
             clock_skew: false,
+            began_at_millis: 0,
+            contradicted: false,
             log_full: false,
             not_serving: Some(NotServing::Starting),
             draining: false,
@@ -127,7 +133,7 @@ impl Replica {
     /// Draws the conclusions of whatever changed.
     pub(super) fn update_phase(&mut self) {
         self.life.asks_until.take_if(|until| *until <= self.now.mono);
-        if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) {
+        if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) && !self.waits_for_clock() {
             self.life.quiet_until = None;
             // Whoever reclaims may name a reading of just before the crash.
             self.renew_bound();

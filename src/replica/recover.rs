@@ -232,6 +232,7 @@ impl Replica {
         self.next_n = self.next_n.max(bound.n);
         self.life.own_known = self.log.applied().get(self.config.dc);
         self.restart_expiry();
+        self.life.began_at_millis = self.clock.physical_millis();
         if restarted {
             self.life.quiet_until = Some(self.now.mono + CLOCK_BOUND);
         }

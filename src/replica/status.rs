@@ -16,7 +16,7 @@ impl Replica {
             dc: self.config.dc,
             phase: self.current_phase(),
             draining: self.life.draining,
-            clock_skew: self.life.clock_skew,
+            clock_skew: self.life.clock_skew || self.life.contradicted,
             room: self.life.room,
             load: self.life.load,
             applied: self.log.applied().clone(),

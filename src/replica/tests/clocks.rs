@@ -2,7 +2,8 @@
 
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, step};
-use crate::replica::call::{Call, Reply, Status};
+use crate::replica::Event;
+use crate::replica::call::{Call, Phase, Reply, Status};
 use crate::replica::store_call::Then;
 
 fn status(c: &mut Cluster, id: u8) -> Status {
@@ -18,6 +19,8 @@ fn a_minute_ahead() -> Cluster {
     let mut c = Cluster::new(3, 0, 0);
     c.ahead.insert(0, 60_000);
     c.restart(0);
+    // Nobody can be heard, so nobody contradicts it.
+    c.pass(5_000);
     c.link_again(0);
     c.pass(5_000);
     assert!(status(&mut c, 0).clock_skew);
@@ -42,6 +45,7 @@ fn a_clock_that_was_ahead_by_little_makes_no_entry_that_others_hold_back_either(
     let mut c = Cluster::new(3, 0, 0);
     c.ahead.insert(0, 9_000);
     c.restart(0);
+    c.pass(5_000);
     c.link_again(0);
     c.pass(2_000);
     c.ahead.clear();
@@ -80,8 +84,9 @@ fn a_link_that_waits_for_a_clock_brings_so_much_and_the_rest_later() {
     for id in 1..3 {
         c.ahead.insert(id, 20_000);
         c.restart(id);
-        c.link_again(id);
     }
+    c.pass(5_000);
+    [(0, 1), (0, 2), (1, 2)].into_iter().for_each(|(a, b)| c.link(a, b));
     c.pass(5_000);
     c.open_lease(1, std::time::Duration::from_secs(60));
     for key in 1..=400 {
@@ -94,4 +99,51 @@ fn a_link_that_waits_for_a_clock_brings_so_much_and_the_rest_later() {
     c.pass(30_000);
     assert_eq!(c.nodes[0].replica.applied(), c.nodes[1].replica.applied());
     assert!(c.nodes[0].violations.is_empty());
+}
+
+#[test]
+fn a_restart_with_a_clock_that_all_others_contradict_costs_no_more_than_the_time_until_it_is_right() {
+    let mut c = Cluster::new(3, 0, 0);
+    for key in 1..=3 {
+        c.begin(0, key, None, step(vec![add("n", 1)], &[], Then::Commit));
+        c.run();
+    }
+    c.ahead.insert(0, 3_600_000);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(20_000);
+    assert_eq!(status(&mut c, 0).phase, Phase::Starting);
+    assert!(status(&mut c, 0).clock_skew);
+    for id in 1..3 {
+        let peers = status(&mut c, id).peers;
+        let ahead_ms = peers.iter().find(|peer| peer.dc == dc(0)).map(|peer| peer.clock_ahead_ms);
+        assert!(ahead_ms.is_some_and(|ms| (3_599_000..3_601_000).contains(&ms)), "{ahead_ms:?}");
+    }
+    c.ahead.clear();
+    c.pass(15_000);
+    assert_eq!((status(&mut c, 0).phase, status(&mut c, 0).clock_skew), (Phase::Serving, false));
+    c.open_lease(0, std::time::Duration::from_secs(10));
+    let asked = c.lock(0, "a");
+    c.run();
+    c.granted(0, asked);
+}
+
+#[test]
+fn who_was_stopped_for_a_while_takes_no_old_word_for_a_wrong_clock() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.pass(2_000);
+    // dc0 is stopped: it reads nothing and says nothing.
+    for _ in 0..30 {
+        c.now += 500;
+        for id in 1..3 {
+            c.handle(id, Event::Tick);
+            c.sync(id);
+        }
+        while c.deliver(1, 2) | c.deliver(2, 1) {}
+    }
+    while c.deliver(1, 0) | c.deliver(2, 0) {
+        assert!(!status(&mut c, 0).clock_skew, "they are old news");
+    }
+    c.pass(1_000);
+    assert!(!status(&mut c, 0).clock_skew);
 }

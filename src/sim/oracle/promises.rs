@@ -122,6 +122,7 @@ impl Promises {
             | Message::AskRights { .. }
             | Message::AskState { .. }
             | Message::AskLog { .. }
+            | Message::WallClock { .. }
             | Message::KnowsLog { .. } => {}
         }
         Ok(())

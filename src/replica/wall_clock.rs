@@ -1,0 +1,76 @@
+//! A restart with a wall clock that is ahead of all others: nothing is stamped until it is right.
+//!
+//! One stamp would be enough: what others were told, and what is on disk, readings go on above. A server that was started with a
+//! clock an hour ahead would make no entries for an hour after the clock was mended. So a restarted server says nothing that is
+//! stamped before it has heard a peer, or has waited for one, and its clock is not ahead of all that it heard. Its peers are
+//! told the bare reading of its wall clock meanwhile: their status shows by how much it is wrong.
+
+use super::Replica;
+use super::effect::Report;
+use super::message::Message;
+use crate::names::DcId;
+
+impl Replica {
+    /// Whether to go on stamping nothing after a restart; asked when that could end.
+    pub(super) fn waits_for_clock(&mut self) -> bool {
+        let contradicted = self.is_contradicted();
+        if contradicted {
+            // Nothing was handed out, so the wall clock may have been set right meanwhile. Others judge that before it counts.
+            self.clock.set(self.now);
+            self.life.began_at_millis = self.clock.physical_millis();
+        }
+        if contradicted != self.life.contradicted {
+            self.life.contradicted = contradicted;
+            self.report(Report::ClockContradicted { ahead_ms: contradicted.then(|| self.least_ahead()) });
+        }
+        if !contradicted && !self.waits_for_a_word() {
+            return false;
+        }
+        self.life.quiet_until = Some(self.now.mono + self.config.agreed.heartbeat);
+        if contradicted {
+            self.log.linked().iter().for_each(|peer| self.tell_wall_clock(peer));
+        }
+        true
+    }
+
+    /// Whether the clock is ahead of each peer that was heard by more than the limit.
+    fn is_contradicted(&self) -> bool {
+        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
+        self.heard_clocks().count() > 0 && self.least_ahead() > limit
+    }
+
+    /// By how many milliseconds our clock is ahead of the peer that it is ahead of least.
+    fn least_ahead(&self) -> i64 {
+        self.heard_clocks().map(|ahead| -ahead).min().unwrap_or(0)
+    }
+
+    fn heard_clocks(&self) -> impl Iterator<Item = i64> {
+        let linked = self.log.linked();
+        self.peers()
+            .iter()
+            .filter(move |peer| linked.contains(*peer))
+            .filter_map(|peer| self.links.clock_ahead_ms(peer))
+    }
+
+    /// Whether somebody should be heard first: the clock has gone on since before the restart by more than a quick restart takes.
+    fn waits_for_a_word(&self) -> bool {
+        let latest = self.bounds.recorded().clock.plus(self.config.agreed.max_clock_skew);
+        let is_later = self.clock.physical_millis() > latest.millis();
+        is_later && self.life.asks_until.is_some() && self.heard_clocks().count() == 0
+    }
+
+    /// While nothing is stamped there are no heartbeats.
+    pub(super) fn tell_wall_clock(&mut self, peer: DcId) {
+        // A peer of version 1 does not know this message.
+        if self.life.quiet_until.is_some() && self.life.chained {
+            self.send(peer, Message::WallClock { millis: self.now.wall.0 });
+        }
+    }
+
+    /// A peer that has restarted says what its wall clock shows. Nothing of it is taken over.
+    pub(super) fn on_wall_clock(&mut self, peer: DcId, millis: u64) {
+        let ahead_ms =
+            i64::try_from(millis).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock.physical_millis());
+        self.note_ahead(peer, ahead_ms);
+    }
+}
