@@ -124,6 +124,13 @@ impl Entry {
     pub fn weight(&self) -> usize {
         64 + self.ops.iter().map(Op::weight).sum::<usize>()
     }
+
+    /// About how many bytes this takes in memory, with what the allocator adds: small entries take several times what
+    /// they weigh.
+    pub fn memory(&self) -> usize {
+        const ENTRY: usize = 256;
+        ENTRY + self.ops.iter().map(Op::memory).sum::<usize>()
+    }
 }
 
 impl Op {
@@ -145,6 +152,19 @@ impl Op {
                 4 + parts.iter().map(|p| 4 + p.lock.as_bytes().len() + 10 * p.parts.len()).sum::<usize>()
             }
             Op::Commit(commit) => commit.weight(),
+        }
+    }
+
+    fn memory(&self) -> usize {
+        const OP: usize = 96;
+        let name = |name: &LockName| 32 + name.as_bytes().len();
+        OP + match self {
+            Op::Request { wants, .. } => wants.locks().iter().map(|(lock, _)| 32 + name(lock)).sum::<usize>(),
+            Op::Withdraw { .. } => 0,
+            Op::Transfer { parts, .. } => {
+                parts.iter().map(|p| 64 + name(&p.lock) + 16 * p.parts.len()).sum::<usize>()
+            }
+            Op::Commit(commit) => commit.weight() + 128 * commit.changes.len(),
         }
     }
 }

@@ -12,12 +12,16 @@ use crate::crdt::VersionVector;
 /// What is remembered has at most this weight; far below what a session may have outstanding, so that a watch that
 /// catches up is not taken for one that does not read.
 pub(super) const HISTORY_BYTES: usize = 4 << 20;
+/// And takes at most about so much memory: many small entries take several times what they weigh, and stay when all that
+/// made them is over.
+const HISTORY_MEMORY: usize = 8 << 20;
 
 /// Durable entries with news, in the order of application.
 #[derive(Default)]
 pub(in crate::replica) struct History {
     entries: VecDeque<Arc<Entry>>,
     weight: usize,
+    memory: usize,
     /// The entries with news that are remembered no more.
     forgotten: VersionVector,
     /// The weight of all that was ever remembered.
@@ -68,11 +72,13 @@ impl History {
         }
         let weight = entry.weight();
         self.weight += weight;
+        self.memory += entry.memory();
         self.passed += weight as u64;
         self.entries.push_back(entry.clone());
-        while self.weight > HISTORY_BYTES {
+        while self.weight > HISTORY_BYTES || self.memory > HISTORY_MEMORY {
             let oldest = self.entries.pop_front().expect("what weighs is there");
             self.weight -= oldest.weight();
+            self.memory -= oldest.memory();
             self.forgotten.raise(oldest.dc, oldest.seq);
         }
     }
@@ -89,7 +95,7 @@ impl History {
     /// The state of another datacenter was taken over: what was on the way to it is not known here.
     pub fn forget_up_to(&mut self, applied: &VersionVector) {
         self.entries.clear();
-        self.weight = 0;
+        (self.weight, self.memory) = (0, 0);
         self.forgotten.merge(applied.clone());
     }
 
@@ -97,5 +103,34 @@ impl History {
     pub fn restore(&mut self, past: Past, log: &[Arc<Entry>]) {
         self.forgotten.merge(past.forgotten);
         past.entries.iter().chain(log).for_each(|entry| self.remember(entry));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::causal_log::LockParts;
+    use crate::names::{ClusterId, DcId, LockName};
+    use crate::time::Timestamp;
+
+    #[test]
+    fn many_small_moves_take_no_more_memory_than_a_few_large_ones() {
+        let mut history = History::default();
+        let dc = DcId::new(0).expect("0 is an id");
+        for seq in 1..=60_000_u64 {
+            let lock = LockName::new(&seq.to_be_bytes()).expect("eight bytes");
+            let ops = vec![Op::Transfer { to: dc, parts: vec![LockParts { lock, parts: vec![(dc, 1)] }] }];
+            let (cluster, at) = (ClusterId::of("test"), Timestamp::from_millis(seq));
+            let deps = VersionVector::default();
+            let entry = Entry { cluster, epoch: 0, dc, seq, at, deps, ops, prev: 0, lead_ms: 0 };
+            history.remember(&Arc::new(entry));
+        }
+        let memory: usize = history.entries().map(|entry| entry.memory()).sum();
+        assert!(memory == history.memory && memory <= HISTORY_MEMORY, "{memory} bytes are kept");
+        let weight: usize = history.entries().map(|entry| entry.weight()).sum();
+        assert_eq!((weight, history.weight), (history.weight, weight));
+        let kept = history.entries().count() as u64;
+        assert_eq!(history.forgotten().get(dc), 60_000 - kept);
+        assert!(kept > 10_000, "{kept} moves are kept");
     }
 }
