@@ -64,7 +64,7 @@ fn print_restart(what: &str, dir: &Path, journal: Journal) -> Result<(), AnyErro
         let start = Instant::now();
         let (journal, recovered) = Journal::open(options(dir), |_| {})?;
         let checkpoint = recovered.checkpoint.as_ref().map(|(_, body)| &body[..]);
-        let records = recovered.records.into_iter().map(|(position, bytes)| (Position(position), bytes));
+        let records = recovered.records.map(|record| record.map(|(at, bytes)| (Position(at), bytes)));
         let (replica, _) = recover(config(), checkpoint, records)?;
         restarts.push(start.elapsed());
         assert_eq!(replica.checkpoint().contents.len() as u64, KEYS, "every key is there");

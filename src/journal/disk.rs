@@ -23,6 +23,8 @@ pub(super) trait Disk: Clone + Send + 'static {
     fn size(&self, name: &str) -> io::Result<u64>;
     /// The whole content. The caller has checked the size.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// So many bytes from there on; an error if there are fewer.
+    fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>>;
     /// A new, empty file; an error if there is one of that name.
     fn create(&self, name: &str) -> io::Result<Self::File>;
     /// A file that exists, for writing.
@@ -122,6 +124,12 @@ impl Disk for RealDisk {
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         patiently(|| fs::read(self.path(name)))
+    }
+
+    fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let (file, mut bytes) = (patiently(|| File::open(self.path(name)))?, vec![0; len]);
+        file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
     }
 
     fn create(&self, name: &str) -> io::Result<File> {

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use bytes::Bytes;
-
 use crate::histogram::Histogram;
 use crate::names::{ClusterId, DcId};
 use crate::room::Room;
@@ -15,7 +13,8 @@ use super::checkpoint::Checkpoint;
 use super::data_dir;
 use super::disk::{Disk, RealDisk};
 use super::error::{Identity, JournalError};
-use super::queue::{Figures, LastCheckpoint, Queue, record_bytes};
+use super::queue::{Figures, LastCheckpoint, Queue};
+use super::records::Records;
 use super::recovery::recover;
 use super::threads::{WriterThread, run_checkpoints};
 
@@ -32,8 +31,8 @@ pub struct JournalOptions {
     pub cluster: ClusterId,
     pub dc: DcId,
     /// A segment of the log is full at that size. Default 64 MiB, [`MIN_SEGMENT_BYTES`] to
-    /// [`MAX_SEGMENT_BYTES`]. Disk space is given back in whole segments; a segment is read into memory at
-    /// recovery.
+    /// [`MAX_SEGMENT_BYTES`]. Disk space is given back in whole segments; one segment at a time is read into memory
+    /// at recovery.
     pub segment_bytes: u64,
     /// How much shall be free on its disk. Default 64 MiB, which is what may wait for the disk before no input is taken
     /// (`LockServerOptions::max_journal_backlog`): with less free the server takes no commits, so that what it had taken
@@ -66,13 +65,13 @@ pub enum JournalEvent {
 }
 
 /// What a data directory held.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Debug)]
 pub struct Recovered {
     /// The newest checkpoint, with its position.
     pub checkpoint: Option<(u64, Vec<u8>)>,
     /// The records after it, in order and without gaps: all that were ever reported durable, perhaps some
-    /// more. They are durable now.
-    pub records: Vec<(u64, Bytes)>,
+    /// more. They are durable now. They are read as they are asked for: before the next checkpoint.
+    pub records: Records,
     /// It is marked as a copy of a directory that may have gone on elsewhere. The mark goes when the first batch is durable:
     /// what is appended first has to say so.
     pub restored: bool,
@@ -130,7 +129,7 @@ impl Journal {
         let writer = recovery.writer;
         let figures = Figures {
             log: writer.size(),
-            since_checkpoint: recovery.records.iter().map(|(_, record)| record_bytes(record)).sum(),
+            since_checkpoint: recovery.since_checkpoint,
             last_checkpoint: recovery.checkpoint.as_ref().map(|checkpoint| LastCheckpoint {
                 position: checkpoint.position,
                 bytes: checkpoint.bytes(),

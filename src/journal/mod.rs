@@ -16,7 +16,7 @@
 //! | `threads.rs` | the two threads |
 //! | `writer.rs` | segments: append, rotate, delete |
 //! | `checkpoint.rs` | checkpoint files |
-//! | `recovery.rs`, `scan.rs` | from files to records, and what is refused |
+//! | `recovery.rs`, `scan.rs`, `records.rs` | from files to records, and what is refused |
 //! | `format.rs` | the bytes |
 //! | `data_dir.rs` | lock file and identity |
 //! | `members.rs` | of which cluster a directory is |
@@ -32,6 +32,7 @@ pub(crate) mod fuzz;
 mod handle;
 mod members;
 mod queue;
+mod records;
 mod recovery;
 mod scan;
 mod threads;
@@ -45,4 +46,5 @@ pub use handle::{Journal, JournalEvent, JournalOptions, MAX_SEGMENT_BYTES, MIN_S
 pub(crate) use members::keep_members;
 pub use members::{MemberNames, MembersError, check_members};
 pub use queue::{Figures, LastCheckpoint};
+pub use records::Records;
 pub use writer::LogSize;

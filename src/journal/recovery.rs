@@ -1,7 +1,7 @@
 //! From files to state: the newest checkpoint, the records after it, and a writer that goes on there.
 //!
-//! Everything is read and judged first; the disk is changed only once nothing speaks against the directory,
-//! so a refusal leaves it as it was. Before anything is handed out it is made durable: the process before
+//! Everything is read and judged first, one segment at a time; the disk is changed only once nothing speaks against the
+//! directory, so a refusal leaves it as it was. The records are read once more when they are replayed (`records.rs`). Before anything is handed out it is made durable: the process before
 //! may have been killed between a write and its sync, and what is recovered here is told to peers.
 //!
 //! What a crash can leave behind, and what becomes of it: a half written batch at the end of the newest
@@ -9,27 +9,26 @@
 //! checkpoint covers are deleted. A damaged newest checkpoint does not matter while an older one and all
 //! records after that are there.
 
-use bytes::Bytes;
-
 use super::checkpoint::{self, Checkpoint};
 use super::data_dir::{IDENTITY_TEMP, Known, check_identity, write_identity};
 use super::disk::{Context, Disk, DiskFile};
 use super::error::{Identity, JournalError};
 use super::format::{BadHeader, FRAME_HEADER, MAX_BODY, SEGMENT_HEADER, SegmentHeader, VERSION};
 use super::handle::MAX_SEGMENT_BYTES;
+use super::queue::record_bytes;
+use super::records::Records;
 use super::scan::{End, Scanned, scan};
 use super::writer::{
     Sealed, Segment, Tried, Writer, create_segment, parse_segment_name, remove, segment_name,
 };
-
-/// Records with their positions, in order and without gaps: pieces of the segments as they were read.
-pub(super) type Records = Vec<(u64, Bytes)>;
 
 /// What a directory holds.
 pub(super) struct Recovery<D: Disk> {
     pub checkpoint: Option<Checkpoint>,
     /// Those after the checkpoint, in order.
     pub records: Records,
+    /// How many bytes these take in the log.
+    pub since_checkpoint: u64,
     pub writer: Writer<D>,
 }
 
@@ -47,7 +46,8 @@ struct Log {
     segments: Vec<(SegmentHeader, Scanned)>,
     /// Length of the newest one's file, with what is to be cut off.
     file_len: usize,
-    records: Records,
+    /// How many bytes the records after the checkpoint take.
+    since_checkpoint: u64,
 }
 
 /// The only way to a [`Writer`]. Nobody else may use the directory.
@@ -94,16 +94,20 @@ fn recover_files<D: Disk>(
         remove(disk, &name)?;
     }
     disk.sync_dir().doing("sync the directory", disk, "")?;
+    let since_checkpoint = log.as_ref().map_or(0, |log| log.since_checkpoint);
     let (records, writer) = match log {
-        Some(log) => resume(disk, identity, segment_bytes, position, log)?,
+        Some(log) => {
+            let records = Records::read(disk, &log.segments, position);
+            (records, resume(disk, identity, segment_bytes, position, log)?)
+        }
         None => {
             let current = create_segment(disk, identity, position + 1, 0)?;
             let current = current.ok_or_else(|| no_room(disk))?;
             let (disk, sealed, next) = (disk.clone(), Default::default(), position + 1);
-            (Vec::new(), Writer { disk, identity, segment_bytes, sealed, current, next })
+            (Records::none(), Writer { disk, identity, segment_bytes, sealed, current, next })
         }
     };
-    Ok(Recovery { checkpoint, records, writer })
+    Ok(Recovery { checkpoint, records, since_checkpoint, writer })
 }
 
 fn list<D: Disk>(disk: &D) -> Result<Files, JournalError> {
@@ -162,7 +166,7 @@ fn read_log<D: Disk>(
     torn: Option<u64>,
     position: u64,
 ) -> Result<Log, JournalError> {
-    let mut log = Log { segments: Vec::new(), file_len: 0, records: Vec::new() };
+    let mut log = Log { segments: Vec::new(), file_len: 0, since_checkpoint: 0 };
     for (i, first) in segments.iter().enumerate() {
         let name = segment_name(*first);
         let newest = i + 1 == segments.len() && torn.is_none();
@@ -171,7 +175,7 @@ fn read_log<D: Disk>(
         {
             return Err(damaged(0, "no segment is that large".into()));
         }
-        let bytes = Bytes::from(disk.read(&name).doing("read", disk, &name)?);
+        let bytes = disk.read(&name).doing("read", disk, &name)?;
         let header = decode_header(disk, identity, &name, &bytes)?;
         if header.first != *first {
             return Err(damaged(0, format!("its header is that of segment {}", header.first)));
@@ -185,11 +189,9 @@ fn read_log<D: Disk>(
             }
         }
         let end = if newest { End::Torn } else { End::Sealed };
-        let records = &mut log.records;
+        let since_checkpoint = &mut log.since_checkpoint;
         let scanned = scan(&bytes, &header, end, |at, record| {
-            if at > position {
-                records.push((at, bytes.slice_ref(record)));
-            }
+            *since_checkpoint += if at > position { record_bytes(record) } else { 0 };
         });
         log.segments.push((header, scanned.map_err(|damage| damaged(damage.offset, damage.what))?));
         log.file_len = bytes.len();
@@ -233,7 +235,7 @@ fn resume<D: Disk>(
     segment_bytes: u64,
     position: u64,
     mut log: Log,
-) -> Result<(Records, Writer<D>), JournalError> {
+) -> Result<Writer<D>, JournalError> {
     let (header, scanned) = log.segments.pop().expect("a log has a segment");
     let name = segment_name(header.first);
     let mut file = disk.open(&name).doing("open", disk, &name)?;
@@ -256,5 +258,5 @@ fn resume<D: Disk>(
         // What is written from here on the release before cannot read, so it is not to begin with its version.
         return Err(no_room(disk));
     }
-    Ok((log.records, writer))
+    Ok(writer)
 }

@@ -73,7 +73,7 @@ pub(super) fn scan(
 }
 
 /// The frame that starts here, if it is whole.
-fn frame(bytes: &[u8], salt: u64) -> Option<(FrameHeader, &[u8])> {
+pub(super) fn frame(bytes: &[u8], salt: u64) -> Option<(FrameHeader, &[u8])> {
     let header = FrameHeader::decode(bytes, salt)?;
     let body = bytes[FRAME_HEADER..].get(..header.len as usize)?;
     (body_crc(body, salt) == header.body_crc).then_some((header, body))

@@ -53,7 +53,8 @@ fn open(
     check_members(&dir, members)?;
     let (store, recovered) = Journal::open(journal, move |event| sink.put(event))?;
     let checkpoint = recovered.checkpoint.as_ref().map(|(_, state)| &state[..]);
-    let records = recovered.records.into_iter().map(|(position, record)| (Position(position), record));
+    let numbered = |(position, record)| (Position(position), record);
+    let records = recovered.records.map(|record| record.map(numbered));
     let (machine, last) = recover(replica, checkpoint, records)?;
     keep_members(&dir, members)?;
     let (restored, resolved) = (recovered.restored, recovered.resolved);

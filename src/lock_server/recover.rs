@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::clock;
 use super::start::StartError;
+use crate::journal::JournalError;
 use crate::replica::{Checkpoint, CheckpointV1, Position, Record, Replica, ReplicaConfig};
 use crate::wire;
 
@@ -25,7 +26,7 @@ type Batch = Vec<(Position, Record)>;
 pub fn recover(
     config: ReplicaConfig,
     checkpoint: Option<&[u8]>,
-    records: impl IntoIterator<Item = (Position, Bytes)> + Send,
+    records: impl IntoIterator<Item = Result<(Position, Bytes), JournalError>> + Send,
 ) -> Result<(Replica, Position), StartError> {
     let checkpoint: Option<Checkpoint> = checkpoint
         .map(wire::decode_checkpoint::<_, CheckpointV1>)
@@ -46,11 +47,18 @@ pub fn recover(
 
 /// Reads until the end, or until nobody wants more. Answers the position of the last one.
 fn read_records(
-    records: impl IntoIterator<Item = (Position, Bytes)>,
+    records: impl IntoIterator<Item = Result<(Position, Bytes), JournalError>>,
     batches: SyncSender<Batch>,
 ) -> Result<Option<Position>, StartError> {
     let (mut last, mut batch) = (Ok(None), Batch::with_capacity(BATCH));
-    for (position, bytes) in records {
+    for record in records {
+        let (position, bytes) = match record {
+            Ok(record) => record,
+            Err(error) => {
+                last = Err(error.into());
+                break;
+            }
+        };
         match wire::decode::<Record>("journal record", &bytes) {
             Ok(record) => batch.push((position, record)),
             Err(source) => {
@@ -79,7 +87,7 @@ mod tests {
         let dc = DcId::new(0).expect("0 is an id");
         let agreed = AgreedConfig::new(ClusterId::of("test"), DcSet::only(dc));
         let records: Vec<_> =
-            records.into_iter().map(|(position, record)| (Position(position), record)).collect();
+            records.into_iter().map(|(position, record)| Ok((Position(position), record))).collect();
         recover(ReplicaConfig::new(dc, agreed, LocalConfig::default()), None, records).map(|(_, last)| last)
     }
 
@@ -112,5 +120,18 @@ mod tests {
         // Nobody listens to the rest any more.
         let error = recovered([(7, record(1))].into_iter().chain(good()));
         assert!(matches!(error, Err(StartError::Recovery(_))), "{error:?}");
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_read_any_more_is_no_end_of_it() {
+        let (dc, dir) = (DcId::new(0).expect("0 is an id"), std::path::PathBuf::new());
+        let agreed = AgreedConfig::new(ClusterId::of("test"), DcSet::only(dc));
+        let config = ReplicaConfig::new(dc, agreed, LocalConfig::default());
+        let records = [Ok((Position(1), record(1))), Err(JournalError::Missing { dir, from: 2 })];
+        let error = recover(config, None, records).map(|(_, last)| last);
+        assert!(
+            matches!(error, Err(StartError::Journal(JournalError::Missing { from: 2, .. }))),
+            "{error:?}"
+        );
     }
 }

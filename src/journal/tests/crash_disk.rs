@@ -310,6 +310,12 @@ impl Disk for CrashDisk {
         Ok(state.files[*file].content.clone())
     }
 
+    fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let content = self.read(name)?;
+        let bytes = content.get(offset as usize..).and_then(|rest| rest.get(..len));
+        bytes.map(<[u8]>::to_vec).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
     fn create(&self, name: &str) -> io::Result<CrashFile> {
         let mut state = self.lock();
         if state.names.contains_key(name) {

@@ -4,10 +4,9 @@
 use super::super::checkpoint::Checkpoint;
 use super::super::error::JournalError;
 use super::super::queue::Batch;
-use super::super::recovery::Recovery;
 use super::super::writer::{Tried, Writer, segment_name};
 use super::crash_disk::{CrashDisk, Forgets, Rng};
-use super::{identity, open};
+use super::{Opened, identity, open};
 
 /// What happened over many runs: a test in which nothing happens fails.
 #[derive(Default, Debug)]
@@ -49,7 +48,7 @@ impl Model {
         })
     }
 
-    fn check(&mut self, recovery: &Recovery<CrashDisk>, tally: &mut Tally) -> Result<(), Broken> {
+    fn check(&mut self, recovery: &Opened, tally: &mut Tally) -> Result<(), Broken> {
         let mut next = 1;
         if let Some(checkpoint) = &recovery.checkpoint {
             let known = checkpoint.position <= self.appended.len() as u64;

@@ -6,13 +6,13 @@ use std::sync::mpsc::Receiver;
 use super::super::checkpoint;
 use super::super::disk::Disk;
 use super::super::error::JournalError;
-use super::super::handle::{Journal, JournalEvent, Recovered};
+use super::super::handle::{Journal, JournalEvent};
 use super::crash_disk::{CrashDisk, Forgets};
-use super::{append, io_kind, records};
+use super::{Held, append, io_kind, records};
 use crate::room::Room;
 
 /// With segments of 4 KiB.
-fn start(disk: &CrashDisk, reserve: u64) -> (Journal, Recovered, Receiver<JournalEvent>) {
+fn start(disk: &CrashDisk, reserve: u64) -> (Journal, Held, Receiver<JournalEvent>) {
     super::start(disk, 1 << 12, reserve)
 }
 
@@ -154,7 +154,7 @@ fn a_checkpoint_without_room_leaves_everything_as_it_was() {
     let names = disk.names().expect("lists");
     assert!(!names.iter().any(|name| name == checkpoint::TEMP), "{names:?}");
     assert!(journal.figures().since_checkpoint > figures.since_checkpoint, "a restart replays all of it");
-    assert_eq!(start(&disk.fork(), 0).1, Recovered { records: records(1..=202), ..Recovered::default() });
+    assert_eq!(start(&disk.fork(), 0).1, Held { records: records(1..=202), ..Held::default() });
 
     disk.set_capacity(None);
     journal.checkpoint(202, vec![0; 10_000]);

@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::sync::mpsc::Receiver;
 
 use super::super::disk::Disk;
-use super::super::handle::{Journal, JournalEvent, Recovered};
+use super::super::handle::{Journal, JournalEvent};
 use super::crash_disk::{CrashDisk, Forgets};
-use super::{append, record, records};
+use super::{Held, append, record, records};
 
-fn start(disk: &CrashDisk) -> (Journal, Recovered, Receiver<JournalEvent>) {
+fn start(disk: &CrashDisk) -> (Journal, Held, Receiver<JournalEvent>) {
     super::start(disk, 1 << 16, 1 << 10)
 }
 
@@ -122,5 +122,5 @@ fn a_checkpoint_that_cannot_be_written_stops_the_journal() {
     assert!(matches!(events.recv(), Ok(JournalEvent::Failed(_))));
     assert!(journal.close().is_err());
     disk.fail_writes(None);
-    assert_eq!(start(&disk).1, Recovered { records: records(1..=1), ..Recovered::default() });
+    assert_eq!(start(&disk).1, Held { records: records(1..=1), ..Held::default() });
 }

@@ -18,9 +18,11 @@ use bytes::Bytes;
 
 use crate::names::{ClusterId, DcId};
 
+use super::checkpoint::Checkpoint;
 use super::error::{Identity, JournalError};
 use super::handle::{Journal, JournalEvent, Place, Recovered};
-use super::queue::Batch;
+use super::queue::{Batch, record_bytes};
+use super::records::Records;
 use super::recovery::{Recovery, recover};
 use super::writer::{Tried, Writer};
 use crash_disk::CrashDisk;
@@ -39,21 +41,51 @@ fn records(positions: std::ops::RangeInclusive<u64>) -> Vec<(u64, Bytes)> {
     positions.map(|position| (position, record(position).into())).collect()
 }
 
+/// What a directory held, all of it read.
+#[derive(Debug, PartialEq, Eq, Default)]
+struct Held {
+    checkpoint: Option<(u64, Vec<u8>)>,
+    records: Vec<(u64, Bytes)>,
+    restored: bool,
+    resolved: bool,
+}
+
+impl From<Recovered> for Held {
+    fn from(recovered: Recovered) -> Held {
+        let Recovered { checkpoint, records, restored, resolved } = recovered;
+        Held { checkpoint, records: read(records), restored, resolved }
+    }
+}
+
+/// What recovery found, all of it read.
+struct Opened {
+    checkpoint: Option<Checkpoint>,
+    records: Vec<(u64, Bytes)>,
+    writer: Writer<CrashDisk>,
+}
+
+fn read(records: Records) -> Vec<(u64, Bytes)> {
+    records.map(|record| record.expect("it was read before")).collect()
+}
+
 /// A journal with its threads, and what it tells.
-fn start(disk: &CrashDisk, segment_bytes: u64, reserve: u64) -> (Journal, Recovered, Receiver<JournalEvent>) {
+fn start(disk: &CrashDisk, segment_bytes: u64, reserve: u64) -> (Journal, Held, Receiver<JournalEvent>) {
     let (sender, events) = channel();
     let sink = move |event| sender.send(event).expect("the test listens");
     let place = Place { disk: disk.clone(), identity: identity(), segment_bytes, reserve };
     let (journal, recovered) = Journal::open_on(place, None, sink).expect("a good disk");
-    (journal, recovered, events)
+    (journal, recovered.into(), events)
 }
 
 fn append(journal: &mut Journal, positions: std::ops::RangeInclusive<u64>) {
     positions.for_each(|position| journal.append(position, &record(position)));
 }
 
-fn open(disk: &CrashDisk) -> Result<Recovery<CrashDisk>, JournalError> {
-    recover(disk, identity(), 800)
+fn open(disk: &CrashDisk) -> Result<Opened, JournalError> {
+    let Recovery { checkpoint, records, since_checkpoint, writer } = recover(disk, identity(), 800)?;
+    let records = read(records);
+    assert_eq!(since_checkpoint, records.iter().map(|(_, record)| record_bytes(record)).sum::<u64>());
+    Ok(Opened { checkpoint, records, writer })
 }
 
 /// Writes the next `count` records as one batch.

@@ -8,8 +8,8 @@ use std::sync::mpsc::channel;
 use crate::names::{ClusterId, DcId};
 
 use super::super::error::JournalError;
-use super::super::handle::{Journal, JournalEvent, JournalOptions, Recovered};
-use super::{identity, record, records};
+use super::super::handle::{Journal, JournalEvent, JournalOptions};
+use super::{Held, identity, record, records};
 
 fn options(dir: &Path) -> JournalOptions {
     JournalOptions {
@@ -18,8 +18,8 @@ fn options(dir: &Path) -> JournalOptions {
     }
 }
 
-fn reopen(dir: &Path) -> Recovered {
-    Journal::open(options(dir), |_| {}).expect("a good directory").1
+fn reopen(dir: &Path) -> Held {
+    Journal::open(options(dir), |_| {}).expect("a good directory").1.into()
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn what_was_appended_is_there_again() {
     let (mut journal, recovered) =
         Journal::open(options(&dir), move |event| sender.send(event).expect("the test listens"))
             .expect("a new directory");
-    assert_eq!(recovered, Recovered::default());
+    assert_eq!(Held::from(recovered), Held::default());
     (1..=2_000).for_each(|position| journal.append(position, &record(position)));
     journal.checkpoint(1_500, b"half".to_vec());
     let done = |event: JournalEvent| matches!(event, JournalEvent::CheckpointDone { position: 1_500, .. });
@@ -81,7 +81,7 @@ fn a_directory_of_another_cluster_or_datacenter_is_refused() {
             assert!(error.to_string().contains("dc1 of cluster"), "{error}");
         }
     }
-    assert_eq!(reopen(temp.path()), Recovered::default());
+    assert_eq!(reopen(temp.path()), Held::default());
 }
 
 #[test]
