@@ -120,6 +120,11 @@ impl Entry {
         crate::wire::hash("entry", self)
     }
 
+    /// About how much there is to do where this is applied: the locks, parts and keys that it names.
+    pub fn rows(&self) -> usize {
+        1 + self.ops.iter().map(Op::rows).sum::<usize>()
+    }
+
     /// About how many bytes this takes on the wire: for batching, not for limits.
     pub fn weight(&self) -> usize {
         64 + self.ops.iter().map(Op::weight).sum::<usize>()
@@ -138,6 +143,16 @@ impl Op {
         match self {
             Op::Commit(commit) => Some(commit),
             _ => None,
+        }
+    }
+
+    /// The locks, parts and keys that it names.
+    pub fn rows(&self) -> usize {
+        match self {
+            Op::Request { wants, .. } => wants.locks().len(),
+            Op::Withdraw { .. } => 1,
+            Op::Transfer { parts, .. } => parts.iter().map(|lock| lock.parts.len()).sum(),
+            Op::Commit(commit) => commit.changes.len(),
         }
     }
 

@@ -33,6 +33,8 @@ use crate::work;
 
 /// Entries of one message to a peer stop at about that many bytes.
 const BATCH_WEIGHT: usize = 128 << 10;
+/// And at about that many locks, parts and keys in them: whoever receives a message applies all of it in one step.
+const BATCH_ROWS: usize = 128;
 /// When so many bytes of entries are on their way into a link it gets no more: it breaks when far more than that wait (a few of
 /// the largest commits), and all would be sent again. More than any way between datacenters holds.
 const WINDOW_WEIGHT: usize = 16 << 20;
@@ -372,8 +374,8 @@ impl Log {
         }
         link.cursor = link.cursor.max(self.first);
         let lacks_own = link.known.get(self.me) < self.durable.get(self.me);
-        let (mut weight, from) = (0, link.cursor);
-        while link.cursor < self.durable_end && weight < BATCH_WEIGHT {
+        let (mut weight, mut rows, from) = (0, 0, link.cursor);
+        while link.cursor < self.durable_end && weight < BATCH_WEIGHT && rows < BATCH_ROWS {
             if link.cursor - from >= LOOKS_PER_BATCH {
                 break;
             }
@@ -396,6 +398,7 @@ impl Log {
             link.cursor += 1;
             if lacks {
                 weight += entry.weight();
+                rows += entry.rows();
                 link.known.raise(entry.dc, entry.seq);
                 batch.push(entry.clone());
             }

@@ -10,6 +10,10 @@ use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Overflow, Vi
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
 use crate::names::{DcId, MAX_NUMBER, Position};
 use crate::room::Room;
+use crate::work;
+
+/// A lock of an entry costs about as much as looking at so many rows: what follows from it is part of the step, too.
+const LOCK_WORK: usize = 16;
 
 /// What is to be done with an entry that a link brought.
 enum Admission {
@@ -239,6 +243,8 @@ impl Replica {
         self.clock.observe(entry.at);
         self.raise_lead(entry.lead_ms, position);
         for (index, op) in entry.ops.iter().enumerate() {
+            let weight = if op.as_commit().is_some() { 1 } else { LOCK_WORK };
+            work::count(weight * op.rows());
             match op {
                 Op::Commit(commit) => {
                     self.take_in_commit(entry, index, commit, position);

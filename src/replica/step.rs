@@ -19,6 +19,10 @@ const IDLE_PER_STEP: usize = 64;
 const EFFECTS_PER_STEP: usize = 1024;
 /// Operations of one entry stop at about that many bytes: far below a frame.
 const ENTRY_WEIGHT: usize = 1 << 20;
+/// And at so many locks and parts in them, if that is not one request: an entry is applied in one step.
+const ENTRY_ROWS: usize = 256;
+/// Locks of one transfer, at most.
+const TRANSFER_LOCKS: usize = 128;
 
 impl Replica {
     /// Lets time pass and fires whatever has expired.
@@ -120,15 +124,15 @@ impl Replica {
         }
     }
 
-    /// Appends own entries: one, unless it would be too large for a frame.
+    /// Appends own entries: one, unless it would be too large for a frame, or for those who apply it.
     pub(super) fn make_entries(&mut self, ops: Vec<Op>) {
         let mut chunk = Vec::new();
-        let mut weight = 0;
+        let (mut weight, mut rows) = (0, 0);
         for op in ops.into_iter().flat_map(split_op) {
-            weight += op.weight();
-            if weight > ENTRY_WEIGHT && !chunk.is_empty() {
+            (weight, rows) = (weight + op.weight(), rows + op.rows());
+            if (weight > ENTRY_WEIGHT || rows > ENTRY_ROWS) && !chunk.is_empty() {
                 self.make_entry(std::mem::take(&mut chunk));
-                weight = op.weight();
+                (weight, rows) = (op.weight(), op.rows());
             }
             chunk.push(op);
         }
@@ -293,12 +297,12 @@ impl Replica {
 fn split_op(op: Op) -> Vec<Op> {
     match op {
         Op::Transfer { to, parts } if op_is_large(&parts) => {
-            parts.chunks(512).map(|chunk| Op::Transfer { to, parts: chunk.to_vec() }).collect()
+            parts.chunks(TRANSFER_LOCKS).map(|chunk| Op::Transfer { to, parts: chunk.to_vec() }).collect()
         }
         op => vec![op],
     }
 }
 
 fn op_is_large(parts: &[crate::causal_log::LockParts]) -> bool {
-    parts.len() > 512
+    parts.len() > TRANSFER_LOCKS
 }
