@@ -4,11 +4,11 @@
 use super::lock::LockIndex;
 use super::locks::Locks;
 use super::request::RequestIndex;
-use super::sweep::FEW;
 use crate::names::{DcId, DcSet};
+use crate::work;
 
 impl Locks {
-    /// Who cannot be reached now, or does not serve. Every request is looked at, in this step and those that follow.
+    /// Who cannot be reached now, or does not serve. Every request is looked at, some with each step from here on.
     pub fn set_unreachable(&mut self, unreachable: DcSet) {
         if unreachable == self.unreachable {
             return;
@@ -22,12 +22,20 @@ impl Locks {
         if self.unreachable.contains(from) == self.unreachable.contains(to) {
             return;
         }
-        if self.lock(index).queue.len() > FEW {
+        let queue = &self.locks[index.0 as usize].queue;
+        // To know what they want takes a look at each.
+        if !self.sweeps.may_repark(queue.len()) {
             return self.repark_all();
         }
-        let waiting: Vec<RequestIndex> =
-            self.lock(index).queue.iter().map(|(_, _, request)| request).collect();
-        waiting.into_iter().for_each(|request| self.repark(request));
+        let waiting: Vec<RequestIndex> = queue.iter().map(|(_, _, request)| request).collect();
+        work::count(waiting.len());
+        for request in waiting {
+            let wants = self.get(request).wants.len();
+            if !self.sweeps.may_repark(wants - 1) {
+                return self.repark_all();
+            }
+            self.repark(request);
+        }
     }
 
     pub(super) fn repark(&mut self, request: RequestIndex) {

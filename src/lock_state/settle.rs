@@ -4,7 +4,6 @@ use super::lock::LockIndex;
 use super::locks::Locks;
 use super::queue::{Class, Due, Waiter, earliest};
 use super::request::{IN_THIS_STEP, RequestIndex};
-use super::sweep::READERS_PER_STEP;
 use crate::causal_log::LockParts;
 use crate::names::{DcId, DcSet, Mode};
 use crate::time::Instant;
@@ -66,7 +65,7 @@ impl Locks {
     fn grant_shared_run(&mut self, index: LockIndex, now: Instant) {
         let (me, members) = (self.me, self.members);
         let from = self.sweeps.readers_from(index);
-        let had_enough = self.sweeps.had_enough(index);
+        let (had_enough, most) = (self.sweeps.had_enough(index), self.sweeps.readers_left());
         let lock = self.lock_mut(index);
         let is_free = lock.has_parts(Mode::Shared, me, members) && !lock.is_held_against(Mode::Shared);
         if !is_free || had_enough {
@@ -78,22 +77,23 @@ impl Locks {
         }
         let stops =
             earliest(lock.queue.first(Class::LocalExclusive), lock.queue.first(Class::RemoteExclusiveDue));
-        let mut run: Vec<Waiter> = lock
+        let run: Vec<Waiter> = lock
             .queue
             .of_class_from(Class::LocalShared, from)
             .take_while(|waiter| stops.is_none_or(|stop| waiter.0 < stop.0))
-            .take(READERS_PER_STEP + 1)
+            .take(most + 1)
             .collect();
         let again = lock.recheck_shared;
-        work::count(run.len());
-        if let Some((next, _)) = run.get(READERS_PER_STEP).copied() {
-            run.truncate(READERS_PER_STEP);
-            self.sweeps.read_later(index, next);
-        } else if again {
-            self.mark(index);
-        }
-        for (_, request) in run {
+        for (order, request) in run {
+            let wants = self.get(request).wants.len();
+            if !self.sweeps.takes_reader(wants) {
+                return self.sweeps.read_later(index, order);
+            }
+            work::count(wants);
             self.grant_if_free(request, index, now);
+        }
+        if again {
+            self.mark(index);
         }
     }
 

@@ -17,21 +17,33 @@ use crate::work;
 const LOCKS_PER_STEP: usize = 512;
 /// Requests that one step looks at again, and locks that they want, at most.
 const WANTS_PER_STEP: usize = 2048;
-/// Readers of a lock that one step looks at, at most.
-pub(super) const READERS_PER_STEP: usize = 512;
-/// Where the owner of a part changed that so many requests wait for, these are looked at with all others.
-pub(super) const FEW: usize = 512;
+/// Readers behind writers that one step looks at, and locks that they want, at most; of all locks together.
+const READERS_PER_STEP: usize = 512;
+/// Requests that wait for parts whose owner changed, and locks that they want, at most: where it would be more in one step they
+/// are looked at with all others.
+const MOVED_PER_STEP: usize = 512;
 
 /// What is under way.
 #[derive(Default)]
 pub(super) struct Sweeps {
     /// The next row of a lock.
     locks: Option<usize>,
-    /// The next row of a request.
-    requests: Option<usize>,
+    requests: Option<Round>,
     /// Where the readers of locks go on with the next step, and with this one.
     later: BTreeMap<LockIndex, Order>,
     now: BTreeMap<LockIndex, Order>,
+    /// How much of [`READERS_PER_STEP`] and of [`MOVED_PER_STEP`] this step has used.
+    readers: usize,
+    moved: usize,
+}
+
+/// Once through all rows, from somewhere in the middle.
+#[derive(Clone, Copy)]
+struct Round {
+    next: usize,
+    /// The end is not reached yet: then it goes on from the first row to `stop`.
+    wraps: bool,
+    stop: usize,
 }
 
 impl Sweeps {
@@ -45,9 +57,29 @@ impl Sweeps {
         self.later.insert(lock, from);
     }
 
-    /// Whether this step has looked at as many readers of a lock as it may.
+    /// Whether this step has looked at as many readers as it may when it came to those of a lock.
     pub fn had_enough(&self, lock: LockIndex) -> bool {
         self.later.contains_key(&lock)
+    }
+
+    /// How many readers this step may still look at, if each wants one lock.
+    pub fn readers_left(&self) -> usize {
+        READERS_PER_STEP.saturating_sub(self.readers)
+    }
+
+    /// Whether this step may look at one more reader, which wants so many locks.
+    pub fn takes_reader(&mut self, wants: usize) -> bool {
+        let may = self.readers < READERS_PER_STEP;
+        if may {
+            self.readers += wants;
+        }
+        may
+    }
+
+    /// Whether this step may look at so many more that wait for parts whose owner changed, or that are wanted by those.
+    pub fn may_repark(&mut self, wants: usize) -> bool {
+        self.moved += wants;
+        self.moved <= MOVED_PER_STEP
     }
 
     /// Whether some requests may be parked, or not be parked, as another set of datacenters asks for.
@@ -66,6 +98,7 @@ impl Locks {
     /// Goes on with what the steps before this one began.
     #[inline]
     pub fn sweep(&mut self) {
+        (self.sweeps.readers, self.sweeps.moved) = (0, 0);
         if self.is_sweeping() {
             self.sweep_some();
         }
@@ -101,24 +134,32 @@ impl Locks {
         self.sweeps.locks = (end < self.locks.capacity()).then_some(end);
     }
 
-    /// Looks whether every waiting request is parked as it should be.
+    /// Looks whether every waiting request is parked as it should be, from the next step on. What is under way goes on all
+    /// round, so that whoever stands behind is reached however often this is asked for.
     pub(super) fn repark_all(&mut self) {
-        self.sweeps.requests = Some(0);
-        self.sweep_requests();
+        let next = self.sweeps.requests.map_or(0, |round| round.next);
+        self.sweeps.requests = Some(Round { next, wraps: true, stop: next });
     }
 
     fn sweep_requests(&mut self) {
-        let Some(mut next) = self.sweeps.requests else { return };
+        let Some(mut round) = self.sweeps.requests.take() else { return };
         let mut budget = WANTS_PER_STEP;
-        while budget > 0 && next < self.requests.capacity() {
-            let waiting = self.requests.get(next).filter(|row| !row.is_held()).map(|row| row.wants.len());
+        while budget > 0 {
+            if round.wraps && round.next >= self.requests.capacity() {
+                (round.next, round.wraps) = (0, false);
+            }
+            if !round.wraps && round.next >= round.stop {
+                return work::count(WANTS_PER_STEP - budget);
+            }
+            let row = self.requests.get(round.next).filter(|row| !row.is_held());
+            let waiting = row.map(|row| row.wants.len());
             if waiting.is_some() {
-                self.repark(RequestIndex(next as u32));
+                self.repark(RequestIndex(round.next as u32));
             }
             budget = budget.saturating_sub(1 + waiting.unwrap_or(0));
-            next += 1;
+            round.next += 1;
         }
-        work::count(WANTS_PER_STEP - budget);
-        self.sweeps.requests = (next < self.requests.capacity()).then_some(next);
+        work::count(WANTS_PER_STEP);
+        self.sweeps.requests = Some(round);
     }
 }

@@ -68,6 +68,7 @@ impl Value for ResettableCounter {
     }
 
     fn settle(&mut self, stable: &VersionVector) {
+        work::count(self.recent.len() / 16);
         if self.recent.keys().any(|dot| dot.is_in(stable)) {
             self.recent.retain(|dot, _| !dot.is_in(stable));
         }

@@ -14,6 +14,7 @@ use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
 use crate::names::{ClientKey, LeaseId, Position, Secret};
 use crate::time::Instant;
+use crate::work;
 
 /// How long outcomes are remembered after their lease has ended.
 const KEPT: Duration = Duration::from_secs(600);
@@ -22,6 +23,9 @@ const MAX_OUTCOMES: usize = 10_000;
 /// Most outcomes of all leases, about, some 150 bytes each. From there on no lease has more than its share: what is
 /// remembered was promised, and who has none keeps nobody waiting.
 const MAX_ALL: usize = if cfg!(test) { 4 * MAX_OUTCOMES } else { 1_000_000 };
+
+/// Outcomes that one step forgets, at most; the rest follow with the next steps.
+const FORGOTTEN_PER_STEP: usize = 1_000;
 
 /// Most commits of leases that were lost. The latest leases are the ones that somebody may ask for.
 const MAX_LOST: usize = 100_000;
@@ -82,11 +86,6 @@ impl Outcomes {
         self.count += usize::from(row.commits.insert(key, outcome).is_none());
     }
 
-    fn forget(&mut self, lease: LeaseId) {
-        let row = self.leases.remove(&lease);
-        self.count -= row.map_or(0, |row| row.commits.len());
-    }
-
     /// Whether there is room for one more of this lease.
     pub fn is_full(&self, lease: LeaseId) -> bool {
         let of_lease = self.leases.get(&lease).map_or(0, |row| row.commits.len());
@@ -141,10 +140,24 @@ impl Outcomes {
         }
     }
 
+    /// Forgets commits of leases that ended long ago, [`FORGOTTEN_PER_STEP`] at most.
     pub fn expire(&mut self, now: Instant) {
-        while let Some(lease) = self.forgets.pop_expired(now) {
-            self.forget(lease);
+        let mut left = FORGOTTEN_PER_STEP;
+        while left > 0
+            && let Some(lease) = self.forgets.pop_expired(now)
+        {
+            let Some(row) = self.leases.get_mut(&lease) else { continue };
+            let many = row.commits.len().min(left);
+            (0..many).for_each(|_| drop(row.commits.pop_first()));
+            self.count -= many;
+            left -= many.max(1);
+            if row.commits.is_empty() {
+                self.leases.remove(&lease);
+            } else {
+                self.forgets.insert(now, lease);
+            }
         }
+        work::count(FORGOTTEN_PER_STEP - left);
     }
 
     pub fn rows(&self) -> Vec<OutcomeRow> {
@@ -196,7 +209,12 @@ mod tests {
         outcomes.settle(lease(0), 10);
         outcomes.end_lease(lease(3), Instant::ZERO);
         assert!(outcomes.get_ended(lease(3), Secret::new([7; 16]), 1).is_some(), "it was promised");
-        outcomes.expire(Instant::ZERO + KEPT);
+        let mut steps = 0;
+        while outcomes.next_deadline() <= Instant::ZERO + KEPT {
+            outcomes.expire(Instant::ZERO + KEPT);
+            steps += 1;
+        }
+        assert_eq!(steps, MAX_OUTCOMES / FORGOTTEN_PER_STEP, "no step forgets more than a step may");
         let counted: usize = outcomes.leases.values().map(|row| row.commits.len()).sum();
         assert_eq!((counted, outcomes.count), (3 * MAX_OUTCOMES - 10 + MAX_ALL / 5, counted));
     }
