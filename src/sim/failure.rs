@@ -255,6 +255,8 @@ pub struct Outcome {
     pub cluster_ms: u64,
     /// Inputs that replicas handled.
     pub steps: u64,
+    /// The most rows, keys, waiters and elements that any one of these steps looked at.
+    pub most_work: u64,
     /// Grants that clients received.
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.
@@ -307,6 +309,7 @@ impl Outcome {
     pub fn add(&mut self, other: &Outcome) {
         self.cluster_ms += other.cluster_ms;
         self.steps += other.steps;
+        self.most_work = self.most_work.max(other.most_work);
         self.grants += other.grants;
         self.hand_offs += other.hand_offs;
         self.commits += other.commits;
@@ -343,10 +346,11 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}.{:03} cluster-seconds, {} steps, {} messages between datacenters, {} of them overtook others, {} entries came again",
+            "{}.{:03} cluster-seconds, {} steps that looked at {} things at most, {} messages between datacenters, {} of them overtook others, {} entries came again",
             self.cluster_ms / 1_000,
             self.cluster_ms % 1_000,
             self.steps,
+            self.most_work,
             self.messages,
             self.overtaking,
             self.duplicates

@@ -227,6 +227,7 @@ impl Run {
         outcome.cluster_ms = world.now.0 / 1_000_000;
         outcome.grants = world.holders.grants;
         outcome.hand_offs = world.holders.hand_offs;
+        outcome.most_work = world.most_work;
         world.txns.count(&mut outcome);
         outcome.trace_hash = world.trace.hash();
         if !world.has_one_history() {

@@ -68,7 +68,7 @@ impl Profiles {
             Profiles::One(profile) => vec![profile],
             Profiles::All => {
                 let all = Profile::NAMED.iter().map(|(_, profile)| *profile);
-                all.filter(|profile| *profile != Profile::Disks).collect()
+                all.filter(|profile| !matches!(profile, Profile::Disks | Profile::Crowds)).collect()
             }
         }
     }
@@ -174,7 +174,7 @@ mod tests {
             let matches = command().try_get_matches_from(["sim", "--profile", name])?;
             Ok::<_, clap::Error>(*matches.get_one::<Profiles>("profile").expect("it has a default"))
         };
-        assert_eq!(profile("all").expect("known").list().len(), Profile::NAMED.len() - 1);
+        assert_eq!(profile("all").expect("known").list().len(), Profile::NAMED.len() - 2);
         assert_eq!(profile("busy").expect("known").list(), [Profile::Busy]);
         let unknown = profile("idle").expect_err("there is none").to_string();
         assert!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::sim::failure::FaultKind;
-use crate::sim::plan::{LoadPlan, MS, Plan};
+use crate::sim::plan::{Habits, LoadPlan, MS, Plan};
 
 impl Plan {
     pub(super) fn clocks(mut self) -> Plan {
@@ -21,6 +21,28 @@ impl Plan {
         self.load.hold = 500 * MS;
         // A client that lost its session keeps its lock until the lease is over, some 4 s: five of these may be in front.
         self.max_wait = Some(20_000 * MS);
+        self
+    }
+
+    /// Crowds of waiters: what a step looks at must not grow with them.
+    pub(super) fn crowds(mut self) -> Plan {
+        self.faults = vec![
+            (FaultKind::Crash, self.trouble / 2),
+            (FaultKind::LinkReset, 2_000 * MS),
+            (FaultKind::ClientDisconnects, self.trouble / 2),
+        ];
+        self.net.delays.iter_mut().for_each(|(_, delay)| *delay /= 8);
+        (self.net.reconnect, self.down) = (30 * MS, 300 * MS);
+        self.disk.checkpoint_every = Some(2_000 * MS);
+        self.load = LoadPlan {
+            clients: vec![2; 3],
+            hot_locks: 2,
+            shared_percent: vec![30; 3],
+            think: 300 * MS,
+            hold: 400 * MS,
+            ..self.load
+        };
+        self.habits = Habits { crowd: 2_500, ..Habits::NONE };
         self
     }
 

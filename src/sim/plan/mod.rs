@@ -181,6 +181,7 @@ impl Plan {
             Profile::LeftBehind => general.calm().left_behind(),
             Profile::Clocks => general.calm().clocks(),
             Profile::Busy => Plan { habits, ..general.calm().busy() },
+            Profile::Crowds => general.calm().crowds(),
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Quiet => general.calm().quiet(),
         }

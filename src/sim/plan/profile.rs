@@ -36,13 +36,16 @@ pub enum Profile {
     /// Disks are found empty, rolled back or restored from a copy after crashes. Not every failure is one of the product
     /// yet: what such a disk may lose of that which was promised is not all known to the checks.
     Disks,
+    /// Thousands wait for a few locks, and give up at one moment. Not every failure is explained yet: after a crash some client is
+    /// told that a request of it is over which it believes to wait.
+    Crowds,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// Those that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 14] = [
+    pub const NAMED: [(&str, Profile); 15] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -57,6 +60,7 @@ impl Profile {
         ("clocks", Profile::Clocks),
         ("busy", Profile::Busy),
         ("disks", Profile::Disks),
+        ("crowds", Profile::Crowds),
     ];
 }
 

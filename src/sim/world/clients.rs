@@ -16,6 +16,10 @@ use crate::sim::world::{Action, Phase, Said, Session, World};
 /// Every so many requests of a client are followed by one whose cancel overtakes its acquire.
 const OVERTAKES_EVERY: u64 = 8;
 
+/// How often a client that does something makes a crowd, where there are any, and for how long that waits.
+const CROWD_PERCENT: u64 = 6;
+const CROWD_WAITS: Duration = Duration::from_millis(300);
+
 /// What makes a client do things.
 #[derive(Clone, Debug)]
 pub(crate) enum Driver {
@@ -322,6 +326,9 @@ impl World {
         if txns > 0 && self.chance.txns.percent(txns) {
             self.act_in_transaction(number);
         }
+        if self.plan.habits.crowd > 0 && self.chance.habits.percent(CROWD_PERCENT) {
+            return self.crowd(number);
+        }
         let full = self.clients[number].requests().len() >= self.plan.load.concurrent;
         if full || (plain < 100 && !self.chance.txns.percent(plain)) {
             return;
@@ -336,6 +343,20 @@ impl World {
         if self.chance.load.percent(self.plan.load.cancel_percent) {
             let at = self.now + self.chance.load.around(Duration::from_millis(150));
             self.queue.push(at, Action::Client { client: number, timer: Timer::Cancel(key) });
+        }
+    }
+
+    /// Wants one lock very often at once.
+    fn crowd(&mut self, number: usize) {
+        let many = self.plan.habits.crowd;
+        if self.clients[number].requests().len() as u64 > many / 4 {
+            return;
+        }
+        let Order { wants, .. } = self.random_order(self.clients[number].dc);
+        let order = Order { wants, wait: Wait::AtMost(CROWD_WAITS), hold: Some(Duration::ZERO) };
+        for _ in 0..many {
+            let order = order.clone();
+            self.with_client(number, |client, now, out| client.acquire(now, order, out));
         }
     }
 
