@@ -43,11 +43,18 @@ impl Gate {
         self.durable = position;
     }
 
-    /// Answers it back if it need not wait.
+    /// Whether some need not wait any more.
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        self.waiting.first_key_value().is_some_and(|((position, _), _)| *position <= self.durable)
+    }
+
+    /// Answers it back if it need not wait, neither for the journal nor for those whose turn has come.
     pub fn pass(&mut self, position: Position, gated: Gated) -> Option<Gated> {
-        if position <= self.durable {
+        if position <= self.durable && !self.has_ready() {
             return Some(gated);
         }
+        let position = position.max(self.durable);
         self.arrivals += 1;
         if let Gated::Heartbeat(peer) = gated {
             self.heartbeats.insert(peer);

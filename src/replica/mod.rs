@@ -98,6 +98,8 @@ pub struct Replica {
     /// The last record handed to the journal.
     position: Position,
     gate: gate::Gate,
+    /// Up to where the journal is durable, as it said.
+    durable_to: Position,
     /// By how much tokens are ahead of the clock.
     lead: tokens::Lead,
     log: Log,
@@ -199,6 +201,7 @@ impl Replica {
         let is_asked = self.transfers.has_work(self.gate.durable());
         let is_busy = self.store_backlog || self.export.is_some() || self.watches.are_scanning() || is_asked;
         let goes_on = self.pump
+            || self.has_more_durable()
             || self.truncates
             || self.locks.is_sweeping()
             || (self.early.has_reclaims() && self.has_past());

@@ -84,6 +84,7 @@ impl Replica {
             next_n: 1,
             position: Position::default(),
             gate: Gate::default(),
+            durable_to: Position::default(),
             lead: Lead::default(),
             log,
             inbox: Inbox::new(),

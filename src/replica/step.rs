@@ -12,11 +12,16 @@ use crate::causal_log::{Entry, Op};
 use crate::names::{MAX_NUMBER, Position};
 use crate::room::Room;
 use crate::time::{Now, Timestamp};
+use crate::work;
 
 /// Idle locks that one step looks at, at most.
 const IDLE_PER_STEP: usize = 64;
 /// Effects of commits that one step folds, and keys that it settles, at most.
 const EFFECTS_PER_STEP: usize = 1024;
+/// Records that one step takes note of when the journal has made more durable at once.
+const RECORDS_PER_STEP: u64 = 512;
+/// Answers and grants that waited for these and go out in one step, at most.
+const GATED_PER_STEP: usize = 512;
 /// Operations of one entry stop at about that many bytes: far below a frame.
 const ENTRY_WEIGHT: usize = 1 << 20;
 /// And at so many locks and parts in them, if that is not one request: an entry is applied in one step.
@@ -41,6 +46,9 @@ impl Replica {
             self.begin();
         } else if !self.is_anything_due() {
             return;
+        }
+        if self.has_more_durable() {
+            self.note_some_durable();
         }
         self.locks.expire(now.mono);
         self.expire_leases();
@@ -182,14 +190,25 @@ impl Replica {
         if position < self.gate.durable() {
             return;
         }
-        self.gate.note_durable(position);
-        self.bounds.note_durable(position);
-        let before = self.log.durable_end();
-        let news = self.log.note_durable(position, self.now.mono);
-        self.tell_watches(self.log.durable_since(before));
-        self.store.note_durable(position);
-        self.pump |= news;
-        while let Some(gated) = self.gate.next() {
+        self.durable_to = self.durable_to.max(position);
+        self.note_some_durable();
+    }
+
+    /// Whether more is durable, or may go out, than the steps before this one took note of.
+    pub(super) fn has_more_durable(&self) -> bool {
+        self.durable_to > self.gate.durable() || self.gate.has_ready()
+    }
+
+    /// Goes on with what is durable, and with what waited for it, as far as one step may.
+    fn note_some_durable(&mut self) {
+        let mut news = false;
+        if !self.gate.has_ready() {
+            let most = Position(self.gate.durable().0 + RECORDS_PER_STEP);
+            news = self.note_durable(self.durable_to.min(most).max(self.gate.durable()));
+        }
+        for _ in 0..GATED_PER_STEP {
+            let Some(gated) = self.gate.next() else { break };
+            work::count(1);
             if let Gated::Grant(id) = gated
                 && let Some(request) = self.locks.find(id)
             {
@@ -200,6 +219,19 @@ impl Replica {
         if news {
             self.wake_snapshot_waits();
         }
+    }
+
+    /// Answers whether that holds more entries than before.
+    fn note_durable(&mut self, position: Position) -> bool {
+        work::count((position.0 - self.gate.durable().0) as usize);
+        self.gate.note_durable(position);
+        self.bounds.note_durable(position);
+        let before = self.log.durable_end();
+        let news = self.log.note_durable(position, self.now.mono);
+        self.tell_watches(self.log.durable_since(before));
+        self.store.note_durable(position);
+        self.pump |= news;
+        news
     }
 
     /// Lets an effect out once the journal is durable up to `position`.

@@ -181,6 +181,10 @@ impl Cluster {
         if !node.disk_is_stuck {
             let position = Position(node.records.len() as u64);
             self.handle(id, Event::Durable { position });
+            // The steps after it take note of the rest.
+            while self.nodes[usize::from(id)].replica.has_more_durable() {
+                self.handle(id, Event::Tick);
+            }
         }
     }
 

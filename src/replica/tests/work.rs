@@ -135,6 +135,7 @@ fn a_peer_that_comes_and_goes_parks_waiters_some_at_a_time() {
 fn a_watch_from_now_looks_at_nothing_that_was() {
     let mut c = Cluster::new(1, 0, 0);
     c.fill((1..MANY).map(|key| (key, add("n", 1))));
+    c.do_the_rest(0);
     c.most_work = 0;
     let patterns = vec![Pattern::BeginsWith([][..].into())];
     c.call(0, Call::Watch(Watch { subject: Subject::Keys, patterns, from: None }));
