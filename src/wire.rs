@@ -338,6 +338,8 @@ mod tests {
         golden(&Record::Forked(fork), "0a0205060701");
         golden(&Record::ForkResolved, "0b");
         golden(&Record::TokenLead { millis: 7 }, "0c07");
+        let entries = VersionVector::from_iter([(dc(0), 3), (dc(1), 5)]);
+        golden(&Record::Forgotten { entries }, "0d020305");
     }
 
     #[test]

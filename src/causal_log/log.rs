@@ -61,6 +61,7 @@ pub(crate) struct Log {
     own_end: u64,
     /// What is not kept any more, or never was: it came with another datacenter's state.
     truncated: VersionVector,
+    forgotten: truncation::Forgotten,
     /// A state that was taken over, and where the journal has it, until it is durable.
     taken: Option<(Position, VersionVector)>,
     peers: [Peer; MAX_DCS],
@@ -120,6 +121,7 @@ impl Log {
             durable_end: 0,
             own_end: 0,
             truncated: VersionVector::default(),
+            forgotten: truncation::Forgotten::default(),
             taken: None,
             peers: std::array::from_fn(|_| Peer::default()),
             #[cfg(test)]

@@ -7,10 +7,12 @@ use super::effect::{Effect, Report};
 use super::gate::Gated;
 use super::message::{Heartbeat, Message};
 use super::reach::News;
+use super::record::Record;
 use super::terms::Terms;
 use crate::causal_log::{TRUNCATED_PER_STEP, Violation};
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS, Position};
+use crate::room::Room;
 use crate::time::{Instant, Timestamp};
 
 /// What is remembered of each link.
@@ -374,6 +376,13 @@ impl Replica {
         // Before commits have to stop for a taker that is slow, it may take another state.
         let needed = self.given().filter(|_| self.log.weight() / 3 <= most);
         self.truncates = self.log.truncate(most, needed.as_ref()) == TRUNCATED_PER_STEP;
+        // Else a restart would keep all of them until every member was heard.
+        if self.life.room != Room::Full
+            && !self.is_forked()
+            && let Some(entries) = self.log.forgotten_to_record()
+        {
+            self.persist(Record::Forgotten { entries });
+        }
     }
 
     /// How many milliseconds old a heartbeat is at most, if one of this run is echoed in it: this process may have been stopped

@@ -54,6 +54,10 @@ pub enum Record {
     TokenLead {
         millis: u64,
     },
+    /// Of the entries before this record, those up to here are not kept any more: they come first in the order of application.
+    Forgotten {
+        entries: VersionVector,
+    },
 }
 
 /// A lease as it is kept on disk.

@@ -200,6 +200,7 @@ impl Replica {
             Record::Forked(fork) => self.life.fork = Some(fork),
             Record::ForkResolved => self.life.fork = None,
             Record::TokenLead { millis } => self.raise_lead(millis, Position::default()),
+            Record::Forgotten { entries } => self.log.forget_again(&entries),
             Record::StatePiece(piece) => {
                 self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
             }

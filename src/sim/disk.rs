@@ -59,6 +59,7 @@ impl Facts {
             | Record::Forked(_)
             | Record::ForkResolved
             | Record::TokenLead { .. }
+            | Record::Forgotten { .. }
             | Record::Forced(_) => {}
         }
     }

@@ -13,6 +13,8 @@
 //! one with F. Vectors of one datacenter only grow, so whoever counted the later one has all that is in both. So of
 //! any two, one lacks nothing that the other gave up; and if R lacks some of E, then S has all of F.
 
+use std::sync::Arc;
+
 use super::Log;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, Position};
@@ -21,6 +23,17 @@ use crate::work;
 
 /// Entries that are forgotten in one step, at most; the rest follow with the next steps.
 pub(crate) const TRUNCATED_PER_STEP: usize = 4096;
+
+/// When so many entries were forgotten, the journal hears of it.
+const FORGOTTEN_PER_RECORD: usize = 256;
+
+/// What this process has forgotten of the entries that it kept.
+#[derive(Default)]
+pub(super) struct Forgotten {
+    entries: VersionVector,
+    /// Of which the journal knows nothing.
+    unrecorded: usize,
+}
 
 /// What a peer told of what it has durably.
 #[derive(Clone, Default)]
@@ -77,15 +90,46 @@ impl Log {
                     break;
                 }
             }
-            self.truncated.raise(dc, seq);
-            self.weight -= kept.weight as usize;
-            self.kept.pop_front();
-            self.first += 1;
+            self.forgotten.entries.raise(dc, seq);
+            self.forget_first();
             forgotten += 1;
         }
+        self.forgotten.unrecorded += forgotten;
         work::count(forgotten);
         work::give_back(&mut self.kept);
         forgotten
+    }
+
+    fn forget_first(&mut self) {
+        let Some(kept) = self.kept.pop_front() else { return };
+        self.truncated.raise(kept.entry.dc, kept.entry.seq);
+        self.weight -= kept.weight as usize;
+        self.first += 1;
+    }
+
+    /// What was forgotten, if that is so much more than the journal knows that it is to be told.
+    pub fn forgotten_to_record(&mut self) -> Option<VersionVector> {
+        if self.forgotten.unrecorded < FORGOTTEN_PER_RECORD {
+            return None;
+        }
+        self.forgotten.unrecorded = 0;
+        Some(self.forgotten.entries.clone())
+    }
+
+    /// What was forgotten before a restart: everything read again so far is durable.
+    pub fn forget_again(&mut self, entries: &VersionVector) {
+        while let Some(kept) = self.kept.front() {
+            let (dc, seq) = (kept.entry.dc, kept.entry.seq);
+            if entries.get(dc) < seq {
+                break;
+            }
+            Arc::make_mut(&mut self.durable).raise(dc, seq);
+            self.forget_first();
+            self.durable_end = self.durable_end.max(self.first);
+            if dc == self.me {
+                self.own_end = self.own_end.max(self.first);
+            }
+        }
     }
 
     fn all_have(&self, dc: DcId, seq: u64) -> bool {
@@ -132,8 +176,6 @@ fn is_quorum(some: DcSet, all: DcSet) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::causal_log::Entry;
     use crate::names::ClusterId;

@@ -40,6 +40,33 @@ fn of_two_copies_that_wait_together_only_one_is_judged() {
     assert_eq!(c.reads(0, "x"), None);
 }
 
+/// Everybody had it before the restart, and nobody is heard yet after it.
+#[test]
+fn what_was_forgotten_of_the_log_is_not_kept_again() {
+    let mut c = Cluster::new(2, 0, 0);
+    let many = 1_000;
+    for key in 1..=many {
+        c.begin(0, key, None, step(vec![change("n", Op::Counter(1))], &[], Then::Commit));
+        c.run();
+    }
+    c.pass(3_000);
+    assert!(c.nodes[0].replica.log.len() < 10, "both have all of it");
+    c.cut(0, 1);
+    for id in [0, 1] {
+        c.restart(id);
+        let kept = c.nodes[usize::from(id)].replica.log.len();
+        assert!(kept < 400, "dc{id} keeps {kept} entries");
+        c.nodes[usize::from(id)].replica.check();
+    }
+    c.link(0, 1);
+    c.pass(20_000);
+    assert_eq!(c.reads(0, "n"), c.reads(1, "n"));
+    c.open_lease(0, Duration::from_secs(60));
+    let tag = c.begin(0, many + 1, None, step(vec![change("n", Op::Counter(1))], &[], Then::Commit));
+    c.run();
+    c.committed(0, tag);
+}
+
 /// The lease of before the restart may have held the lock. Were its end lost with the grant told, its client could reclaim it.
 #[test]
 fn a_grant_waits_for_the_end_of_a_lease_that_never_said_what_it_held() {

@@ -90,6 +90,7 @@ impl World {
             | Record::Forked(_)
             | Record::ForkResolved
             | Record::TokenLead { .. }
+            | Record::Forgotten { .. }
             | Record::EntryV1(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {
