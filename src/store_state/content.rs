@@ -1,5 +1,6 @@
 //! What is at a key: its value, and the marks beside it.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::causal_log::Action;
@@ -37,6 +38,17 @@ impl Content {
     pub fn settle(&mut self, stable: &VersionVector) {
         self.marks.settle(stable);
         self.slots.settle(stable);
+    }
+
+    /// See [`Slots::settle_some`].
+    pub fn settle_some(
+        &mut self,
+        stable: &VersionVector,
+        after: Option<Bytes>,
+        most: &mut usize,
+    ) -> Option<Bytes> {
+        self.marks.settle(stable);
+        self.slots.settle_some(stable, after, most)
     }
 
     /// Whether nothing is left, as if the key had never been written.

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::causal_log::{Action, Commit, Entry, Op};
 use crate::crdt::value::{At, Dot, Type};
 use crate::keys::Key;
@@ -30,6 +32,8 @@ pub(super) struct Record {
     pub unsettled: u32,
     /// Which stable vector its content was settled at, by its number, with nothing folded since; 0 if none.
     pub settled_at: u64,
+    /// Which stable vector it is being settled at, by its number, and the last of its elements that was.
+    pub settling: Option<Box<(u64, Bytes)>>,
 }
 
 /// A change that is applied, as part of its entry.
@@ -82,6 +86,7 @@ impl Record {
             newest_marks: None,
             unsettled: 0,
             settled_at: 0,
+            settling: None,
         }
     }
 
@@ -175,6 +180,7 @@ impl Record {
         around(&self.content, &effect, Side::Before);
         effect.apply_to(&mut self.content);
         self.settled_at = 0;
+        self.settling = None;
         around(&self.content, &effect, Side::After);
         if self.effects.is_empty() || self.ahead.as_ref().is_some_and(|ahead| ahead.0 < effect.position) {
             self.ahead = None;

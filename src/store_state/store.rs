@@ -347,13 +347,14 @@ impl Store {
     }
 
     fn settle_some(&mut self, most: usize) -> bool {
+        let mut marks = most;
         for _ in 0..most.min(self.to_settle) {
-            self.to_settle -= 1;
             match self.unsettled.pop_front_if(|(dot, _)| dot.seq <= self.stable.get(dot.dc)) {
-                Some((dot, row)) => self.settle_one(dot, row),
+                Some((dot, row)) if self.settle_one(dot, row, &mut marks) => self.to_settle -= 1,
+                Some((dot, row)) => self.unsettled.push_front((dot, row)),
                 None => self.to_settle = 0,
             }
-            if self.to_settle == 0 {
+            if self.to_settle == 0 || marks == 0 {
                 break;
             }
         }
@@ -362,24 +363,38 @@ impl Store {
         self.to_settle > 0
     }
 
-    fn settle_one(&mut self, dot: Dot, row: Row) {
+    /// Answers whether all of it is done, or put off; if not, as many marks were looked at as may be.
+    fn settle_one(&mut self, dot: Dot, row: Row, marks: &mut usize) -> bool {
         let record = &mut self.records[row as usize];
         if record.has_effects() {
             // They were applied before it was stable, and may have seen less.
             self.some_waited = true;
-            return self.unsettled.push_back((dot, row));
+            self.unsettled.push_back((dot, row));
+            return true;
         }
-        record.unsettled -= 1;
-        // Once for all changes of a key that are stable together: it walks the whole value.
+        // Once for all changes of a key that are stable together: it walks all that the value has marked.
         if record.settled_at != self.stables {
+            let (at, after) = match record.settling.take() {
+                Some(begun) => (begun.0, Some(begun.1)),
+                None => (self.stables, None),
+            };
+            if let Some(last) = record.content.settle_some(&self.stable, after, marks) {
+                record.settling = Some(Box::new((at, last)));
+                return false;
+            }
+            if at != self.stables {
+                // More has become stable meanwhile, also of what was settled first.
+                return false;
+            }
             record.settled_at = self.stables;
-            record.content.settle(&self.stable);
             #[cfg(test)]
             {
                 self.settled += 1;
             }
         }
+        record.unsettled -= 1;
         self.forget_if_over(row);
+        true
     }
 
     fn settle_restored(&mut self, most: usize) {

@@ -50,6 +50,18 @@ impl<K, V> Chunks<K, V> {
         self.iter().map(|(key, _)| key)
     }
 
+    /// Those after this one, which need not be there; all of them after none.
+    pub fn keys_after<Q: Ord + ?Sized>(&self, after: Option<&Q>) -> impl Iterator<Item = &K>
+    where
+        K: Borrow<Q>,
+    {
+        let is_before = move |key: &K| after.is_some_and(|after| key.borrow() <= after);
+        let start =
+            self.chunks.partition_point(|chunk| chunk.last().is_some_and(|(last, _)| is_before(last)));
+        let rest = self.chunks[start..].iter().flat_map(|chunk| chunk.iter()).map(|(key, _)| key);
+        rest.skip_while(move |key| is_before(key))
+    }
+
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
@@ -227,6 +239,11 @@ mod tests {
                 }
                 prop_assert_eq!(map.get(&name(n)[..]), model.get(&name(n)[..]));
                 prop_assert_eq!(map.len(), model.len());
+            }
+            for n in [None, Some(0_u16), Some(300), Some(599)] {
+                let after = n.map(name);
+                let keys = map.keys_after(after.as_ref().map(|key| &key[..]));
+                prop_assert!(keys.eq(model.keys().filter(|key| after.is_none_or(|after| key.as_bytes() > &after[..]))));
             }
             kept.push((map, model));
             for (map, model) in kept.into_iter().rev().take(20) {

@@ -1,5 +1,6 @@
 //! A value that is not a map: the place where those types are told apart.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::VersionVector;
@@ -37,6 +38,17 @@ pub(super) trait Value {
     fn reset(&mut self, _at: &At<'_>) {}
     /// See [`Slots::settle`](crate::crdt::value::Slots::settle).
     fn settle(&mut self, _stable: &VersionVector) {}
+    /// See [`Slots::settle_some`](crate::crdt::value::Slots::settle_some). Of what has few marks, all of them.
+    fn settle_some(
+        &mut self,
+        stable: &VersionVector,
+        _after: Option<Bytes>,
+        most: &mut usize,
+    ) -> Option<Bytes> {
+        self.settle(stable);
+        *most = most.saturating_sub(1);
+        None
+    }
     /// Whether [`Value::settle`] may change anything, now or later. What says no is not looked at for that.
     fn has_marks(&self) -> bool {
         false

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::crdt::VersionVector;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
+use crate::crdt::value::set::some_marked;
 use crate::crdt::value::{At, MapOp, ReadBudget, Reading, Slots};
 use crate::names::DcId;
 use crate::work;
@@ -63,9 +64,20 @@ impl Map {
     }
 
     pub fn settle(&mut self, stable: &VersionVector) {
-        let marked: Vec<Element> = self.marked.keys().cloned().collect();
-        work::count(marked.len());
+        let mut all = usize::MAX;
+        self.settle_some(stable, None, &mut all);
+    }
+
+    /// See [`Slots::settle_some`]; what a field has is settled whole.
+    pub fn settle_some(
+        &mut self,
+        stable: &VersionVector,
+        after: Option<Bytes>,
+        most: &mut usize,
+    ) -> Option<Bytes> {
+        let (marked, goes_on) = some_marked(&self.marked, after, most);
         marked.iter().for_each(|field| self.change(field.as_bytes(), |slots| slots.settle(stable)));
+        marked.last().filter(|_| goes_on).map(Element::to_bytes)
     }
 
     /// Whether there is anything to settle.

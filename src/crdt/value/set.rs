@@ -19,6 +19,21 @@ use crate::crdt::value::{At, ReadBudget, Reading, SetOp};
 use crate::names::DcId;
 use crate::work;
 
+/// The next elements that have something to settle, at most so many, and whether there are more.
+pub(super) fn some_marked(
+    marked: &Chunks<Element, ()>,
+    after: Option<Bytes>,
+    most: &mut usize,
+) -> (Vec<Element>, bool) {
+    let mut next: Vec<Element> =
+        marked.keys_after(after.as_deref()).take(most.saturating_add(1)).cloned().collect();
+    let goes_on = next.len() > *most;
+    next.truncate(*most);
+    work::count(next.len());
+    *most -= next.len();
+    (next, goes_on)
+}
+
 /// The elements that something is left of. An operation costs the logarithm of their number for each element it names.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Set<P> {
@@ -115,9 +130,19 @@ impl<P: Presence> Value for Set<P> {
     }
 
     fn settle(&mut self, stable: &VersionVector) {
-        let marked: Vec<Element> = self.marked.keys().cloned().collect();
-        work::count(marked.len());
+        let mut all = usize::MAX;
+        self.settle_some(stable, None, &mut all);
+    }
+
+    fn settle_some(
+        &mut self,
+        stable: &VersionVector,
+        after: Option<Bytes>,
+        most: &mut usize,
+    ) -> Option<Bytes> {
+        let (marked, goes_on) = some_marked(&self.marked, after, most);
         marked.iter().for_each(|item| self.change(item.as_bytes(), |element| element.settle(stable)));
+        marked.last().filter(|_| goes_on).map(Element::to_bytes)
     }
 
     fn has_marks(&self) -> bool {

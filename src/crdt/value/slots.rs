@@ -1,5 +1,6 @@
 //! What is at a key, or in a field of a map.
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::crdt::VersionVector;
@@ -74,6 +75,26 @@ impl Slots {
                 !state.is_empty()
             });
         }
+    }
+
+    /// The same for at most so many marked elements or fields, those after `after`; each counts, and a value that has none counts
+    /// as one. Names the last of them if there are more.
+    pub fn settle_some(
+        &mut self,
+        stable: &VersionVector,
+        after: Option<Bytes>,
+        most: &mut usize,
+    ) -> Option<Bytes> {
+        let [state] = &mut self.0[..] else {
+            *most = most.saturating_sub(1);
+            self.settle(stable);
+            return None;
+        };
+        let next = if state.has_marks() { state.settle_some(stable, after, most) } else { None };
+        if state.is_empty() {
+            self.0.clear();
+        }
+        next
     }
 
     /// Whether there is anything to settle.

@@ -104,6 +104,18 @@ impl State {
         }
     }
 
+    pub fn settle_some(
+        &mut self,
+        stable: &VersionVector,
+        after: Option<Bytes>,
+        most: &mut usize,
+    ) -> Option<Bytes> {
+        match self {
+            State::Leaf(leaf) => leaf.value_mut().settle_some(stable, after, most),
+            State::Map(_, map) => map.settle_some(stable, after, most),
+        }
+    }
+
     pub fn settle(&mut self, stable: &VersionVector) {
         match self {
             State::Leaf(leaf) => leaf.value_mut().settle(stable),

@@ -131,6 +131,26 @@ fn a_peer_that_comes_and_goes_parks_waiters_some_at_a_time() {
     tags.iter().for_each(|tag| drop(c.granted(0, *tag)));
 }
 
+/// What was removed is remembered while a member is away that may add it, and forgotten when it is back.
+#[test]
+fn removals_are_forgotten_some_at_a_time() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.cut(0, 1);
+    let set = |of: SetOp| change("set", Op::RemoveWinsSet(of));
+    for (key, from) in (1..).zip((0..25_000).step_by(1_000)) {
+        let range = || items(from, from + 1_000);
+        let changes = vec![set(SetOp::Add(range())), set(SetOp::Remove(range()))];
+        c.begin(0, key, None, step(changes, &[], Then::Commit));
+        c.run();
+    }
+    c.link(0, 1);
+    c.pass(10_000);
+    for id in [0, 1] {
+        assert_eq!(c.nodes[id].replica.counts().unsettled, 0, "dc{id}");
+        assert!(c.nodes[id].replica.store.counts().keys == 0, "nothing is left of the set in dc{id}");
+    }
+}
+
 #[test]
 fn a_watch_from_now_looks_at_nothing_that_was() {
     let mut c = Cluster::new(1, 0, 0);
