@@ -1,5 +1,7 @@
 //! All keys of a datacenter.
 
+mod settle;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -327,95 +329,6 @@ impl Store {
         if self.records[row as usize].is_over() {
             let record = self.records.remove(row as usize);
             self.by_key.remove(&record.key);
-        }
-    }
-
-    /// Every commit that is applied here from now on has seen `stable`.
-    pub fn note_stable(&mut self, stable: &VersionVector) {
-        if self.stable != *stable {
-            self.stable = stable.clone();
-            self.stables += 1;
-            self.to_settle = self.unsettled.len();
-        }
-    }
-
-    /// Forgets what only commits could need that have not seen what is stable, of at most so many keys. Whether there
-    /// are more.
-    #[inline]
-    pub fn settle(&mut self, most: usize) -> bool {
-        (self.to_settle > 0 || self.restored.is_some()) && self.settle_some(most)
-    }
-
-    fn settle_some(&mut self, most: usize) -> bool {
-        let mut marks = most;
-        for _ in 0..most.min(self.to_settle) {
-            match self.unsettled.pop_front_if(|(dot, _)| dot.seq <= self.stable.get(dot.dc)) {
-                Some((dot, row)) if self.settle_one(dot, row, &mut marks) => self.to_settle -= 1,
-                Some((dot, row)) => self.unsettled.push_front((dot, row)),
-                None => self.to_settle = 0,
-            }
-            if self.to_settle == 0 || marks == 0 {
-                break;
-            }
-        }
-        work::give_back(&mut self.unsettled);
-        self.settle_restored(most);
-        self.to_settle > 0
-    }
-
-    /// Answers whether all of it is done, or put off; if not, as many marks were looked at as may be.
-    fn settle_one(&mut self, dot: Dot, row: Row, marks: &mut usize) -> bool {
-        let record = &mut self.records[row as usize];
-        if record.has_effects() {
-            // They were applied before it was stable, and may have seen less.
-            self.some_waited = true;
-            self.unsettled.push_back((dot, row));
-            return true;
-        }
-        // Once for all changes of a key that are stable together: it walks all that the value has marked.
-        if record.settled_at != self.stables {
-            let (at, after) = match record.settling.take() {
-                Some(begun) => (begun.0, Some(begun.1)),
-                None => (self.stables, None),
-            };
-            if let Some(last) = record.content.settle_some(&self.stable, after, marks) {
-                record.settling = Some(Box::new((at, last)));
-                return false;
-            }
-            if at != self.stables {
-                // More has become stable meanwhile, also of what was settled first.
-                return false;
-            }
-            record.settled_at = self.stables;
-            #[cfg(test)]
-            {
-                self.settled += 1;
-            }
-        }
-        record.unsettled -= 1;
-        self.forget_if_over(row);
-        true
-    }
-
-    fn settle_restored(&mut self, most: usize) {
-        let Some((applied, next)) = self.restored.take_if(|(applied, _)| self.stable.covers(applied)) else {
-            return;
-        };
-        let end = (next as usize + most).min(self.records.capacity());
-        for row in next as usize..end {
-            let Some(record) = self.records.get_mut(row) else { continue };
-            if record.has_effects() {
-                // Later: what stands here as a mark is stable already.
-                record.unsettled += 1;
-                self.some_waited = true;
-                self.unsettled.push_back((Dot { dc: self.me, seq: 0 }, row as Row));
-            } else {
-                record.content.settle(&self.stable);
-                self.forget_if_over(row as Row);
-            }
-        }
-        if end < self.records.capacity() {
-            self.restored = Some((applied, end as Row));
         }
     }
 
