@@ -1,8 +1,9 @@
 //! From files to state: the newest checkpoint, the records after it, and a writer that goes on there.
 //!
 //! Everything is read and judged first, one segment at a time; the disk is changed only once nothing speaks against the
-//! directory, so a refusal leaves it as it was. The records are read once more when they are replayed (`records.rs`). Before anything is handed out it is made durable: the process before
-//! may have been killed between a write and its sync, and what is recovered here is told to peers.
+//! directory, so a refusal leaves it as it was. Before anything is handed out it is made durable: the process before may have
+//! been killed between a write and its sync, and what is recovered here is told to peers. The records are read once more when
+//! they are replayed (`records.rs`).
 //!
 //! What a crash can leave behind, and what becomes of it: a half written batch at the end of the newest
 //! segment is cut off; a newest segment without a whole header, a temporary file, and segments that the
