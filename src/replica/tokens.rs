@@ -42,7 +42,7 @@ impl Replica {
     }
 
     /// The reading that a token was made of, or an earlier one if the lead has grown since.
-    pub(super) fn stamp_of(&self, token: FencingToken) -> Timestamp {
+    pub(crate) fn stamp_of(&self, token: FencingToken) -> Timestamp {
         Timestamp::from_raw(token.0.saturating_sub(Timestamp::from_millis(self.lead.millis).raw()))
     }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crdts::{CmRDT, CvRDT};
 
 use crate::causal_log::{LockParts, Op};
+use crate::crdt::value::Dot;
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use crate::names::{DcId, LeaseId};
 use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
@@ -25,6 +26,8 @@ pub(super) struct Facts {
     pub opened: BTreeSet<LeaseId>,
     /// How often it was found to be an older copy of itself, or said to be one.
     pub doubted: u64,
+    /// Entries that it has as a part of a state only: of which log, after which one, up to which.
+    in_states: Vec<(DcId, u64, u64)>,
 }
 
 impl Facts {
@@ -35,6 +38,7 @@ impl Facts {
             leases: BTreeMap::new(),
             opened: BTreeSet::new(),
             doubted: 0,
+            in_states: Vec::new(),
         }
     }
 
@@ -51,7 +55,11 @@ impl Facts {
             Record::LeaseEnded { lease } => {
                 self.leases.remove(lease);
             }
-            Record::StateTaken { vector } => self.applied.merge(vector.clone()),
+            Record::StateTaken { vector } => {
+                let new = vector.iter().filter(|(dc, seq)| self.applied.get(*dc) < *seq);
+                self.in_states.extend(new.map(|(dc, seq)| (dc, self.applied.get(dc), seq)));
+                self.applied.merge(vector.clone());
+            }
             Record::Restored => self.doubted += 1,
             Record::Bound { .. }
             | Record::Joined
@@ -187,6 +195,17 @@ impl Disk {
     pub fn note_taken(&mut self, position: Position, vector: &VersionVector, ownership: Ownership) {
         self.hashes.iter_mut().for_each(|(dc, row)| row.retain(|seq, _| *seq > vector.get(*dc)));
         self.taken.insert(position, ownership);
+    }
+
+    /// Whether it has an entry as a part of a state only, once all is durable.
+    pub fn is_in_state(&self, dot: Dot) -> bool {
+        let mut facts = self.facts.clone();
+        let first = (self.durable.0 + 1 - self.first) as usize;
+        self.records.range(first..).for_each(|record| facts.apply(record));
+        facts
+            .in_states
+            .iter()
+            .any(|(dc, after, until)| *dc == dot.dc && (after + 1..=*until).contains(&dot.seq))
     }
 
     /// Whether a sync begins: there is something to sync, room for it, and none is under way.

@@ -213,6 +213,8 @@ pub(super) struct Client {
     pub old_leases: BTreeSet<LeaseId>,
     /// The lease it had when its server's disk was rolled back and nothing said so.
     pub rolled_back: Option<LeaseId>,
+    /// What its datacenter granted when it could not know that it had given it away; transactions by their tokens.
+    pub blind_grants: BTreeSet<u64>,
     /// Its server had too little room at some time: it may have been told so, and not have heard it.
     pub disk_was_full: bool,
     /// The last of its leases that lost a lock to an operator: it may not have heard of the lock, or of the loss.
@@ -249,6 +251,7 @@ impl Client {
             lost_leases: BTreeSet::new(),
             old_leases: BTreeSet::new(),
             rolled_back: None,
+            blind_grants: BTreeSet::new(),
             disk_was_full: false,
             lost_to_operator: None,
             session: None,

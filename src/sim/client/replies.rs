@@ -165,17 +165,16 @@ impl Client {
     /// The server says that somebody else may hold these.
     pub fn on_lost(&mut self, now: Moment, lost: &[RequestId], out: &mut Vec<Out>) {
         let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
-        let told: Vec<ClientKey> = self
-            .requests
-            .iter()
-            .filter(|(_, r)| matches!(r.state, State::Held { id, .. } if lost.contains(&id)))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in told {
+        let held = self.requests.iter().filter_map(|(key, r)| match r.state {
+            State::Held { id, .. } => Some((*key, id)),
+            _ => None,
+        });
+        let told: Vec<(ClientKey, RequestId)> = held.filter(|(_, id)| lost.contains(id)).collect();
+        for (key, id) in told {
             self.requests.remove(&key);
             out.push(Out::Ends { key, why: HoldEnd::Told });
             // Of a disk that was rolled back nobody knows what it gave after that, if those are away who know.
-            if valid && self.lease() != self.rolled_back {
+            if valid && self.lease() != self.rolled_back && !self.blind_grants.contains(&id.n) {
                 let what = format!("client {} came back in time and lost request {key}", self.number);
                 out.push(Out::Fails { kind: FailureKind::HoldLost, what });
             }

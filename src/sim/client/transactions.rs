@@ -119,11 +119,6 @@ impl Client {
         &self.txns
     }
 
-    /// The leases that it counts on, or asks about.
-    pub fn leases(&self) -> impl Iterator<Item = LeaseId> {
-        self.lease().into_iter().chain(self.txns.values().map(|txn| txn.lease))
-    }
-
     /// Calls of transactions and reads that are not answered.
     pub fn unfinished_txns(&self) -> usize {
         self.txns.len() + self.looks.len()

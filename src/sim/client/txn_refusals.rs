@@ -35,11 +35,15 @@ impl Client {
         let disk_was_full = self.disk_was_full;
         let disks_forget = self.disks_forget;
         let lease_is_lost = self.lease_of_txn(key).is_some_and(|lease| self.lost_leases.contains(&lease));
+        let had_blind_grants = !self.blind_grants.is_empty() || self.rolled_back.is_some();
         let Some(txn) = self.txns.get_mut(&key) else { return };
         let verdict = match refusal {
             Refusal::DiskFull if !disk_was_full => Verdict::Wrong,
             Refusal::Transaction(TxnRefusal::FromTheFuture { .. }) if disks_forget => {
                 Verdict::Over("what it wants to see is lost")
+            }
+            Refusal::Transaction(TxnRefusal::LocksLost(_)) if had_blind_grants => {
+                Verdict::Over("its datacenter had given its locks away before its disk was rolled back")
             }
             Refusal::Transaction(TxnRefusal::OutcomeUnknown(_)) if lease_is_lost => Verdict::Unknown,
             _ => judge(txn, call, refusal, now.since(txn.issued)),

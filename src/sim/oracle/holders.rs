@@ -55,13 +55,14 @@ struct Lock {
 #[derive(Debug, Default)]
 struct Past {
     token: Option<FencingToken>,
-    snapshot: VersionVector,
+    /// By the datacenter that granted.
+    snapshots: BTreeMap<DcId, VersionVector>,
 }
 
 impl Past {
-    fn add(&mut self, grant: &Grant) {
+    fn add(&mut self, dc: DcId, grant: &Grant) {
         self.token = self.token.max(Some(grant.token));
-        self.snapshot.merge(VersionVector::clone(&grant.snapshot));
+        self.snapshots.entry(dc).or_default().merge(VersionVector::clone(&grant.snapshot));
     }
 
     fn allows(&self, lock: &LockName, grant: &Grant) -> Result<(), Broken> {
@@ -70,11 +71,11 @@ impl Past {
                 format!("{lock} was granted to {} with {:?} after {before:?}", grant.request, grant.token);
             return Err(Broken::new(FailureKind::TokenOrder, what));
         }
-        // Place for commits: `commit(t1)` in `snapshot(t2)`. Until there are any, the snapshots themselves.
-        if !grant.snapshot.covers(&self.snapshot) {
+        // Commits under the lock are compared elsewhere; this is more than is promised of disks that lose nothing.
+        if let Some((dc, before)) = self.snapshots.iter().find(|(_, before)| !grant.snapshot.covers(before)) {
             let what = format!(
-                "{lock} was granted to {} with snapshot {}, before it with {}",
-                grant.request, grant.snapshot, self.snapshot
+                "{lock} was granted to {} with snapshot {}, before it by {dc} with {before}",
+                grant.request, grant.snapshot
             );
             return Err(Broken::new(FailureKind::SnapshotOrder, what));
         }
@@ -155,10 +156,16 @@ impl Holders {
 
     /// Entries of `dc` after `seq` are nowhere any more: no later grant has to have seen them.
     pub fn forget_entries(&mut self, dc: DcId, seq: u64) {
-        for lock in self.locks.values_mut() {
-            forget_after(&mut lock.exclusive.snapshot, dc, seq);
-            forget_after(&mut lock.shared.snapshot, dc, seq);
-        }
+        let pasts = self.locks.values_mut().flat_map(|lock| [&mut lock.exclusive, &mut lock.shared]);
+        let snapshots = pasts.flat_map(|past| past.snapshots.values_mut());
+        snapshots.for_each(|snapshot| forget_after(snapshot, dc, seq));
+    }
+
+    /// A disk of `dc` knows of no more than `left`: later grants need not have seen more than that for those that it gave.
+    pub fn forget_unseen(&mut self, dc: DcId, left: &VersionVector) {
+        let pasts = self.locks.values_mut().flat_map(|lock| [&mut lock.exclusive, &mut lock.shared]);
+        let snapshots = pasts.filter_map(|past| past.snapshots.get_mut(&dc));
+        snapshots.for_each(|snapshot| *snapshot = snapshot.meet(left));
     }
 
     /// Nobody knows any more which tokens were handed out.
@@ -231,8 +238,8 @@ impl Lock {
             self.shared.allows(name, grant)?;
         }
         match mode {
-            Mode::Exclusive => self.exclusive.add(grant),
-            Mode::Shared => self.shared.add(grant),
+            Mode::Exclusive => self.exclusive.add(*dc, grant),
+            Mode::Shared => self.shared.add(*dc, grant),
         }
         let Grant { request, token, .. } = *grant;
         self.holdings.push(Holding { id: *id, dc: *dc, mode, request, token, since: now });

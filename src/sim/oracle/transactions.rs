@@ -2,6 +2,7 @@
 //! made, who was told what.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::causal_log::{Action, Change, Entry, Op, Wants};
@@ -118,6 +119,17 @@ impl Transactions {
         self.intents.entry(txn).or_insert(intent);
     }
 
+    /// The commit that was made for this transaction.
+    pub fn made_as(&self, txn: TxnKey) -> Option<Dot> {
+        self.made.get(&txn).copied()
+    }
+
+    /// Nobody knows any more that this transaction was committed: if it is asked for again, it is made again.
+    pub fn forget_outcome(&mut self, txn: TxnKey) {
+        self.made.remove(&txn);
+        self.told.remove(&txn);
+    }
+
     /// Whether its datacenter has made this entry before: it fetches from others what its disk lost.
     pub fn is_made(&self, entry: &Entry) -> bool {
         self.commits.get(Dot { dc: entry.dc, seq: entry.seq }).is_some()
@@ -161,7 +173,7 @@ impl Transactions {
             return broken(FailureKind::WithoutEffect, what);
         }
         let Some(wants) = intent.wants.clone() else { return Ok(()) };
-        self.check_serial(txn, &commit.seen, &wants)?;
+        self.check_serial(&format_args!("{txn:?}"), &commit.seen, wants.locks())?;
         for (lock, mode) in wants.locks() {
             self.locks.entry(lock.clone()).or_default().push(Locked { dot, mode: *mode, txn });
         }
@@ -185,16 +197,21 @@ impl Transactions {
         )
     }
 
-    /// A transaction that holds these locks now has in its snapshot all that was committed under them.
-    fn check_serial(&self, txn: TxnKey, snapshot: &VersionVector, wants: &Wants) -> Result<(), Broken> {
-        for (lock, mode) in wants.locks() {
+    /// A transaction, or somebody else, that holds these locks now has in its snapshot all that was committed under them.
+    pub fn check_serial(
+        &self,
+        holder: &dyn fmt::Display,
+        snapshot: &VersionVector,
+        wants: &[(LockName, Mode)],
+    ) -> Result<(), Broken> {
+        for (lock, mode) in wants {
             let before = self.locks.get(lock).map_or(&[][..], Vec::as_slice);
             let missed = |other: &&Locked| {
                 other.mode.conflicts_with(*mode) && snapshot.get(other.dot.dc) < other.dot.seq
             };
             if let Some(other) = before.iter().find(missed) {
                 let what = format!(
-                    "{txn:?} holds {lock} {mode} with snapshot {snapshot}, which lacks {:?} of {:?}",
+                    "{holder} holds {lock} {mode} with snapshot {snapshot}, which lacks {:?} of {:?}",
                     other.dot, other.txn
                 );
                 return broken(FailureKind::NotSerialised, what);
@@ -319,7 +336,7 @@ impl Transactions {
         if let (TxnState::Open, Some(_), Some(intent)) = (state, token, self.intents.get(&txn))
             && let Some(wants) = &intent.wants
         {
-            self.check_serial(txn, snapshot, wants)?;
+            self.check_serial(&format_args!("{txn:?}"), snapshot, wants.locks())?;
         }
         self.tokens.extend(token.map(|token| (txn, token)));
         match state {
@@ -439,7 +456,9 @@ impl Transactions {
         }
         for (lock, commits) in &self.locks {
             let (mut shared, mut exclusive) = (None, None);
-            for Locked { mode, txn, .. } in commits {
+            // One that was made again has another token.
+            let are_last = commits.iter().filter(|commit| self.made.get(&commit.txn) == Some(&commit.dot));
+            for Locked { mode, txn, .. } in are_last {
                 let Some(token) = self.tokens.get(txn).copied() else { continue };
                 let conflicting = if *mode == Mode::Exclusive { exclusive.max(shared) } else { exclusive };
                 if conflicting >= Some(token) {

@@ -8,6 +8,10 @@
 //!   know that, its locks must not be granted: a lost disk and a restored copy wait. An older disk that nobody has marked waits
 //!   if somebody tells it that it lacks something; if nobody does, it cannot know, and what was held under such leases is
 //!   not counted any more from when it serves ([`World::on_serving`]).
+//! - **What grants saw** of others' entries, beside commits under their locks, may be lost with the word that it was applied
+//!   ([`World::forget_unseen`]).
+//! - **Outcomes** of commits that come back as a part of a state only are lost: who asks again commits again
+//!   ([`World::forget_outcome`]).
 //! - **Tokens** go on above those of before, if a peer that had heard of them has run ever since, or no clock was wrong.
 //! - A datacenter is **blind** while it serves from an older disk, does not know that, and somebody else has more of its log
 //!   ([`World::is_blind`]). What it grants then may be in conflict with what it had given away, so it is not counted.
@@ -20,7 +24,9 @@
 
 use std::time::Duration;
 
-use crate::causal_log::Entry;
+use crdts::CvRDT;
+
+use crate::causal_log::{Entry, Op};
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
 use crate::names::{DcId, FencingToken};
@@ -30,7 +36,6 @@ use crate::sim::disk::Disk;
 use crate::sim::failure::{FailureKind, FaultKind};
 use crate::sim::oracle::{Holder, HolderId, Holders, TxnKey};
 use crate::sim::world::{Node, Phase, World};
-use crate::time::Timestamp;
 
 /// How often a disk is copied, in percent of the samples.
 const COPY_PERCENT: u64 = 20;
@@ -124,7 +129,7 @@ impl World {
         let before = std::mem::replace(&mut node.disk, found);
         node.disk.room = before.room;
         node.losses += 1;
-        let (had, doubted) = (before.facts.applied, node.disk.facts.doubted);
+        let (had, doubted) = (before.facts.applied.clone(), node.disk.facts.doubted);
         let damage = Damage { kind, had, doubted, doubts: lost, took_state: false, witnesses, served: false };
         node.damage = Some(damage);
         if !self.plan.clock.is_right() {
@@ -136,15 +141,31 @@ impl World {
         let left = self.left_of(dc);
         self.requests.on_crash(dc, &left);
         self.forget_lost_entries();
+        self.forget_unseen(dc, left);
         for client in self.clients.iter_mut().filter(|client| client.dc == dc) {
-            let lost: Vec<_> = client.leases().filter(|lease| !leases.contains_key(lease)).collect();
+            // Also one whose client hears of it only now.
+            let lost = before.facts.opened.iter().filter(|lease| !leases.contains_key(lease));
             client.lost_leases.extend(lost);
-            let before: Vec<_> = client.leases().collect();
-            client.old_leases.extend(before);
+            client.old_leases.extend(before.facts.opened.iter());
             if kind == FaultKind::DiskRolledBack {
                 client.rolled_back = client.lease();
             }
         }
+    }
+
+    /// The grants of a datacenter saw what it had applied, and it need not have said so to anybody. With its disk it may lose the
+    /// word that it has entries of others. What was committed under a lock is not lost so: own commits come back,
+    /// and those of others stand before the move that brought the lock here, which comes back, or the lock does not. So what
+    /// later grants have to see of such a snapshot is what its log says that it has seen; and in any case all commits.
+    fn forget_unseen(&mut self, dc: DcId, mut left: VersionVector) {
+        if !self.has_one_history() {
+            return;
+        }
+        let last = Dot { dc, seq: left.get(dc) };
+        if let Some(entry) = self.txns.entry(last) {
+            left.merge(entry.deps.clone());
+        }
+        self.holders.forget_unseen(dc, &left);
     }
 
     /// What a crash of `dc` leaves of what it knew, with what it can get back of its own log.
@@ -209,6 +230,11 @@ impl World {
         is_unmarked && node.has_applied().get(dc) < self.highest(dc, Some(dc))
     }
 
+    /// Whether it was blind before the step that it is in: what that answers it decided so.
+    pub(super) fn acts_blindly(&self, dc: DcId) -> bool {
+        self.node(dc).was_blind || self.is_blind(dc)
+    }
+
     /// Whether what it believes to own is not used, or cannot be right.
     pub(super) fn is_out_of_date(&self, dc: DcId) -> bool {
         self.node(dc).asks() || self.is_blind(dc)
@@ -259,8 +285,23 @@ impl World {
         let damage = self.node(client.dc).damage.as_ref();
         let took_state = damage.is_some_and(|damage| damage.took_state);
         self.has_one_history()
-            && !self.is_blind(client.dc)
+            && !self.acts_blindly(client.dc)
             && !(took_state && client.old_leases.contains(&lease))
+    }
+
+    /// A commit that a disk has lost and got back as a part of a state only is not known for what it is, and made again for
+    /// whoever asks for it under the same key.
+    pub(super) fn forget_outcome(&mut self, dc: DcId, entry: &Entry) {
+        let node = self.node(dc);
+        if entry.dc != dc || node.losses == 0 || self.txns.is_made(entry) {
+            return;
+        }
+        let Some(txn) = entry.ops.iter().find_map(Op::as_commit).and_then(|commit| commit.client) else {
+            return;
+        };
+        if self.txns.made_as(txn).is_some_and(|first| first.dc == dc && node.disk.is_in_state(first)) {
+            self.txns.forget_outcome(txn);
+        }
     }
 
     /// A node has this entry from now on: is it the one that others have, or had?
@@ -357,9 +398,10 @@ impl World {
 
     /// A grant is told: whoever knows of two histories makes none.
     pub(super) fn check_forked_grant(&mut self, dc: DcId, token: FencingToken) {
-        let Some(since) = self.node(dc).forked_since_ms else { return };
-        let granted = Timestamp::from_raw(token.0).millis();
-        // Tokens are readings of clocks, and these are right.
+        let node = self.node(dc);
+        let (Some(since), Some(replica)) = (node.forked_since_ms, &node.replica) else { return };
+        let granted = replica.stamp_of(token).millis();
+        // Tokens are readings of clocks with a lead, and these clocks are right.
         if self.plan.clock.is_right() && granted > since + 1 {
             let what =
                 format!("{dc} knows of two histories since {since} and granted {token:?} at {granted}");

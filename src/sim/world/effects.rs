@@ -107,6 +107,7 @@ impl World {
         if self.plan.in_order && entry.dc == dc {
             self.check_order(entry);
         }
+        self.forget_outcome(dc, entry);
         let at = MadeAt { now: self.now, clocks_are_right: self.plan.clock.is_right() };
         let judged = match entry.dc == dc && !self.txns.is_made(entry) {
             true => self.txns.on_made(entry, &at),
@@ -213,8 +214,11 @@ impl World {
         }
         if let Reply::Granted(grant) = reply {
             self.check_forked_grant(dc, grant.token);
-            if self.is_blind(dc) {
+            if self.acts_blindly(dc) {
                 self.blind_grants.insert(grant.request);
+                if let Some(session) = self.sessions.get(&call.session) {
+                    self.clients[session.client].blind_grants.insert(grant.request.n);
+                }
             }
         }
         if !self.has_one_history() {
@@ -237,9 +241,15 @@ impl World {
                 else {
                     return;
                 };
-                let asked = Asked { lease, key, wants: request.order.wants.locks() };
+                let wants = request.order.wants.locks();
                 self.trace.mix(grant.token.0);
-                node.promises.on_granted(&node.disk, asked, grant, members)
+                let is_serial = match node.was_blind {
+                    true => Ok(()),
+                    false => self.txns.check_serial(&grant.request, &grant.snapshot, wants),
+                };
+                let judged =
+                    node.promises.on_granted(&node.disk, Asked { lease, key, wants }, grant, members);
+                judged.and(is_serial)
             }
             Reply::LeaseOpened { lease, .. } => node.promises.on_lease_opened(&node.disk, *lease),
             Reply::LeaseClosed => match client.closing_of(call.tag) {

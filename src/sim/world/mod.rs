@@ -419,9 +419,11 @@ impl World {
 
     /// One input for one node, with all that follows at once.
     fn step(&mut self, dc: DcId, event: Event) {
+        let was_blind = self.is_blind(dc);
         let node = &mut self.nodes[dc.index()];
         let Some(replica) = &mut node.replica else { return };
         self.tally.steps += 1;
+        node.was_blind = was_blind;
         node.away_before = replica.away();
         node.was_forked = matches!(replica.phase(), ReplicaPhase::Forked { .. });
         self.trace.mix(self.now.0 ^ u64::from(dc.get()) << 56);

@@ -34,6 +34,8 @@ pub(crate) struct Node {
     /// How often its disk has lost what was durable, and the last time.
     pub losses: u64,
     pub damage: Option<Damage>,
+    /// It was blind before its last step: in one step it may grant and write an entry that others have, too.
+    pub was_blind: bool,
     /// It knew of two histories before its last step, and since when, by its wall clock.
     pub was_forked: bool,
     pub forked_since_ms: Option<u64>,
@@ -92,6 +94,7 @@ impl Node {
             copy: None,
             losses: 0,
             damage: None,
+            was_blind: false,
             was_forked: false,
             forked_since_ms: None,
             keeps_history: false,

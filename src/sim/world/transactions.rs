@@ -127,9 +127,10 @@ impl World {
     /// A server answers a step.
     pub(super) fn judge_step(&mut self, dc: DcId, call: CallId, client: usize, stepped: &Stepped) {
         let Some(asked) = self.clients[client].asked_step(call.tag) else { return };
-        if self.is_blind(dc) {
+        if self.acts_blindly(dc) {
             if let Some(token) = stepped.token {
                 self.blind_grants.insert(RequestId { dc, n: token.0 });
+                self.clients[client].blind_grants.insert(token.0);
             }
             return;
         }
