@@ -6,9 +6,9 @@
 //! too. Readers are still served. Which of the two histories is kept, people decide ([`Replica::resolve_fork`]).
 //!
 //! It is seen in what a peer says of its durable vector, in an entry whose predecessor is another one than that which is here, in
-//! an entry that comes again and is another one, and in a state. It is not seen when those that meet have given each other up and
-//! neither has the hash of an entry that the other names any more: the one that lacks entries takes a state over then, and
-//! only the hashes of its vector are compared.
+//! an entry that comes again and is another one, and in a state, which comes with the hashes of the last entries of every log. It is
+//! not seen when those that meet have given each other up and each has gone on for so many entries that they know no hash of
+//! one number: then the one that lacks entries takes the state of the other over.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,7 @@ use super::effect::Report;
 use super::message::Heartbeat;
 use super::record::Record;
 use crate::causal_log::{Entry, Violation};
+use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
 
@@ -75,6 +76,19 @@ impl Replica {
         let ours = self.log.hash_at(dc, seq);
         if ours != 0 && theirs != 0 && ours != theirs {
             self.note_fork(Fork { dc, seq, ours, theirs, peer });
+        }
+    }
+
+    /// A state of `peer` has these hashes of the last entries of each log in `vector`.
+    pub(super) fn compare_hashes(&mut self, peer: DcId, vector: &VersionVector, hashes: &[(DcId, Vec<u64>)]) {
+        for (dc, hashes) in hashes {
+            let mut numbered = (1..=vector.get(*dc)).rev().zip(hashes.iter().rev());
+            // The last one that both know stands for those before.
+            if let Some((seq, hash)) =
+                numbered.find(|(seq, hash)| **hash != 0 && self.log.hash_at(*dc, *seq) != 0)
+            {
+                self.compare_hash(peer, *dc, seq, *hash);
+            }
         }
     }
 

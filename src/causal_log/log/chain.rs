@@ -18,6 +18,9 @@ use crate::names::{DcId, MAX_DCS};
 /// So many hashes of a log are kept beyond the entries that some member may lack. 8 bytes each.
 const BEYOND: u64 = 1024;
 
+/// So many travel with a state, of each log.
+const TOLD: usize = 4 * BEYOND as usize;
+
 /// Of each log the hashes of its last entries.
 pub(super) struct Chain {
     rows: [Row; MAX_DCS],
@@ -87,10 +90,13 @@ impl Log {
         known.map(|(dc, row)| (dc, row.hashes.iter().copied().collect())).collect()
     }
 
-    /// The hashes of the last entries applied, as far as they are known.
-    pub fn heads(&self) -> Vec<(DcId, u64)> {
-        let heads = self.members.iter().map(|dc| (dc, self.head(dc)));
-        heads.filter(|(_, hash)| *hash != 0).collect()
+    /// The same for whoever takes this state over.
+    pub fn last_hashes(&self) -> Vec<(DcId, Vec<u64>)> {
+        let mut hashes = self.hashes();
+        for (_, hashes) in &mut hashes {
+            hashes.drain(..hashes.len().saturating_sub(TOLD));
+        }
+        hashes
     }
 
     /// The hashes at the durable vector, as far as they are known.
@@ -110,17 +116,25 @@ impl Log {
                 self.chain.rows[dc.index()] = Row { last, hashes: hashes.iter().copied().collect() };
             }
         }
-        self.take_heads_over(&[]);
+        self.take_hashes_over(&[]);
     }
 
-    /// A state is taken over that goes further than what was here: these are its hashes at `applied`.
-    pub fn take_heads_over(&mut self, heads: &[(DcId, u64)]) {
+    /// A state is taken over that goes further than what was here: these are the hashes of its last entries, up to `applied`. Those of
+    /// before are kept if nothing is missing between.
+    pub fn take_hashes_over(&mut self, hashes: &[(DcId, Vec<u64>)]) {
         for dc in self.members.iter() {
             let (last, row) = (self.applied.get(dc), &mut self.chain.rows[dc.index()]);
-            if row.last != last {
-                let head = heads.iter().find(|(of, _)| *of == dc).map(|(_, hash)| *hash);
-                *row = Row { last, hashes: head.into_iter().collect() };
+            if row.last == last {
+                continue;
             }
+            let theirs = hashes.iter().find(|(of, _)| *of == dc).map_or(&[][..], |(_, hashes)| hashes);
+            let (missing, most) = ((last - row.last) as usize, theirs.len().min(TOLD));
+            let new = &theirs[theirs.len() - most..];
+            match new.len().checked_sub(missing) {
+                Some(known) if !row.hashes.is_empty() => row.hashes.extend(&new[known..]),
+                _ => row.hashes = new.iter().copied().collect(),
+            }
+            row.last = last;
         }
     }
 }

@@ -17,6 +17,16 @@ impl Cluster {
         matches!(self.nodes[usize::from(id)].replica.phase(), Phase::Forked { dc: of, .. } if of == dc(0))
     }
 
+    /// Commits something so many times.
+    fn writes(&mut self, id: u8, times: u64) {
+        self.open_lease(id, Duration::from_secs(10));
+        for key in 1..=times {
+            let tag = self.begin(id, key, None, step(vec![add("n", 1)], &[], Then::Commit));
+            self.run();
+            self.committed(id, tag);
+        }
+    }
+
     /// Keeps the leases of these alive while time passes.
     fn pass_with_leases(&mut self, seconds: u64, ids: &[u8]) {
         for _ in 0..seconds.div_ceil(5) {
@@ -80,6 +90,35 @@ fn two_histories_stop_all_and_are_never_merged() {
     (0..3).for_each(|id| c.restart(id));
     c.pass(5_000);
     assert!((0..3).all(|id| c.is_forked(id)), "the disk knows");
+}
+
+/// dc1 has the one as a part of a state, dc2 the other one, and nobody keeps entries that the other names.
+#[test]
+fn two_histories_are_seen_although_one_of_them_came_as_a_state() {
+    let mut c = Cluster::with_log(3, (0, 0), 2_000);
+    c.writes(0, 3);
+    c.pass(2_000);
+    let copies = [0, 1].map(|id| c.nodes[id].records.len());
+    c.isolate(2);
+    c.writes(0, 40);
+    c.pass(5_000);
+    c.crash(1, copies[1]);
+    c.link(0, 1);
+    c.pass(5_000);
+    assert_eq!(c.nodes[1].replica.counts().states_taken, 1);
+    c.crash(0, copies[0]);
+    c.link(0, 2);
+    c.pass(15_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "dc1 is away for longer than it is waited for");
+    c.writes(0, 20);
+    c.pass(1_000);
+    let [at_dc1, at_dc2] = [1, 2].map(|id| c.nodes[id].replica.applied().clone());
+    assert!(at_dc2.get(dc(0)) < at_dc1.get(dc(0)));
+    c.crash(0, 0);
+    c.link(1, 2);
+    c.pass(5_000);
+    assert!(c.is_forked(1) && c.is_forked(2));
+    assert_eq!(*c.nodes[2].replica.applied(), at_dc2, "nothing is merged");
 }
 
 #[test]

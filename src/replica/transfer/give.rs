@@ -88,8 +88,8 @@ impl Replica {
         let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
         packer.push(&head).expect("a vector is small");
         if self.life.upgraded.contains(peer) {
-            let (heads, lead_ms) = (self.log.heads(), self.lead.millis);
-            packer.push(&StateItem::Chain { heads, lead_ms }).expect("a few hashes are small");
+            let (hashes, lead_ms) = (self.log.last_hashes(), self.lead.millis);
+            packer.push(&StateItem::Chain { hashes, lead_ms }).expect("some thousand hashes are small");
         }
         Giving {
             at,

@@ -49,10 +49,10 @@ pub(in crate::replica) enum StateItem {
     /// A row of the request table; by id.
     Request(RequestRow),
     Key(Key, Content),
-    /// Of each datacenter [`crate::causal_log::Entry::hash`] of its last entry in it, as far as that is known, and by how many
-    /// milliseconds tokens are ahead. After the head, for takers that know version 2.
+    /// Of each datacenter [`crate::causal_log::Entry::hash`] of its last entries in it, as far as they are known (0: this one is
+    /// not), and by how many milliseconds tokens are ahead. After the head, for takers that know version 2.
     Chain {
-        heads: Vec<(DcId, u64)>,
+        hashes: Vec<(DcId, Vec<u64>)>,
         lead_ms: u64,
     },
 }
@@ -123,7 +123,7 @@ pub(in crate::replica) struct Incoming {
     next: u64,
     is_whole: bool,
     pub head: Option<Head>,
-    pub heads: Vec<(DcId, u64)>,
+    pub hashes: Vec<(DcId, Vec<u64>)>,
     pub lead_ms: u64,
     pub ownership: Ownership,
     pub requests: Vec<RequestRow>,
@@ -136,14 +136,14 @@ impl Incoming {
     /// Of a cluster with these members; `store` and `ownership` are empty.
     pub fn new(members: DcSet, store: Store, ownership: Ownership) -> Incoming {
         let (bytes, requests, mortal) = (BytesMut::new(), Vec::new(), Vec::new());
-        let (head, heads, lead_ms) = (None, Vec::new(), 0);
+        let (head, hashes, lead_ms) = (None, Vec::new(), 0);
         Incoming {
             members,
             bytes,
             next: 0,
             is_whole: false,
             head,
-            heads,
+            hashes,
             lead_ms,
             ownership,
             requests,
@@ -196,11 +196,15 @@ impl Incoming {
                 }
                 self.head = Some(head);
             }
-            StateItem::Chain { heads, lead_ms } => {
-                if let Some((dc, _)) = heads.iter().find(|(dc, _)| !self.members.contains(*dc)) {
+            StateItem::Chain { hashes, lead_ms } => {
+                if let Some((dc, _)) = hashes.iter().find(|(dc, _)| !self.members.contains(*dc)) {
                     return Err(StateFault::UnknownDc(*dc));
                 }
-                (self.heads, self.lead_ms) = (heads, lead_ms);
+                let last = |dc| self.head.as_ref().map_or(0, |head| head.vector.get(dc));
+                if hashes.iter().any(|(dc, hashes)| hashes.len() as u64 > last(*dc)) {
+                    return Err(StateFault::Misplaced("a hash of no entry"));
+                }
+                (self.hashes, self.lead_ms) = (hashes, lead_ms);
             }
             StateItem::Locks(locks) => {
                 self.ownership.extend(locks);
@@ -252,7 +256,7 @@ mod tests {
             StateItem::Locks(ownership),
             StateItem::Request(row),
             StateItem::Key(Key::new(b"b", b"k").expect("valid"), Content::default()),
-            StateItem::Chain { heads: vec![(dc(0), 7)], lead_ms: 3 },
+            StateItem::Chain { hashes: vec![(dc(0), vec![5, 7])], lead_ms: 3 },
         ]
     }
 
@@ -264,7 +268,7 @@ mod tests {
             "01 01 0161 02 00 fb0002",
             "02 0001 00 00 01 0161 00 01",
             "03 0301626b 00 00",
-            "04 010007 03",
+            "04 0100020507 03",
         ];
         for (item, hex) in items().iter().zip(hex) {
             let bytes = wire::encode_state("golden", item).expect("it is small");

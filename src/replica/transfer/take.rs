@@ -99,8 +99,7 @@ impl Replica {
             return self.refuse_state(peer, &fault);
         }
         let vector = head.vector.clone();
-        let heads = taking.incoming.heads.iter();
-        heads.for_each(|(dc, hash)| self.compare_hash(peer, *dc, vector.get(*dc), *hash));
+        self.compare_hashes(peer, &vector, &taking.incoming.hashes);
         if self.is_forked() {
             return;
         }
@@ -141,7 +140,7 @@ impl Replica {
             position
         };
         self.log.take_over(vector, stamps, position);
-        self.log.take_heads_over(&incoming.heads);
+        self.log.take_hashes_over(&incoming.hashes);
         self.raise_lead(incoming.lead_ms, position);
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
