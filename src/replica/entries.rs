@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Replica;
+use super::bounds::NUMBERS;
 use super::effect::{Effect, Report};
 use super::message::Message;
 use super::record::Record;
@@ -227,7 +228,7 @@ impl Replica {
             _ => None,
         });
         if let Some(n) = numbers.filter(|n| *n <= MAX_NUMBER).max() {
-            self.pass_number(n);
+            self.pass_number((n + NUMBERS).min(MAX_NUMBER));
         }
     }
 

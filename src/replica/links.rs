@@ -35,9 +35,11 @@ struct Row {
     dropped: bool,
     clock_ahead_ms: Option<i64>,
     terms: Option<Terms>,
-    /// Its highest reading that was heard here, tokens included; and that of before this link.
+    /// Its highest reading that was heard here; and that of before this link.
     reading: Option<(Timestamp, Instant)>,
     reading_before: Option<(Timestamp, Instant)>,
+    /// By how many milliseconds its tokens were ahead of that, as it said.
+    lead_ms: u64,
     drift_reported: bool,
     /// Since when it lacks what is not kept here, and whether the operator knows.
     behind: Option<(Instant, bool)>,
@@ -90,11 +92,21 @@ impl Links {
         self.rows[peer.index()].clock_ahead_ms
     }
 
-    pub fn note_reading(&mut self, peer: DcId, reading: Timestamp, now: Instant) {
-        let highest = &mut self.rows[peer.index()].reading;
+    pub fn note_reading(&mut self, peer: DcId, reading: Timestamp, lead_ms: u64, now: Instant) {
+        let row = &mut self.rows[peer.index()];
+        row.lead_ms = row.lead_ms.max(lead_ms);
+        let highest = &mut row.reading;
         if highest.is_none_or(|(before, _)| before < reading) {
             *highest = Some((reading, now));
         }
+    }
+
+    /// What was heard of a peer before this link, as if its tokens had been ahead by as much as those here: it may have taken
+    /// that over from an entry and not have lived to say so.
+    pub fn reading_before(&self, peer: DcId, lead_ms: u64) -> Option<(Timestamp, Instant)> {
+        let row = &self.rows[peer.index()];
+        let lead = Duration::from_millis(row.lead_ms.max(lead_ms));
+        row.reading_before.map(|(reading, when)| (reading.plus(lead), when))
     }
 
     pub fn close(&mut self, peer: DcId) {
@@ -245,7 +257,8 @@ impl Replica {
         let here = self.not_serving().map(|why| (self.config.dc, why));
         let not_serving = here.into_iter().chain(self.reach.told_not_serving(self.now.mono)).collect();
         let terms = Terms::of(&self.config.agreed);
-        let before = self.links.rows[peer.index()].reading_before;
+        let before = self.links.reading_before(peer, self.lead.millis);
+        let yours = before.map(|(at, when)| (at, self.now.mono.saturating_since(when).as_millis() as u64));
         let heartbeat = Heartbeat {
             clock,
             durable,
@@ -259,7 +272,7 @@ impl Replica {
             upgraded: self.life.upgraded,
             lead_ms: self.lead.millis,
             acknowledged: self.acknowledged_for(peer),
-            yours: before.map(|(at, when)| (at, self.now.mono.saturating_since(when).as_millis() as u64)),
+            yours,
         };
         self.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
         self.send(peer, Message::Heartbeat(Box::new(heartbeat)));

@@ -82,8 +82,8 @@ pub struct Heartbeat {
     pub upgraded: DcSet,
     /// By how many milliseconds the sender's tokens are ahead of its clock.
     pub lead_ms: u64,
-    /// The highest reading, tokens included, that the sender heard of the receiver before this link, and how many milliseconds ago:
-    /// for one that has lost its disk.
+    /// The highest reading that the sender heard of the receiver before this link, and how many milliseconds ago: for one that has
+    /// lost its disk. With what its tokens may have been ahead by: as much as those of the sender.
     pub yours: Option<(Timestamp, u64)>,
     /// The durable vectors of members that the receiver has no link to, as they told the sender.
     pub acknowledged: Vec<(DcId, VersionVector)>,

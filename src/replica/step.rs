@@ -289,8 +289,13 @@ impl Replica {
     /// Goes on above all numbers that were ever handed out: this start may be that of an old copy of the disk, or of an
     /// empty one in its place, and nobody else knows what was.
     pub(super) fn outnumber(&mut self) {
-        // Half of all numbers, whatever the wall clock says.
-        let millis = self.clock.physical_millis().min(MAX_NUMBER / 2 / NUMBERS_PER_MILLI);
+        self.pass_numbers_until(self.clock.physical_millis());
+    }
+
+    /// Goes on above the numbers that were handed out while the clock had not passed these milliseconds.
+    pub(super) fn pass_numbers_until(&mut self, millis: u64) {
+        // Half of all numbers, whatever a wall clock says.
+        let millis = millis.min(MAX_NUMBER / 2 / NUMBERS_PER_MILLI);
         self.pass_number(millis * NUMBERS_PER_MILLI);
     }
 

@@ -65,6 +65,11 @@ impl Replica {
         let age = Duration::from_millis(age_ms).saturating_sub(since);
         let ahead = (age / 10).min(self.config.local.max_lease_ttl / 2);
         self.lead.floor = self.lead.floor.max(clock.plus(age + ahead + MARGIN));
+        if !self.life.joined {
+            // Numbers, too: no run has handed out more of them than its clock had milliseconds for. No further than that, or another
+            // start on an old disk would begin with them again.
+            self.pass_numbers_until(clock.plus(age).millis());
+        }
     }
 
     /// The directory is an older one, or a new one in place of a lost one, and is about to be used: what it hands out has to be
@@ -87,7 +92,6 @@ impl Replica {
     /// Remembers how far the tokens of a peer may be.
     pub(super) fn note_reading(&mut self, peer: DcId, heartbeat: &Heartbeat) {
         let lead_ms = if heartbeat.lead_ms > MAX_LEAD_MS { 0 } else { heartbeat.lead_ms };
-        let lead = Duration::from_millis(lead_ms);
-        self.links.note_reading(peer, heartbeat.clock.plus(lead), self.now.mono);
+        self.links.note_reading(peer, heartbeat.clock, lead_ms, self.now.mono);
     }
 }
