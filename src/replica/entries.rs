@@ -214,6 +214,9 @@ impl Replica {
             self.pass_own_numbers(entry);
         }
         let position = self.persist(Record::Entry(entry.clone()));
+        if entry.dc == self.config.dc {
+            self.regained = position;
+        }
         self.take_in(entry, position);
         self.counts.entries_applied += 1;
     }

@@ -46,7 +46,22 @@ impl Replica {
         let stamp = self.stamp_of(token);
         // A lease that ended without having said what it held may have held this.
         let ready = ready.max(self.unaccounted_end).max(self.lead.position);
+        // A lock that seems to have been here all the time may have been used by what this disk had lost.
+        #[cfg(test)]
+        let regained = if self.mutated(crate::sim::Mutation::RegainedNotAwaited) {
+            Position::default()
+        } else {
+            self.regained
+        };
+        #[cfg(not(test))]
+        let regained = self.regained;
+        let ready = ready.max(regained);
         ready.max(self.bounds.position_of(stamp, row.id.n))
+    }
+
+    /// Whether something of what this disk had lost is here and not on disk again: no snapshot is complete without it.
+    pub(super) fn is_regaining(&self) -> bool {
+        self.regained > self.gate.durable()
     }
 
     /// Counts how long a request waited for its grant, when that is told.

@@ -108,6 +108,8 @@ pub struct Replica {
     leases: Leases,
     /// The last end of a lease that never said after a restart what it held: every grant may be in conflict with it.
     unaccounted_end: Position,
+    /// The last record of what this disk had lost and has got back, own entries above all: any lock may have been used in it.
+    regained: Position,
     reach: reach::Reach,
     links: links::Links,
     round_trips: round_trips::RoundTrips,

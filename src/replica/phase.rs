@@ -142,7 +142,9 @@ impl Replica {
             self.start_early();
         }
         self.life.joins_after.take_if(|after| *after <= self.now.mono);
-        self.life.promised.take_if(|promised| self.log.applied().covers(promised));
+        if self.life.promised.take_if(|promised| self.log.applied().covers(promised)).is_some() {
+            self.regained = self.position;
+        }
         if !self.life.joined {
             self.join_when_all_heard();
         }

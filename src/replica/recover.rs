@@ -91,6 +91,7 @@ impl Replica {
             locks,
             leases: Leases::new(dc, local.hash_seed),
             unaccounted_end: Position::default(),
+            regained: Position::default(),
             reach: Reach::new(peers, config.agreed.peer_timeout),
             links: Links::new(),
             round_trips: RoundTrips::new(),

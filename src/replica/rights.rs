@@ -91,7 +91,8 @@ impl Replica {
         let me = self.config.dc;
         let rights = self.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
-        if amount == 0 || self.can_commit().is_err() {
+        // While something is regained the commit would have seen less than what others rely on.
+        if amount == 0 || self.can_commit().is_err() || self.is_regaining() {
             return;
         }
         let action = Action::Update(Update::of(value::Op::MoveRights { to: peer, amount }));

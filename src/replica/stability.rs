@@ -94,7 +94,13 @@ impl Replica {
 
     /// Looks again at what is stable.
     pub(super) fn update_stability(&mut self) {
-        self.stability.note(self.own_floor(), self.config.dc);
+        // Own entries that this disk has lost may come back, and have not seen all that is here.
+        let knows_own_entries = self.has_own_log();
+        #[cfg(test)]
+        let knows_own_entries = knows_own_entries || self.mutated(crate::sim::Mutation::FloorWithoutOwnLog);
+        if knows_own_entries {
+            self.stability.note(self.own_floor(), self.config.dc);
+        }
         self.stability.update(self.config.agreed.members, self.log.applied());
         self.store.note_stable(self.stability.stable());
     }

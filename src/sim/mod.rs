@@ -110,4 +110,8 @@ pub enum Mutation {
     ForceNotDurable,
     /// Nobody remembers from which lease a lock was taken.
     ForceForgotten,
+    /// After a lost disk a lock is granted before what came back of the own log is durable.
+    RegainedNotAwaited,
+    /// A datacenter that lacks entries of its own log says what its further entries will have seen.
+    FloorWithoutOwnLog,
 }

@@ -14,6 +14,7 @@ mod large_commits;
 mod late_timers;
 mod not_serving;
 mod overload;
+mod regained;
 mod restarts;
 mod rolled_back;
 mod state_transfer;

@@ -220,8 +220,9 @@ impl Replica {
     /// The first entry that is not durable here and has to be for a snapshot that has `wanted`.
     fn first_missing(&self, wanted: &VersionVector) -> Option<(DcId, u64)> {
         let durable = self.log.durable();
-        // No snapshot opens between a state's taking over and its durability.
-        first_missing(wanted, durable).or_else(|| first_missing(self.log.taken()?, durable))
+        // No snapshot opens between a state's taking over and its durability, nor before a lost log is on disk again.
+        let missing = first_missing(wanted, durable).or_else(|| first_missing(self.log.taken()?, durable));
+        missing.or_else(|| self.is_regaining().then(|| first_missing(self.log.applied(), durable)).flatten())
     }
 
     fn open(&mut self, id: TxnId) {

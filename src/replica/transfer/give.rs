@@ -57,7 +57,9 @@ impl Giving {
 impl Replica {
     /// A peer lacks what it cannot get as entries from here: it may ask for the state.
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
-        if !self.transfers.giving.contains_key(&peer) && !self.is_forked() {
+        // Right after a start nothing is given yet, and who asks then would wait for it.
+        let can_give = self.life.quiet_until.is_none() && !self.is_forked();
+        if can_give && !self.transfers.giving.contains_key(&peer) {
             let truncated = self.log.truncated().clone();
             self.send(peer, Message::TooFarBehind { truncated });
         }

@@ -131,6 +131,9 @@ impl Replica {
         let head = incoming.head.as_ref().expect("a whole state has a head");
         head.stamps.iter().for_each(|(_, stamp)| self.clock.observe(*stamp));
         let before = self.log.applied().clone();
+        if head.vector.get(self.config.dc) > before.get(self.config.dc) {
+            self.regained = position;
+        }
         self.locks.take_over(&foreign(head, &incoming, &self.log), &before, position, self.now.mono);
         let Head { vector, stamps } = head;
         #[cfg(test)]

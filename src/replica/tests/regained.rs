@@ -1,0 +1,145 @@
+//! What a datacenter gets back of its own log after its disk has lost it, and what it may do before that is all here.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, dc};
+use super::store_cluster::{key, put, step};
+use crate::causal_log::{Action, Change};
+use crate::crdt::VersionVector;
+use crate::crdt::value::Reading;
+use crate::names::Mode;
+use crate::replica::Message;
+use crate::replica::call::Phase;
+use crate::replica::store_call::Then;
+use crate::sim::Mutation;
+use crate::time::Timestamp;
+
+impl Cluster {
+    fn has_committed(&mut self, id: u8, key: u64, lock: Option<&str>, change: Change) -> VersionVector {
+        let tag = self.begin(id, key, lock, step(vec![change], &[], Then::Commit));
+        self.run();
+        self.committed(id, tag)
+    }
+
+    /// Its wall clock is that much ahead from a restart on.
+    fn restart_ahead(&mut self, id: u8, millis: u64, keep: usize) {
+        self.ahead.insert(id, millis);
+        self.crash(id, keep);
+        self.link_again(id);
+        self.pass(70_000);
+        (0..3).for_each(|id| self.open_lease(id, Duration::from_secs(10)));
+    }
+}
+
+/// The lock was at dc0 all the time, so nothing that moves says that it was in use.
+fn asks_for_a_lock_that_was_used(
+    comes_as_state: bool,
+    mutation: Option<Mutation>,
+) -> (Cluster, u64, VersionVector) {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    let copy = c.nodes[0].records.len();
+    let committed = c.has_committed(0, 1, Some("x"), put("k", "new"));
+    if comes_as_state {
+        c.pass(2_000);
+        assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have all");
+    }
+    c.mutation = mutation;
+    c.crash(0, copy);
+    c.nodes[0].replica.begin_restored();
+    c.pass(70_000);
+    c.open_lease(0, Duration::from_secs(10));
+    let waits = c.lock(0, "x");
+    c.late = |message| matches!(message, Message::State(_) | Message::Entries(_));
+    c.link_again(0);
+    c.pass(4_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
+    c.late = |_| false;
+    c.nodes[0].disk_is_stuck = true;
+    c.run();
+    assert_eq!(c.nodes[0].replica.counts().states_taken, u64::from(comes_as_state));
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "leases of before are over");
+    (c, waits, committed)
+}
+
+#[test]
+fn a_lock_is_granted_when_what_was_committed_under_it_is_on_disk_again() {
+    for comes_as_state in [false, true] {
+        let (mut c, waits, committed) = asks_for_a_lock_that_was_used(comes_as_state, None);
+        assert!(!c.is_answered(0, waits), "its snapshot would lack the commit");
+        c.nodes[0].disk_is_stuck = false;
+        c.run();
+        assert!(c.granted(0, waits).snapshot.covers(&committed));
+        let bug = Some(Mutation::RegainedNotAwaited);
+        let (c, waits, committed) = asks_for_a_lock_that_was_used(comes_as_state, bug);
+        assert!(!c.granted(0, waits).snapshot.covers(&committed), "so it was");
+    }
+}
+
+/// dc0 has lost an entry that has not seen a removal which everybody else has seen. What do all read when it comes back?
+fn reads_after_a_lost_update(mutation: Option<Mutation>) -> [Option<Reading>; 3] {
+    let mut c = Cluster::new(3, 0, 0);
+    c.has_committed(0, 1, None, put("k", "first"));
+    c.pass(1_000);
+    c.isolate(1);
+    c.has_committed(0, 2, None, put("k", "lost"));
+    c.has_committed(1, 1, None, Change { key: key("k"), action: Action::Remove });
+    c.isolate(2);
+    c.mutation = mutation;
+    c.crash(0, 0);
+    // dc2 has that entry, and dc1 passes on to dc0 all but that.
+    c.late =
+        |message| matches!(message, Message::Entries(entries) if format!("{entries:?}").contains("lost"));
+    c.link(1, 2);
+    c.pass(3_000);
+    c.link(0, 1);
+    c.pass(10_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
+    c.late = |_| false;
+    c.link(0, 2);
+    c.pass(10_000);
+    let applied = |id: usize| c.nodes[id].replica.applied().clone();
+    assert_eq!((applied(0), applied(1)), (applied(2), applied(2)));
+    [0, 1, 2].map(|id| c.reads(id, "k"))
+}
+
+#[test]
+fn a_datacenter_that_lacks_own_entries_does_not_say_what_they_have_seen() {
+    assert_eq!(reads_after_a_lost_update(None), [None, None, None], "what was removed does not come back");
+    let with_the_bug = reads_after_a_lost_update(Some(Mutation::FloorWithoutOwnLog));
+    assert_ne!(with_the_bug, [None, None, None], "so it was");
+}
+
+/// dc1 takes a lead over with an entry, hands out a token, and loses its disk before it has told anybody of that lead.
+#[test]
+fn a_lead_that_nobody_was_told_of_counts_after_a_lost_disk() {
+    const HOUR: u64 = 3_600_000;
+    let mut c = Cluster::new(3, 0, 0);
+    // No lock, which would go home with an entry of its own.
+    c.has_committed(0, 1, None, put("k", "a"));
+    c.restart_ahead(0, HOUR, 0);
+    c.ahead.clear();
+    c.restart_ahead(0, 0, 0);
+    assert!(c.nodes[0].replica.lead.millis > HOUR / 2);
+    let all = c.nodes[1].records.len();
+    c.restart_ahead(1, HOUR, all);
+    assert_eq!(c.nodes[1].replica.lead.millis, 0, "dc0 has written nothing since");
+    c.has_committed(0, 1, None, put("k", "b"));
+    let before = c.acquired(1, "y", Mode::Shared);
+    assert!(Timestamp::from_raw(before.token.0).millis() > 1_700_000_000_000 + 2 * HOUR);
+    c.restart_ahead(1, 0, 0);
+    assert!(c.acquired(1, "y", Mode::Shared).token > before.token);
+}
+
+/// Numbers follow the wall clock, which was ahead before the disk was lost.
+#[test]
+fn request_numbers_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    c.restart_ahead(0, 3_600_000, 0);
+    // In no entry.
+    let before = c.acquired(0, "y", Mode::Shared);
+    assert_eq!(before.request.dc, dc(0));
+    c.restart_ahead(0, 0, 0);
+    assert!(c.acquired(0, "y", Mode::Shared).request.n > before.request.n);
+}
