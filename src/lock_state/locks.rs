@@ -244,7 +244,7 @@ impl Locks {
     }
 
     /// Whether somebody here holds it by this part: exclusively by any, shared by our own.
-    pub(super) fn is_held_by(&self, name: &LockName, part: DcId) -> bool {
+    pub fn is_held_by(&self, name: &LockName, part: DcId) -> bool {
         let Some(index) = self.find_lock(name.as_bytes()) else { return false };
         match self.lock(index).holders.mode {
             Some(Mode::Exclusive) => true,

@@ -77,7 +77,7 @@ impl Locks {
             if owner != dc {
                 return Err(EntryFault::NotTheOwner { lock, part, owner });
             }
-            // An entry of our own that comes back; but we granted the lock, so we have not made it.
+            // An entry of our own that comes back; but it was given back to its holder of before the start, so we have not made it.
             if dc == self.me && self.is_held_by(&lock, part) {
                 return Err(EntryFault::HeldHere { lock, part });
             }

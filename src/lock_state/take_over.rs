@@ -87,6 +87,17 @@ impl Locks {
         }
     }
 
+    /// Locks that are held here by parts which are elsewhere in another datacenter's view; some of them twice.
+    pub fn contested(&self, foreign: &Foreign<'_>) -> Vec<LockName> {
+        let theirs = foreign.ownership_with_ours();
+        let is_contested = |(lock, part): &(&LockName, DcId)| {
+            theirs.owner(lock, *part) != self.me
+                && self.ownership.owner(lock, *part) == self.me
+                && self.is_held_by(lock, *part)
+        };
+        self.changes(&theirs).filter(is_contested).map(|(lock, _)| lock.clone()).collect()
+    }
+
     /// Takes over what was validated, as the journal has it at `position`; [`Position::default`] when it is read again.
     /// `applied`: what was applied here before.
     pub fn take_over(

@@ -46,6 +46,11 @@ impl Early {
         self.first_lease = n;
     }
 
+    /// Whether a number was handed out by this run.
+    pub fn is_of_this_run(&self, n: u64) -> bool {
+        n >= self.first_lease
+    }
+
     pub fn close_session(&mut self, session: SessionId) {
         for (_, request) in self.calls.extract_if(.., |(call, _)| call.session == session) {
             self.bytes -= weight(&request);

@@ -51,6 +51,7 @@ impl Replica {
             if self.is_forked() {
                 return;
             }
+            self.make_way_for(entry);
             match self.admit(entry) {
                 Admission::Apply => self.apply(entry),
                 Admission::Duplicate => self.note_duplicate(entry),
@@ -94,6 +95,7 @@ impl Replica {
             if self.is_forked() {
                 return None;
             }
+            self.make_way_for(&entry);
             match self.admit(&entry) {
                 Admission::Apply => self.apply(&entry),
                 Admission::Duplicate => self.note_duplicate(&entry),
@@ -221,8 +223,25 @@ impl Replica {
         self.counts.entries_applied += 1;
     }
 
-    /// An own entry comes back that was lost here: the numbers in it were handed out. What is recorded of numbers is
-    /// above them again before the entry is in the journal.
+    /// An own entry comes back that gave parts away. If this disk did not know that it was old, it has granted their locks again since
+    /// this start, which was in conflict with that: whoever holds them so loses them.
+    fn make_way_for(&mut self, entry: &Entry) {
+        if entry.dc != self.config.dc || entry.seq != self.log.applied().get(entry.dc) + 1 {
+            return;
+        }
+        let moved = entry.ops.iter().filter_map(|op| match op {
+            Op::Transfer { parts, .. } => Some(parts),
+            _ => None,
+        });
+        for moved in moved.flatten() {
+            if moved.parts.iter().any(|(part, _)| self.locks.is_held_by(&moved.lock, *part)) {
+                self.take_from_new_holders(&moved.lock);
+            }
+        }
+    }
+
+    /// An own entry comes back that was lost here: the numbers in it were handed out, and some after them that are in no entry.
+    /// What is recorded of numbers is above them again before the entry is in the journal.
     fn pass_own_numbers(&mut self, entry: &Entry) {
         let numbers = entry.ops.iter().filter_map(|op| match op {
             Op::Request { id, .. } => Some(id.n),

@@ -11,7 +11,7 @@ use super::record::{LeaseRecord, Record};
 use super::tickets::{Ticket, names_weight};
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, NewRequest};
-use crate::names::{LeaseId, Position, RequestId, Secret};
+use crate::names::{LeaseId, LockName, Position, RequestId, Secret};
 use crate::time::Instant;
 use crate::work;
 
@@ -246,6 +246,15 @@ impl Replica {
         );
         self.tell_granted(request);
         true
+    }
+
+    /// A lock that was not here: whoever was granted it since the start loses it.
+    pub(super) fn take_from_new_holders(&mut self, lock: &LockName) {
+        let holders = self.locks.holders(lock, self.config.local.max_held);
+        let ids = holders.iter().map(|holder| self.locks.get(holder.request).id);
+        let new: Vec<RequestId> = ids.filter(|id| self.early.is_of_this_run(id.n)).collect();
+        work::count(holders.len());
+        new.into_iter().for_each(|id| self.lose(id));
     }
 
     /// A reclaimed request turned out to be in conflict with one that has the higher token.

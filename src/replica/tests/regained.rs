@@ -8,9 +8,9 @@ use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::crdt::value::Reading;
 use crate::names::Mode;
-use crate::replica::Message;
 use crate::replica::call::Phase;
 use crate::replica::store_call::Then;
+use crate::replica::{Message, Notice};
 use crate::sim::Mutation;
 use crate::time::Timestamp;
 
@@ -142,4 +142,31 @@ fn request_numbers_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead()
     assert_eq!(before.request.dc, dc(0));
     c.restart_ahead(0, 0, 0);
     assert!(c.acquired(0, "y", Mode::Shared).request.n > before.request.n);
+}
+
+/// dc0 has given the lock away, does not know that any more, and grants it again while nobody is there who does.
+#[test]
+fn a_lock_that_an_old_disk_should_not_have_granted_is_lost_when_that_is_known() {
+    for comes_as_state in [false, true] {
+        let mut c = Cluster::new(3, 0, 0);
+        c.use_lock(0, "x");
+        let copy = c.nodes[0].records.len();
+        c.use_lock(1, "x");
+        if comes_as_state {
+            c.pass(2_000);
+            assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have all");
+        }
+        c.crash(0, copy);
+        c.pass(20_000);
+        assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "nobody is there to be asked");
+        (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
+        let grant = c.acquired(0, "x", Mode::Exclusive);
+        c.link_again(0);
+        c.pass(5_000);
+        assert_eq!(c.nodes[0].replica.counts().states_taken, u64::from(comes_as_state));
+        let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
+        assert!(c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
+        c.assert_no_violations();
+        c.acquired(1, "x", Mode::Exclusive);
+    }
 }

@@ -94,6 +94,11 @@ impl Replica {
         if let Some(why) = self.is_of_no_use(head) {
             return self.report(Report::StateOfNoUse { peer, why });
         }
+        if head.vector.get(self.config.dc) > self.log.applied().get(self.config.dc) {
+            // What this disk did not know to have given away.
+            let contested = self.locks.contested(&foreign(head, &taking.incoming, &self.log));
+            contested.iter().for_each(|lock| self.take_from_new_holders(lock));
+        }
         let foreign = foreign(head, &taking.incoming, &self.log);
         if let Err(fault) = self.locks.validate_foreign(&foreign, self.log.applied()) {
             return self.refuse_state(peer, &fault);
