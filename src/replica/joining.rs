@@ -2,27 +2,34 @@
 //!
 //! A datacenter that is new, or has lost its disk, must hear from every member. One that restarts does not know whether its
 //! disk is an old copy of itself, so it waits for every member, but not longer than it takes to call one unreachable: a
-//! restart must not wait for one that is down. One that it has a link to says so with its heartbeats. The others are asked through those: a question travels along all links, once along each in every round,
-//! and an answer goes back the way that its question came.
+//! restart must not wait for one that is down. One that it has a link to says so with its heartbeats. The others are asked
+//! through those: a question travels along all links, once along each in every round, and an answer goes back the way that its
+//! question came.
 //!
 //! An answer counts if it was given to this run of the asker, and by a member that had no link to it: over one that an
 //! earlier run left behind, more of the log might still have arrived. So whoever was the first to take an entry from its
 //! maker took it before it answered, and the highest of all answers covers every entry that there is.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use super::Replica;
 use super::message::Message;
 use super::record::Record;
 use crate::causal_log::Violation;
-use crate::names::{DcId, DcSet, MAX_DCS};
+use crate::names::{DcId, DcSet};
 
 /// Questions under way.
 pub(super) struct Joining {
     /// Names this run, once it has asked.
     run: Option<u64>,
     round: u64,
-    /// The last question of each other datacenter that came by here.
-    asked: [Option<Asked>; MAX_DCS],
+    /// The questions of other datacenters that came by here: of each its last runs, the latest last.
+    asked: BTreeMap<DcId, VecDeque<Asked>>,
 }
+
+/// Runs of one datacenter whose questions may be under way at the same time. With one of them remembered, those of two runs went
+/// round in circles for ever: each was news again after the other.
+const RUNS: usize = 8;
 
 /// A question of another datacenter.
 #[derive(Clone, Copy)]
@@ -35,7 +42,24 @@ struct Asked {
 
 impl Joining {
     pub fn new() -> Joining {
-        Joining { run: None, round: 0, asked: [None; MAX_DCS] }
+        Joining { run: None, round: 0, asked: BTreeMap::new() }
+    }
+
+    /// Notes a question. Answers whether it is news.
+    fn note(&mut self, of: DcId, question: Asked) -> bool {
+        let runs = self.asked.entry(of).or_default();
+        if let Some(known) = runs.iter_mut().find(|known| known.run == question.run) {
+            let is_news = question.round > known.round;
+            if is_news {
+                *known = question;
+            }
+            return is_news;
+        }
+        if runs.len() == RUNS {
+            runs.pop_front();
+        }
+        runs.push_back(question);
+        true
     }
 }
 
@@ -78,12 +102,9 @@ impl Replica {
         if !self.config.agreed.members.contains(of) {
             return self.close_link(peer, Violation::UnknownDc { dc: of });
         }
-        let asked = &mut self.joining.asked[of.index()];
-        let is_known = asked.is_some_and(|asked| asked.run == run && asked.round >= round);
-        if is_known || of == self.config.dc {
+        if of == self.config.dc || !self.joining.note(of, Asked { run, round, from: peer }) {
             return;
         }
-        *asked = Some(Asked { run, round, from: peer });
         let known = self.log.applied().get(of);
         // Not before it is on disk: what a crash took back would be waited for, for ever. It asks again.
         if !self.log.is_linked(of) && self.log.durable().get(of) == known {
@@ -104,8 +125,8 @@ impl Replica {
             }
             return;
         }
-        let asked = self.joining.asked[of.index()].filter(|asked| asked.run == run);
-        if let Some(Asked { from, .. }) = asked
+        let asked = self.joining.asked.get(&of).and_then(|runs| runs.iter().find(|asked| asked.run == run));
+        if let Some(&Asked { from, .. }) = asked
             && from != peer
             && self.log.is_linked(from)
         {

@@ -300,3 +300,21 @@ fn numbers_in_own_entries_that_come_back_are_passed() {
     c.open_lease(0, Duration::from_secs(10));
     assert!(c.lease(0).n() > lost.n());
 }
+
+#[test]
+fn questions_of_two_runs_do_not_keep_each_other_going_round_in_circles() {
+    let mut c = Cluster::new(4, 0, 0);
+    c.cut(3, 1);
+    c.cut(3, 2);
+    c.run();
+    for run in 1..=2 {
+        let message = Message::AskLog { of: dc(3), run, round: 1 };
+        c.handle(0, Event::Received { peer: dc(3), message });
+    }
+    // Each question passes each link at most once in each direction; the answers are a few more.
+    let pairs = || (0..4).flat_map(|from| (0..4).map(move |to| (from, to)));
+    for _ in 0..20 {
+        pairs().for_each(|(from, to)| _ = c.deliver(from, to));
+    }
+    assert!(c.wires.values().all(|wire| wire.is_empty()), "{:?}", c.wires);
+}
