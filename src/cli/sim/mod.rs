@@ -27,7 +27,8 @@ pub struct SimArgs {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=86_400))]
     seconds: u64,
     /// Where to look for trouble: each profile directs the picks of the seeds at one kind. `all` runs every profile in turn,
-    /// each over the whole range, but `disks`: of that about one seed in sixty fails, and not all of them are explained.
+    /// each over the whole range, but `disks` and `crowds`: about one seed in a thousand of `disks` and one in ten of `crowds`
+    /// fails, and not all of them are explained.
     #[arg(long, default_value = "general", value_parser = profiles())]
     profile: Profiles,
     /// Threads that run seeds. Each seed is the same run on any number of them.
