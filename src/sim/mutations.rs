@@ -85,7 +85,6 @@ hunts! {
     z_a_cancel_is_forgotten: CancelForgotten, General, 5 s, seeds 0..3, as Contract | NotAnswered | Starved | NotQuiet;
     aa_one_that_does_not_serve_blocks: NotServingBlocks, Crashes, 10 s, seeds 0..3, as GivenToUnreachable | Starved;
     ab_a_force_is_not_durable: ForceNotDurable, General, 10 s, seeds 5..15, as LeaseEndNotDurable;
-    ac_a_lost_disk_is_taken_for_a_new_one: LostDiskNotDoubted, Disks, 10 s, seeds 0..2, as CommittedTwice | ConflictingHolders | TwoOwners | HoldLost | TokenOrder | LeaseEndedEarly;
     ad_a_force_is_forgotten: ForceForgotten, General, 10 s, seeds 0..12, as ForcedKeeps;
     ae_waits_end_all_at_once: AllWaitsAtOnce, Crowds, 5 s, seeds 0..4, as TooMuchWork;
     af_what_was_regained_is_not_awaited: RegainedNotAwaited, Disks, 10 s, seeds 900120..900121, as SnapshotOrder | NotSerialised;

@@ -25,6 +25,8 @@ impl Cluster {
     fn restart_ahead(&mut self, id: u8, millis: u64, keep: usize) {
         self.ahead.insert(id, millis);
         self.crash(id, keep);
+        // Nobody can be heard, so nobody contradicts it.
+        self.pass(5_000);
         self.link_again(id);
         self.pass(70_000);
         (0..3).for_each(|id| self.open_lease(id, Duration::from_secs(10)));
@@ -168,5 +170,20 @@ fn a_lock_that_an_old_disk_should_not_have_granted_is_lost_when_that_is_known() 
         assert!(c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
         c.assert_no_violations();
         c.acquired(1, "x", Mode::Exclusive);
+    }
+}
+
+/// Others know entries of a log, so the directory is not new: a lease may run that was given under it.
+#[test]
+fn a_lost_disk_is_not_taken_for_a_new_one() {
+    for mutation in [None, Some(Mutation::LostDiskNotDoubted)] {
+        let mut c = Cluster::new(3, 0, 0);
+        c.use_lock(0, "x");
+        c.mutation = mutation;
+        c.crash(0, 0);
+        c.link_again(0);
+        c.pass(5_000);
+        let serves = c.nodes[0].replica.status().phase == Phase::Serving;
+        assert_eq!(serves, mutation.is_some(), "only with the bug");
     }
 }
