@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::names::LeaseId;
+use crate::names::{DcId, LeaseId};
 use crate::replica::call::Phase;
 use crate::replica::forced::Forced;
 use crate::replica::{Fork, Report, Summed};
@@ -82,11 +82,7 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             );
         }
         Report::ClockSkew { active: false } => tracing::info!("our clock agrees with most others again"),
-        Report::ClockContradicted { ahead_ms: Some(ahead_ms) } => tracing::error!(
-            ahead_ms,
-            "our clock is far ahead of all others: this server waits, and serves as soon as its clock is set right"
-        ),
-        Report::ClockContradicted { ahead_ms: None } => tracing::info!("our clock agrees with others"),
+        Report::ClockContradicted { ahead_ms } => log_contradicted(*ahead_ms),
         Report::WallClockJumped { ahead_ms } => {
             tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
         }
@@ -119,15 +115,7 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
                 "it shows something else in this bucket, although both applied the same: one of the two is broken"
             );
         }
-        Report::SumsDiffer { peer, of: Summed::Shown } => tracing::error!(
-            %peer,
-            "it showed something else at a time when both had applied the same: one of the two is broken"
-        ),
-        Report::SumsDiffer { peer, of: Summed::Owned } => tracing::error!(
-            %peer,
-            "it knew other owners of parts at a time when both had applied the same: one of the two is broken, and locks may be \
-             held twice"
-        ),
+        Report::SumsDiffer { peer, of } => log_difference(*peer, *of),
         Report::OwnLogBehind { ours, theirs } => {
             tracing::error!(
                 ours,
@@ -136,6 +124,30 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             );
         }
         Report::Forked(fork) => log_fork(fork),
+    }
+}
+
+fn log_contradicted(ahead_ms: Option<i64>) {
+    match ahead_ms {
+        Some(ahead_ms) => tracing::error!(
+            ahead_ms,
+            "our clock is far ahead of all others: this server waits, and serves as soon as its clock is set right"
+        ),
+        None => tracing::info!("our clock agrees with others"),
+    }
+}
+
+fn log_difference(peer: DcId, of: Summed) {
+    match of {
+        Summed::Shown => tracing::error!(
+            %peer,
+            "it showed something else at a time when both had applied the same: one of the two is broken"
+        ),
+        Summed::Owned => tracing::error!(
+            %peer,
+            "it knew other owners of parts at a time when both had applied the same: one of the two is broken, and locks may be \
+             held twice"
+        ),
     }
 }
 
