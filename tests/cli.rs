@@ -286,10 +286,7 @@ fn nobody_has_to_wait_for_a_release_that_is_not_confirmed() {
     cluster.server(0).signal(Signal::STOP);
     drop(holder.stdin());
     // Those that come while the command still runs are the command's.
-    until("it gives up", || {
-        holder.signal(Signal::TERM);
-        holder.drain().iter().any(|line| line.contains("did not confirm")).then_some(())
-    });
+    holder.signal_until(Signal::TERM, "did not confirm");
     assert_eq!(holder.wait(), 0, "that is how the command ended");
     cluster.server(0).signal(Signal::CONT);
 }

@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub use basics::{HANGS, key, lock, within};
@@ -168,6 +168,23 @@ impl Running {
         let mut lines = std::mem::take(&mut self.seen);
         lines.extend(self.lines.try_iter());
         lines
+    }
+
+    /// Sends the signal again and again until it has said that. Each time it gets a moment to go on: one that is given
+    /// signals as fast as they can be sent does nothing but take them.
+    pub fn signal_until(&mut self, signal: Signal, text: &str) {
+        const MOMENT: Duration = Duration::from_millis(50);
+        let start = Instant::now();
+        loop {
+            self.signal(signal);
+            match self.lines.recv_timeout(MOMENT) {
+                Ok(line) if line.contains(text) => return,
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => panic!("it never said {text:?}; it said {:#?}", self.seen),
+            }
+            assert!(start.elapsed() < HANGS, "it does not say {text:?}; it said {:#?}", self.seen);
+        }
     }
 
     /// The rest of its output, up to the moment when nobody has the pipe any more.
