@@ -181,7 +181,9 @@ impl Running {
                 Ok(line) if line.contains(text) => return,
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => panic!("it never said {text:?}; it said {:#?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("it never said {text:?}; it said {:#?}", self.seen)
+                }
             }
             assert!(start.elapsed() < HANGS, "it does not say {text:?}; it said {:#?}", self.seen);
         }
