@@ -130,7 +130,9 @@ impl World {
         node.disk.room = before.room;
         node.losses += 1;
         let (had, doubted) = (before.facts.applied.clone(), node.disk.facts.doubted);
-        let damage = Damage { kind, had, doubted, doubts: lost, took_state: false, witnesses, served: false };
+        // A state that it took over before may be on the disk that it finds.
+        let took_state = node.damage.as_ref().is_some_and(|damage| damage.took_state);
+        let damage = Damage { kind, had, doubted, doubts: lost, took_state, witnesses, served: false };
         node.damage = Some(damage);
         if !self.plan.clock.is_right() {
             node.promises.forget_clocks();
@@ -453,8 +455,13 @@ impl World {
             let node = &mut self.nodes[index];
             let keeps = node.dc == keeper;
             (node.damage, node.copy, node.keeps_history, node.forked_since_ms) = (None, None, keeps, None);
-            if !keeps {
-                node.disk = Disk::new();
+            if keeps {
+                continue;
+            }
+            let emptied = std::mem::replace(&mut node.disk, Disk::new());
+            let dc = node.dc;
+            for client in self.clients.iter_mut().filter(|client| client.dc == dc) {
+                client.lost_leases.extend(emptied.facts.opened.iter());
             }
         }
         self.history = History::Chosen;
