@@ -191,7 +191,7 @@ impl Replica {
         sooner(self.reach.next_deadline());
         sooner(self.links.retry_at());
         sooner(self.life.quiet_until);
-        sooner(self.life.asks_until);
+        sooner(self.asks_until());
         sooner(self.life.joins_after);
         sooner(self.next_expiry());
         sooner(self.has_work().then_some(self.now.mono));

@@ -130,9 +130,19 @@ impl Replica {
         !self.life.joined || self.life.asks_until.is_some()
     }
 
+    /// Until when members are waited for that were not heard since a restart. With a link to one of them its first word is on
+    /// its way, and it may be that there is more of our log than is here: that is waited for, too, though not for ever.
+    pub(super) fn asks_until(&self) -> Option<Instant> {
+        let until = self.life.asks_until?;
+        let is_silent = !self.log.linked().difference(self.life.heard).is_empty();
+        Some(if is_silent { until + self.config.agreed.peer_timeout } else { until })
+    }
+
     /// Draws the conclusions of whatever changed.
     pub(super) fn update_phase(&mut self) {
-        self.life.asks_until.take_if(|until| *until <= self.now.mono);
+        if self.asks_until().is_some_and(|until| until <= self.now.mono) {
+            self.life.asks_until = None;
+        }
         if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) && !self.waits_for_clock() {
             self.life.quiet_until = None;
             // Whoever reclaims may name a reading of just before the crash.

@@ -57,6 +57,36 @@ fn there_and_back(c: &mut Cluster) -> (usize, Grant) {
 }
 
 #[test]
+fn a_peer_whose_link_has_just_come_up_is_listened_to_before_anything_is_written() {
+    let mut c = Cluster::new(3, 0, 0);
+    let (copy, _) = there_and_back(&mut c);
+    c.crash(0, copy);
+    let patience = c.nodes[0].replica.config.agreed.peer_timeout.as_millis() as u64;
+    c.pass(patience - 1);
+    c.late = |_| true;
+    c.link(0, 1);
+    c.pass(patience / 2);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "dc1 is about to say how much of the log it has");
+    c.late = |_| false;
+    c.run();
+    c.link(0, 2);
+    c.pass(1_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "leases that it does not know may live");
+    c.pass(65_000);
+    for id in 0..3 {
+        assert_eq!(c.nodes[id].replica.phase(), Phase::Serving, "there is one history");
+    }
+
+    // A link over which nothing comes is waited for once more, and not for ever.
+    c.restart(0);
+    c.pass(patience - 1);
+    c.late = |_| true;
+    c.link(0, 1);
+    c.pass(patience + 2);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+}
+
+#[test]
 fn a_reclaim_waits_until_it_is_known_what_became_of_the_parts() {
     let mut c = Cluster::new(3, 0, 0);
     let (copy, grant) = there_and_back(&mut c);
