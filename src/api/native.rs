@@ -27,6 +27,7 @@ use crate::lock_server::Stage;
 use crate::native::{self, End, FrameError, FrameSocket, Kind, MAX_START, Progress, Start};
 use crate::pki::NATIVE_PROTOCOL;
 use crate::proto::{ClientMessage, ERROR_METADATA};
+use crate::time::brief;
 
 type Socket = FrameSocket<TlsStream<tokio::net::TcpStream>>;
 
@@ -143,7 +144,7 @@ struct Talk<'a> {
 enum Gone {
     #[error("{0}")]
     Socket(#[from] std::io::Error),
-    #[error("its client did not move for {0:?}")]
+    #[error("its client did not move for {}", brief(*.0))]
     Silent(Duration),
 }
 

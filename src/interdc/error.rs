@@ -8,6 +8,7 @@ use quinn::{ConnectionError, ReadError, ReadExactError, TransportErrorCode, VarI
 use super::event::Lane;
 use crate::names::{ClusterId, DcId};
 use crate::pki::PkiError;
+use crate::time::brief;
 use crate::wire::MAX_FRAME;
 
 /// Why links could not be started. Nothing runs.
@@ -17,7 +18,7 @@ pub enum InterdcError {
     WrongCertificate { found: String, me: DcId, cluster: String },
     #[error("datacenter {0} is listed as a peer twice, or is this one")]
     BadPeer(DcId),
-    #[error("peer_timeout of {0:?} is out of range: 10 ms to one day")]
+    #[error("peer_timeout of {} is out of range: 10 ms to one day", brief(*.0))]
     BadPeerTimeout(std::time::Duration),
     #[error("no protocol version: {from} to {to} is an empty range")]
     NoVersion { from: u16, to: u16 },

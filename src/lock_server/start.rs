@@ -31,6 +31,7 @@ use crate::journal::{JournalError, MembersError};
 use crate::names::DcId;
 use crate::replica::{Position, RecoveryError};
 use crate::telemetry::{Board, Places};
+use crate::time::brief;
 use crate::wire::WireError;
 
 /// Why a lock server did not start. Nothing was promised, and no record was written or lost.
@@ -62,7 +63,7 @@ pub enum StartError {
 pub enum StopError {
     #[error("the journal failed, so nothing more can be promised: {0}")]
     Journal(#[source] JournalError),
-    #[error("the disk did not take the last records within {0:?}")]
+    #[error("the disk did not take the last records within {}", brief(*.0))]
     LastSync(Duration),
     #[error("this is a bug in geolock: a record cannot be encoded: {0}")]
     Encode(#[source] WireError),

@@ -17,7 +17,7 @@ use crate::replica::forced::{Force, ForceOutcome, Forced};
 use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
 use crate::replica::watch_call::{Watch, WatchRefusal};
 use crate::room::{Load, Room};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, brief};
 
 /// Where a reply goes: the client's own number `tag` within a session. A call gets exactly one reply, except
 /// an acquire that is retried under the same client key: only its last call is answered.
@@ -184,7 +184,7 @@ pub enum Refusal {
     WrongSecret(LeaseId),
     #[error("lease {0} is not attached to this stream: attach it with its secret first")]
     NotAttached(LeaseId),
-    #[error("a lease lives {min:?} to {max:?}, {asked:?} was asked for")]
+    #[error("a lease lives {} to {}, {} was asked for", brief(*.min), brief(*.max), brief(*.asked))]
     TtlOutOfRange { asked: Duration, min: Duration, max: Duration },
     #[error("a label has at most {max} bytes, this one has {len}")]
     LabelTooLong { len: usize, max: usize },
@@ -204,7 +204,7 @@ pub enum Refusal {
     LeaseEnded,
     #[error("this server shuts down: acquire in another one")]
     Draining,
-    #[error("{limit} reached, retry in {retry_after:?}")]
+    #[error("{limit} reached, retry in {}", brief(*.retry_after))]
     ResourceExhausted { limit: Limit, retry_after: Duration },
     #[error(
         "the disk of this server is full, or nearly: until there is room it opens no leases, commits nothing, and grants only \

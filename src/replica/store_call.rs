@@ -16,6 +16,7 @@ use crate::names::{ClientKey, DcId, FencingToken, LeaseId};
 use crate::replica::call::Wait;
 use crate::replica::forced::Forced;
 use crate::store_state::ChangeError;
+use crate::time::brief;
 
 /// Most bytes of one change: what it writes, about.
 pub const MAX_CHANGE_BYTES: usize = 1 << 20;
@@ -145,7 +146,7 @@ pub enum TxnRefusal {
         "this step of transaction {key} follows {after} changes, and it has only {made}: a step before it is missing"
     )]
     StepMissing { key: ClientKey, after: usize, made: usize },
-    #[error("transaction {0} was open for longer than {1:?}: it is aborted, its locks are released")]
+    #[error("transaction {key} was open for longer than {limit}: it is aborted, its locks are released", key = .0, limit = brief(*.1))]
     TooOld(ClientKey, Duration),
     #[error("transaction {0} lost its locks: it is aborted")]
     LocksLost(ClientKey),
