@@ -234,6 +234,24 @@ fn until_status(place: &Place, wanted: impl Fn(&str) -> bool) {
 }
 
 #[test]
+fn who_waits_and_may_not_look_asks_once() {
+    let place = Place::start();
+    let mut holder = Running::start(
+        place.ci(&["lock", "ci/x", "--", "sh", "-c", "echo in; cat"]).stdin(Stdio::piped()),
+        Output::Stdout,
+    );
+    holder.line("in");
+    let waited = said(&mut place.ci(&["lock", "--verbose", "--wait", "4s", "ci/x", "--", "true"]));
+    assert_eq!(waited.code, 75, "{}", waited.stderr);
+    let denied = "geolock_access_denied_total{action=\"describe\"} ";
+    let page = place.cluster.page(0, "/metrics");
+    let times = page.lines().find_map(|line| line.strip_prefix(denied)).expect("it is counted");
+    assert!(times.parse::<u64>().expect("a number") <= 1, "it was refused {times} times");
+    drop(holder.stdin());
+    assert_eq!(holder.wait(), 0);
+}
+
+#[test]
 fn who_must_show_a_certificate_is_told() {
     let cluster = Cluster::start(1);
     let bare = cluster.dir().join("bare");

@@ -286,7 +286,7 @@ fn nobody_has_to_wait_for_a_release_that_is_not_confirmed() {
     cluster.server(0).signal(Signal::STOP);
     drop(holder.stdin());
     // Those that come while the command still runs are the command's.
-    holder.signal_until(Signal::TERM, "did not confirm");
+    holder.line_after("did not confirm", |holder| holder.signal(Signal::TERM));
     assert_eq!(holder.wait(), 0, "that is how the command ended");
     cluster.server(0).signal(Signal::CONT);
 }

@@ -103,6 +103,32 @@ fn a_lock_that_was_lost_while_all_stood_still_is_noticed_before_anything_runs() 
 }
 
 #[test]
+fn one_that_waits_in_the_background_leaves_the_screen_alone() {
+    let cluster = Cluster::start(1);
+    let mut holder = cluster.command(0, ["lock", "x", "--", "sh", "-c", "echo in; cat"]);
+    let mut holder = Running::start(holder.stdin(Stdio::piped()), Output::Stdout);
+    holder.line("in");
+    let mut shell = Shell::start(&cluster);
+    shell.types("$GEOLOCK lock x -- echo do''ne & echo sta''rted\n");
+    shell.shows("started");
+    // One that waits beside it and whose standard error is no terminal: when it has looked, the other one has, too.
+    let mut beside = cluster.command(0, ["lock", "--verbose", "x", "--", "true"]);
+    let mut beside = Running::start(&mut beside, Output::Stderr);
+    beside.line("of 2 in the queue");
+    shell.types("echo af''ter\n");
+    let line = shell.screen.line("after");
+    let before = shell.screen.drain();
+    assert!(!before.iter().chain([&line]).any(|line| line.contains("waiting for x")), "{before:?} {line}");
+    shell.types("fg\n");
+    // Its line does not end by itself.
+    let Shell { screen, keyboard } = &mut shell;
+    screen
+        .line_after("waiting for x: held by", |_| keyboard.write_all(b"\n").expect("the terminal is there"));
+    drop(holder.stdin());
+    shell.shows("done");
+}
+
+#[test]
 fn in_a_pipeline_whoever_needs_the_keyboard_gets_it() {
     let cluster = Cluster::start(1);
     let mut shell = Shell::start(&cluster);

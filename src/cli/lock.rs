@@ -104,12 +104,21 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         Ok(guard) => run_under(guard, &args, signals).await,
         Err(error) => Err(not_acquired(error, &client).await),
     };
-    // The lease ends by itself if this fails; the command has ended, and that is what counts.
-    let _ = client.close().await;
-    outcome.map(|ended| ExitCode::from(ended.exit_code()))
+    if !matches!(outcome, Ok((_, Release::GivenUp))) {
+        // The lease ends by itself if this fails; the command has ended, and that is what counts.
+        let _ = client.close().await;
+    }
+    outcome.map(|(ended, _)| ExitCode::from(ended.exit_code()))
 }
 
-async fn run_under(guard: LockGuard, args: &LockArgs, signals: Signals) -> Result<Ended, Failure> {
+/// What is known of the locks when the command has ended.
+enum Release {
+    Done,
+    /// Nobody wanted to wait for the server's answer.
+    GivenUp,
+}
+
+async fn run_under(guard: LockGuard, args: &LockArgs, signals: Signals) -> Result<(Ended, Release), Failure> {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]).env("GEOLOCK_TOKEN", guard.token().to_string());
     match Job::start(&mut command, signals) {
@@ -119,7 +128,7 @@ async fn run_under(guard: LockGuard, args: &LockArgs, signals: Signals) -> Resul
 }
 
 /// Watches over the command until it has ended, and all of its group.
-async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<Ended, Failure> {
+async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<(Ended, Release), Failure> {
     let mut lost = pin!(guard.lost());
     loop {
         let event = tokio::select! {
@@ -140,7 +149,7 @@ async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<Ended, Fa
                 if matches!(ended, Ended::Killed(_)) {
                     job.tidy_terminal();
                 }
-                return released(guard, &mut job).await.map(|()| ended);
+                return released(guard, &mut job).await.map(|release| (ended, release));
             }
             Ok(Event::Stopped) => {
                 job.stop_along();
@@ -186,15 +195,15 @@ fn ended_by(signal: rustix::process::Signal) -> Failure {
 
 /// Waits until the server has released, so that whoever comes next finds them free. If that fails, or nobody wants to wait for
 /// it, the locks go with the lease; but if they had been lost before, the command ran on without them.
-async fn released(guard: LockGuard, job: &mut Job) -> Result<(), Failure> {
+async fn released(guard: LockGuard, job: &mut Job) -> Result<Release, Failure> {
     tokio::select! {
         released = guard.release() => match released {
             Err(error @ ClientError::LeaseLost(_)) => Err(Failure::new(Code::LockLost, error)),
-            _ => Ok(()),
+            _ => Ok(Release::Done),
         },
         () = job.wish_to_end() => {
             tell("geolock: the server did not confirm that the locks are released; they go with the lease");
-            Ok(())
+            Ok(Release::GivenUp)
         }
     }
 }

@@ -7,13 +7,14 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use rustix::termios::tcgetwinsize;
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use tokio::time::sleep;
 
 use super::dc_names::DcNames;
 use super::describe::label;
 use super::print::{lock_name, tell};
-use crate::client::{Client, LockDescription, Mode};
+use crate::client::{Client, ClientError, LockDescription, Mode, Reason};
 use crate::names::LockName;
 use crate::proto::{self, RequestId};
 use crate::time::brief;
@@ -35,7 +36,7 @@ pub(super) struct Waiting<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Telling {
     Nothing,
-    /// One line of the terminal, which is written again and again.
+    /// One line of the terminal, which is written again and again, while it is this process's.
     OneLine,
     /// A line whenever something else is to be said.
     Lines,
@@ -58,6 +59,9 @@ struct Line(String);
 
 impl Line {
     fn show(&mut self, text: &str) {
+        if !has_terminal() {
+            return self.0.clear();
+        }
         // One that does not say how wide it is says 0.
         let width = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
         let width = if width < 20 { 80 } else { width };
@@ -69,10 +73,21 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        if !self.0.is_empty() {
+        if !self.0.is_empty() && has_terminal() {
             let _ = write!(io::stderr().lock(), "\r\x1b[K");
         }
     }
+}
+
+/// Whether the terminal is ours at the moment: in the background a line would be written over the prompt of the shell, or into
+/// what somebody else shows.
+fn has_terminal() -> bool {
+    tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
+}
+
+/// Whether asking again would be refused again.
+fn is_not_allowed(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused(Reason::PermissionDenied | Reason::Unauthenticated, _))
 }
 
 impl Waiting<'_> {
@@ -84,10 +99,17 @@ impl Waiting<'_> {
         sleep(FIRST).await;
         let names = DcNames::of_answer(client.status().await);
         let (mut line, mut said, mut ours) = (Line::default(), String::new(), None);
+        let mut looked_at: Vec<_> = self.names.iter().take(MOST).collect();
         loop {
-            for name in self.names.iter().take(MOST) {
-                // A server that does not answer is the client's business; what was said last stays.
-                let Ok(lock) = client.describe_lock(name).await else { continue };
+            for name in looked_at.clone() {
+                let lock = match client.describe_lock(name).await {
+                    Ok(lock) => lock,
+                    Err(error) => {
+                        // A server that does not answer is the client's business; what was said last stays.
+                        looked_at.retain(|other| *other != name || !is_not_allowed(&error));
+                        continue;
+                    }
+                };
                 ours = ours.or_else(|| self.find(&lock, &names));
                 let Some(text) = self.text(&lock, &names, ours.as_ref()) else { continue };
                 match how {
@@ -97,6 +119,9 @@ impl Waiting<'_> {
                 }
                 said = text;
                 break;
+            }
+            if looked_at.is_empty() {
+                return std::future::pending().await;
             }
             sleep(AGAIN).await;
         }

@@ -170,13 +170,13 @@ impl Running {
         lines
     }
 
-    /// Sends the signal again and again until it has said that. Each time it gets a moment to go on: one that is given
-    /// signals as fast as they can be sent does nothing but take them.
-    pub fn signal_until(&mut self, signal: Signal, text: &str) {
+    /// Does that again and again until it has said this. Each time it gets a moment to go on: one that is given signals as fast
+    /// as they can be sent does nothing but take them.
+    pub fn line_after(&mut self, text: &str, mut act: impl FnMut(&Running)) {
         const MOMENT: Duration = Duration::from_millis(50);
         let start = Instant::now();
         loop {
-            self.signal(signal);
+            act(self);
             match self.lines.recv_timeout(MOMENT) {
                 Ok(line) if line.contains(text) => return,
                 Ok(line) => self.seen.push(line),
