@@ -175,18 +175,17 @@ impl Running {
     pub fn line_after(&mut self, text: &str, mut act: impl FnMut(&Running)) {
         const MOMENT: Duration = Duration::from_millis(50);
         let start = Instant::now();
-        loop {
+        while start.elapsed() < HANGS {
             act(self);
-            match self.lines.recv_timeout(MOMENT) {
-                Ok(line) if line.contains(text) => return,
-                Ok(line) => self.seen.push(line),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    panic!("it never said {text:?}; it said {:#?}", self.seen)
+            let next = Instant::now() + MOMENT;
+            while let Ok(line) = self.lines.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                if line.contains(text) {
+                    return;
                 }
+                self.seen.push(line);
             }
-            assert!(start.elapsed() < HANGS, "it does not say {text:?}; it said {:#?}", self.seen);
         }
+        panic!("it does not say {text:?}; it said {:#?}", self.seen);
     }
 
     /// The rest of its output, up to the moment when nobody has the pipe any more.
