@@ -9,6 +9,7 @@ use super::message::{Heartbeat, Message};
 use super::reach::News;
 use super::record::Record;
 use super::terms::Terms;
+use super::wall_clock::millis_of;
 use crate::causal_log::{TRUNCATED_PER_STEP, Violation};
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS, Position};
@@ -34,6 +35,8 @@ struct Row {
     paused: Option<(DcId, u64)>,
     dropped: bool,
     clock_ahead_ms: Option<i64>,
+    /// What its wall clock showed, in milliseconds since the Unix epoch, when it was last heard: also over an earlier link.
+    wall_clock: Option<(i64, Instant)>,
     terms: Option<Terms>,
     /// Its highest reading that was heard here; and that of before this link.
     reading: Option<(Timestamp, Instant)>,
@@ -86,6 +89,11 @@ impl Links {
 
     pub fn is_paused(&self, peer: DcId) -> bool {
         self.rows[peer.index()].paused.is_some()
+    }
+
+    /// What the wall clock of a peer showed when it was heard last in this run, and when that was.
+    pub fn wall_clock(&self, peer: DcId) -> Option<(i64, Instant)> {
+        self.rows[peer.index()].wall_clock
     }
 
     pub fn clock_ahead_ms(&self, peer: DcId) -> Option<i64> {
@@ -426,6 +434,7 @@ impl Replica {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         let row = &mut self.links.rows[peer.index()];
         row.clock_ahead_ms = Some(ahead_ms);
+        row.wall_clock = Some((millis_of(&self.clock).saturating_add(ahead_ms), self.now.mono));
         let drifts = ahead_ms.saturating_abs() > limit / 2;
         if drifts && !row.drift_reported {
             self.report(Report::ClockDrifts { peer, ahead_ms });

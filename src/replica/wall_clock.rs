@@ -3,18 +3,25 @@
 //! One stamp would be enough: what others were told, and what is on disk, readings go on above. A server that was started with a
 //! clock an hour ahead would make no entries for an hour after the clock was mended. So a restarted server says nothing that is
 //! stamped before it has heard a peer, or has waited for one, and its clock is not ahead of all that it heard. Its peers are
-//! told the bare reading of its wall clock meanwhile: their status shows by how much it is wrong.
+//! told the bare reading of its wall clock meanwhile: their status shows by how much it is wrong. A contradiction outlives
+//! the links to those who said it, until somebody is heard again or the clock is set right: a link that breaks makes no clock right.
 
 use super::Replica;
 use super::effect::Report;
 use super::message::Message;
+use crate::hybrid_clock::HybridClock;
 use crate::names::DcId;
+
+/// The physical part of a clock, in milliseconds since the Unix epoch.
+pub(super) fn millis_of(clock: &HybridClock) -> i64 {
+    i64::try_from(clock.physical_millis()).unwrap_or(i64::MAX)
+}
 
 impl Replica {
     /// Whether to go on stamping nothing after a restart; asked when that could end.
     pub(super) fn waits_for_clock(&mut self) -> bool {
         let contradicted = self.is_contradicted();
-        if contradicted {
+        if contradicted && self.now.wall.0 < self.clock.physical_millis() {
             // Nothing was handed out, so the wall clock may have been set right meanwhile. Others judge that before it counts.
             self.clock.set(self.now);
             self.life.began_at_millis = self.clock.physical_millis();
@@ -44,12 +51,16 @@ impl Replica {
         self.heard_clocks().map(|ahead| -ahead).min().unwrap_or(0)
     }
 
+    /// By how many milliseconds the clocks of peers are ahead of ours: of those that are heard, or else of those that were.
     fn heard_clocks(&self) -> impl Iterator<Item = i64> {
-        let linked = self.log.linked();
-        self.peers()
-            .iter()
-            .filter(move |peer| linked.contains(*peer))
-            .filter_map(|peer| self.links.clock_ahead_ms(peer))
+        let is_heard = |peer: &DcId| self.log.is_linked(*peer) && self.links.clock_ahead_ms(*peer).is_some();
+        let nobody = !self.peers().iter().any(|peer| is_heard(&peer));
+        let ahead = |peer: DcId| {
+            let (millis, at) = self.links.wall_clock(peer)?;
+            let passed = self.now.mono.saturating_since(at).as_millis() as i64;
+            Some(millis.saturating_add(passed) - millis_of(&self.clock))
+        };
+        self.peers().iter().filter(move |peer| nobody || is_heard(peer)).filter_map(ahead)
     }
 
     /// Whether somebody should be heard first: the clock has gone on since before the restart by more than a quick restart takes.

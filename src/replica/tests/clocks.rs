@@ -129,6 +129,41 @@ fn a_restart_with_a_clock_that_all_others_contradict_costs_no_more_than_the_time
 }
 
 #[test]
+fn a_link_that_breaks_makes_no_contradicted_clock_right() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.ahead.insert(0, 3_600_000);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(1_000);
+    c.isolate(0);
+    c.pass(60_000);
+    assert_eq!(status(&mut c, 0).phase, Phase::Starting);
+    c.link_again(0);
+    c.pass(1_000);
+    c.ahead.clear();
+    c.isolate(0);
+    c.pass(1_000);
+    let phase = status(&mut c, 0).phase;
+    assert_ne!(phase, Phase::Starting, "what others said last agrees with the clock of now");
+}
+
+#[test]
+fn a_contradicted_clock_is_not_set_further_ahead() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.ahead.insert(0, 20_000);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(1_000);
+    c.ahead.insert(0, 7_200_000);
+    c.pass(1_000);
+    assert_eq!(status(&mut c, 0).phase, Phase::Starting);
+    let now = 1_700_000_000_000 + c.now;
+    assert!(c.nodes[0].replica.clock.physical_millis() < now + 30_000);
+}
+
+#[test]
 fn who_was_stopped_for_a_while_takes_no_old_word_for_a_wrong_clock() {
     let mut c = Cluster::new(3, 0, 0);
     c.pass(2_000);

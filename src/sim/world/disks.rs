@@ -70,6 +70,8 @@ pub(crate) struct Damage {
     witnesses: Vec<(DcId, u64)>,
     /// It has served since.
     served: bool,
+    /// What is left of what its grants saw, while it is down: some of them are still on their way to their clients.
+    left: Option<VersionVector>,
 }
 
 impl Node {
@@ -132,7 +134,8 @@ impl World {
         let (had, doubted) = (before.facts.applied.clone(), node.disk.facts.doubted);
         // A state that it took over before may be on the disk that it finds.
         let took_state = node.damage.as_ref().is_some_and(|damage| damage.took_state);
-        let damage = Damage { kind, had, doubted, doubts: lost, took_state, witnesses, served: false };
+        let damage =
+            Damage { kind, had, doubted, doubts: lost, took_state, witnesses, served: false, left: None };
         node.damage = Some(damage);
         if !self.plan.clock.is_right() {
             node.promises.forget_clocks();
@@ -168,6 +171,16 @@ impl World {
             left.merge(entry.deps.clone());
         }
         self.holders.forget_unseen(dc, &left);
+        if let Some(damage) = &mut self.nodes[dc.index()].damage {
+            damage.left = Some(left);
+        }
+    }
+
+    /// A grant of before its disk was damaged has reached its client only now.
+    fn forget_unseen_of_late(&mut self, dc: DcId) {
+        let Some(left) = self.node(dc).damage.as_ref().and_then(|damage| damage.left.clone()) else { return };
+        self.holders.forget_unseen(dc, &left);
+        self.forget_lost_entries();
     }
 
     /// What a crash of `dc` leaves of what it knew, with what it can get back of its own log.
@@ -219,6 +232,7 @@ impl World {
         let node = &mut self.nodes[dc.index()];
         let (Some(replica), Some(damage)) = (&mut node.replica, &mut node.damage) else { return };
         let is_known = node.disk.facts.doubted > damage.doubted;
+        damage.left = None;
         damage.doubts = is_known || damage.kind != FaultKind::DiskRolledBack;
         if damage.kind == FaultKind::DiskRestored && !is_known {
             replica.begin_restored();
@@ -276,6 +290,7 @@ impl World {
             false => {
                 let begun = self.holders.begin(self.now, holder);
                 self.blame(begun);
+                self.forget_unseen_of_late(holder.dc);
             }
         }
     }
