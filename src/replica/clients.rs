@@ -98,7 +98,24 @@ impl Replica {
         match self.admit_acquire(call, acquire) {
             Ok(Some(lease)) => self.start_acquire(call, acquire, lease),
             Ok(None) => {}
-            Err(refusal) => self.refuse(call, refusal),
+            Err(refusal) => {
+                #[cfg(test)]
+                self.do_refused(call, acquire, &refusal);
+                self.refuse(call, refusal);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn do_refused(&mut self, call: CallId, acquire: &Acquire, refusal: &Refusal) {
+        let exhausted = matches!(refusal, Refusal::ResourceExhausted { .. });
+        if exhausted
+            && self.mutated(crate::sim::Mutation::RefusedIsDone)
+            && let Ok(lease) = self.authorise(acquire.lease, acquire.proof, call)
+        {
+            let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
+            let ticket = Ticket { key: acquire.key, ..Ticket::default() };
+            self.start_request(&new, ticket);
         }
     }
 
@@ -107,7 +124,12 @@ impl Replica {
         let lease = self.authorise(acquire.lease, acquire.proof, call)?;
         if let Some(key) = acquire.key {
             let row = self.leases.get(lease);
-            match row.keys.get(key) {
+            let before = row.keys.get(key);
+            #[cfg(test)]
+            let before = before.filter(|_| {
+                row.session == Some(call.session) || !self.mutated(crate::sim::Mutation::KeyOfSession)
+            });
+            match before {
                 Some(request) => return self.retry(call, request, key, &acquire.wants).map(|()| None),
                 None if row.finished.is_over(key) => {
                     return Err(Refusal::KeyFinished(key));

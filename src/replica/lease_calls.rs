@@ -90,7 +90,10 @@ impl Replica {
     pub(super) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
         match self.authorise(lease, proof, call) {
             Ok(index) => {
-                let ttl = self.leases.renew(index, self.has_past(), self.lease_time());
+                let can_be_judged = self.has_past();
+                #[cfg(test)]
+                let can_be_judged = can_be_judged && !self.mutated(crate::sim::Mutation::GraceRenewed);
+                let ttl = self.leases.renew(index, can_be_judged, self.lease_time());
                 self.reply(call, Reply::Renewed { ttl });
             }
             Err(refusal) => self.refuse(call, refusal),

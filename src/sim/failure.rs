@@ -35,6 +35,10 @@ pub enum FailureKind {
     HoldLost,
     /// Who had lost a lock to an operator got it back, committed under it, or was not told.
     ForcedKeeps,
+    /// A restarted server waited longer for those who may hold locks than it may.
+    GraceTooLong,
+    /// A watch was told something twice, or wrongly, or was left without it.
+    WatchedWrong,
     /// Parts were given to a request although an earlier one of somebody else wants them.
     Overtaken,
     /// Parts were given to a datacenter that wants none, as far as the giver knew.
@@ -110,6 +114,10 @@ impl FailureKind {
             FailureKind::LeaseEndedEarly => "a lease that is renewed in time does not end",
             FailureKind::HoldLost => "a client that comes back in time gets its locks back",
             FailureKind::ForcedKeeps => "a lock that an operator took away is lost, and its victim is told",
+            FailureKind::GraceTooLong => {
+                "a restarted server waits for its clients for two times to live at most"
+            }
+            FailureKind::WatchedWrong => "a watch is told everything that it follows once, in order",
             FailureKind::Overtaken => "parts go to the earliest request that wants them",
             FailureKind::GivenUnasked => "parts go only to datacenters that want them",
             FailureKind::GivenToUnreachable => "parts go only to datacenters that can be reached",
@@ -291,6 +299,14 @@ pub struct Outcome {
     pub lapsed: u64,
     /// Requests that lost their locks to an operator.
     pub forced: u64,
+    /// What watches were told of the log.
+    pub watched: u64,
+    /// Calls that were refused because a server had too much to do.
+    pub shed: u64,
+    /// Times that clients went to another datacenter.
+    pub roamed: u64,
+    /// Times that a client went on after a refused commit, without what was refused.
+    pub insisted: u64,
     /// Times that a datacenter took over the state of another one.
     pub states_taken: u64,
     /// Journal records that crashes lost.
@@ -327,6 +343,10 @@ impl Outcome {
         self.reclaimed += other.reclaimed;
         self.lapsed += other.lapsed;
         self.forced += other.forced;
+        self.shed += other.shed;
+        self.watched += other.watched;
+        self.roamed += other.roamed;
+        self.insisted += other.insisted;
         self.states_taken += other.states_taken;
         self.records_lost += other.records_lost;
         self.forks += other.forks;
@@ -357,7 +377,7 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} taken by force, {} records lost, {} states taken over",
+            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
             self.grants,
             self.hand_offs,
             self.ungranted,
@@ -365,6 +385,10 @@ impl fmt::Display for Outcome {
             self.stale_reclaims,
             self.lapsed,
             self.forced,
+            self.roamed,
+            self.insisted,
+            self.shed,
+            self.watched,
             self.records_lost,
             self.states_taken
         )?;

@@ -114,4 +114,14 @@ pub enum Mutation {
     RegainedNotAwaited,
     /// A datacenter that lacks entries of its own log says what its further entries will have seen.
     FloorWithoutOwnLog,
+    /// A client key counts for the session that it came by only.
+    KeyOfSession,
+    /// Who renews and does not reclaim prolongs the grace period without end.
+    GraceRenewed,
+    /// A refused commit leaves its changes in the transaction.
+    RefusedStays,
+    /// A watch that goes on is not told what it missed.
+    WatchMissesPast,
+    /// What is refused because there is too much to do is done all the same.
+    RefusedIsDone,
 }

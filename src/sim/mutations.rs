@@ -88,4 +88,9 @@ hunts! {
     ad_a_force_is_forgotten: ForceForgotten, General, 10 s, seeds 0..12, as ForcedKeeps;
     ae_waits_end_all_at_once: AllWaitsAtOnce, Crowds, 5 s, seeds 0..4, as TooMuchWork;
     af_what_was_regained_is_not_awaited: RegainedNotAwaited, Disks, 10 s, seeds 900120..900121, as SnapshotOrder | NotSerialised;
+    ag_a_key_counts_for_its_session: KeyOfSession, General, 10 s, seeds 8..10, as Contract | Panic | NotAnswered | NotQuiet;
+    ah_grace_is_renewed_without_end: GraceRenewed, General, 10 s, seeds 31..34, as GraceTooLong;
+    ai_a_refused_commit_leaves_its_changes: RefusedStays, Transactions, 10 s, seeds 38..39, as GhostCommit;
+    aj_what_is_refused_is_done: RefusedIsDone, General, 10 s, seeds 32..33, as NotAnswered;
+    ak_a_watch_misses_the_past: WatchMissesPast, General, 10 s, seeds 8..10, as WatchedWrong;
 }

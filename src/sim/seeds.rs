@@ -27,6 +27,7 @@ fn seeds_of_every_kind_of_trouble_pass() {
     assert!(total.locked_commits > 500 && total.commit_hand_offs > 100, "{total}");
     assert!(total.uncommitted > 100 && total.retried > 100 && total.removals > 100, "{total}");
     assert!(total.keys_lapsed > 100, "{total}");
+    assert!(total.roamed > 10 && total.insisted > 10 && total.shed > 100 && total.watched > 300, "{total}");
 }
 
 #[test]

@@ -85,7 +85,15 @@ impl Replica {
         }
         if step.then == Then::Commit && changes > 0 {
             // Before anything is taken in: what is refused leaves no changes behind.
-            self.can_commit()?;
+            let can = self.can_commit();
+            #[cfg(test)]
+            if can.is_err()
+                && self.mutated(crate::sim::Mutation::RefusedStays)
+                && let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id)
+            {
+                open.changes.extend(step.changes.iter().cloned());
+            }
+            can?;
         }
         let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");

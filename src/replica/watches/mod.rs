@@ -208,7 +208,13 @@ impl Replica {
         let reached = (self.watches.history.passed(), self.now.mono);
         let row = Row { subject, patterns, from, reached, holders: Holders::default() };
         self.watches.insert(call, row);
-        self.watches.catch_up(call, self.log.durable(), &mut self.effects);
+        #[cfg(test)]
+        let misses = self.mutated(crate::sim::Mutation::WatchMissesPast);
+        #[cfg(not(test))]
+        let misses = false;
+        if !misses {
+            self.watches.catch_up(call, self.log.durable(), &mut self.effects);
+        }
         if subject == Subject::Locks {
             self.watches.begin_holders(call, &mut self.effects);
         }

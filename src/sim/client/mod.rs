@@ -9,17 +9,21 @@
 //! - A lease that ends with its session ([`OnDisconnect::Release`]) is over for it as soon as the session is.
 //! - On a new session it attaches its lease, reclaims if it is asked to, and sends every release and every
 //!   waiting request again, under the same key.
+//!
+//! Some do otherwise, as clients in other languages do ([`ways`]).
 
 mod replies;
 mod requests;
 mod transactions;
 mod txn_refusals;
+mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(in crate::sim) use transactions::{Txn, TxnOrder, TxnStep};
+pub(in crate::sim) use ways::Ways;
 
 use transactions::TxnCall;
 
@@ -38,6 +42,8 @@ pub(super) enum Out {
     Call {
         tag: u64,
         call: Call,
+        /// Not on its stream.
+        beside: bool,
     },
     Timer {
         at: Moment,
@@ -77,6 +83,10 @@ pub(super) enum Out {
         txn: TxnKey,
         why: &'static str,
     },
+    /// It has changed what it wants of a transaction.
+    Intends {
+        key: ClientKey,
+    },
     /// It sends a call of a transaction again.
     Retries,
     Fails {
@@ -105,6 +115,8 @@ pub(super) enum Timer {
     Reconnect,
     /// It had been refused a lease.
     OpenLease,
+    /// It had been refused what it asked for under that key.
+    AskAgain(ClientKey),
     /// A transaction goes on.
     Step(ClientKey),
     /// A transaction has been open for so long that its locks may be gone.
@@ -125,6 +137,7 @@ pub(super) struct Manner {
     pub stubborn: bool,
     /// It breaks a rule: it reclaims also the last lock that it released, and lets that go when it gets it back.
     pub forgetful: bool,
+    pub ways: Ways,
 }
 
 /// The part of a lease's time that a client counts on: clocks may differ in speed by 1 % each.
@@ -191,7 +204,11 @@ enum Pending {
     Reclaim,
     /// A lock that it had released and got back.
     Drop,
-    Close(LeaseId),
+    Close {
+        lease: LeaseId,
+        /// It had run out by the client's own count.
+        lapsed: bool,
+    },
     Txn(ClientKey, TxnCall),
     Look,
 }
@@ -219,6 +236,10 @@ pub(super) struct Client {
     pub disk_was_full: bool,
     /// The last of its leases that lost a lock to an operator: it may not have heard of the lock, or of the loss.
     pub lost_to_operator: Option<LeaseId>,
+    /// Its server refuses now and then what is too much for it.
+    pub may_be_refused: bool,
+    /// What it was refused, by the keys that were refused.
+    put_off: BTreeMap<ClientKey, Order>,
     session: Option<SessionId>,
     lease: Option<Lease>,
     requests: BTreeMap<ClientKey, Request>,
@@ -254,6 +275,8 @@ impl Client {
             blind_grants: BTreeSet::new(),
             disk_was_full: false,
             lost_to_operator: None,
+            may_be_refused: false,
+            put_off: BTreeMap::new(),
             session: None,
             lease: None,
             requests: BTreeMap::new(),
@@ -319,16 +342,17 @@ impl Client {
     /// Which lease a call of the current session closes.
     pub fn closing_of(&self, tag: u64) -> Option<LeaseId> {
         match self.pending.get(&tag) {
-            Some(Pending::Close(lease)) => Some(*lease),
+            Some(Pending::Close { lease, .. }) => Some(*lease),
             _ => None,
         }
     }
 
-    fn call(&mut self, pending: Pending, call: Call, out: &mut Vec<Out>) {
+    fn call(&mut self, pending: Pending, mut call: Call, out: &mut Vec<Out>) {
+        let beside = self.manner.ways.unary && self.prove_by_secret(&mut call);
         let tag = self.next_tag;
         self.next_tag += 1;
         self.pending.insert(tag, pending);
-        out.push(Out::Call { tag, call });
+        out.push(Out::Call { tag, call, beside });
     }
 
     pub fn on_connected(&mut self, now: Moment, session: SessionId, out: &mut Vec<Out>) {

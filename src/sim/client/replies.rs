@@ -60,7 +60,9 @@ impl Client {
                 self.drop_stale(out);
                 self.on_lost(now, &lost, out);
             }
-            (Pending::Close(_), Reply::LeaseClosed) => {}
+            (Pending::Close { .. }, Reply::LeaseClosed) => {}
+            // It had run out by its own count, and the server need not have told.
+            (Pending::Close { lapsed: true, .. }, Reply::Refused(Refusal::UnknownLease(_))) => {}
             (Pending::Txn(key, call), Reply::Stepped(stepped)) => {
                 self.on_stepped(now, (key, call), &stepped, out);
             }
@@ -86,6 +88,10 @@ impl Client {
         if reclaim {
             self.requests.values_mut().for_each(|request| request.shaken = true);
             self.txns.values_mut().for_each(|txn| txn.shaken = true);
+            if self.manner.ways.silent {
+                self.give_up_holds(out);
+                return self.resend(now, out);
+            }
             let held = self.requests.iter().filter_map(|(&key, request)| {
                 let State::Held { id, token } = request.state else { return None };
                 let wants = request.order.wants.clone();
@@ -174,7 +180,10 @@ impl Client {
             self.requests.remove(&key);
             out.push(Out::Ends { key, why: HoldEnd::Told });
             // Of a disk that was rolled back nobody knows what it gave after that, if those are away who know.
-            if valid && self.lease() != self.rolled_back && !self.blind_grants.contains(&id.n) {
+            // Without a stream nobody hears of an operator who took a lock.
+            let is_unheard = self.manner.ways.unary && self.lost_to_operator == self.lease();
+            let is_blind = self.lease() == self.rolled_back || self.blind_grants.contains(&id.n);
+            if valid && !is_blind && !is_unheard {
                 let what = format!("client {} came back in time and lost request {key}", self.number);
                 out.push(Out::Fails { kind: FailureKind::HoldLost, what });
             }
@@ -202,10 +211,13 @@ impl Client {
             (Pending::Txn(key, call), refusal) if self.lease() != self.lease_of_txn(key) => {
                 self.on_txn_refused(now, (key, call), refusal, out);
             }
-            (_, Refusal::UnknownLease(lease)) if !matches!(pending, Pending::Close(_)) => {
+            (_, Refusal::UnknownLease(lease)) if !matches!(pending, Pending::Close { .. }) => {
                 self.on_lease_ended(now, *lease, out);
             }
             (Pending::Txn(key, call), refusal) => self.on_txn_refused(now, (key, call), refusal, out),
+            (Pending::Open { .. }, Refusal::ResourceExhausted { retry_after, .. }) if self.may_be_refused => {
+                out.push(Out::Timer { at: now + *retry_after, timer: Timer::OpenLease });
+            }
             (Pending::Open { .. }, Refusal::DiskFull) if self.disk_was_full => {
                 out.push(Out::Timer { at: now + AFTER_DISK_FULL, timer: Timer::OpenLease });
             }
@@ -236,18 +248,24 @@ impl Client {
             // A server's clock may run fast by 1 %.
             (Refusal::TimedOut(_), Wait::AtMost(limit)) => waited >= limit - limit / 50,
             (Refusal::Cancelled, _) => ending,
+            // Too much to do, said of an earlier copy: a higher key was used since, so this one may not begin any more.
+            (Refusal::KeyFinished(_), _) if self.may_be_refused => true,
             (Refusal::KeyFinished(_), wait) => {
                 wait != Wait::Forever || ending || self.disk_was_full || is_victim
             }
             // Granted, and taken away before it could be told.
             (Refusal::ForcedOut(_), _) => is_victim,
             (Refusal::DiskFull, _) => self.disk_was_full,
+            (Refusal::ResourceExhausted { .. }, _) => self.may_be_refused,
             (Refusal::LeaseEnded, _) => request.shaken,
             _ => ending,
         };
         if !allowed {
             let what = format!("client {}, request {key} after {waited:?}: {refusal}", self.number);
             out.push(Out::Fails { kind: FailureKind::Contract, what });
+        }
+        if let (Refusal::ResourceExhausted { retry_after, .. }, false) = (refusal, ending) {
+            return self.ask_later(now + *retry_after, key, out);
         }
         // The answer to the cancel is what ends a cancelled one.
         if !ending {
@@ -285,6 +303,7 @@ mod tests {
             on_disconnect: OnDisconnect::Keep,
             stubborn: false,
             forgetful: false,
+            ways: Default::default(),
         };
         let (mut client, mut out, now) = (Client::new(0, dc, manner), Vec::new(), Moment::from_millis(0));
         client.disk_was_full = true;

@@ -91,10 +91,10 @@ impl Client {
     pub fn retire(&mut self, out: &mut Vec<Out>) {
         let Some(lease) = self.lease.as_ref().filter(|lease| lease.attached) else { return };
         self.retired = true;
-        let id = lease.id;
-        let call = Call::CloseLease { lease: id, proof: Proof::Attached };
+        let (id, lapsed) = (lease.id, lease.lapsed);
+        let call = Call::CloseLease { lease: id, proof: self.proof() };
         self.forget_lease(HoldEnd::Released, out);
-        self.call(Pending::Close(id), call, out);
+        self.call(Pending::Close { lease: id, lapsed }, call, out);
     }
 
     /// All that a new session has to say again.

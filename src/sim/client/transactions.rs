@@ -91,9 +91,14 @@ impl Txn {
         step + 1 == self.order.steps.len()
     }
 
+    /// Its next step is the last one, and commits.
+    pub(super) fn ends_by_commit(&self) -> bool {
+        self.is_last(self.next) && self.order.end == Then::Commit
+    }
+
     /// It may be committed by now, for all that the client knows.
     fn may_be_committed(&self) -> bool {
-        self.stage == Stage::Asked && self.is_last(self.next) && self.order.end == Then::Commit
+        self.stage == Stage::Asked && self.ends_by_commit()
     }
 
     /// The answer to its next step is outstanding, and what was asked can be asked again.
@@ -154,6 +159,11 @@ impl Client {
     /// What a transaction wants that somebody begins by this key.
     pub fn intent_of(&self, (lease, key): TxnKey) -> Option<Intent> {
         self.txns.get(&key).filter(|txn| txn.lease == lease).map(Txn::intent)
+    }
+
+    /// What it wants of a transaction by now.
+    pub fn intent(&self, key: ClientKey) -> Option<(TxnKey, Intent)> {
+        self.txns.get(&key).map(|txn| ((txn.lease, key), txn.intent()))
     }
 
     /// Begins a transaction, if there is a lease for it.
@@ -328,9 +338,13 @@ impl Client {
 
     pub(super) fn on_look_refused(&mut self, tag: u64, refusal: &Refusal, out: &mut Vec<Out>) {
         self.looks.remove(&tag);
-        let is_lost =
-            self.disks_forget && matches!(refusal, Refusal::Transaction(TxnRefusal::FromTheFuture { .. }));
-        if !is_lost && !matches!(refusal, Refusal::Transaction(TxnRefusal::SnapshotNotReached { .. })) {
+        let may_be = match refusal {
+            Refusal::Transaction(TxnRefusal::SnapshotNotReached { .. }) => true,
+            Refusal::Transaction(TxnRefusal::FromTheFuture { .. }) => self.disks_forget,
+            Refusal::ResourceExhausted { .. } => self.may_be_refused,
+            _ => false,
+        };
+        if !may_be {
             let what = format!("client {} was refused a read: {refusal}", self.number);
             out.push(Out::Fails { kind: FailureKind::Contract, what });
         }

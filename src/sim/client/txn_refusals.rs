@@ -16,6 +16,8 @@ enum Verdict {
     Over(&'static str),
     /// The transaction is as before; the client gives it up.
     Abort,
+    /// The same, or it tries again later.
+    Insist,
     /// The answer to another call will tell.
     Wait,
     /// Nobody knows, nor ever will.
@@ -32,13 +34,20 @@ impl Client {
         refusal: &Refusal,
         out: &mut Vec<Out>,
     ) {
-        let disk_was_full = self.disk_was_full;
+        let (disk_was_full, may_be_refused) = (self.disk_was_full, self.may_be_refused);
         let disks_forget = self.disks_forget;
-        let lease_is_lost = self.lease_of_txn(key).is_some_and(|lease| self.lost_leases.contains(&lease));
+        let Some(txn_lease) = self.lease_of_txn(key) else { return };
+        let lease_is_lost = self.lost_leases.contains(&txn_lease);
+        let is_victim = self.lost_to_operator == Some(txn_lease);
         let had_blind_grants = !self.blind_grants.is_empty() || self.rolled_back.is_some();
         let Some(txn) = self.txns.get_mut(&key) else { return };
+        // A server that may have few of them open remembers as few of which it knows why they ended.
+        let may_have_ended =
+            took(now.since(txn.issued), txn.order.max_open) || txn.order.may_be_replaced || is_victim;
+        txn.is_told_over |= may_be_refused && may_have_ended;
         let verdict = match refusal {
             Refusal::DiskFull if !disk_was_full => Verdict::Wrong,
+            Refusal::ResourceExhausted { .. } if !may_be_refused => Verdict::Wrong,
             Refusal::Transaction(TxnRefusal::FromTheFuture { .. }) if disks_forget => {
                 Verdict::Over("what it wants to see is lost")
             }
@@ -48,6 +57,12 @@ impl Client {
             Refusal::Transaction(TxnRefusal::OutcomeUnknown(_)) if lease_is_lost => Verdict::Unknown,
             _ => judge(txn, call, refusal, now.since(txn.issued)),
         };
+        let verdict = match verdict {
+            Verdict::Insist if self.insist(now, key, call, out) => return,
+            Verdict::Insist => Verdict::Abort,
+            other => other,
+        };
+        let Some(txn) = self.txns.get_mut(&key) else { return };
         match verdict {
             Verdict::Over(why) => self.finish_txn(key, why, out),
             // Nobody asks once more.
@@ -60,7 +75,7 @@ impl Client {
                 self.end_txn_hold(key, out);
                 self.txns.remove(&key);
             }
-            Verdict::Wait => {
+            Verdict::Insist | Verdict::Wait => {
                 let ends = |refusal: &TxnRefusal| {
                     use TxnRefusal::{ForcedOut, StateReplaced, TooOld};
                     matches!(refusal, StateReplaced(_) | TooOld(..) | ForcedOut { .. })
@@ -115,7 +130,8 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
             only_if(first && in_time, "its locks were not granted in time")
         }
         Refusal::DiskFull if first => Verdict::Over("the disk is full"),
-        Refusal::DiskFull => Verdict::Abort,
+        Refusal::DiskFull => Verdict::Insist,
+        Refusal::ResourceExhausted { .. } => only_if(first, "the server has too much to do"),
         Refusal::ForcedOut(_) => only_if(first, "an operator took its locks"),
         Refusal::Transaction(refusal) => match refusal {
             TxnRefusal::ForcedOut { .. } => Verdict::Over("an operator took its locks"),
@@ -143,7 +159,7 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
                 only_if(first && took(waited, order.at_least.patience), "its snapshot did not come in time")
             }
             TxnRefusal::CannotCommit(_) if first => Verdict::Over("the server cannot commit"),
-            TxnRefusal::CannotCommit(_) => Verdict::Abort,
+            TxnRefusal::CannotCommit(_) => Verdict::Insist,
             _ => Verdict::Wrong,
         },
         _ => Verdict::Wrong,

@@ -5,6 +5,7 @@
 //! - [`transactions`]: commits and what readers see of them; with [`commits`], a model of what they should see.
 //! - [`promises`]: what a node told others is durable before, and survives its crashes.
 //! - [`forced`]: whoever lost a lock to an operator keeps nothing of it, and hears of it.
+//! - [`watched`]: watches are told everything once, in order.
 //! - [`requests`]: parts go to nobody who does not want them.
 //!
 //! When exactly does a client *hold*? From the moment it receives a grant that it still wants, under a lease
@@ -20,6 +21,7 @@ mod promises;
 mod readings;
 mod requests;
 mod transactions;
+mod watched;
 
 pub(super) use forced::ForcedOut;
 pub(super) use history::{Interval, verify};
@@ -27,6 +29,7 @@ pub(super) use holders::{Holder, HolderId, Holders};
 pub(super) use promises::{Asked, Promises};
 pub(super) use requests::Requests;
 pub(super) use transactions::{AskedStep, Intent, MadeAt, READER, Transactions, TxnKey};
+pub(super) use watched::Watched;
 
 use crate::sim::failure::FailureKind;
 

@@ -130,6 +130,11 @@ impl Transactions {
         self.told.remove(&txn);
     }
 
+    /// A client wants something else of its transaction than before: what was refused is not to be committed.
+    pub fn on_other_intent(&mut self, txn: TxnKey, intent: Intent) {
+        self.intents.insert(txn, intent);
+    }
+
     /// Whether its datacenter has made this entry before: it fetches from others what its disk lost.
     pub fn is_made(&self, entry: &Entry) -> bool {
         self.commits.get(Dot { dc: entry.dc, seq: entry.seq }).is_some()

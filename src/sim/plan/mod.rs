@@ -165,7 +165,7 @@ impl Plan {
         let mut rng = Rng::new(seed, 0);
         let txns = transactions::general(&mut Rng::new(seed, 6));
         let max_log = *Rng::new(seed, 7).pick(&[LARGE, LARGE, LARGE, 20_000, 3_000]);
-        let habits = Habits::general(&mut Rng::new(seed, 21));
+        let habits = Habits::general(&mut Rng::new(seed, 21), &mut Rng::new(seed, 22));
         let general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
         match profile {
             Profile::General => general,

@@ -26,6 +26,7 @@ impl World {
         self.check_replicas(Stage::Running);
         self.check_waits();
         self.check_descriptions();
+        self.check_graces();
     }
 
     /// Compares what replicas believe.
@@ -142,13 +143,14 @@ impl World {
         let living = || self.clients.iter().filter(|client| !client.dead);
         let requests = living().flat_map(|client| client.requests().values());
         let txns: usize = living().map(Client::unfinished_txns).sum();
-        requests.filter(|r| r.state == State::Waiting).count() + txns
+        let put_off: usize = living().map(Client::put_off).sum();
+        requests.filter(|r| r.state == State::Waiting).count() + txns + put_off
     }
 
     /// Requests of living clients that are not over.
     pub fn unfinished(&self) -> usize {
         let living = self.clients.iter().filter(|client| !client.dead);
-        living.map(|client| client.requests().len() + client.unfinished_txns()).sum()
+        living.map(|c| c.requests().len() + c.unfinished_txns() + c.put_off()).sum()
     }
 
     /// The first thing that keeps the world from being quiet.
@@ -190,6 +192,7 @@ impl World {
     pub fn check_quiet(&mut self) {
         self.check_replicas(Stage::Quiet);
         self.check_audits();
+        self.check_watchers();
     }
 }
 

@@ -6,10 +6,12 @@ use crate::causal_log::Wants;
 use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{Call, CallId, ClientKey, OnDisconnect, SessionId, Wait};
 use crate::replica::{Event, Notice};
+use crate::rng::Rng;
 use crate::room::Room;
-use crate::sim::client::{Client, HoldEnd, Manner, Order, Out, State, Timer};
+use crate::sim::client::{Client, HoldEnd, Manner, Order, Out, State, Timer, Ways};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Holder, HolderId};
+use crate::sim::plan::Habits;
 use crate::sim::queue::Moment;
 use crate::sim::world::{Action, Phase, Said, Session, World};
 
@@ -45,11 +47,13 @@ impl World {
             on_disconnect: if rng.percent(release) { OnDisconnect::Release } else { OnDisconnect::Keep },
             stubborn: rng.percent(50),
             forgetful: self.clients.len() % 3 == 2,
+            ways: random_ways(&self.plan.habits, &mut self.chance.others),
         };
         let number = self.clients.len();
         let mut client = Client::new(number, dc, manner);
         client.disks_forget = self.plan.disk.is_copied;
         client.disk_was_full = self.node(dc).disk.room != Room::Enough;
+        client.may_be_refused = self.plan.habits.most.is_some() || self.plan.habits.overload_every.is_some();
         self.clients.push(client);
         let active = !matches!(driver, Driver::Manual);
         self.drivers.push(driver);
@@ -99,9 +103,12 @@ impl World {
 
     fn perform_out(&mut self, client: usize, out: Out) {
         match out {
-            Out::Call { tag, call } => {
+            Out::Call { tag, call, beside } => {
                 let Client { dc, .. } = self.clients[client];
-                if let Some(session) = self.clients[client].session() {
+                let main = self.clients[client].session();
+                if let Some(session) =
+                    main.and_then(|main| if beside { self.beside(main) } else { Some(main) })
+                {
                     let at = self.now + self.plan.load.distance;
                     let action = Action::ToServer { dc, session, tag, call };
                     match self.stopped_clients.get_mut(&client) {
@@ -146,6 +153,12 @@ impl World {
                 let judged = self.txns.on_never(txn, why);
                 self.blame(judged);
             }
+            Out::Intends { key } => {
+                self.tally.insisted += 1;
+                if let Some((txn, intent)) = self.clients[client].intent(key) {
+                    self.txns.on_other_intent(txn, intent);
+                }
+            }
             Out::Retries => self.tally.retried += 1,
             Out::Reclaimed { count } => self.tally.reclaimed += count as u64,
             Out::ReclaimsStale => self.tally.stale_reclaims += 1,
@@ -162,6 +175,9 @@ impl World {
 
     /// Opens a session, or tries again later if the server is down.
     fn connect_client(&mut self, number: usize) {
+        if !self.is_running(self.clients[number].dc) && self.clients[number].may_roam() {
+            self.roam(number);
+        }
         let dc = self.clients[number].dc;
         if !self.is_running(dc) {
             let pause = self.chance.load.around(Duration::from_millis(100));
@@ -170,8 +186,35 @@ impl World {
         }
         let session = SessionId(self.next_session);
         self.next_session += 1;
-        self.sessions.insert(session, Session { client: number, dc, deaf: false });
+        self.sessions
+            .insert(session, Session { client: number, dc, deaf: false, main: session, beside: None });
         self.with_client(number, |client, now, out| client.on_connected(now, session, out));
+    }
+
+    /// A client whose server is gone goes to another one, mostly.
+    fn roam(&mut self, number: usize) {
+        let rng = &mut self.chance.others;
+        let to = self.nodes[rng.index(self.nodes.len())].dc;
+        if rng.percent(70) && self.is_running(to) {
+            self.tally.roamed += 1;
+            self.trace.line(self.now, format_args!("c{number}"), || format!("goes to {to}"));
+            self.with_client(number, |client, _, out| client.roam(to, out));
+            self.clients[number].disk_was_full |= self.node(to).disk.room != Room::Enough;
+        }
+    }
+
+    /// The session that a client's calls come by which do not come by its stream.
+    fn beside(&mut self, main: SessionId) -> Option<SessionId> {
+        let known = self.sessions.get_mut(&main)?;
+        if known.beside.is_some() {
+            return known.beside;
+        }
+        let beside = SessionId(self.next_session);
+        self.next_session += 1;
+        known.beside = Some(beside);
+        let (client, dc, deaf) = (known.client, known.dc, known.deaf);
+        self.sessions.insert(beside, Session { client, dc, deaf, main, beside: None });
+        Some(beside)
     }
 
     pub(super) fn on_to_server(&mut self, dc: DcId, session: SessionId, tag: u64, call: Call) {
@@ -210,7 +253,12 @@ impl World {
         let dc = self.clients[number].dc;
         self.trace.line(self.now, format_args!("c{number}"), || "disconnects".to_owned());
         if let Some(known) = self.sessions.get_mut(&session) {
-            known.deaf = self.chance.load.percent(50);
+            let deaf = self.chance.load.percent(50);
+            known.deaf = deaf;
+            let beside = known.beside;
+            if let Some(beside) = beside.and_then(|beside| self.sessions.get_mut(&beside)) {
+                beside.deaf = deaf;
+            }
             let late = self.chance.load.duration(Duration::ZERO, Duration::from_millis(200));
             let at = self.now + self.plan.load.distance + late;
             self.queue.push(at, Action::SessionClosed { dc, session });
@@ -221,8 +269,11 @@ impl World {
     }
 
     pub(super) fn on_session_closed(&mut self, dc: DcId, session: SessionId) {
-        if self.sessions.remove(&session).is_some() {
+        if let Some(closed) = self.sessions.remove(&session) {
             self.step(dc, Event::SessionClosed { session });
+            if let Some(beside) = closed.beside {
+                self.on_session_closed(dc, beside);
+            }
         }
     }
 
@@ -285,6 +336,9 @@ impl World {
             Timer::OpenLease => {
                 self.with_client(number, |client, now, out| client.open_lease_again(now, out));
             }
+            Timer::AskAgain(key) => {
+                self.with_client(number, |client, now, out| client.ask_again(now, key, out));
+            }
             Timer::Step(key) => self.with_client(number, |client, _, out| client.on_step_timer(key, out)),
             Timer::HoldOver(key) => self.with_client(number, |client, _, out| client.end_txn_hold(key, out)),
             Timer::GiveUp(key) => self.with_client(number, |client, _, out| client.give_up(key, out)),
@@ -329,13 +383,17 @@ impl World {
         if self.plan.habits.crowd > 0 && self.chance.habits.percent(CROWD_PERCENT) {
             return self.crowd(number);
         }
-        let full = self.clients[number].requests().len() >= self.plan.load.concurrent;
+        let client = &self.clients[number];
+        let full = client.requests().len() + client.put_off() >= self.plan.load.concurrent;
         if full || (plain < 100 && !self.chance.txns.percent(plain)) {
             return;
         }
         let order = self.random_order(self.clients[number].dc);
         let unwanted = order.clone();
         let key = self.with_client(number, |client, now, out| client.acquire(now, order, out));
+        if self.chance.others.percent(self.plan.habits.twice_percent) {
+            self.with_client(number, |client, now, out| client.send_acquire_beside(now, key, out));
+        }
         // Needs no chance of its own: what is asked for is chance enough.
         if key.is_multiple_of(OVERTAKES_EVERY) {
             self.with_client(number, |client, now, out| client.acquire_and_cancel(now, unwanted, out));
@@ -385,5 +443,14 @@ impl World {
         };
         let wants = Wants::all(locks).expect("a few short names are fine");
         Order { wants, wait, hold: Some(rng.around(plan.hold)) }
+    }
+}
+
+fn random_ways(habits: &Habits, rng: &mut Rng) -> Ways {
+    Ways {
+        unary: rng.percent(habits.unary_percent),
+        silent: rng.percent(habits.silent_percent),
+        insists: rng.percent(habits.insists_percent),
+        roams: rng.percent(habits.roams_percent),
     }
 }

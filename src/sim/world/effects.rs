@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::names::Position;
 use crate::names::{DcId, LockName, Mode};
-use crate::replica::call::{CallId, Reply, SessionId};
+use crate::replica::call::{CallId, Refusal, Reply, SessionId};
 use crate::replica::{Effect, Notice, Record, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Asked, MadeAt};
@@ -32,7 +32,9 @@ impl World {
                         let judged = self.nodes[dc.index()].forced.check_final(forced);
                         self.blame(judged);
                     }
-                    self.tell(session, Said::Notice(notice));
+                    if !self.is_news_for_watcher(session, &notice) {
+                        self.tell(session, Said::Notice(notice));
+                    }
                 }
                 Effect::CloseLink { peer, violation } => {
                     self.fail(FailureKind::Violation, format!("{dc} accuses {peer}: {violation}"));
@@ -199,6 +201,9 @@ impl World {
         self.trace.mix(call.session.0 << 20 ^ call.tag);
         let judged = self.nodes[dc.index()].forced.on_reply(call, &reply);
         self.blame(judged);
+        if self.is_told_watcher(call, &reply) {
+            return;
+        }
         if call.session == OPERATOR {
             return self.on_operator_reply(dc, reply);
         }
@@ -226,8 +231,11 @@ impl World {
         }
         let Some(session) = self.sessions.get(&call.session) else { return };
         let client = &self.clients[session.client];
-        if client.session() != Some(call.session) {
+        if client.session() != Some(session.main) {
             return;
+        }
+        if let Reply::Refused(Refusal::ResourceExhausted { .. }) = reply {
+            self.tally.shed += 1;
         }
         if let Reply::Stepped(stepped) = reply {
             let client = session.client;
@@ -264,7 +272,10 @@ impl World {
     /// Says something to the client of a session, if there still is one.
     fn tell(&mut self, session: SessionId, said: Said) {
         if let Some(known) = self.sessions.get(&session) {
-            let action = Action::ToClient { client: known.client, session, said };
+            if matches!(said, Said::Notice(_)) && self.clients[known.client].manner.ways.unary {
+                return;
+            }
+            let action = Action::ToClient { client: known.client, session: known.main, said };
             self.queue.push(self.now + self.plan.load.distance, action);
         }
     }

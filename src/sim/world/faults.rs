@@ -265,6 +265,7 @@ impl World {
                 self.network.set_weather(from, to, Weather::default());
             }
             self.set_room(from, Room::Enough);
+            self.on_relief(from);
             if self.nodes[from.index()].clock.set_right() {
                 // A server that says `ClockSkew` is an operator's task: set the clock, start it again.
                 self.crash(from);

@@ -16,6 +16,7 @@ mod operators;
 mod pauses;
 mod show;
 mod transactions;
+mod watchers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -153,8 +154,17 @@ pub(super) enum Action {
         dc: DcId,
     },
     Fault(FaultKind),
+    /// A watcher looks after its watch.
+    Watcher {
+        number: usize,
+    },
     /// An operator takes a lock away.
     Force,
+    /// A server has too much to do, and then not any more.
+    Overload,
+    Relief {
+        node: DcId,
+    },
     Sample,
 }
 
@@ -172,6 +182,10 @@ struct Session {
     dc: DcId,
     /// What is on its way to the server is lost.
     deaf: bool,
+    /// The stream of the client that it stands beside: its answers count as long as that is there.
+    main: SessionId,
+    /// The one beside it.
+    beside: Option<SessionId>,
 }
 
 /// What is allowed to happen.
@@ -194,8 +208,10 @@ struct Chance {
     load: Rng,
     fault: Rng,
     txns: Rng,
-    /// Of operators, and of what clients do beside what the client library does.
+    /// Of operators, and of crowds.
     habits: Rng,
+    /// Of what clients do beside what the client library does, of watchers and of overload.
+    others: Rng,
 }
 
 pub(super) struct World {
@@ -213,6 +229,8 @@ pub(super) struct World {
     /// What waits for clients whose process is stopped.
     stopped_clients: BTreeMap<usize, Vec<Action>>,
     next_session: u64,
+    watchers: Vec<watchers::Watcher>,
+    next_watch: u64,
     locks: Locks,
     pub holders: Holders,
     pub txns: Transactions,
@@ -272,6 +290,8 @@ impl World {
             drivers: Vec::new(),
             sessions: BTreeMap::new(),
             next_session: 1,
+            watchers: Vec::new(),
+            next_watch: 0,
             locks,
             holders: Holders::default(),
             txns: Transactions::default(),
@@ -290,6 +310,7 @@ impl World {
                 fault: Rng::new(seed, 5),
                 txns: Rng::new(seed, 7),
                 habits: Rng::new(seed, 20),
+                others: Rng::new(seed, 23),
             },
             trace: Trace::new(trace),
             tally: Outcome::default(),
@@ -318,6 +339,7 @@ impl World {
         }
         self.plan_faults();
         self.plan_operators();
+        self.plan_watchers();
         self.queue.push(Moment::from_millis(250), Action::Sample);
     }
 
@@ -412,7 +434,10 @@ impl World {
                 }
             }
             Action::Fault(kind) => self.on_fault(kind),
+            Action::Watcher { number } => self.on_watcher(number),
             Action::Force => self.on_force(),
+            Action::Overload => self.on_overload(),
+            Action::Relief { node } => self.on_relief(node),
             Action::Sample => self.on_sample(),
         }
     }

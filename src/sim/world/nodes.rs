@@ -60,6 +60,8 @@ pub(crate) struct Node {
     pub description: Option<LockDescription>,
     /// When the operator asked for a description that was not answered yet.
     pub described_at: Option<Moment>,
+    /// Since when it has been waiting for its clients, seen now and then.
+    pub grace_since: Option<Moment>,
     /// A checkpoint is wanted in place of its next timer: what that would have done comes first.
     pub checkpoint_before_timer: bool,
 }
@@ -69,13 +71,16 @@ impl Node {
         let mut agreed = AgreedConfig::new(ClusterId::of("simulated"), members);
         agreed.heartbeat = plan.heartbeat;
         agreed.peer_timeout = plan.peer_timeout;
+        let usual = LocalConfig::default();
         let local = LocalConfig {
+            max_waiting: plan.habits.most.unwrap_or(usual.max_waiting),
+            max_transactions: plan.habits.most.unwrap_or(usual.max_transactions),
             hold: plan.hold.clone(),
             hash_seed: seed,
             max_transaction: plan.txns.max_transaction,
             max_log: plan.max_log,
             max_lease_ttl: plan.max_lease_ttl,
-            ..LocalConfig::default()
+            ..usual
         };
         #[cfg_attr(not(test), expect(unused_mut, reason = "mutations exist in tests only"))]
         let mut config = ReplicaConfig::new(dc, agreed, local);
@@ -109,6 +114,7 @@ impl Node {
             status: None,
             description: None,
             described_at: None,
+            grace_since: None,
             checkpoint_before_timer: false,
         }
     }
@@ -273,6 +279,7 @@ impl World {
         }
         node.tick = None;
         node.described_at = None;
+        node.grace_since = None;
         node.stalled = None;
         let lost = node.disk.crash(&mut self.chance.disk);
         node.promises.on_crash();
@@ -290,6 +297,7 @@ impl World {
         }
         self.drop_links_of(dc);
         self.drop_sessions_of(dc);
+        self.drop_watchers_of(dc);
     }
 
     pub fn restart_later(&mut self, dc: DcId, after: std::time::Duration) {

@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use crate::names::{DcId, ForceReason, Position};
-use crate::replica::call::{Call, Refusal, Reply};
+use crate::replica::Event;
+use crate::replica::call::{Call, Phase as ServerPhase, Refusal, Reply};
 use crate::replica::forced::{Force, Forced};
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::sim::failure::FailureKind;
 use crate::sim::world::{Action, Phase, World};
 
 impl World {
     pub(super) fn plan_operators(&mut self) {
+        if let Some(every) = self.plan.habits.overload_every {
+            let at = self.now + self.chance.others.around(every);
+            self.queue.push(at, Action::Overload);
+        }
         if let Some(every) = self.plan.habits.force_every {
             let at = self.now + self.chance.habits.around(every);
             self.queue.push(at, Action::Force);
@@ -34,6 +39,47 @@ impl World {
         let reason = ForceReason::new("somebody has to").expect("it is a line of text");
         let force = Force { lock, by: Arc::from("operator"), reason };
         self.operator_call(dc, self.now.0, Call::ForceRelease(force));
+    }
+
+    /// Some server has more to do than it can for a while: it takes on nothing new.
+    pub(super) fn on_overload(&mut self) {
+        let Some(every) = self.plan.habits.overload_every.filter(|_| self.phase != Phase::Healing) else {
+            return;
+        };
+        let rng = &mut self.chance.others;
+        let (dc, lasts) = (self.nodes[rng.index(self.nodes.len())].dc, rng.around(every / 3));
+        self.queue.push(self.now + rng.around(every), Action::Overload);
+        self.queue.push(self.now + lasts, Action::Relief { node: dc });
+        if !self.node(dc).is_paused() {
+            self.step(dc, Event::Load { load: Load::TooMuch });
+        }
+    }
+
+    pub(super) fn on_relief(&mut self, dc: DcId) {
+        self.step(dc, Event::Load { load: Load::Fits });
+    }
+
+    /// Nobody is kept from the locks for longer than two times to live by those who held them before a restart.
+    pub(super) fn check_graces(&mut self) {
+        let most = 2 * self.plan.load.ttl.1;
+        for dc in self.members().iter() {
+            let (now, node) = (self.now, &mut self.nodes[dc.index()]);
+            let is_in_grace = node
+                .replica
+                .as_ref()
+                .is_some_and(|replica| matches!(replica.phase(), ServerPhase::Grace { .. }));
+            if !is_in_grace || node.is_paused() {
+                node.grace_since = None;
+                continue;
+            }
+            let since = *node.grace_since.get_or_insert(now);
+            // Clocks may run slow by 1 %.
+            if now.since(since) > most + most / 50 {
+                let what =
+                    format!("{dc} has been in grace since {since}; leases live for {:?} at most", most / 2);
+                self.fail(FailureKind::GraceTooLong, what);
+            }
+        }
     }
 
     pub(super) fn on_operator_reply(&mut self, dc: DcId, reply: Reply) {

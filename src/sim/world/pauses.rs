@@ -26,6 +26,7 @@ fn needs(action: &Action) -> Needs {
         | Action::TakeCheckpoint { node }
         | Action::CheckpointWritten { node, .. }
         | Action::MakeRoom { node }
+        | Action::Relief { node }
         | Action::ToServer { dc: node, .. }
         | Action::SessionClosed { dc: node, .. } => Needs::Node(*node),
         // By the client's own clock it holds no longer, whether it looks at that or not.
