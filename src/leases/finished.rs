@@ -16,13 +16,16 @@ pub(crate) struct FinishedKeys {
     last: Option<ClientKey>,
     /// Those above that are over.
     above: BTreeSet<ClientKey>,
+    /// Those that came and wait until anything can begin: keys above them say nothing of them.
+    waiting: BTreeSet<ClientKey>,
 }
 
 impl FinishedKeys {
     /// Whether nothing new begins under this key any more.
     #[inline]
     pub fn is_over(&self, key: ClientKey) -> bool {
-        self.last.is_some_and(|last| key <= last) || self.is_over_by_itself(key)
+        self.last.is_some_and(|last| key <= last && !self.waiting.contains(&key))
+            || self.is_over_by_itself(key)
     }
 
     /// The same, but not because a higher key was used: who comes back after a restart names what it holds in any order.
@@ -35,11 +38,28 @@ impl FinishedKeys {
     #[inline]
     pub fn begin(&mut self, key: Option<ClientKey>) {
         self.last = key.max(self.last);
+        if let Some(key) = key {
+            self.end_wait(key);
+        }
+    }
+
+    /// The key came in its turn and has to wait.
+    pub fn wait(&mut self, key: ClientKey) {
+        self.waiting.insert(key);
+    }
+
+    /// See [`FinishedKeys::wait`]: it has begun, or been refused, or is gone with its session.
+    #[inline]
+    pub fn end_wait(&mut self, key: ClientKey) {
+        if !self.waiting.is_empty() {
+            self.waiting.remove(&key);
+        }
     }
 
     /// What this key named is over, or may not begin any more. When there are too many the lowest of them stands for all below.
     #[inline]
     pub fn finish(&mut self, key: ClientKey) {
+        self.end_wait(key);
         if self.last.is_none_or(|last| key > last) {
             self.remember(key);
         }
@@ -75,5 +95,17 @@ mod tests {
         (12..=200).for_each(|key| keys.finish(key));
         assert_eq!((keys.above.len(), keys.last), (MAX_FINISHED, Some(72)));
         assert!(keys.is_over(200) && !keys.is_over(201));
+    }
+
+    #[test]
+    fn a_key_that_waits_is_not_over_because_of_those_above() {
+        let mut keys = FinishedKeys::default();
+        [3, 4, 5].into_iter().for_each(|key| keys.wait(key));
+        (6..=200).for_each(|key| keys.finish(key));
+        assert_eq!([2, 3, 4, 5, 6].map(|key| keys.is_over(key)), [true, false, false, false, true]);
+        keys.begin(Some(3));
+        keys.finish(4);
+        keys.end_wait(5);
+        assert!([3, 4, 5].into_iter().all(|key| keys.is_over(key)));
     }
 }

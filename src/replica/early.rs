@@ -51,9 +51,12 @@ impl Early {
         n >= self.first_lease
     }
 
-    pub fn close_session(&mut self, session: SessionId) {
+    /// Drops what came on a session. The keys that waited for their turn.
+    pub fn close_session(&mut self, session: SessionId) -> Vec<TxnId> {
+        let mut waited = Vec::new();
         for (_, request) in self.calls.extract_if(.., |(call, _)| call.session == session) {
             self.bytes -= weight(&request);
+            waited.extend(key_of(&request));
             if let Call::Begin(Begin { lease, key, .. }) = request {
                 self.turns.remove(&TxnId { lease, key });
             }
@@ -63,6 +66,7 @@ impl Early {
         let ended: Vec<LeaseId> = of_session.map(|(_, lease)| *lease).collect();
         work::count(self.calls.len() + ended.len());
         ended.into_iter().for_each(|lease| drop(self.take_reclaim(lease)));
+        waited
     }
 
     fn take_reclaim(&mut self, lease: LeaseId) -> Option<(CallId, Vec<Reclaim>)> {
@@ -101,6 +105,15 @@ impl Early {
 
     fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.reclaims.is_empty()
+    }
+}
+
+/// Under which lease and key something new would begin.
+fn key_of(request: &Call) -> Option<TxnId> {
+    match request {
+        Call::Begin(begin) => Some(TxnId { lease: begin.lease, key: begin.key }),
+        Call::Acquire(acquire) => acquire.key.map(|key| TxnId { lease: acquire.lease, key }),
+        _ => None,
     }
 }
 
@@ -161,18 +174,31 @@ impl Replica {
         (is_of_before && !is_judged && !self.transactions.knows(id)).then_some(id)
     }
 
-    /// Keys of a lease are new in rising order, and others go on while a transaction waits. Until the clock can be read
-    /// all of them wait, in order.
+    /// Keys of a lease are new in rising order, and others go on while a transaction waits. Until the clock can be read all that
+    /// begins waits, in order; cancels do not, and so many of them say something of all keys below.
     fn keep_turn(&mut self, call: CallId, request: &Call) {
-        let Call::Begin(Begin { lease, proof, key, .. }) = *request else { return };
-        if self.life.quiet_until.is_some() {
-            return;
-        }
-        let Ok(index) = self.authorise(lease, proof, call) else { return };
+        let (proof, id) = match (request, key_of(request)) {
+            (Call::Begin(begin), Some(id)) => (begin.proof, id),
+            (Call::Acquire(acquire), Some(id)) => (acquire.proof, id),
+            _ => return,
+        };
+        let Ok(index) = self.authorise(id.lease, proof, call) else { return };
         let finished = &mut self.leases.get_mut(index).finished;
-        if !finished.is_over(key) {
-            finished.begin(Some(key));
-            self.early.turns.insert(TxnId { lease, key });
+        match request {
+            _ if finished.is_over(id.key) => {}
+            _ if self.life.quiet_until.is_some() => finished.wait(id.key),
+            Call::Begin(_) => {
+                finished.begin(Some(id.key));
+                self.early.turns.insert(id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Something does not wait for its turn any more.
+    pub(super) fn end_turn(&mut self, TxnId { lease, key }: TxnId) {
+        if let Some(index) = self.leases.find(lease) {
+            self.leases.get_mut(index).finished.end_wait(key);
         }
     }
 
@@ -255,7 +281,11 @@ impl Replica {
     pub(super) fn start_early(&mut self) {
         self.early.bytes = 0;
         for (call, request) in std::mem::take(&mut self.early.calls) {
+            let id = key_of(&request);
             self.on_client(call, request);
+            if let Some(id) = id {
+                self.end_turn(id);
+            }
         }
     }
 }

@@ -111,7 +111,9 @@ impl Replica {
     }
 
     pub(super) fn on_session_closed(&mut self, session: SessionId) {
-        self.early.close_session(session);
+        for waited in self.early.close_session(session) {
+            self.end_turn(waited);
+        }
         self.watches.close_session(session);
         for index in self.leases.close_session(session) {
             self.end_lease(index);

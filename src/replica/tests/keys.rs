@@ -60,6 +60,32 @@ fn a_cancel_that_overtakes_its_acquire_ends_it() {
     assert_eq!(c.txn_refused(0, late), TxnRefusal::Unknown(9));
 }
 
+/// A client that comes back asks again for what it wants still and cancels what it gave up meanwhile. Until a restarted server
+/// has read its clock the former waits; so many cancels of later keys said that it is over.
+#[test]
+fn what_waits_for_the_start_outlives_many_cancels() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.use_lock(0, "a");
+    c.restart(0);
+    c.attaches(0);
+    let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
+    c.call(0, Call::Reclaim { lease, proof, held: vec![] });
+    let txn = c.begin(0, 1_001, None, step(vec![add("n", 1)], &[], Then::Commit));
+    let waits = c.locks_as(0, 1_002, "a");
+    let given_up = c.locks_as(0, 1_003, "b");
+    for key in 1_003..=1_300 {
+        let cancel = c.cancels(0, key);
+        assert_eq!(c.reply(0, cancel), Some(Reply::Released));
+    }
+    c.pass(1_000);
+    c.committed(0, txn);
+    c.granted(0, waits);
+    assert_eq!(c.refused(0, given_up), Refusal::Cancelled);
+    // It waits no more: it is over as the others are.
+    let late = c.locks_as(0, 1_000, "b");
+    assert_eq!(c.refused(0, late), Refusal::KeyFinished(1_000));
+}
+
 /// A restarted server does not know which keys were used.
 #[test]
 fn what_was_reclaimed_and_released_by_its_key_stays_over() {
