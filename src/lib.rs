@@ -36,6 +36,7 @@ mod rng;
 pub mod room;
 pub mod sim;
 pub mod store_state;
+pub mod tables;
 mod tasks;
 pub mod telemetry;
 pub mod time;

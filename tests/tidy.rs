@@ -13,7 +13,7 @@ struct Source {
 }
 
 const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
-const GROUND: [&str; 11] = [
+const GROUND: [&str; 12] = [
     "names",
     "time",
     "wire",
@@ -25,6 +25,7 @@ const GROUND: [&str; 11] = [
     "room",
     "rng",
     "work",
+    "tables",
 ];
 const EDGES: [&str; 20] = [
     "journal",

@@ -10,5 +10,5 @@ mod ownership;
 pub mod value;
 mod version_vector;
 
-pub use ownership::{DoubleOwner, Ownership, PartMove, Register};
+pub use ownership::{DoubleOwner, OwnedRows, Ownership, PartMove, ReaderId, Register};
 pub use version_vector::VersionVector;

@@ -10,17 +10,25 @@
 //! up against a map of max registers, which could be merged whatever the two sides had seen: here "none" may be older
 //! or newer than a register, and only vectors tell (see `lock_state/take_over.rs`).
 //!
+//! Rows stand in blocks and their index in parts: the map grows without a copy of itself. A reader takes
+//! it bit by bit, and finds it as it was when the reader was opened, see [`Ownership::open_reader`].
+//!
 //! This replaces `crdts::Map<LockName, Map<DcId, MVReg<..>>>`: that costs 1.5 to 3.3 KB a lock and 5 us a
 //! transfer, this 8 bytes a part and some 40 ns. Property-tested against the crate's `LWWReg`.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
+
 use crdts::CmRDT;
-use indexmap::IndexMap;
+use foldhash::fast::FixedState;
 use serde::de::{Deserializer, Error as _};
+use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
+use crate::tables::{Index, List, short_hash};
 
 /// The register of one part: version in the upper 56 bits, owner in the lowest 8; so the higher version is the
 /// greater number. Version 0 means never moved.
@@ -67,8 +75,9 @@ pub struct DoubleOwner {
 type Registers = SmallVec<[Register; 3]>;
 
 /// What is known of a lock that is not all home.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Row {
+    lock: LockName,
     registers: Registers,
     /// See [`Ownership::note_used`]. Nobody else's business: no part of what is replicated.
     used: u32,
@@ -77,26 +86,143 @@ struct Row {
 impl Row {
     /// Of which nothing is known but who owns its parts.
     fn unused(&self) -> Row {
-        Row { registers: self.registers.clone(), used: 0 }
+        Row { used: 0, ..self.clone() }
+    }
+
+    fn is_home(&self) -> bool {
+        self.registers.iter().all(|register| *register == Register::default())
     }
 }
 
-/// So many rows stay when there are none.
-const KEPT_ROWS: usize = 1 << 12;
+/// Some rows of the map: the registers of as many locks.
+pub struct OwnedRows(Vec<Row>);
+
+impl OwnedRows {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Names one that reads the map bit by bit, see [`Ownership::open_reader`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReaderId(u64);
+
+/// What a reader has still to read: the rows from `next` to `end`, those of `before` as they stand there.
+#[derive(Clone)]
+struct Reader {
+    id: ReaderId,
+    next: usize,
+    end: usize,
+    before: BTreeMap<usize, Row>,
+}
 
 /// The map. Iterates in an order that depends on what was applied only, never on hashes.
 #[derive(Clone, Default)]
-pub struct Ownership(IndexMap<LockName, Row, foldhash::fast::FixedState>);
+pub struct Ownership {
+    hasher: FixedState,
+    index: Index,
+    rows: List<Row>,
+    readers: Vec<Reader>,
+    last_reader: u64,
+}
 
 impl Ownership {
     /// An empty map; `hash_seed` keeps clients from choosing names that collide.
     pub fn new(hash_seed: u64) -> Ownership {
-        Ownership(IndexMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)))
+        Ownership { hasher: FixedState::with_seed(hash_seed), ..Ownership::default() }
+    }
+
+    fn hash(&self, lock: &LockName) -> u32 {
+        short_hash(self.hasher.hash_one(lock.as_bytes()))
+    }
+
+    fn find(&self, lock: &LockName) -> Option<usize> {
+        // Most locks are at home.
+        if self.rows.is_empty() {
+            return None;
+        }
+        self.index.find(self.hash(lock), |row| self.at(row as usize).lock == *lock).map(|row| row as usize)
+    }
+
+    fn row(&self, lock: &LockName) -> Option<&Row> {
+        self.find(lock).map(|row| self.at(row))
+    }
+
+    fn at(&self, row: usize) -> &Row {
+        self.rows.get(row).expect("the index names rows that are there")
+    }
+
+    fn at_mut(&mut self, row: usize) -> &mut Row {
+        self.rows.get_mut(row).expect("the index names rows that are there")
+    }
+
+    /// Adds the row of a lock that has none.
+    fn push(&mut self, row: Row) {
+        let place = u32::try_from(self.rows.len()).expect("fewer than 2^32 locks are away");
+        self.index.insert(self.hash(&row.lock), place);
+        self.rows.push(row);
+    }
+
+    /// Takes a row out; the last one takes its place.
+    fn remove(&mut self, row: usize) {
+        let last = self.rows.len() - 1;
+        self.note_before(row);
+        self.note_before(last);
+        let removed = self.rows.swap_remove(row);
+        self.index.remove(self.hash(&removed.lock), row as u32);
+        if last != row {
+            self.index.renumber(self.hash(&self.at(row).lock), last as u32, row as u32);
+        }
+    }
+
+    /// A row is about to change: readers that have not come to it will read it as it is.
+    fn note_before(&mut self, row: usize) {
+        for reader in &mut self.readers {
+            if (reader.next..reader.end).contains(&row) && !reader.before.contains_key(&row) {
+                let before = self.rows.get(row).expect("a row that changes is there").unused();
+                reader.before.insert(row, before);
+            }
+        }
+    }
+
+    /// From here on [`Ownership::read`] reads the map bit by bit, as it is now, until [`Ownership::close_reader`].
+    pub fn open_reader(&mut self) -> ReaderId {
+        self.last_reader += 1;
+        let id = ReaderId(self.last_reader);
+        self.readers.push(Reader { id, next: 0, end: self.rows.len(), before: BTreeMap::new() });
+        id
+    }
+
+    /// The registers of the next locks: of `most`, or of as many as there are.
+    ///
+    /// # Panics
+    /// When it was closed.
+    pub fn read(&mut self, reader: ReaderId, most: usize) -> OwnedRows {
+        let reader = self.readers.iter_mut().find(|other| other.id == reader).expect("a reader that is open");
+        let from = reader.next;
+        reader.next = from.saturating_add(most).min(reader.end);
+        let mut before = std::mem::take(&mut reader.before);
+        reader.before = before.split_off(&reader.next);
+        let rows = from..reader.next;
+        OwnedRows(rows.map(|row| before.remove(&row).unwrap_or_else(|| self.at(row).unused())).collect())
+    }
+
+    pub fn close_reader(&mut self, reader: ReaderId) {
+        self.readers.retain(|other| other.id != reader);
+    }
+
+    /// How many are open.
+    pub fn readers(&self) -> usize {
+        self.readers.len()
     }
 
     /// The register of a part.
     pub fn register(&self, lock: &LockName, part: DcId) -> Register {
-        self.0.get(lock).and_then(|row| row.registers.get(part.index())).copied().unwrap_or_default()
+        self.row(lock).and_then(|row| row.registers.get(part.index())).copied().unwrap_or_default()
     }
 
     pub fn owner(&self, lock: &LockName, part: DcId) -> DcId {
@@ -105,7 +231,7 @@ impl Ownership {
 
     /// The parts among `members` that `owner` owns.
     pub fn parts_of(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
-        match self.0.get(lock) {
+        match self.row(lock) {
             None => DcSet::only(owner).intersection(members),
             Some(row) => members
                 .iter()
@@ -119,51 +245,61 @@ impl Ownership {
 
     /// Whether every part is owned by the member it is named after.
     pub fn is_home(&self, lock: &LockName) -> bool {
-        !self.0.contains_key(lock)
+        self.find(lock).is_none()
     }
 
     /// How many locks have parts that are not at home.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.rows.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rows.is_empty()
     }
 
     /// The `index`-th lock that is not all home. When one comes home, the last one takes its place.
     pub fn lock_at(&self, index: usize) -> Option<&LockName> {
-        self.0.get_index(index).map(|(lock, _)| lock)
+        self.rows.get(index).map(|row| &row.lock)
     }
 
     /// Notes that a lock is in use here at that second of any clock, if it is not all home.
     pub fn note_used(&mut self, lock: &LockName, second: u32) {
-        if let Some(row) = self.0.get_mut(lock) {
-            row.used = second;
+        if let Some(row) = self.find(lock) {
+            self.at_mut(row).used = second;
         }
     }
 
     /// What was noted of the `index`-th lock; 0 for nothing.
     pub fn used_at(&self, index: usize) -> u32 {
-        self.0.get_index(index).map_or(0, |(_, row)| row.used)
+        self.rows.get(index).map_or(0, |row| row.used)
     }
 
-    /// The registers of at most `most` locks from the `start`-th on, in the order of [`Ownership::lock_at`].
-    pub fn piece(&self, start: usize, most: usize) -> Ownership {
-        let end = start.saturating_add(most).min(self.0.len());
-        let rows = self.0.get_range(start..end).into_iter().flatten();
-        Ownership(rows.map(|(lock, row)| (lock.clone(), row.unused())).collect())
+    /// The same registers, and nothing else.
+    pub fn copy(&self) -> Ownership {
+        let mut copy = Ownership { hasher: self.hasher.clone(), ..Ownership::default() };
+        self.rows.iter().for_each(|row| copy.push(row.unused()));
+        copy
     }
 
-    /// Adds a piece of the same map.
-    pub fn extend(&mut self, piece: Ownership) {
-        self.0.extend(piece.0);
+    /// Adds some rows of the same map.
+    pub fn extend(&mut self, rows: OwnedRows) {
+        for row in rows.0 {
+            match self.find(&row.lock) {
+                Some(place) => *self.at_mut(place) = row,
+                None => self.push(row),
+            }
+        }
+    }
+
+    /// All of its rows.
+    pub fn into_rows(self) -> OwnedRows {
+        OwnedRows(self.rows.iter().map(Row::unused).collect())
     }
 
     /// The same content under another hash seed: after reading it from disk.
     pub fn reseeded(self, hash_seed: u64) -> Ownership {
         let mut map = Ownership::new(hash_seed);
-        map.0.extend(self.0.into_iter().map(|(lock, row)| (lock, row.unused())));
+        self.rows.iter().for_each(|row| map.push(row.unused()));
         map
     }
 
@@ -184,10 +320,17 @@ impl Ownership {
     }
 
     fn set(&mut self, lock: &LockName, part: DcId, to: Register) {
-        if !self.0.contains_key(lock) {
-            self.0.insert(lock.clone(), Row::default());
-        }
-        let registers = &mut self.0.get_mut(lock).expect("it was inserted above").registers;
+        let row = match self.find(lock) {
+            Some(row) => {
+                self.note_before(row);
+                row
+            }
+            None => {
+                self.push(Row { lock: lock.clone(), registers: Registers::new(), used: 0 });
+                self.rows.len() - 1
+            }
+        };
+        let registers = &mut self.at_mut(row).registers;
         if registers.len() <= part.index() {
             registers.resize(part.index() + 1, Register::default());
         }
@@ -195,20 +338,14 @@ impl Ownership {
     }
 
     fn clear(&mut self, lock: &LockName, part: DcId) {
-        let Some(row) = self.0.get_mut(lock) else { return };
+        let Some(place) = self.find(lock) else { return };
+        self.note_before(place);
+        let row = self.at_mut(place);
         if let Some(register) = row.registers.get_mut(part.index()) {
             *register = Register::default();
         }
-        if row.registers.iter().all(|register| *register == Register::default()) {
-            self.0.swap_remove(lock);
-            self.give_back();
-        }
-    }
-
-    /// Gives memory back when most locks came home. Half of what is left free stays, so each row is moved for many that went.
-    fn give_back(&mut self) {
-        if self.0.capacity() > KEPT_ROWS && self.0.len() < self.0.capacity() / 16 {
-            self.0.shrink_to(2 * self.0.len());
+        if row.is_home() {
+            self.remove(place);
         }
     }
 }
@@ -251,11 +388,11 @@ impl Ownership {
 
     /// Every register of a part that is not at home.
     pub fn iter(&self) -> impl Iterator<Item = (&LockName, DcId, Register)> {
-        self.0.iter().flat_map(|(lock, row)| {
+        self.rows.iter().flat_map(|row| {
             (0_u8..)
                 .zip(&row.registers)
                 .filter(|(_, register)| register.version() > 0)
-                .filter_map(move |(part, register)| Some((lock, DcId::new(part)?, *register)))
+                .filter_map(move |(part, register)| Some((&row.lock, DcId::new(part)?, *register)))
         })
     }
 }
@@ -279,15 +416,18 @@ impl std::fmt::Debug for Ownership {
 
 impl Serialize for Ownership {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let rows =
-            self.0.iter().map(|(lock, row)| (lock, row.registers.iter().map(|r| r.0).collect::<Vec<_>>()));
-        serializer.collect_seq(rows)
+        let mut sequence = serializer.serialize_seq(Some(self.rows.len()))?;
+        for row in self.rows.iter() {
+            sequence
+                .serialize_element(&(&row.lock, row.registers.iter().map(|r| r.0).collect::<Vec<_>>()))?;
+        }
+        sequence.end()
     }
 }
 
 impl<'de> Deserialize<'de> for Ownership {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ownership, D::Error> {
-        let mut map = Ownership::default();
+        let (mut map, mut home) = (Ownership::default(), BTreeSet::new());
         for (lock, registers) in Vec::<(LockName, Vec<u64>)>::deserialize(deserializer)? {
             let mut registers: Registers = registers.into_iter().map(Register).collect();
             let fault = |what: &str| Err(D::Error::custom(format_args!("lock {lock}: {what}")));
@@ -300,7 +440,7 @@ impl<'de> Deserialize<'de> for Ownership {
             if registers.iter().any(|r| r.version() > MAX_NUMBER) {
                 return fault("no part ever moved so often");
             }
-            if map.0.contains_key(&lock) {
+            if map.find(&lock).is_some() || home.contains(&lock) {
                 return fault("it is there twice");
             }
             // What was written before parts lost their registers at home.
@@ -309,134 +449,16 @@ impl<'de> Deserialize<'de> for Ownership {
                     *register = Register::default();
                 }
             }
-            let row = Row { registers, used: 0 };
-            map.0.insert(lock, row);
+            let row = Row { lock, registers, used: 0 };
+            if row.is_home() {
+                home.insert(row.lock);
+            } else {
+                map.push(row);
+            }
         }
-        map.0.retain(|_, row| row.registers.iter().any(|register| *register != Register::default()));
         Ok(map)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn dc(id: u8) -> DcId {
-        DcId::new(id).expect("a small id")
-    }
-
-    /// Who gets which part of which lock next: every step is a move by the one who has it.
-    fn moves() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
-        proptest::collection::vec((0_u8..3, 0_u8..3, 0_u8..3), 0..40)
-    }
-
-    fn lock(name: u8) -> LockName {
-        LockName::new(&[name]).expect("one byte")
-    }
-
-    fn part_move(map: &Ownership, (name, part, owner): (u8, u8, u8)) -> PartMove {
-        let version = map.register(&lock(name), dc(part)).version() + 1;
-        PartMove { lock: lock(name), part: dc(part), owner: dc(owner), version }
-    }
-
-    #[test]
-    fn what_came_home_leaves_its_memory() {
-        let mut map = Ownership::new(7);
-        let moved = |n: u32, owner, version| {
-            let lock = LockName::new(&n.to_be_bytes()).expect("four bytes");
-            PartMove { lock, part: dc(0), owner: dc(owner), version }
-        };
-        (0..100_000).for_each(|n| map.apply(moved(n, 1, 1)));
-        assert!(map.0.capacity() >= 100_000);
-        (10..100_000).for_each(|n| map.apply(moved(n, 0, 2)));
-        assert_eq!(map.len(), 10);
-        assert!(map.0.capacity() <= 2 * KEPT_ROWS, "room for {} stays", map.0.capacity());
-    }
-
-    fn applied(moves: &[PartMove]) -> Ownership {
-        let mut map = Ownership::new(7);
-        for part_move in moves {
-            assert_eq!(map.validate_op(part_move), Ok(()));
-            map.apply(part_move.clone());
-        }
-        map
-    }
-
-    proptest! {
-        /// Parts are independent of each other: only the order of the moves of one part counts.
-        #[test]
-        fn moves_of_different_parts_commute(moves in moves()) {
-            let (mut map, mut chains) = (Ownership::new(7), std::collections::BTreeMap::<_, Vec<_>>::new());
-            for one in moves {
-                let one = part_move(&map, one);
-                map.apply(one.clone());
-                chains.entry((one.lock.clone(), one.part)).or_default().push(one);
-            }
-            let by_part: Vec<PartMove> = chains.into_values().rev().flatten().collect();
-            prop_assert_eq!(applied(&by_part), map);
-        }
-
-        #[test]
-        fn a_part_is_a_last_writer_wins_register(moves in moves()) {
-            let mut map = Ownership::new(7);
-            let mut theirs = crdts::LWWReg { val: dc(2), marker: 0_u64 };
-            for (marker, one) in (1..).zip(moves) {
-                map.apply(part_move(&map, one));
-                if (one.0, one.1) == (1, 2) {
-                    theirs.update(dc(one.2), marker);
-                }
-                prop_assert_eq!(map.owner(&lock(1), dc(2)), theirs.val);
-            }
-        }
-
-        /// What is at home takes no memory; everything else is there.
-        #[test]
-        fn only_what_is_away_is_kept(moves in moves()) {
-            let mut map = Ownership::new(7);
-            for one in moves {
-                map.apply(part_move(&map, one));
-            }
-            let away = |name: u8| (0..3).any(|part| map.owner(&lock(name), dc(part)) != dc(part));
-            for name in 0..3 {
-                prop_assert_eq!(map.is_home(&lock(name)), !away(name));
-            }
-            prop_assert_eq!(map.len(), (0..3).filter(|name| away(*name)).count());
-            let bytes = crate::wire::encode("ownership", &map).expect("it is small");
-            prop_assert_eq!(crate::wire::decode::<Ownership>("ownership", &bytes).expect("it was written"), map);
-        }
-    }
-
-    #[test]
-    fn two_owners_of_one_version_are_an_alarm() {
-        let lock = LockName::new(b"a").expect("valid");
-        let to = |owner| PartMove { lock: lock.clone(), part: dc(0), owner: dc(owner), version: 1 };
-        let map = applied(&[to(1)]);
-        let alarm = DoubleOwner { lock: lock.clone(), part: dc(0), version: 1, ours: dc(1), theirs: dc(2) };
-        assert_eq!(map.validate_op(&to(2)), Err(alarm));
-    }
-
-    #[test]
-    fn bytes_that_are_no_map_are_refused() {
-        let decoded = |locks: &[(&str, Vec<u64>)]| {
-            let named = |(lock, registers): &(&str, Vec<u64>)| {
-                (LockName::try_from(*lock).expect("a short name"), registers.clone())
-            };
-            let locks: Vec<_> = locks.iter().map(named).collect();
-            let bytes = crate::wire::encode("ownership", &locks).expect("it is small");
-            crate::wire::decode::<Ownership>("ownership", &bytes).map_err(|error| error.to_string())
-        };
-        let moved = |version: u64, owner: u64| version << 8 | owner;
-        assert_eq!(decoded(&[("a", vec![0, moved(MAX_NUMBER, 2)])]).map(|map| map.len()), Ok(1));
-        for (wrong, why) in [
-            (vec![("a", vec![0; MAX_DCS + 1])], "more parts"),
-            (vec![("a", vec![moved(1, 64)])], "is no datacenter"),
-            (vec![("a", vec![moved(0, 1)])], "is no datacenter"),
-            (vec![("a", vec![moved(MAX_NUMBER + 1, 1)])], "moved so often"),
-            (vec![("a", vec![]), ("a", vec![])], "there twice"),
-        ] {
-            let refused = decoded(&wrong).expect_err(why);
-            assert!(refused.contains(why), "{refused}");
-        }
-    }
-}
+mod tests;

@@ -5,11 +5,13 @@
 //! requests of others. So a request that comes and goes touches what the one before it touched, however many others wait
 //! or are held; in a hash table of all, each would fall on a place of its own that no cache has.
 
-use hashbrown::HashMap;
+use std::hash::BuildHasher;
+
 use rustc_hash::FxBuildHasher;
 
 use super::request::RequestIndex;
 use crate::names::{DcId, MAX_NUMBER, RequestId};
+use crate::tables::{Index, short_hash};
 
 /// Numbers that the ring has room for.
 const RING: usize = 1 << 12;
@@ -21,19 +23,22 @@ const _: () = assert!(FREE > 2 * MAX_NUMBER);
 pub(super) struct ById {
     me: DcId,
     ring: Box<[(u64, RequestIndex)]>,
-    others: HashMap<RequestId, RequestIndex, FxBuildHasher>,
+    others: Index,
 }
 
 impl ById {
     pub fn new(me: DcId) -> ById {
-        ById { me, ring: vec![(FREE, RequestIndex(0)); RING].into(), others: HashMap::default() }
+        ById { me, ring: vec![(FREE, RequestIndex(0)); RING].into(), others: Index::default() }
     }
 
     #[inline]
-    pub fn get(&self, id: RequestId) -> Option<RequestIndex> {
+    pub fn get(&self, id: RequestId, id_of: impl Fn(RequestIndex) -> RequestId) -> Option<RequestIndex> {
         let (n, request) = self.ring[place(id)];
         // Clients ask for any number, that of a free place, too.
-        if n == id.n && n != FREE && id.dc == self.me { Some(request) } else { self.others.get(&id).copied() }
+        if n == id.n && n != FREE && id.dc == self.me {
+            return Some(request);
+        }
+        self.others.find(hash(id), |row| id_of(RequestIndex(row)) == id).map(RequestIndex)
     }
 
     /// Enters a request that is not there.
@@ -45,34 +50,27 @@ impl ById {
         if id.dc == self.me && (n == FREE || n < id.n) {
             self.ring[place(id)] = (id.n, request);
             if n != FREE {
-                self.insert_other(RequestId { dc: self.me, n }, before);
+                self.others.insert(hash(RequestId { dc: self.me, n }), before.0);
             }
         } else {
             assert!(id.dc != self.me || n != id.n, "request {id} is entered twice");
-            self.insert_other(id, request);
+            self.others.insert(hash(id), request.0);
         }
     }
 
-    fn insert_other(&mut self, id: RequestId, request: RequestIndex) {
-        let before = self.others.insert(id, request);
-        assert!(before.is_none(), "request {id} is entered twice");
-    }
-
-    /// There are no requests any more: gives the memory back.
-    pub fn clear(&mut self) {
-        assert!(self.others.is_empty(), "ids go with their requests");
-        self.others = HashMap::default();
-    }
-
     #[inline]
-    pub fn remove(&mut self, id: RequestId) {
+    pub fn remove(&mut self, id: RequestId, request: RequestIndex) {
         let slot = &mut self.ring[place(id)];
         if slot.0 == id.n && id.dc == self.me {
             slot.0 = FREE;
         } else {
-            self.others.remove(&id);
+            self.others.remove(hash(id), request.0);
         }
     }
+}
+
+fn hash(id: RequestId) -> u32 {
+    short_hash(FxBuildHasher.hash_one(id))
 }
 
 fn place(id: RequestId) -> usize {
@@ -93,12 +91,12 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_map(steps in proptest::collection::vec((0_u8..2, 0_u64..3, 0_u64..6, any::<bool>()), 0..200)) {
-            let (mut by_id, mut map) = (ById::new(id(0, 0).dc), BTreeMap::new());
+            let (mut by_id, mut map, mut ids) = (ById::new(id(0, 0).dc), BTreeMap::new(), Vec::new());
             for (i, (dc, place, round, insert)) in (0_u32..).zip(steps) {
                 let id = id(dc, place + round * RING as u64);
+                ids.push(id);
                 if !insert {
-                    by_id.remove(id);
-                    map.remove(&id);
+                    map.remove(&id).into_iter().for_each(|request| by_id.remove(id, request));
                 } else if let Entry::Vacant(vacant) = map.entry(id) {
                     by_id.insert(id, RequestIndex(i));
                     vacant.insert(RequestIndex(i));
@@ -106,7 +104,7 @@ mod tests {
                 for (dc, n) in (0..2).flat_map(|dc| (0..3).map(move |n| (dc, n))) {
                     for round in 0..6 {
                         let id = self::id(dc, n + round * RING as u64);
-                        prop_assert_eq!(by_id.get(id), map.get(&id).copied());
+                        prop_assert_eq!(by_id.get(id, |request| ids[request.0 as usize]), map.get(&id).copied());
                     }
                 }
             }
@@ -116,7 +114,7 @@ mod tests {
     #[test]
     fn a_free_place_is_no_request() {
         let by_id = ById::new(id(0, 0).dc);
-        assert_eq!([0, 1, FREE].map(|n| by_id.get(id(0, n))), [None; 3]);
+        assert_eq!([0, 1, FREE].map(|n| by_id.get(id(0, n), |_| id(0, n))), [None; 3]);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The invariants of the locks of one datacenter.
 
+use std::collections::BTreeMap;
+
 use super::locks::Locks;
 use super::queue::Class;
-use super::request::{Origin, RequestIndex, State};
+use super::request::{IN_THIS_STEP, Origin, RequestIndex, State};
 use crate::names::Mode;
 
 impl Locks {
@@ -11,7 +13,7 @@ impl Locks {
         assert!(self.dirty.is_empty(), "every step settles what it touched");
         self.hot.check();
         assert_eq!(self.ownership_sum, self.ownership.sum(), "the sum over who owns what");
-        for (i, lock) in &self.locks {
+        for (i, lock) in self.locks.iter() {
             let index = super::lock::LockIndex(i as u32);
             let found = self.find_lock(lock.name.as_bytes());
             assert_eq!(found, Some(index), "lock {} is found by its name", lock.name);
@@ -55,7 +57,7 @@ impl Locks {
         let (mut held, mut waiting, mut published, mut remote, mut parked) = (0, 0, 0, 0, 0);
         let further: u64 = self.requests.iter().map(|(_, row)| row.further()).sum();
         assert_eq!(further, self.counts.further, "the count of locks beyond the first of requests");
-        for (i, row) in &self.requests {
+        for (i, row) in self.requests.iter() {
             assert_eq!(
                 self.find(row.id),
                 Some(RequestIndex(i as u32)),
@@ -82,6 +84,14 @@ impl Locks {
         let counted = &self.counts;
         let expected = (counted.held, counted.waiting, counted.published, counted.remote, counted.parked);
         assert_eq!(counts, expected, "the counts of held, waiting, published, remote and parked requests");
+        let in_log = self.requests.iter().filter_map(|(i, row)| {
+            let seq = match &row.origin {
+                Origin::Remote { seq } => Some(*seq),
+                Origin::Local(local) => local.published.filter(|seq| *seq != IN_THIS_STEP),
+            };
+            Some((row.id, (RequestIndex(i as u32), seq?)))
+        });
+        assert_eq!(in_log.collect::<BTreeMap<_, _>>(), self.published, "the requests that are in the log");
     }
 
     /// The rule of publishing of protocol section 6.

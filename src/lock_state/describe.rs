@@ -102,7 +102,7 @@ impl Locks {
     /// The next holder of any lock with this prefix; takes the rows that it looks at from `budget`.
     pub fn next_holder(&self, prefix: &[u8], cursor: &mut HolderCursor, budget: &mut usize) -> Walk {
         while *budget > 0 {
-            if cursor.row >= self.locks.capacity() {
+            if cursor.row >= self.locks.end() {
                 return Walk::Through;
             }
             *budget -= 1;
@@ -220,7 +220,7 @@ impl Locks {
                 }
             }
             let end = from.saturating_add(ROWS_PER_PAGE);
-            return (rows, Some(if end >= self.locks.capacity() { MOVED } else { end as u64 }));
+            return (rows, Some(if end >= self.locks.end() { MOVED } else { end as u64 }));
         }
         let from = (cursor & !MOVED) as usize;
         for i in from..from.saturating_add(ROWS_PER_PAGE) {

@@ -2,22 +2,21 @@
 //!
 //! A list for each hold rule, so that each is in order of time: locks that have to stay long do not stand before others.
 
-use std::collections::VecDeque;
-
 use super::lock::LockIndex;
+use crate::tables::Fifo;
 use crate::time::Instant;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct IdleLocks {
-    by_rule: Vec<VecDeque<(Instant, LockIndex)>>,
+    by_rule: Vec<Fifo<(Instant, LockIndex)>>,
     /// When the first of all may be, [`Instant::FAR_FUTURE`] if there is none: every step asks.
     next: Instant,
 }
 
 impl IdleLocks {
     pub fn new(rules: usize) -> IdleLocks {
-        IdleLocks { by_rule: (0..rules).map(|_| VecDeque::new()).collect(), next: Instant::FAR_FUTURE }
+        IdleLocks { by_rule: (0..rules).map(|_| Fifo::default()).collect(), next: Instant::FAR_FUTURE }
     }
 
     /// A lock of that rule is idle. It is looked at from `due` on, and after those of its rule before it.

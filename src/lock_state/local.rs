@@ -40,6 +40,16 @@ pub(crate) enum IfNotFree {
     GiveUp,
 }
 
+/// A request that was granted just now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fresh {
+    pub id: RequestId,
+    /// See [`State::Held`].
+    pub ready: Position,
+    pub since: Instant,
+    pub was_published: bool,
+}
+
 /// What became of an acquire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Acquired {
@@ -132,10 +142,16 @@ impl Locks {
         }
     }
 
-    /// Gives a fresh grant its token.
-    pub fn set_token(&mut self, request: RequestIndex, fresh: FencingToken) {
-        match &mut self.local_mut(request).state {
-            State::Held { token, .. } => *token = fresh,
+    /// Gives a fresh grant its token. Answers who is granted.
+    pub fn set_token(&mut self, request: RequestIndex, fresh: FencingToken) -> Fresh {
+        let row = self.request_mut(request);
+        let id = row.id;
+        let local = row.local_mut().expect("only local requests are granted");
+        match &mut local.state {
+            State::Held { token, ready, .. } => {
+                *token = fresh;
+                Fresh { id, ready: *ready, since: local.since, was_published: local.was_published }
+            }
             State::Waiting => unreachable!("only granted requests get tokens"),
         }
     }
@@ -143,13 +159,13 @@ impl Locks {
     /// Ends a held request. `position`: where the journal says so, if it does; nobody is told of a later grant
     /// before the journal is durable up to there.
     pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
-        assert!(self.get(request).is_held(), "only held requests are released");
-        for i in 0..self.get(request).wants.len() {
-            let want = self.get(request).wants[i];
-            self.leave_holders(want, position, now);
+        let row = self.requests.remove(request.0 as usize);
+        assert!(row.is_held(), "only held requests are released");
+        for want in &row.wants {
+            self.leave_holders(*want, position, now);
         }
         self.counts.held -= 1;
-        self.forget(request);
+        self.note_forgotten(request, &row);
     }
 
     /// Ends a waiting request.
@@ -268,16 +284,15 @@ impl Locks {
         if let Some((moved, place)) = lock.holders.requests.get(want.holder as usize).copied() {
             self.requests[moved.0 as usize].wants[place as usize].holder = want.holder;
         }
-        let lock = &mut self.locks[want.lock.0 as usize];
         if lock.holders.requests.is_empty() {
             lock.holders.mode = None;
         }
         lock.position = lock.position.max(position);
         lock.note_release(want.mode, now);
-        if lock.queue.is_empty() {
-            self.note_idle(want.lock, now);
-        } else {
+        if !lock.queue.is_empty() {
             self.mark(want.lock);
+        } else if !lock.in_idle_list {
+            self.note_idle(want.lock, now);
         }
     }
 
@@ -310,7 +325,7 @@ impl Locks {
 
     /// Rows of locks, for listings: those from `from` on, at most `most` rows looked at.
     pub(super) fn lock_rows(&self, from: usize, most: usize) -> impl Iterator<Item = (LockIndex, &Lock)> {
-        let end = self.locks.capacity().min(from.saturating_add(most));
+        let end = self.locks.end().min(from.saturating_add(most));
         (from..end).filter_map(|i| self.locks.get(i).map(|lock| (LockIndex(i as u32), lock)))
     }
 }

@@ -7,8 +7,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use slab::Slab;
-
 use super::by_id::ById;
 use super::distances::Distances;
 use super::hold_policy::{HoldRule, HoldRules};
@@ -16,13 +14,14 @@ use super::hot::HotLocks;
 use super::idle::IdleLocks;
 use super::lock::{Lock, LockIndex};
 use super::names::Names;
-use super::orphans::Orphan;
-use super::request::{Local, Origin, Request, RequestIndex, State};
+use super::readers::Reader;
+use super::request::{IN_THIS_STEP, Local, Origin, Request, RequestIndex, RequestRow, State};
 use super::sweep::Sweeps;
 use crate::causal_log::Op;
 use crate::crdt::Ownership;
 use crate::deadlines::Deadlines;
 use crate::names::{DcId, DcSet, LockName, Mode, Position, RequestId};
+use crate::tables::Rows;
 use crate::time::Instant;
 use crate::work;
 
@@ -42,8 +41,6 @@ impl Permissions {
     }
 }
 
-/// Rows for that many locks and requests stay when there are none.
-const KEPT_ROWS: usize = 1 << 14;
 /// Locks whose timers have come that one step looks at, at most; the rest follow with the next steps.
 const TIMERS_PER_STEP: usize = 256;
 /// When an idle lock that cannot be forgotten yet is looked at again.
@@ -58,8 +55,8 @@ pub(crate) struct Locks {
     /// [`Ownership::sum`] of it.
     pub(super) ownership_sum: u128,
     pub(super) names: Names,
-    pub(super) locks: Slab<Lock>,
-    pub(super) requests: Slab<Request>,
+    pub(super) locks: Rows<Lock>,
+    pub(super) requests: Rows<Request>,
     pub(super) by_id: ById,
     pub(super) unreachable: DcSet,
     pub(super) distances: Distances,
@@ -70,11 +67,16 @@ pub(crate) struct Locks {
     idle: IdleLocks,
     /// Some were forgotten in the last step, so there may be more.
     forgets: bool,
+    /// There were none of the locks or requests: the memory of a great load goes when it is gone.
+    gives_back: bool,
     /// Rows of locks made since some were last forgotten.
     made: usize,
     /// The row of the ownership map that [`Locks::go_home`] looks at next.
     pub(super) go_home_at: usize,
-    pub(super) orphans: BTreeMap<RequestId, Orphan>,
+    /// Requests that are in the log, each with the entry that published it; own ones that nobody waits for any more are orphans.
+    pub(super) published: BTreeMap<RequestId, (RequestIndex, u64)>,
+    pub(super) orphans: BTreeMap<RequestId, RequestRow>,
+    pub(super) readers: Vec<Reader>,
     pub(super) counts: LockCounts,
     pub(super) hot: HotLocks,
     pub(super) output: LockOutput,
@@ -132,8 +134,8 @@ impl Locks {
             ownership: Ownership::new(hash_seed),
             ownership_sum: 0,
             names: Names::new(hash_seed),
-            locks: Slab::new(),
-            requests: Slab::new(),
+            locks: Rows::new(),
+            requests: Rows::new(),
             by_id: ById::new(me),
             unreachable: DcSet::EMPTY,
             distances: Distances::unknown(),
@@ -143,9 +145,12 @@ impl Locks {
             timers: Deadlines::default(),
             idle,
             forgets: false,
+            gives_back: false,
             made: 0,
             go_home_at: 0,
+            published: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            readers: Vec::new(),
             counts: LockCounts::default(),
             hot: HotLocks::new(hash_seed),
             output: LockOutput::default(),
@@ -181,7 +186,7 @@ impl Locks {
     /// The row of a request that is known here.
     #[inline]
     pub fn find(&self, id: RequestId) -> Option<RequestIndex> {
-        self.by_id.get(id)
+        self.by_id.get(id, |request| self.get(request).id)
     }
 
     #[inline]
@@ -353,11 +358,13 @@ impl Locks {
     /// Forgets a request that waits nowhere and holds nothing.
     pub(super) fn forget(&mut self, request: RequestIndex) {
         let row = self.requests.remove(request.0 as usize);
-        self.by_id.remove(row.id);
-        if self.requests.is_empty() && self.requests.capacity() > KEPT_ROWS {
-            self.requests = Slab::new();
-            self.by_id.clear();
-        }
+        self.note_forgotten(request, &row);
+    }
+
+    /// The row of this request was removed.
+    pub(super) fn note_forgotten(&mut self, request: RequestIndex, row: &Request) {
+        self.by_id.remove(row.id, request);
+        self.gives_back |= self.requests.is_empty();
         if row.parked {
             self.counts.parked -= 1;
         }
@@ -380,11 +387,19 @@ impl Locks {
         let row = &mut self.requests[request.0 as usize];
         let id = row.id;
         let local = row.local_mut().expect("only own requests are withdrawn");
-        match local.published.take() {
+        let published = local.published.take();
+        match published {
             None => return,
-            Some(super::request::IN_THIS_STEP) => self.output.requests.retain(|other| *other != request),
-            Some(_) if self.permissions.append => self.output.withdraws.push(Op::Withdraw { id }),
-            Some(seq) => self.orphan(request, seq),
+            Some(IN_THIS_STEP) => self.output.requests.retain(|other| *other != request),
+            Some(seq) => {
+                self.note_before(id);
+                self.published.remove(&id);
+                if self.permissions.append {
+                    self.output.withdraws.push(Op::Withdraw { id });
+                } else {
+                    self.orphan(request, seq);
+                }
+            }
         }
         self.counts.published -= 1;
     }
@@ -408,12 +423,15 @@ impl Locks {
         if self.idle.is_due(now) {
             self.forget_some(now, durable, most.max(2 * made));
         }
+        if self.gives_back {
+            self.gives_back = self.locks.give_back() | self.requests.give_back();
+        }
     }
 
-    /// Whether there are more to forget that may be.
+    /// Whether there are more to forget that may be, or more memory to give back.
     #[inline]
     pub fn has_idle(&self, now: Instant) -> bool {
-        self.forgets && self.idle.is_due(now)
+        self.gives_back || (self.forgets && self.idle.is_due(now))
     }
 
     fn forget_some(&mut self, now: Instant, durable: Position, most: usize) {
@@ -440,12 +458,7 @@ impl Locks {
             self.names.remove(self.names.hash(lock.name.as_bytes()), index);
             self.note_unused(&lock.name, lock.last_release.unwrap_or(now));
         }
-        if self.locks.is_empty() && self.locks.capacity() > KEPT_ROWS {
-            // The memory of a great load goes when it is gone.
-            self.locks = Slab::new();
-            self.names.clear();
-            self.idle = IdleLocks::new(self.rules.len());
-        }
+        self.gives_back |= self.locks.is_empty();
     }
 
     #[cfg(test)]

@@ -19,6 +19,7 @@ mod names;
 mod orphans;
 mod parking;
 mod queue;
+mod readers;
 mod remote;
 mod request;
 mod returns;
@@ -31,7 +32,8 @@ pub use hold_policy::{GO_HOME_AFTER, HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MA
 pub use hot::Heat;
 pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use locks::{Locks, Permissions};
-pub(crate) use orphans::Orphan;
+pub(crate) use readers::Piece;
 pub(crate) use remote::Published;
-pub(crate) use request::{RequestIndex, State};
+pub use request::RequestRow;
+pub(crate) use request::{Local, RequestIndex, State};
 pub(crate) use take_over::Foreign;

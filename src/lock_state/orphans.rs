@@ -3,38 +3,24 @@
 //! nobody and get nothing, until an entry withdraws them.
 
 use super::locks::Locks;
-use super::request::{Request, RequestIndex};
+use super::request::{Request, RequestIndex, RequestRow};
 use crate::causal_log::{Op, Wants};
-use crate::names::RequestId;
-use crate::time::Timestamp;
-
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct Orphan {
-    pub id: RequestId,
-    pub at: Timestamp,
-    pub wants: Wants,
-    /// The entry that published it.
-    pub seq: u64,
-}
 
 impl Locks {
-    /// All orphans, by id.
-    pub fn orphans(&self) -> impl Iterator<Item = &Orphan> {
-        self.orphans.values()
-    }
-
     /// A published request is over, and no entry can say so now.
     pub(super) fn orphan(&mut self, request: RequestIndex, seq: u64) {
         let wants = Wants::All(self.wants(request).map(|(name, mode)| (name.clone(), mode)).collect());
         let Request { id, at, .. } = *self.get(request);
-        self.orphans.insert(id, Orphan { id, at, wants, seq });
+        self.orphans.insert(id, RequestRow { id, at, wants, seq });
     }
 
     /// Entries may be made again: withdraws all orphans in the next one.
     pub(super) fn withdraw_orphans(&mut self) {
-        let ids = std::mem::take(&mut self.orphans).into_keys().map(|id| Op::Withdraw { id });
-        self.output.withdraws.extend(ids);
+        while let Some(id) = self.orphans.first_key_value().map(|(id, _)| *id) {
+            self.note_before(id);
+            self.orphans.remove(&id);
+            self.output.withdraws.push(Op::Withdraw { id });
+        }
     }
 }
 
@@ -42,8 +28,8 @@ impl Locks {
 mod tests {
     use super::super::{Acquired, IfNotFree, NewRequest, Permissions};
     use super::*;
-    use crate::names::{DcId, DcSet, LeaseId, LockName, Mode};
-    use crate::time::Instant;
+    use crate::names::{DcId, DcSet, LeaseId, LockName, Mode, RequestId};
+    use crate::time::{Instant, Timestamp};
 
     /// Seed 91 of the simulator: cancelled while the clock was too far ahead to make entries, a request was
     /// forgotten here and stayed in the table of all others.
@@ -70,11 +56,11 @@ mod tests {
         locks.cancel(request, now);
         locks.settle(now);
         assert_eq!(locks.take_ops(), []);
-        let kept: Vec<_> = locks.orphans().map(|orphan| (orphan.id, orphan.seq)).collect();
+        let kept: Vec<_> = locks.request_table().iter().map(|orphan| (orphan.id, orphan.seq)).collect();
         assert_eq!(kept, [(id, 1)], "others still know it");
 
         locks.permit(Permissions { grant: true, append: true });
         assert_eq!(locks.take_ops(), [Op::Withdraw { id }]);
-        assert_eq!(locks.orphans().count(), 0);
+        assert_eq!(locks.asked(), 0);
     }
 }

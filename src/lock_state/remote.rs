@@ -6,8 +6,7 @@ use smallvec::SmallVec;
 
 use super::lock::LockIndex;
 use super::locks::Locks;
-use super::orphans::Orphan;
-use super::request::{IN_THIS_STEP, Origin, Request, RequestIndex, Want};
+use super::request::{IN_THIS_STEP, Origin, Request, RequestRow, Want};
 use crate::causal_log::{EntryFault, LockParts, Op, Wants};
 use crate::crdt::{Ownership, PartMove};
 use crate::names::{DcId, DcSet, LockName, MAX_NUMBER, Mode, Position, RequestId};
@@ -92,10 +91,11 @@ impl Locks {
 
     /// Joins the request table.
     pub fn apply_request(&mut self, published: &Published<'_>) {
+        self.note_before(published.id);
         if published.id.dc == self.me {
             // Nobody here waits for it any more: it was published before a restart.
             let Published { id, at, wants, seq } = *published;
-            self.orphans.insert(id, Orphan { id, at, wants: wants.clone(), seq });
+            self.orphans.insert(id, RequestRow { id, at, wants: wants.clone(), seq });
             return;
         }
         let want =
@@ -111,6 +111,7 @@ impl Locks {
         row.parked = self.should_park(&row);
         let locks: SmallVec<[LockIndex; 1]> = row.wants.iter().map(|want| want.lock).collect();
         let index = self.insert_row(row);
+        self.published.insert(published.id, (index, published.seq));
         self.enqueue(index);
         self.note_wait(index);
         self.counts.remote += 1;
@@ -119,6 +120,7 @@ impl Locks {
 
     /// Leaves the request table; an unknown id is no error.
     pub fn apply_withdraw(&mut self, id: RequestId, now: Instant) {
+        self.note_before(id);
         if id.dc == self.me {
             self.orphans.remove(&id);
         }
@@ -130,6 +132,7 @@ impl Locks {
         if self.mutated(crate::sim::Mutation::WithdrawnServed) {
             return;
         }
+        self.published.remove(&id);
         self.dequeue(index);
         for i in 0..self.get(index).wants.len() {
             let lock = self.get(index).wants[i].lock;
@@ -236,27 +239,18 @@ impl Locks {
         for op in ops {
             match op {
                 Op::Request { id, .. } => {
+                    self.note_before(*id);
                     let index = self.find(*id).expect("a request is published in the step in which it waits");
                     let local = self.local_mut(index);
                     assert_eq!(local.published, Some(IN_THIS_STEP), "request {id} is published once");
                     local.published = Some(seq);
                     local.was_published = true;
+                    self.published.insert(*id, (index, seq));
                 }
                 Op::Withdraw { id } => self.apply_withdraw(*id, now),
                 Op::Transfer { .. } | Op::Commit(_) => {}
             }
         }
-    }
-
-    /// The request table: every published request but the orphans, in no order.
-    pub fn published(&self) -> impl Iterator<Item = (RequestIndex, u64)> {
-        self.requests.iter().filter_map(|(i, row)| {
-            let seq = match &row.origin {
-                Origin::Remote { seq } => Some(*seq),
-                Origin::Local(local) => local.published,
-            };
-            Some((RequestIndex(i as u32), seq?))
-        })
     }
 
     /// Takes over the ownership map of a checkpoint. Nothing is known of any lock yet.

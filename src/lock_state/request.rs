@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::lock::LockIndex;
 use super::queue::{Class, Order};
+use crate::causal_log::Wants;
 use crate::names::Position;
 use crate::names::{DcId, FencingToken, LeaseId, Mode, RequestId};
 use crate::time::{Instant, Timestamp};
@@ -34,6 +36,16 @@ pub(crate) struct Request {
     pub origin: Origin,
     /// A datacenter that it needs cannot be reached: it is absent in every rule.
     pub parked: bool,
+}
+
+/// A request as it stands in the log. Disk and wire type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestRow {
+    pub id: RequestId,
+    pub at: Timestamp,
+    pub wants: Wants,
+    /// The entry of `id.dc` that published it.
+    pub seq: u64,
 }
 
 /// Where a request comes from.

@@ -123,7 +123,7 @@ impl Locks {
 
     fn sweep_locks(&mut self) {
         let Some(from) = self.sweeps.locks else { return };
-        let end = self.locks.capacity().min(from + LOCKS_PER_STEP);
+        let end = self.locks.end().min(from + LOCKS_PER_STEP);
         work::count(end.saturating_sub(from));
         for index in from..end {
             if let Some(lock) = self.locks.get_mut(index) {
@@ -131,7 +131,7 @@ impl Locks {
                 self.mark(LockIndex(index as u32));
             }
         }
-        self.sweeps.locks = (end < self.locks.capacity()).then_some(end);
+        self.sweeps.locks = (end < self.locks.end()).then_some(end);
     }
 
     /// Looks whether every waiting request is parked as it should be, from the next step on. What is under way goes on all
@@ -145,7 +145,7 @@ impl Locks {
         let Some(mut round) = self.sweeps.requests.take() else { return };
         let mut budget = WANTS_PER_STEP;
         while budget > 0 {
-            if round.wraps && round.next >= self.requests.capacity() {
+            if round.wraps && round.next >= self.requests.end() {
                 (round.next, round.wraps) = (0, false);
             }
             if !round.wraps && round.next >= round.stop {

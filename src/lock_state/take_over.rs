@@ -108,6 +108,7 @@ impl Locks {
         now: Instant,
     ) {
         assert!(self.is_in_log(), "what moves in a step is in the log before a state replaces what is known");
+        self.close_readers();
         let theirs = foreign.ownership_with_ours();
         let changes: Vec<(LockName, DcId)> =
             self.changes(&theirs).map(|(lock, part)| (lock.clone(), part)).collect();

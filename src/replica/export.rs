@@ -1,22 +1,27 @@
-//! A checkpoint, made bit by bit: keys are read at a snapshot of their own, some with every step, so that no client waits
-//! while millions of them are copied.
+//! A checkpoint, made bit by bit: who owns what, who asks and what keys have is read as it was when the checkpoint began, some
+//! of it with every step, so that no client waits while millions of locks and keys are copied.
 
 use std::sync::Arc;
 
 use super::Replica;
 use super::effect::Effect;
 use super::record::Checkpoint;
+use crate::crdt::ReaderId;
 use crate::keys::Key;
+use crate::lock_state::Piece;
 use crate::names::Position;
 use crate::store_state::Content;
+use crate::work;
 
-/// Keys that one step copies, at most.
-const KEYS_PER_STEP: usize = 1024;
+/// Keys, requests, or locks that one step copies, at most.
+const ROWS_PER_STEP: usize = 1024;
 
 /// A checkpoint under way.
 pub(super) struct Export {
     checkpoint: Box<Checkpoint>,
     at: Position,
+    /// Until all locks and requests are read.
+    reader: Option<ReaderId>,
     next_row: usize,
 }
 
@@ -28,8 +33,11 @@ impl Replica {
         } else if self.export.is_none() {
             let applied = Arc::new(self.log.applied().clone());
             self.store.open_snapshot_at(self.position, &applied);
-            let checkpoint = Box::new(self.checkpoint_without_contents());
-            self.export = Some(Export { checkpoint, at: self.position, next_row: 0 });
+            let mut checkpoint = Box::new(self.begin_checkpoint());
+            checkpoint.requests.reserve_exact(self.locks.asked());
+            checkpoint.contents.reserve_exact(self.store.counts().keys as usize);
+            let reader = Some(self.locks.open_reader());
+            self.export = Some(Export { checkpoint, at: self.position, reader, next_row: 0 });
         }
     }
 
@@ -39,7 +47,31 @@ impl Replica {
             return;
         }
         let Some(mut export) = self.export.take() else { return };
-        let (mut contents, next) = self.store.export(export.at, export.next_row, KEYS_PER_STEP);
+        let mut left = ROWS_PER_STEP;
+        while let Some(reader) = export.reader
+            && left > 0
+        {
+            match self.locks.read(reader, left) {
+                Piece::Owned(rows) => {
+                    left -= rows.len();
+                    export.checkpoint.ownership.extend(rows);
+                }
+                Piece::Requests { rows, looked_at } => {
+                    left -= looked_at;
+                    export.checkpoint.requests.extend(rows);
+                }
+                Piece::End => {
+                    self.locks.close_reader(reader);
+                    export.reader = None;
+                }
+            }
+        }
+        work::count(ROWS_PER_STEP - left);
+        if left == 0 {
+            self.export = Some(export);
+            return;
+        }
+        let (mut contents, next) = self.store.export(export.at, export.next_row, left);
         export.checkpoint.contents.append(&mut contents);
         match next {
             Some(row) => self.export = Some(Export { next_row: row, ..export }),
@@ -50,9 +82,16 @@ impl Replica {
         }
     }
 
+    /// How many read what locks have: checkpoints and states under way.
+    pub(super) fn readers(&self) -> usize {
+        let export = self.export.as_ref().filter(|export| export.reader.is_some());
+        export.into_iter().count() + self.transfers.readers()
+    }
+
     /// All that the records persisted so far amount to, at once. To be kept once they are durable.
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { contents: self.contents(), ..self.checkpoint_without_contents() }
+        let (ownership, requests) = (self.ownership().copy(), self.request_table());
+        Checkpoint { ownership, requests, contents: self.contents(), ..self.begin_checkpoint() }
     }
 
     /// Every key that has something, by no order, as the last applied entry left it.

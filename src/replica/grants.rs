@@ -7,29 +7,28 @@ use super::gate::Gated;
 use super::tickets::Ticket;
 use super::transactions::{Death, TxnId};
 use crate::leases::LeaseIndex;
-use crate::lock_state::{RequestIndex, State};
-use crate::names::Position;
+use crate::lock_state::{Local, RequestIndex, State};
+use crate::names::{FencingToken, Position, RequestId};
+use crate::time::Instant;
 
 impl Replica {
     /// Gives fresh grants their tokens and answers them, at once or when the journal allows.
     pub(super) fn tell_grants(&mut self) {
         while let Some(request) = self.locks.next_granted() {
             let token = self.token();
-            self.locks.set_token(request, token);
-            let was_published = self.locks.get(request).local().is_some_and(|local| local.was_published);
-            self.counts.grants_local += u64::from(!was_published);
+            let fresh = self.locks.set_token(request, token);
+            self.counts.grants_local += u64::from(!fresh.was_published);
             self.counts.grants += 1;
             let ticket = self.tickets.get_mut(request);
             self.leases.get_mut(ticket.lease).waiting -= 1;
             self.end_wait(request);
-            let ready = self.ready_at(request);
+            let ready = self.ready_for(fresh.id, token, fresh.ready);
             if ready <= self.gate.durable() {
-                self.time_grant(request);
+                self.time_wait(fresh.since, fresh.was_published);
                 self.tell_granted(request);
-                self.answer_grant(request);
+                self.answer_fresh(request, fresh.id, token);
             } else {
-                let id = self.locks.get(request).id;
-                self.after(ready, Gated::Grant(id));
+                self.after(ready, Gated::Grant(fresh.id));
             }
         }
     }
@@ -40,6 +39,11 @@ impl Replica {
         let Some(State::Held { token, ready, .. }) = self.locks.state(request) else {
             return Position::default();
         };
+        self.ready_for(row.id, token, ready)
+    }
+
+    /// The same, of a grant that has this token and for which the locks are `ready`.
+    fn ready_for(&self, id: RequestId, token: FencingToken, ready: Position) -> Position {
         #[cfg(test)]
         let ready =
             if self.mutated(crate::sim::Mutation::GrantBeforeData) { Position::default() } else { ready };
@@ -56,7 +60,7 @@ impl Replica {
         #[cfg(not(test))]
         let regained = self.regained;
         let ready = ready.max(regained);
-        ready.max(self.bounds.position_of(stamp, row.id.n))
+        ready.max(self.bounds.position_of(stamp, id.n))
     }
 
     /// Whether something of what this disk had lost is here and not on disk again: no snapshot is complete without it.
@@ -66,16 +70,25 @@ impl Replica {
 
     /// Counts how long a request waited for its grant, when that is told.
     pub(super) fn time_grant(&mut self, request: RequestIndex) {
-        let Some(local) = self.locks.get(request).local() else { return };
-        let waited = self.now.mono.saturating_since(local.since);
+        let Some(Local { since, was_published, .. }) = self.locks.get(request).local() else { return };
+        self.time_wait(*since, *was_published);
+    }
+
+    fn time_wait(&mut self, since: Instant, was_published: bool) {
+        let waited = self.now.mono.saturating_since(since);
         let Acquires { local: here, remote } = &mut self.acquires;
-        if local.was_published { remote.record(waited) } else { here.record(waited) }
+        if was_published { remote.record(waited) } else { here.record(waited) }
     }
 
     /// Answers the acquire of a granted request, unless the grant is over or was answered already.
     pub(super) fn answer_grant(&mut self, request: RequestIndex) {
         let row = self.locks.get(request);
-        let (id, Some(State::Held { token, .. })) = (row.id, self.locks.state(request)) else { return };
+        if let (id, Some(State::Held { token, .. })) = (row.id, self.locks.state(request)) {
+            self.answer_fresh(request, id, token);
+        }
+    }
+
+    fn answer_fresh(&mut self, request: RequestIndex, id: RequestId, token: FencingToken) {
         let ticket = self.tickets.get_mut(request);
         if let Some(key) = ticket.txn {
             ticket.call = None;
@@ -98,7 +111,7 @@ impl Replica {
     /// Ends a held request; `position` as in [`crate::lock_state::Locks::release`].
     pub(super) fn end_held(&mut self, request: RequestIndex, position: Position) {
         self.tell_released(request);
-        if let Some(call) = self.forget_client_side(request) {
+        if let Some(call) = self.forget_client_side(request, false) {
             self.refuse(call, Refusal::Cancelled);
         }
         self.counts.releases += 1;
@@ -114,7 +127,7 @@ impl Replica {
 
     /// Ends a waiting request. Answers whom to answer.
     pub(super) fn end_waiting_silently(&mut self, request: RequestIndex) -> Option<CallId> {
-        let call = self.forget_client_side(request);
+        let call = self.forget_client_side(request, true);
         self.locks.cancel(request, self.now.mono);
         call
     }
@@ -131,11 +144,10 @@ impl Replica {
     }
 
     /// Takes a request out of its lease and of the deadlines. Answers whose acquire is not answered yet.
-    fn forget_client_side(&mut self, request: RequestIndex) -> Option<CallId> {
+    fn forget_client_side(&mut self, request: RequestIndex, waiting: bool) -> Option<CallId> {
         self.end_wait(request);
         let Ticket { ref mut call, key, txn, names, lease, place, .. } = *self.tickets.get_mut(request);
         let call = call.take();
-        let waiting = !self.locks.get(request).is_held();
         let lease = self.leases.get_mut(lease);
         if let Some(moved) = lease.requests.remove(place, request) {
             self.tickets.get_mut(moved).place = place;

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::causal_log::{Entry, Wants};
+use crate::causal_log::Entry;
 use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
-use crate::names::{DcId, DcSet, LeaseId, Position, RequestId, Secret};
+pub use crate::lock_state::RequestRow;
+use crate::names::{DcId, DcSet, LeaseId, Position, Secret};
 use crate::replica::call::OnDisconnect;
 use crate::replica::forced::Forced;
 use crate::replica::fork::Fork;
@@ -102,14 +103,4 @@ pub struct Checkpoint {
     pub fork: Option<Fork>,
     /// By how many milliseconds tokens are ahead of the clock.
     pub lead_ms: u64,
-}
-
-/// A published request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestRow {
-    pub id: RequestId,
-    pub at: Timestamp,
-    pub wants: Wants,
-    /// The entry of `id.dc` that published it.
-    pub seq: u64,
 }

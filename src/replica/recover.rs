@@ -25,11 +25,12 @@ use super::transactions::Transactions;
 use super::transfer::Transfers;
 use super::watches::Watches;
 use super::{Position, Replica};
-use crate::causal_log::{Inbox, Log, Wants};
+use crate::causal_log::{Inbox, Log};
+use crate::crdt::Ownership;
 use crate::deadlines::Deadlines;
 use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
-use crate::lock_state::{Locks, Orphan, Published};
+use crate::lock_state::{Locks, Published};
 use crate::names::{DcId, DcSet, LeaseId};
 use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
@@ -258,9 +259,8 @@ impl Replica {
         self.early.begin_at(self.next_n);
     }
 
-    /// All that the records persisted so far amount to, but what keys have.
-    pub(super) fn checkpoint_without_contents(&self) -> Checkpoint {
-        assert!(self.locks.is_in_log(), "what moves in a step is in the log before it is in a checkpoint");
+    /// All that the records persisted so far amount to, but who owns what, who asks, and what keys have.
+    pub(super) fn begin_checkpoint(&self) -> Checkpoint {
         let bound = self.bounds.recorded();
         let lease = |lease: &crate::leases::Lease| LeaseRecord {
             lease: lease.id,
@@ -278,8 +278,8 @@ impl Replica {
             n: bound.n.max(self.next_n),
             applied: self.log.applied().clone(),
             last_stamps: self.last_stamps(),
-            ownership: self.locks.ownership().clone(),
-            requests: self.request_table(),
+            ownership: Ownership::new(self.config.local.hash_seed),
+            requests: Vec::new(),
             leases,
             contents: Vec::new(),
             outcomes: self.transactions.outcomes.rows(),
@@ -300,21 +300,6 @@ impl Replica {
 
     /// Every published request, by id.
     pub fn request_table(&self) -> Vec<RequestRow> {
-        let mut requests: Vec<RequestRow> = self
-            .locks
-            .published()
-            .map(|(request, seq)| {
-                let wants = self.locks.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
-                let row = self.locks.get(request);
-                // A published request keeps the time it was published with.
-                RequestRow { id: row.id, at: row.at, wants: Wants::All(wants), seq }
-            })
-            .collect();
-        requests.extend(self.locks.orphans().map(|orphan| {
-            let Orphan { id, at, wants, seq } = orphan;
-            RequestRow { id: *id, at: *at, wants: wants.clone(), seq: *seq }
-        }));
-        requests.sort_by_key(|row| row.id);
-        requests
+        self.locks.request_table()
     }
 }

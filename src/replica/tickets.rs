@@ -7,6 +7,7 @@ use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
 use crate::names::ClientKey;
 use crate::replica::call::CallId;
+use crate::tables::Blocks;
 use crate::time::Instant;
 
 /// The client's side of a request of this datacenter.
@@ -43,20 +44,20 @@ pub(super) fn names_weight(wants: &Wants) -> u32 {
 
 /// The tickets, by the row of their request.
 #[derive(Debug, Default)]
-pub(super) struct Tickets(Vec<Ticket>);
+pub(super) struct Tickets(Blocks<Ticket>);
 
 impl Tickets {
     pub fn set(&mut self, request: RequestIndex, ticket: Ticket) {
         let index = request.0 as usize;
-        if self.0.len() <= index {
-            self.0.resize(index + 1, Ticket::default());
+        while self.0.capacity() <= index {
+            self.0.grow(Ticket::default);
         }
         self.0[index] = ticket;
     }
 
-    /// There are no requests: gives the memory back.
+    /// There are no requests: gives some of the memory back.
     pub fn give_back(&mut self) {
-        self.0 = Vec::new();
+        self.0.give_back(0);
     }
 
     pub fn get_mut(&mut self, request: RequestIndex) -> &mut Ticket {

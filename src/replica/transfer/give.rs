@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::stream::{Head, Packer, StateItem};
 use super::{PATIENCE, WINDOW};
-use crate::crdt::{Ownership, VersionVector};
+use crate::crdt::{Ownership, ReaderId, VersionVector};
+use crate::lock_state::Piece;
 use crate::names::{DcId, Position};
 use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::message::Message;
-use crate::replica::record::RequestRow;
 use crate::time::Instant;
 use crate::wire::WireError;
 
@@ -26,8 +26,8 @@ pub(super) struct Giving {
     /// The peer has the state. It is helped until it has this, too: what was written meanwhile may be more than is kept for
     /// others, and it would need another state.
     goal: Option<Arc<VersionVector>>,
-    ownership: Ownership,
-    requests: std::vec::IntoIter<RequestRow>,
+    /// Until all locks and requests are packed.
+    reader: Option<ReaderId>,
     next: Next,
     packer: Packer,
     /// Pieces that were asked for and not sent yet.
@@ -39,8 +39,6 @@ pub(super) struct Giving {
 /// What comes next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    Lock(usize),
-    Request,
     Row(usize),
     /// All is packed.
     End,
@@ -51,6 +49,10 @@ enum Next {
 impl Giving {
     pub fn has_work(&self, durable: Position) -> bool {
         self.credit > 0 && self.next != Next::Over && self.at <= durable
+    }
+
+    pub fn is_reading(&self) -> bool {
+        self.reader.is_some()
     }
 }
 
@@ -82,7 +84,6 @@ impl Replica {
     }
 
     fn begin_giving(&mut self, peer: DcId) -> Giving {
-        assert!(self.locks.is_in_log(), "what moves in a step is in the log before anybody is given it");
         let (at, vector) = (self.position, Arc::new(self.log.applied().clone()));
         self.store.open_snapshot_at(at, &vector);
         let mut packer = Packer::default();
@@ -97,9 +98,8 @@ impl Replica {
             at,
             vector,
             goal: None,
-            ownership: self.locks.ownership().clone(),
-            requests: self.request_table().into_iter(),
-            next: Next::Lock(0),
+            reader: Some(self.locks.open_reader()),
+            next: Next::Row(0),
             packer,
             credit: 0,
             until: self.now.mono + PATIENCE,
@@ -118,18 +118,19 @@ impl Replica {
         let mut packed = 0;
         while giving.credit > 0 && giving.next != Next::Over && packed < ITEMS_PER_STEP {
             if !giving.packer.is_full() && giving.next != Next::End {
-                packed += 1;
-                if let Err(error) = self.pack_some(&mut giving) {
-                    // Nothing that a client may write is that large.
-                    self.report(Report::StateNotGiven { peer, why: error.to_string() });
-                    return self.store.close_snapshot(giving.at);
+                match self.pack_some(&mut giving) {
+                    Ok(items) => packed += items,
+                    Err(error) => {
+                        // Nothing that a client may write is that large.
+                        self.report(Report::StateNotGiven { peer, why: error.to_string() });
+                        return self.end_reading(&mut giving);
+                    }
                 }
             }
             if let Some(piece) = giving.packer.piece(giving.next == Next::End) {
                 giving.credit -= 1;
                 if piece.last {
-                    giving.next = Next::Over;
-                    self.store.close_snapshot(giving.at);
+                    self.end_reading(&mut giving);
                     self.counts.states_given += 1;
                 }
                 self.send(peer, Message::State(piece));
@@ -138,63 +139,69 @@ impl Replica {
         self.transfers.giving.insert(peer, giving);
     }
 
-    /// Packs some locks, or one request, or one key.
-    fn pack_some(&mut self, giving: &mut Giving) -> Result<(), WireError> {
+    /// All is sent, or it has it from somebody else.
+    fn end_reading(&mut self, giving: &mut Giving) {
+        if giving.next != Next::Over {
+            giving.next = Next::Over;
+            self.store.close_snapshot(giving.at);
+        }
+        giving.reader.take().into_iter().for_each(|reader| self.locks.close_reader(reader));
+    }
+
+    /// Packs some locks in one item, or some requests, or one key. Answers how many items that were.
+    fn pack_some(&mut self, giving: &mut Giving) -> Result<usize, WireError> {
+        if let Some(reader) = giving.reader {
+            return match self.locks.read(reader, LOCKS_PER_ITEM) {
+                Piece::Owned(rows) => {
+                    let mut locks = Ownership::default();
+                    locks.extend(rows);
+                    giving.packer.push(&StateItem::Locks(locks)).map(|()| 1)
+                }
+                Piece::Requests { rows, looked_at } => {
+                    let mut items = rows.into_iter().map(StateItem::Request);
+                    items.try_for_each(|item| giving.packer.push(&item)).map(|()| looked_at)
+                }
+                Piece::End => {
+                    self.locks.close_reader(reader);
+                    giving.reader = None;
+                    Ok(1)
+                }
+            };
+        }
         match giving.next {
-            Next::Lock(first) => {
-                let locks = giving.ownership.piece(first, LOCKS_PER_ITEM);
-                if locks.len() < LOCKS_PER_ITEM {
-                    giving.ownership = Ownership::default();
-                    giving.next = Next::Request;
-                } else {
-                    giving.next = Next::Lock(first + LOCKS_PER_ITEM);
-                }
-                giving.packer.push(&StateItem::Locks(locks))
-            }
-            Next::Request => match giving.requests.next() {
-                Some(row) => giving.packer.push(&StateItem::Request(row)),
-                None => {
-                    giving.next = Next::Row(0);
-                    Ok(())
-                }
-            },
             Next::Row(row) => {
                 let (contents, next) = self.store.export(giving.at, row, 1);
                 giving.next = next.map_or(Next::End, Next::Row);
                 let mut items = contents.into_iter().map(|(key, content)| StateItem::Key(key, content));
-                items.try_for_each(|item| giving.packer.push(&item))
+                items.try_for_each(|item| giving.packer.push(&item)).map(|()| 1)
             }
-            Next::End | Next::Over => Ok(()),
+            Next::End | Next::Over => Ok(1),
         }
     }
 
     /// A peer told what it has: it may have taken the state over, and may have caught up.
     pub(in crate::replica) fn note_taken(&mut self, peer: DcId, durable: &VersionVector) {
-        let Some(giving) = self.transfers.giving.get_mut(&peer) else { return };
-        if !durable.covers(&giving.vector) {
+        let is_had = |giving: &Giving| durable.covers(&giving.vector);
+        if !self.transfers.giving.get(&peer).is_some_and(is_had) {
             return;
         }
+        let Some(mut giving) = self.transfers.giving.remove(&peer) else { return };
+        // It has that, perhaps from somebody else.
+        self.end_reading(&mut giving);
         let here = self.log.durable();
         if durable.covers(giving.goal.get_or_insert_with(|| here.clone())) {
-            return self.stop_giving(peer);
+            return;
         }
         if *giving.vector != *durable {
             giving.vector = Arc::new(durable.clone());
             giving.until = self.now.mono + PATIENCE;
         }
-        if giving.next != Next::Over {
-            // It has that from somebody else.
-            giving.next = Next::Over;
-            self.store.close_snapshot(giving.at);
-        }
-        giving.ownership = Ownership::default();
-        giving.requests = Vec::new().into_iter();
+        self.transfers.giving.insert(peer, giving);
     }
 
     pub(in crate::replica) fn stop_giving(&mut self, peer: DcId) {
-        let giving = self.transfers.giving.remove(&peer);
-        if let Some(giving) = giving.filter(|giving| giving.next != Next::Over) {
-            self.store.close_snapshot(giving.at);
+        if let Some(mut giving) = self.transfers.giving.remove(&peer) {
+            self.end_reading(&mut giving);
         }
     }
 

@@ -52,6 +52,11 @@ impl Transfers {
         self.giving.values().any(|giving| giving.has_work(durable))
     }
 
+    /// How many states are not read to the end of their locks and requests.
+    pub fn readers(&self) -> usize {
+        self.giving.values().filter(|giving| giving.is_reading()).count()
+    }
+
     pub fn is_taking(&self) -> bool {
         self.taking.is_some()
     }

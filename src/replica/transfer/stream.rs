@@ -207,7 +207,7 @@ impl Incoming {
                 (self.hashes, self.lead_ms) = (hashes, lead_ms);
             }
             StateItem::Locks(locks) => {
-                self.ownership.extend(locks);
+                self.ownership.extend(locks.into_rows());
             }
             StateItem::Request(row) => {
                 if self.requests.last().is_some_and(|before| before.id >= row.id) {

@@ -1,0 +1,153 @@
+use super::*;
+use proptest::prelude::*;
+
+fn dc(id: u8) -> DcId {
+    DcId::new(id).expect("a small id")
+}
+
+/// Who gets which part of which lock next: every step is a move by the one who has it.
+fn moves() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
+    proptest::collection::vec((0_u8..3, 0_u8..3, 0_u8..3), 0..40)
+}
+
+fn lock(name: u8) -> LockName {
+    LockName::new(&[name]).expect("one byte")
+}
+
+fn part_move(map: &Ownership, (name, part, owner): (u8, u8, u8)) -> PartMove {
+    let version = map.register(&lock(name), dc(part)).version() + 1;
+    PartMove { lock: lock(name), part: dc(part), owner: dc(owner), version }
+}
+
+#[test]
+fn what_came_home_leaves_its_memory() {
+    let mut map = Ownership::new(7);
+    let moved = |n: u32, owner, version| {
+        let lock = LockName::new(&n.to_be_bytes()).expect("four bytes");
+        PartMove { lock, part: dc(0), owner: dc(owner), version }
+    };
+    (0..100_000).for_each(|n| map.apply(moved(n, 1, 1)));
+    (10..100_000).for_each(|n| map.apply(moved(n, 0, 2)));
+    assert_eq!(map.len(), 10);
+    assert!((0..100_000_u32).all(|n| {
+        let lock = LockName::new(&n.to_be_bytes()).expect("four bytes");
+        map.owner(&lock, dc(0)) == dc(u8::from(n < 10))
+    }));
+}
+
+fn applied(moves: &[PartMove]) -> Ownership {
+    let mut map = Ownership::new(7);
+    for part_move in moves {
+        assert_eq!(map.validate_op(part_move), Ok(()));
+        map.apply(part_move.clone());
+    }
+    map
+}
+
+proptest! {
+    /// Parts are independent of each other: only the order of the moves of one part counts.
+    #[test]
+    fn moves_of_different_parts_commute(moves in moves()) {
+        let (mut map, mut chains) = (Ownership::new(7), std::collections::BTreeMap::<_, Vec<_>>::new());
+        for one in moves {
+            let one = part_move(&map, one);
+            map.apply(one.clone());
+            chains.entry((one.lock.clone(), one.part)).or_default().push(one);
+        }
+        let by_part: Vec<PartMove> = chains.into_values().rev().flatten().collect();
+        prop_assert_eq!(applied(&by_part), map);
+    }
+
+    #[test]
+    fn a_part_is_a_last_writer_wins_register(moves in moves()) {
+        let mut map = Ownership::new(7);
+        let mut theirs = crdts::LWWReg { val: dc(2), marker: 0_u64 };
+        for (marker, one) in (1..).zip(moves) {
+            map.apply(part_move(&map, one));
+            if (one.0, one.1) == (1, 2) {
+                theirs.update(dc(one.2), marker);
+            }
+            prop_assert_eq!(map.owner(&lock(1), dc(2)), theirs.val);
+        }
+    }
+
+    /// What is at home takes no memory; everything else is there.
+    #[test]
+    fn only_what_is_away_is_kept(moves in moves()) {
+        let mut map = Ownership::new(7);
+        for one in moves {
+            map.apply(part_move(&map, one));
+        }
+        let away = |name: u8| (0..3).any(|part| map.owner(&lock(name), dc(part)) != dc(part));
+        for name in 0..3 {
+            prop_assert_eq!(map.is_home(&lock(name)), !away(name));
+        }
+        prop_assert_eq!(map.len(), (0..3).filter(|name| away(*name)).count());
+        let bytes = crate::wire::encode("ownership", &map).expect("it is small");
+        prop_assert_eq!(crate::wire::decode::<Ownership>("ownership", &bytes).expect("it was written"), map);
+    }
+}
+
+proptest! {
+    /// However it is read, and whatever moves meanwhile.
+    #[test]
+    fn a_reader_finds_what_was_there_when_it_began(before in moves(), after in moves(), most in 1_usize..3) {
+        let mut map = applied_one_by_one(Ownership::new(7), &before);
+        let (reader, expected, mut read) = (map.open_reader(), map.copy(), Ownership::default());
+        for one in after {
+            read.extend(map.read(reader, most - 1));
+            map = applied_one_by_one(map, &[one]);
+        }
+        loop {
+            let piece = map.read(reader, most);
+            if piece.is_empty() {
+                break;
+            }
+            read.extend(piece);
+        }
+        prop_assert_eq!(&read, &expected);
+        prop_assert!(read.rows.iter().map(|row| &row.lock).eq(expected.rows.iter().map(|row| &row.lock)));
+        map.close_reader(reader);
+        prop_assert_eq!(map.readers(), 0);
+    }
+}
+
+fn applied_one_by_one(mut map: Ownership, moves: &[(u8, u8, u8)]) -> Ownership {
+    for one in moves {
+        map.apply(part_move(&map, *one));
+    }
+    map
+}
+
+#[test]
+fn two_owners_of_one_version_are_an_alarm() {
+    let lock = LockName::new(b"a").expect("valid");
+    let to = |owner| PartMove { lock: lock.clone(), part: dc(0), owner: dc(owner), version: 1 };
+    let map = applied(&[to(1)]);
+    let alarm = DoubleOwner { lock: lock.clone(), part: dc(0), version: 1, ours: dc(1), theirs: dc(2) };
+    assert_eq!(map.validate_op(&to(2)), Err(alarm));
+}
+
+#[test]
+fn bytes_that_are_no_map_are_refused() {
+    let decoded = |locks: &[(&str, Vec<u64>)]| {
+        let named = |(lock, registers): &(&str, Vec<u64>)| {
+            (LockName::try_from(*lock).expect("a short name"), registers.clone())
+        };
+        let locks: Vec<_> = locks.iter().map(named).collect();
+        let bytes = crate::wire::encode("ownership", &locks).expect("it is small");
+        crate::wire::decode::<Ownership>("ownership", &bytes).map_err(|error| error.to_string())
+    };
+    let moved = |version: u64, owner: u64| version << 8 | owner;
+    assert_eq!(decoded(&[("a", vec![0, moved(MAX_NUMBER, 2)])]).map(|map| map.len()), Ok(1));
+    for (wrong, why) in [
+        (vec![("a", vec![0; MAX_DCS + 1])], "more parts"),
+        (vec![("a", vec![moved(1, 64)])], "is no datacenter"),
+        (vec![("a", vec![moved(0, 1)])], "is no datacenter"),
+        (vec![("a", vec![moved(MAX_NUMBER + 1, 1)])], "moved so often"),
+        (vec![("a", vec![]), ("a", vec![])], "there twice"),
+    ] {
+        let refused = decoded(&wrong).expect_err(why);
+        assert!(refused.contains(why), "{refused}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Rows by what they are found by.
+
+use hashbrown::HashTable;
+
+/// Parts of a table. At ten million rows each has some forty thousand, which are moved in some hundred microseconds.
+const PARTS: usize = 256;
+/// Room for so many rows of a part stays.
+const KEPT: usize = 64;
+
+/// The numbers of rows by the hash of what they are found by, which stands in the row. So an entry takes few bytes, and the
+/// table grows without looking at a row; it is in many parts, and a step moves one of them at most.
+#[derive(Clone, Debug)]
+pub struct Index(Box<[HashTable<Slot>; PARTS]>);
+
+impl Default for Index {
+    fn default() -> Index {
+        Index(Box::new(std::array::from_fn(|_| HashTable::new())))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    hash: u32,
+    row: u32,
+}
+
+/// All bits that a table looks at: the lowest and the highest.
+#[inline]
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) | u64::from(hash) << 32
+}
+
+/// By bits in the middle, as tables look at the lowest and at the highest.
+#[inline]
+fn part(hash: u32) -> usize {
+    (hash >> 16) as usize % PARTS
+}
+
+/// What a table of this kind needs of a hash.
+#[inline]
+pub fn short_hash(hash: u64) -> u32 {
+    (hash ^ hash >> 32) as u32
+}
+
+impl Index {
+    /// The row with this hash that is the one asked for.
+    #[inline]
+    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let is_it = |slot: &Slot| slot.hash == hash && is_it(slot.row);
+        self.0[part(hash)].find(spread(hash), is_it).map(|slot| slot.row)
+    }
+
+    /// Enters a row that is not there.
+    pub fn insert(&mut self, hash: u32, row: u32) {
+        self.0[part(hash)].insert_unique(spread(hash), Slot { hash, row }, |slot| spread(slot.hash));
+    }
+
+    /// Takes a row out.
+    pub fn remove(&mut self, hash: u32, row: u32) {
+        let table = &mut self.0[part(hash)];
+        if let Ok(entry) = table.find_entry(spread(hash), |slot| slot.row == row) {
+            entry.remove();
+        }
+        if table.capacity() > KEPT && table.len() < table.capacity() / 8 {
+            table.shrink_to(2 * table.len(), |slot| spread(slot.hash));
+        }
+    }
+
+    /// A row has another number from now on.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn renumber(&mut self, hash: u32, from: u32, to: u32) {
+        let slot = self.0[part(hash)].find_mut(spread(hash), |slot| slot.row == from);
+        slot.expect("every row is in the index").row = to;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use foldhash::fast::FixedState;
+
+    use super::*;
+
+    #[test]
+    fn rows_are_found_by_what_stands_in_them() {
+        let hash = |name: u32| short_hash(FixedState::with_seed(7).hash_one(name / 2));
+        let (mut index, mut names) = (Index::default(), Vec::new());
+        for name in 0..10_000 {
+            index.insert(hash(name), names.len() as u32);
+            names.push(name);
+        }
+        for name in (0..10_000).step_by(2) {
+            let row = index.find(hash(name), |row| names[row as usize] == name).expect("it is there");
+            index.remove(hash(name), row);
+            let last = names.len() as u32 - 1;
+            if row < last {
+                index.renumber(hash(names[last as usize]), last, row);
+            }
+            names.swap_remove(row as usize);
+        }
+        assert!(index.0.iter().all(|table| table.len() < 100), "all parts are used alike");
+        let found = |name: u32| index.find(hash(name), |row| names[row as usize] == name);
+        assert!((0..10_000).all(|name| found(name).is_some() == (name % 2 == 1)));
+        (0..10_000)
+            .filter_map(|name| Some((name, found(name)?)))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|(name, row)| index.remove(hash(name), row));
+        assert!(
+            index.0.iter().all(|table| table.is_empty() && table.capacity() <= KEPT),
+            "room for many stays"
+        );
+    }
+}

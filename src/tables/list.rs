@@ -1,0 +1,90 @@
+//! A list without gaps.
+
+/// Values of a block.
+const BLOCK: usize = 1 << 8;
+
+/// A list in blocks that are never copied.
+#[derive(Clone, Debug)]
+pub struct List<T> {
+    /// All full but the last one, which is not empty.
+    blocks: Vec<Vec<T>>,
+    len: usize,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> List<T> {
+        List { blocks: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> List<T> {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn get(&self, place: usize) -> Option<&T> {
+        self.blocks.get(place / BLOCK)?.get(place % BLOCK)
+    }
+
+    pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
+        self.blocks.get_mut(place / BLOCK)?.get_mut(place % BLOCK)
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.blocks.iter().flatten()
+    }
+
+    pub fn push(&mut self, value: T) {
+        match self.blocks.last_mut() {
+            Some(block) if block.len() < BLOCK => block.push(value),
+            _ => self.blocks.push(vec![value]),
+        }
+        self.len += 1;
+    }
+
+    /// Takes a value out; the last one takes its place.
+    ///
+    /// # Panics
+    /// When there is none at `place`.
+    pub fn swap_remove(&mut self, place: usize) -> T {
+        let block = self.blocks.last_mut().expect("what is taken out is there");
+        let last = block.pop().expect("no block is empty");
+        if block.is_empty() {
+            self.blocks.pop();
+        }
+        self.len -= 1;
+        if place == self.len {
+            last
+        } else {
+            std::mem::replace(&mut self.blocks[place / BLOCK][place % BLOCK], last)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_vector() {
+        let (mut list, mut vector) = (List::default(), Vec::new());
+        for value in 0..3 * BLOCK {
+            list.push(value);
+            vector.push(value);
+        }
+        *list.get_mut(7).expect("it is there") = 5;
+        vector[7] = 5;
+        for place in (0..3 * BLOCK).rev().map(|n| n / 2) {
+            assert_eq!(list.swap_remove(place), vector.swap_remove(place));
+            assert!(
+                list.len() == vector.len() && list.iter().eq(&vector) && list.get(place) == vector.get(place)
+            );
+        }
+        assert!(list.is_empty() && list.blocks.is_empty());
+    }
+}

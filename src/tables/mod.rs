@@ -1,0 +1,14 @@
+//! Tables for up to millions of rows that grow bit by bit.
+//!
+//! A table that is one piece of memory is copied whole when it is full: at a million rows that takes longer than a step may.
+//! These are many small pieces instead, and a step copies or clears a small one at most.
+
+mod fifo;
+mod index;
+mod list;
+mod rows;
+
+pub use fifo::Fifo;
+pub use index::{Index, short_hash};
+pub use list::List;
+pub use rows::{Blocks, Rows};
