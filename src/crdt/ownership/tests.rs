@@ -1,3 +1,5 @@
+//! The map, its registers and the readers of either: equal to maps that are copied whole, and merged in any order.
+
 use super::*;
 use proptest::prelude::*;
 
