@@ -1,8 +1,8 @@
 //! Locks that nobody uses go home: the parts of other datacenters that lie here idle for `go_home_after` are given back.
 //!
-//! Then every datacenter can grant such a lock shared again without asking, and nobody remembers anything of it. A few rows of
-//! the ownership map are looked at with every heartbeat, in turn; what goes home goes in the entry of that step, so it
-//! costs a fraction of a message a lock.
+//! Then every datacenter can grant such a lock shared again without asking, and nobody remembers anything of it. Each heartbeat
+//! begins a round over some rows of the ownership map, in turn, and the steps that follow do a few of them each. The parts that
+//! go home in one step share an entry, so a lock costs a fraction of a message.
 
 use std::time::Duration;
 
@@ -11,14 +11,28 @@ use crate::causal_log::LockParts;
 use crate::names::{DcSet, LockName};
 use crate::time::Instant;
 
-/// Rows that one call looks at, at least.
+/// Rows that one round looks at, at least.
 const LEAST_ROWS: usize = 256;
 /// At most: some hundred microseconds of work.
 const MOST_ROWS: usize = 4_096;
-/// All rows are looked at in about so many calls, if that is no more at a time.
-const CALLS: usize = 32;
-/// Most locks that one call sends home: what is idle can wait.
+/// All rows are looked at in about so many rounds, if that is no more at a time.
+const ROUNDS: usize = 32;
+/// Most locks that one round sends home: what is idle can wait.
 const MOST_LOCKS: usize = 512;
+/// Rows that one step looks at, at most.
+const ROWS_PER_STEP: usize = 1_024;
+/// A step that has sent so many parts home sends no more: it is about what one message of entries has.
+const PARTS_PER_STEP: usize = 128;
+
+/// How far the locks of the ownership map were looked at.
+#[derive(Default)]
+pub(super) struct GoHome {
+    /// The row that comes next.
+    next: usize,
+    /// What is left of this round.
+    rows: usize,
+    locks: usize,
+}
 
 /// A coarse clock for [`crate::crdt::Ownership::note_used`]; above 0, which stands for "never".
 fn second(now: Instant) -> u32 {
@@ -31,30 +45,55 @@ impl Locks {
         self.ownership.note_used(name, second(now));
     }
 
-    /// Sends home what has been idle for long, as far as the datacenters that it belongs to can be reached.
+    /// Begins a round: the steps that follow look for locks that have been idle for long.
+    pub fn begin_going_home(&mut self) {
+        self.go_home.rows =
+            (self.ownership.len() / ROUNDS).clamp(LEAST_ROWS, MOST_ROWS).min(self.ownership.len());
+        self.go_home.locks = MOST_LOCKS;
+    }
+
+    /// Whether the next step has more of this round to look at.
+    #[inline]
+    pub fn is_going_home(&self) -> bool {
+        self.go_home.rows > 0
+    }
+
+    /// Sends home what has been idle for long, as far as the datacenters that it belongs to can be reached: a part of a round.
+    #[inline]
     pub fn go_home(&mut self, now: Instant) {
+        if self.is_going_home() {
+            self.go_home_some(now);
+        }
+    }
+
+    fn go_home_some(&mut self, now: Instant) {
         if !(self.permissions.grant && self.permissions.append) {
+            self.go_home.rows = 0;
             return;
         }
-        let (rows, mut sent) = ((self.ownership.len() / CALLS).clamp(LEAST_ROWS, MOST_ROWS), 0);
-        let soonest = self.rules.soonest_home();
-        for _ in 0..rows.min(self.ownership.len()) {
-            if self.go_home_at >= self.ownership.len() {
-                self.go_home_at = 0;
+        let (soonest, mut sent) = (self.rules.soonest_home(), 0);
+        for _ in 0..self.go_home.rows.min(ROWS_PER_STEP) {
+            if self.go_home.next >= self.ownership.len() {
+                self.go_home.next = 0;
             }
-            match self.idle_row(self.go_home_at, soonest, now) {
-                Some((name, parts)) => {
-                    self.send_home(&name, parts);
-                    sent += 1;
-                    if sent == MOST_LOCKS {
-                        return;
-                    }
-                    // If nothing of it is away any more, another lock has its place now.
-                    if self.ownership.lock_at(self.go_home_at) == Some(&name) {
-                        self.go_home_at += 1;
-                    }
-                }
-                None => self.go_home_at += 1,
+            let row = self.go_home.next;
+            self.go_home.rows -= 1;
+            let Some((name, parts)) = self.idle_row(row, soonest, now) else {
+                self.go_home.next += 1;
+                continue;
+            };
+            self.send_home(&name, parts);
+            // If nothing of it is away any more, another lock has its place now.
+            if self.ownership.lock_at(row) == Some(&name) {
+                self.go_home.next += 1;
+            }
+            sent += parts.len();
+            self.go_home.locks -= 1;
+            if self.go_home.locks == 0 {
+                self.go_home.rows = 0;
+            }
+            if sent >= PARTS_PER_STEP || !self.is_going_home() {
+                return;
             }
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::by_id::ById;
 use super::distances::Distances;
+use super::go_home::GoHome;
 use super::hold_policy::{HoldRule, HoldRules};
 use super::hot::HotLocks;
 use super::idle::IdleLocks;
@@ -71,8 +72,7 @@ pub(crate) struct Locks {
     gives_back: bool,
     /// Rows of locks made since some were last forgotten.
     made: usize,
-    /// The row of the ownership map that [`Locks::go_home`] looks at next.
-    pub(super) go_home_at: usize,
+    pub(super) go_home: GoHome,
     /// Requests that are in the log, each with the entry that published it; own ones that nobody waits for any more are orphans.
     pub(super) published: BTreeMap<RequestId, (RequestIndex, u64)>,
     pub(super) orphans: BTreeMap<RequestId, RequestRow>,
@@ -147,7 +147,7 @@ impl Locks {
             forgets: false,
             gives_back: false,
             made: 0,
-            go_home_at: 0,
+            go_home: GoHome::default(),
             published: BTreeMap::new(),
             orphans: BTreeMap::new(),
             readers: Vec::new(),

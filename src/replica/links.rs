@@ -230,7 +230,7 @@ impl Replica {
         self.update_stability();
         self.expire_transfers();
         self.truncate_log();
-        self.locks.go_home(self.now.mono);
+        self.locks.begin_going_home();
         self.tell_links();
         self.ask_unlinked();
         // Entries of others that had their time to arrive by themselves are passed on.

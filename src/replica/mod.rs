@@ -206,6 +206,7 @@ impl Replica {
             || self.has_more_durable()
             || self.truncates
             || self.locks.is_sweeping()
+            || self.locks.is_going_home()
             || (self.early.has_reclaims() && self.has_past());
         is_busy || goes_on || self.locks.has_idle(self.now.mono)
     }

@@ -100,6 +100,7 @@ impl Replica {
         self.update_reach();
         self.update_phase();
         self.locks.sweep();
+        self.locks.go_home(self.now.mono);
         self.settle();
         if self.truncates {
             self.truncate_log();
