@@ -45,7 +45,7 @@ impl LocksService {
     pub(super) async fn converse(&self, judge: Judge) -> Result<Conversation, BorderError> {
         let share = self.shares.of(&judge);
         let place = share.session()?;
-        let session = self.server.open_session_within(Arc::clone(&share.bytes)).await?;
+        let session = self.server.open_session_within(&share.mailbox, Arc::clone(&share.bytes)).await?;
         tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
         let gathered = Gathered::new(Arc::clone(&self.room));
         Ok(Conversation::new(session, (judge, place, Received::new(share)), Arc::clone(&self.info), gathered))
@@ -54,7 +54,7 @@ impl LocksService {
     async fn call(&self, mut judge: Judge, call: Call) -> Result<Reply, Status> {
         permit(&mut judge, &call).map_err(BorderError::from)?;
         let share = self.shares.of(&judge);
-        let called = self.server.call_within(&share.mailbox, call).await;
+        let called = self.server.call_within(&share.unary, call).await;
         called.map_err(|stopped| BorderError::from(stopped).into())
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::error::BorderError;
 use super::options::ApiOptions;
 use crate::access::{Judge, LogLimit, Who};
-use crate::lock_server::{Allowance, ByteCount, LockServerHandle};
+use crate::lock_server::{Allowance, ByteCount, ClientAllowance, LockServerHandle};
 
 /// Clients that are remembered although they have nothing at the moment.
 const MAX_IDLE: usize = 10_000;
@@ -46,8 +46,10 @@ pub(super) struct Share {
     pub bytes: Arc<ByteCount>,
     /// Bytes of requests that are being received. Who sends much reads its answers all the same.
     pub requests: Arc<ByteCount>,
-    /// Of its calls outside sessions.
-    pub mailbox: Arc<Allowance>,
+    /// Bytes of calls that wait inside.
+    pub mailbox: ClientAllowance,
+    /// Those of its calls outside sessions.
+    pub unary: Arc<Allowance>,
     logged: LogLimit,
 }
 
@@ -73,6 +75,7 @@ impl Shares {
         if by_client.len() >= MAX_IDLE {
             by_client.retain(|_, share| Arc::strong_count(share) > 1);
         }
+        let mailbox = self.server.client_allowance();
         let share = Arc::new(Share {
             client: client.clone(),
             sessions: Arc::new(Semaphore::new(self.max_sessions)),
@@ -81,7 +84,8 @@ impl Shares {
             max_calls: self.max_calls,
             bytes: Arc::new(ByteCount::new(self.max_bytes)),
             requests: Arc::new(ByteCount::new(self.max_bytes)),
-            mailbox: self.server.allowance(),
+            unary: mailbox.allowance(),
+            mailbox,
             logged: LogLimit::default(),
         });
         by_client.insert(client, Arc::clone(&share));

@@ -51,8 +51,8 @@ impl<T: Told> Watching<T> {
         let call = Call::Watch(watch.clone());
         permit::permit(&mut judge, &call).map_err(BorderError::from)?;
         let place = share.session()?;
-        let mut session =
-            server.open_session_within(Arc::clone(&share.bytes)).await.map_err(BorderError::from)?;
+        let opened = server.open_session_within(&share.mailbox, Arc::clone(&share.bytes)).await;
+        let mut session = opened.map_err(BorderError::from)?;
         session.keep(place);
         session.call(WATCH, call).await.map_err(BorderError::from)?;
         loop {

@@ -203,6 +203,8 @@ fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {
         from.size("limits.session_backlog", 8 * MIB..=GIB, default.session_backlog as u64, |o| {
             &o.limits.session_backlog
         })?;
+    let mailbox = default.mailbox_bytes as u64;
+    let mailbox = from.size("limits.mailbox", 8 * MIB..=16 * GIB, mailbox, |o| &o.limits.mailbox)?;
     Ok(LockServerOptions {
         max_sessions: from
             .number("limits.sessions", STREAMS, default.max_sessions, |o| &o.limits.sessions)?,
@@ -219,9 +221,10 @@ fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {
             default.max_journal_backlog,
             |o| &o.journal.max_backlog,
         )?,
-        mailbox_bytes: from
-            .size("limits.mailbox", 8 * MIB..=16 * GIB, default.mailbox_bytes as u64, |o| &o.limits.mailbox)?
-            as usize,
+        mailbox_bytes: mailbox as usize,
+        client_mailbox: from.size("limits.mailbox_per_client", 4 * MIB..=16 * GIB, mailbox / 2, |o| {
+            &o.limits.mailbox_per_client
+        })? as usize,
         session_mailbox: from.size(
             "limits.session_mailbox",
             64 << 10..=GIB,

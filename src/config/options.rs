@@ -294,6 +294,14 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub session_mailbox: Option<String>,
+    /// The same of one client, of all its streams and calls; half of limits.mailbox unless told [default: 32 MiB; 4 MiB to 16 GiB]
+    #[arg(
+        id = "limits.mailbox_per_client",
+        long = "limits-mailbox-per-client",
+        env = "GEOLOCK_LIMITS_MAILBOX_PER_CLIENT",
+        value_name = "SIZE"
+    )]
+    pub mailbox_per_client: Option<String>,
     /// Answers that wait for a client that does not read; beyond, its stream is closed
     /// [default: 16 MiB; 8 MiB to 1 GiB]
     #[arg(

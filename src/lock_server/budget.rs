@@ -1,16 +1,18 @@
-//! How many bytes calls may take while they wait in the mailbox: of each session, and of all.
+//! How many bytes calls may take while they wait in the mailbox: of each session, of each client, and of all.
 //!
 //! The first [`FREE`] bytes of each session are its own: it is charged for them with one addition, and as long as it has no
-//! more than that waiting it never waits for others. Beyond, bytes are taken from what the session may have, and then from
-//! what all may have together. A call that does not fit parks its session, of which only renewals are heard until it fits:
-//! the client's own flow control does the rest.
+//! more than that waiting it never waits for others. Beyond, bytes are taken from what the session may have, then from what
+//! its client may have, and then from what all may have together. A call that does not fit parks its session, of which only
+//! renewals are heard until it fits: the client's own flow control does the rest.
+//!
+//! One call of each client at a time waits for what all may have: bytes that come back go round among the clients.
 //!
 //! The calls that one client makes outside sessions have together what a session has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// What each session may have in the mailbox at least: more than a batch of small calls.
 pub(super) const FREE: usize = 32 << 10;
@@ -24,6 +26,16 @@ pub(super) struct Budget {
     most: u32,
 }
 
+/// What one client may have in the mailbox by all its sessions, and by its calls outside them.
+#[derive(Clone, Debug)]
+pub struct ClientAllowance {
+    session: usize,
+    client: Budget,
+    all: Budget,
+    /// Held by the call that waits for what all may have.
+    turn: Arc<Semaphore>,
+}
+
 /// In [`Allowance::used`]: somebody waits for bytes of [`FREE`].
 const WAITED_FOR: usize = 1 << (usize::BITS - 1);
 
@@ -34,14 +46,16 @@ pub struct Allowance {
     used: AtomicUsize,
     given_back: Notify,
     own: Budget,
-    all: Budget,
+    of: ClientAllowance,
 }
 
 /// Bytes taken. Dropped, it gives them back.
 #[derive(Debug)]
-pub(super) enum Charge {
-    Free { of: Arc<Allowance>, bytes: usize },
-    Bound { _own: OwnedSemaphorePermit, _all: OwnedSemaphorePermit },
+pub(super) struct Charge {
+    of: Arc<Allowance>,
+    bytes: usize,
+    /// Of [`FREE`].
+    is_free: bool,
 }
 
 impl Budget {
@@ -60,27 +74,39 @@ impl Budget {
         u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX).min(self.most)
     }
 
-    fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.pieces).try_acquire_many_owned(self.pieces_of(bytes)).ok()
+    fn try_take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        self.pieces.try_acquire_many(self.pieces_of(bytes)).ok()
     }
 
-    async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let taken = Arc::clone(&self.pieces).acquire_many_owned(self.pieces_of(bytes)).await;
-        taken.expect("this semaphore is never closed")
+    async fn take(&self, bytes: usize) -> SemaphorePermit<'_> {
+        self.pieces.acquire_many(self.pieces_of(bytes)).await.expect("this semaphore is never closed")
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.pieces.add_permits(self.pieces_of(bytes) as usize);
+    }
+}
+
+impl ClientAllowance {
+    /// `client` bytes of `all`, and `session` of them for each session.
+    pub(super) fn new(session: usize, client: usize, all: &Budget) -> ClientAllowance {
+        let turn = Arc::new(Semaphore::new(1));
+        ClientAllowance { session, client: Budget::new(client), all: all.clone(), turn }
+    }
+
+    /// For another session of this client, or for all its calls outside sessions.
+    pub fn allowance(&self) -> Arc<Allowance> {
+        let (used, given_back) = (AtomicUsize::new(0), Notify::new());
+        Arc::new(Allowance { used, given_back, own: Budget::new(self.session), of: self.clone() })
     }
 }
 
 impl Allowance {
-    /// `most` bytes of `all`, besides the first [`FREE`].
-    pub(super) fn new(most: usize, all: &Budget) -> Arc<Allowance> {
-        let (used, given_back) = (AtomicUsize::new(0), Notify::new());
-        Arc::new(Allowance { used, given_back, own: Budget::new(most), all: all.clone() })
-    }
-
     /// So many bytes, if there are.
     pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         self.try_take_free(bytes).or_else(|| {
-            Some(Charge::Bound { _own: self.own.try_take(bytes)?, _all: self.all.try_take(bytes)? })
+            let (own, client) = (self.own.try_take(bytes)?, self.of.client.try_take(bytes)?);
+            Some(self.bound([own, client, self.of.all.try_take(bytes)?], bytes))
         })
     }
 
@@ -90,19 +116,15 @@ impl Allowance {
             fits.then(|| used + bytes)
         };
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
-        Some(Charge::Free { of: Arc::clone(self), bytes })
+        Some(Charge { of: Arc::clone(self), bytes, is_free: true })
     }
 
     /// So many bytes, when there are: of the first ones if they come back before there is room among all.
     pub(super) async fn take(self: Arc<Self>, bytes: usize) -> Charge {
-        let bound = async {
-            let _own = self.own.take(bytes).await;
-            Charge::Bound { _own, _all: self.all.take(bytes).await }
-        };
         tokio::select! {
             biased;
             free = self.take_free(bytes), if bytes <= FREE => free,
-            bound = bound => bound,
+            bound = self.take_bound(bytes) => bound,
         }
     }
 
@@ -117,16 +139,35 @@ impl Allowance {
             given_back.await;
         }
     }
+
+    async fn take_bound(self: &Arc<Self>, bytes: usize) -> Charge {
+        let own = self.own.take(bytes).await;
+        let client = self.of.client.take(bytes).await;
+        let _turn = self.of.turn.acquire().await.expect("this semaphore is never closed");
+        let all = self.of.all.take(bytes).await;
+        self.bound([own, client, all], bytes)
+    }
+
+    /// What was taken goes back with the charge.
+    fn bound(self: &Arc<Self>, taken: [SemaphorePermit<'_>; 3], bytes: usize) -> Charge {
+        taken.into_iter().for_each(SemaphorePermit::forget);
+        Charge { of: Arc::clone(self), bytes, is_free: false }
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Charge::Free { of, bytes } = self {
-            let before = of.used.fetch_sub(*bytes, Ordering::SeqCst);
-            if before & WAITED_FOR != 0 {
-                of.used.fetch_and(!WAITED_FOR, Ordering::SeqCst);
-                of.given_back.notify_waiters();
+        let Charge { of, bytes, is_free } = self;
+        if !*is_free {
+            for budget in [&of.own, &of.of.client, &of.of.all] {
+                budget.give_back(*bytes);
             }
+            return;
+        }
+        let before = of.used.fetch_sub(*bytes, Ordering::SeqCst);
+        if before & WAITED_FOR != 0 {
+            of.used.fetch_and(!WAITED_FOR, Ordering::SeqCst);
+            of.given_back.notify_waiters();
         }
     }
 }
@@ -134,14 +175,15 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::task::{Context, Waker};
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
 
     #[test]
     fn a_session_has_its_first_bytes_whatever_others_take() {
         let all = Budget::new(4 * FREE);
-        let (greedy, modest) = (Allowance::new(8 * FREE, &all), Allowance::new(FREE, &all));
+        let greedy = ClientAllowance::new(8 * FREE, 8 * FREE, &all).allowance();
+        let modest = ClientAllowance::new(FREE, FREE, &all).allowance();
         let taken: Vec<Charge> = std::iter::from_fn(|| greedy.try_take(FREE)).collect();
         assert_eq!((taken.len(), all.used()), (5, 4 * FREE), "its first, and what there is for all");
         let free = modest.try_take(FREE);
@@ -154,7 +196,7 @@ mod tests {
     #[test]
     fn who_waits_goes_on_when_its_own_first_bytes_come_back() {
         let all = Budget::new(PIECE);
-        let (greedy, modest) = (Allowance::new(PIECE, &all), Allowance::new(PIECE, &all));
+        let [greedy, modest] = [0; 2].map(|_| ClientAllowance::new(PIECE, PIECE, &all).allowance());
         let taken = [greedy.try_take(FREE), greedy.try_take(PIECE)];
         assert!(taken.iter().all(Option::is_some));
         let first = modest.try_take(FREE - PIECE);
@@ -169,10 +211,44 @@ mod tests {
     #[test]
     fn a_call_that_is_larger_than_everything_fits_alone() {
         let all = Budget::new(1_000);
-        let session = Allowance::new(500, &all);
+        let session = ClientAllowance::new(500, 700, &all).allowance();
         let large = session.try_take(10 * FREE);
         assert!(large.is_some() && session.try_take(10 * FREE).is_none());
         drop(large);
         assert!(session.try_take(10 * FREE).is_some());
+    }
+    #[test]
+    fn a_client_leaves_room_to_others_however_many_sessions_it_has() {
+        let all = Budget::new(8 * FREE);
+        let greedy = ClientAllowance::new(2 * FREE, 4 * FREE, &all);
+        let sessions: Vec<_> = (0..8).map(|_| greedy.allowance()).collect();
+        let large = 2 * FREE;
+        let taken: Vec<Charge> = sessions.iter().filter_map(|session| session.try_take(large)).collect();
+        assert_eq!((taken.len(), all.used()), (2, 4 * FREE));
+        assert!(ClientAllowance::new(2 * FREE, 4 * FREE, &all).allowance().try_take(large).is_some());
+        drop(taken);
+        assert!(sessions[7].try_take(large).is_some());
+        assert_eq!(all.used(), 0);
+    }
+
+    #[test]
+    fn bytes_that_come_back_go_round_among_clients() {
+        let large = 2 * FREE;
+        let all = Budget::new(large);
+        let [greedy, modest] = [0; 2].map(|_| ClientAllowance::new(large, 8 * large, &all));
+        let first = greedy.allowance().try_take(large);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut further: Vec<_> = (0..4).map(|_| Box::pin(greedy.allowance().take(large))).collect();
+        assert!(further.iter_mut().all(|take| take.as_mut().poll(&mut cx).is_pending()));
+        let mut other = Box::pin(modest.allowance().take(large));
+        assert!(other.as_mut().poll(&mut cx).is_pending());
+        drop(first);
+        let Poll::Ready(second) = further[0].as_mut().poll(&mut cx) else { panic!("it is its turn") };
+        assert!(further[1..].iter_mut().all(|take| take.as_mut().poll(&mut cx).is_pending()));
+        drop(second);
+        assert!(
+            other.as_mut().poll(&mut cx).is_ready(),
+            "before what waits longer, of a client that had its turn"
+        );
     }
 }

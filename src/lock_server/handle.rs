@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-use super::budget::{Allowance, Budget, Charge};
+use super::budget::{Allowance, Budget, Charge, ClientAllowance};
 use super::mailbox;
 use super::outbox::{ByteCount, Feed, Outbox};
 use super::session::{Session, WayIn};
@@ -93,6 +93,10 @@ pub(super) struct Shared {
     pub mailbox_bytes: Budget,
     /// The same of one session, at most, and of one client outside sessions.
     pub session_mailbox: usize,
+    /// The same of one client.
+    pub client_mailbox: usize,
+    /// What sessions of nobody in particular may have in the mailbox.
+    pub anybody: ClientAllowance,
     /// What calls of nobody in particular may have in the mailbox.
     pub unary: Arc<Allowance>,
     pub drain_timeout: Duration,
@@ -105,13 +109,17 @@ pub(super) struct Shared {
 }
 
 impl LockServerHandle {
-    /// Opens a session. It closes when it is dropped.
+    /// Opens a session of nobody in particular. It closes when it is dropped.
     pub async fn open_session(&self) -> Result<Session, OpenError> {
-        self.open_session_within(Arc::new(ByteCount::new(usize::MAX))).await
+        self.open_session_within(&self.shared.anybody, Arc::new(ByteCount::new(usize::MAX))).await
     }
 
-    /// The same, for a client that may have so many bytes of answers waiting, over all its sessions.
-    pub async fn open_session_within(&self, bytes: Arc<ByteCount>) -> Result<Session, OpenError> {
+    /// The same, for a client that may have so many bytes of calls and answers waiting, over all its sessions.
+    pub async fn open_session_within(
+        &self,
+        calls: &ClientAllowance,
+        answers: Arc<ByteCount>,
+    ) -> Result<Session, OpenError> {
         let shared = &self.shared;
         let slot = Arc::clone(&shared.sessions)
             .try_acquire_owned()
@@ -119,21 +127,22 @@ impl LockServerHandle {
         // The place in the mailbox for the closing is taken now, so that dropping a session never waits.
         let closing = shared.mailbox.clone().reserve_owned().await.map_err(|_| Stopped)?;
         let id = SessionId(shared.next_session.fetch_add(1, Ordering::Relaxed));
-        let outbox = Arc::new(Outbox::new(shared.session_backlog, bytes));
+        let outbox = Arc::new(Outbox::new(shared.session_backlog, answers));
         let open = Input::Open { session: id, feed: Feed::new(&outbox) };
         shared.mailbox.send(open).await.map_err(|_| Stopped)?;
         shared.work.brought();
         let way_in = WayIn {
             mailbox: shared.mailbox.clone(),
-            allowance: self.allowance(),
+            allowance: calls.allowance(),
             work: Arc::clone(&shared.work),
         };
         Ok(Session::new(id, way_in, closing, outbox, Kept::slot(slot)))
     }
 
-    /// What one client may have in the mailbox by calls outside sessions.
-    pub fn allowance(&self) -> Arc<Allowance> {
-        Allowance::new(self.shared.session_mailbox, &self.shared.mailbox_bytes)
+    /// What another client may have in the mailbox.
+    pub fn client_allowance(&self) -> ClientAllowance {
+        let shared = &self.shared;
+        ClientAllowance::new(shared.session_mailbox, shared.client_mailbox, &shared.mailbox_bytes)
     }
 
     /// One call outside any session, of nobody in particular.

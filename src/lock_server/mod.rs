@@ -68,7 +68,7 @@ pub(crate) mod fakes;
 #[cfg(test)]
 mod tests;
 
-pub use budget::Allowance;
+pub use budget::{Allowance, ClientAllowance};
 pub use datacenter::{DatacenterConfig, start_datacenter};
 pub use handle::{LockServerHandle, OpenError, Stage, Stopped, TooManySessions};
 pub use journal_inbox::JournalInbox;

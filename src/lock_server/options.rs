@@ -19,6 +19,9 @@ pub struct LockServerOptions {
     /// The same of one session, and of the calls of one client outside sessions, so that one that writes much leaves room to
     /// others. Default 4 MiB: two of the largest messages. Raising it lets one client have more calls under way while the disk is slow.
     pub session_mailbox: usize,
+    /// The same of one client: of all its sessions, and of its calls outside them. Default 32 MiB: half of `mailbox_bytes`, so that
+    /// no client takes all of them, however many sessions it has.
+    pub client_mailbox: usize,
     /// About how many bytes of answers wait for a client that does not read; beyond, its session is closed.
     /// Default 16 MiB: some 100 000 grants.
     pub session_backlog: usize,
@@ -47,6 +50,7 @@ impl Default for LockServerOptions {
             mailbox: 4_096,
             mailbox_bytes: 64 << 20,
             session_mailbox: 4 << 20,
+            client_mailbox: 32 << 20,
             session_backlog: 16 << 20,
             checkpoint_after: 128 << 20,
             max_journal_backlog: 64 << 20,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use super::actor::Actor;
-use super::budget::{Allowance, Budget};
+use super::budget::{Allowance, Budget, ClientAllowance};
 use super::callers::FIRST_CLIENT;
 use super::checkpoints::Checkpoints;
 use super::clock;
@@ -133,7 +133,9 @@ impl LockServer {
             max_sessions: options.max_sessions,
             session_backlog: options.session_backlog,
             session_mailbox: options.session_mailbox,
-            unary: Allowance::new(options.mailbox_bytes / 2, &mailbox_bytes),
+            client_mailbox: options.client_mailbox,
+            anybody: of_anybody(&options, &mailbox_bytes),
+            unary: half_of(options.mailbox_bytes, &mailbox_bytes),
             mailbox_bytes,
             drain_timeout: options.drain_timeout,
             next_session: AtomicU64::new(FIRST_CLIENT),
@@ -147,10 +149,8 @@ impl LockServer {
             checkpoints: Checkpoints::default(),
         };
         let (end, ended) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(StartError::Thread)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(StartError::Thread)?;
         let thread = thread::Builder::new()
             .name(format!("lock-server-{}", parts.dc))
             .spawn(move || {
@@ -174,4 +174,14 @@ impl LockServer {
         }
         ended.expect("the thread sends how it ended unless it panics")
     }
+}
+
+/// For sessions of nobody in particular.
+fn of_anybody(options: &LockServerOptions, all: &Budget) -> ClientAllowance {
+    ClientAllowance::new(options.session_mailbox, options.mailbox_bytes, all)
+}
+
+/// For calls of nobody in particular.
+fn half_of(bytes: usize, all: &Budget) -> Arc<Allowance> {
+    ClientAllowance::new(bytes / 2, bytes / 2, all).allowance()
 }

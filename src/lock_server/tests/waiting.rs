@@ -1,8 +1,11 @@
 //! What waits while the disk is behind, and whom it keeps waiting.
 
+use std::sync::Arc;
+
 use tokio::time::timeout;
 
 use super::*;
+use crate::lock_server::ByteCount;
 
 /// Far longer than anything here takes: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
@@ -67,7 +70,7 @@ async fn what_one_client_writes_keeps_no_other_call_waiting() {
     let options = LockServerOptions { session_mailbox: MOST, ..LockServerOptions::default() };
     let rig = behind(options).await;
     let handle = rig.server.handle();
-    let (greedy, modest) = (handle.allowance(), handle.allowance());
+    let [greedy, modest] = [0; 2].map(|_| handle.client_allowance().allowance());
     let writers: Vec<_> = (0..16)
         .map(|_| {
             let (handle, greedy) = (handle.clone(), greedy.clone());
@@ -94,5 +97,46 @@ async fn what_one_client_writes_keeps_no_other_call_waiting() {
     rig.sync();
     for call in writers.into_iter().chain([writes]) {
         assert!(matches!(call.await.expect("no panic"), Ok(Reply::Granted(_))));
+    }
+}
+
+/// One client with many sessions leaves room in the mailbox to another one.
+#[tokio::test]
+async fn what_one_client_writes_over_many_sessions_leaves_room_to_others() {
+    const MOST: usize = 2 << 20;
+    let options = LockServerOptions {
+        mailbox_bytes: MOST,
+        session_mailbox: MOST / 4,
+        client_mailbox: MOST / 2,
+        ..LockServerOptions::default()
+    };
+    let rig = behind(options).await;
+    let handle = rig.server.handle();
+    let [greedy, modest] = [0; 2].map(|_| handle.client_allowance());
+    let answers = || Arc::new(ByteCount::new(usize::MAX));
+    let mut writers = Vec::new();
+    for _ in 0..8 {
+        let mut writer = handle.open_session_within(&greedy, answers()).await.expect("there is room");
+        writers.push(tokio::spawn(async move {
+            for tag in 1..=8 {
+                writer.call(tag, large_acquire()).await.expect("the server runs");
+            }
+            for tag in 1..=8 {
+                assert_eq!(reply(&mut writer).await.0, tag);
+            }
+        }));
+    }
+    let waiting = || handle.board().latest().map_or(0, |shown| shown.mailbox_bytes as usize);
+    while waiting() < MOST * 3 / 8 {
+        tokio::task::yield_now().await;
+    }
+    let mut other = handle.open_session_within(&modest, answers()).await.expect("there is room");
+    let is_in = timeout(LONG, other.call(1, large_acquire()));
+    is_in.await.expect("it does not wait for those of the other client").expect("the server runs");
+    assert!(waiting() <= MOST, "{} bytes wait", waiting());
+    rig.sync();
+    assert_eq!(reply(&mut other).await.0, 1);
+    for writer in writers {
+        writer.await.expect("it got all its answers");
     }
 }
