@@ -72,13 +72,18 @@ fn strangers_are_no_clients() {
     let cluster = Cluster::start(1);
     let other = tempfile::tempdir().expect("a temporary folder");
     pki::playground(other.path(), "test", DcId::new(0)).expect("certificates can be made");
-    // Of an authority with the same name, and a datacenter's.
-    for folder in [other.path().join("client"), cluster.dir().join("tls/dc0")] {
-        let mut command = cluster.command(0, ["lock", "x", "--", "echo", "ran"]);
-        let said = refused(command.env("GEOLOCK_TLS", &folder), 69);
-        // Whether the client hears why depends on what arrives first, the alert or the end of the connection.
-        assert!(said.contains(&cluster.endpoint(0)), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+    // Of an authority with the same name.
+    let stranger = other.path().join("client");
+    std::fs::copy(cluster.tls().join("ca.pem"), stranger.join("ca.pem")).expect("there are certificates");
+    let datacenter = cluster.dir().join("tls/dc0");
+    for (folder, why) in [(stranger, "not of the authority"), (datacenter, "not that of a client")] {
+        let [session, look] = knocks(&cluster, &cluster.endpoint(0), &folder);
+        // Whether a session hears why depends on what arrives first, the alert or the end of the connection.
+        for said in [&session, &look] {
+            assert!(said.contains(&cluster.endpoint(0)), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+        assert!(look.contains(why), "{look}");
     }
     let mut command = cluster.command(0, ["lock", "x", "--", "true"]);
     assert!(command.status().expect("the binary is there").success(), "others go on");

@@ -269,12 +269,16 @@ impl LinkError {
 
 /// What a server means by an alert about the certificate of its client.
 fn rejected(alert: rustls::AlertDescription) -> Option<&'static str> {
-    use rustls::AlertDescription::{CertificateExpired, CertificateRevoked, UnknownCA};
+    use rustls::AlertDescription::{CertificateExpired, CertificateRevoked, CertificateUnknown, UnknownCA};
     Some(match alert {
         CertificateRevoked => "which was withdrawn: have another one issued (`geolock ca issue`)",
         CertificateExpired => "which has expired: have another one issued (`geolock ca issue`)",
         UnknownCA => {
             "which is not of the authority of its cluster: use the folder that was issued for this cluster"
+        }
+        // Its chain is good, and its holder is somebody else.
+        CertificateUnknown => {
+            "which is not that of a client of its cluster: use a folder that was made with `geolock ca issue --client`"
         }
         _ => return None,
     })

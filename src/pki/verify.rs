@@ -91,6 +91,17 @@ fn refused(reason: String) -> rustls::Error {
     CertificateError::Other(OtherError(Arc::new(Refusal(reason)))).into()
 }
 
+/// All authorities of a cluster have one name. A signature that fits none of the keys under it is that of another one, whatever
+/// webpki calls it; the other side is told so.
+fn of_chain(error: rustls::Error) -> rustls::Error {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::BadSignature) => {
+            CertificateError::UnknownIssuer.into()
+        }
+        error => error,
+    }
+}
+
 /// Whether the first of `chain` is signed by `roots` and good now, for whichever purpose.
 pub(super) fn check_chain(roots: &RootCertStore, chain: &[CertificateDer<'static>]) -> Result<(), PkiError> {
     chain_verifier(&Arc::new(roots.clone()))?.verify_client_cert(&chain[0], &chain[1..], UnixTime::now())?;
@@ -200,7 +211,8 @@ impl ServerCertVerifier for DialVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let parsed = ParsedCertificate::try_from(end_entity)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)
+            .map_err(of_chain)?;
         if self.host_name == HostName::Checked {
             verify_server_name(&parsed, server_name)?;
         }
@@ -276,7 +288,7 @@ impl ClientCertVerifier for AcceptVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
+        let verified = self.chain.verify_client_cert(end_entity, intermediates, now).map_err(of_chain)?;
         self.withdrawn.check(end_entity, intermediates, now)?;
         self.wanted.check(end_entity)?;
         Ok(verified)
