@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geolock::client::{
-    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, LostReason, Mode, OnDisconnect,
-    Reason, Snapshot, TxnError, TxnRequest, Update, Wait,
+    AcquireError, AcquireRequest, AtLeast, Batch, Client, ClientConfig, CommitError, LostReason, Mode,
+    OnDisconnect, Reason, Snapshot, Transport, TxnError, TxnRequest, Update, Wait,
 };
 use support::{AnyError, Datacenter, Proxy, connect, key, name, start};
 use tokio::sync::watch;
@@ -61,22 +61,28 @@ async fn a_transaction_reads_its_own_writes_and_others_when_it_has_committed() -
 #[tokio::test]
 async fn large_values_cost_nobody_on_a_slow_line_his_lease() -> Result<(), AnyError> {
     let (_dir, datacenter) = start().await?;
+    let over = |transport| large_values_over(transport, &datacenter);
+    tokio::try_join!(over(Transport::Native), over(Transport::Grpc))?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
+async fn large_values_over(transport: Transport, datacenter: &Datacenter) -> Result<(), AnyError> {
     let slow = Proxy::slow(datacenter.address, 150_000).await?;
-    let mut config = datacenter.client_config(&[slow.address])?;
+    let mut config = ClientConfig { transport, ..datacenter.client_config(&[slow.address])? };
     // Whoever reconnects has lost.
     (config.ttl, config.on_disconnect) = (Duration::from_secs(8), OnDisconnect::Release);
     let client = Client::connect(config).await?;
-    let guard = client.acquire(AcquireRequest::exclusive(name("a"))).await?;
-    let value = vec![7; 1_000_000];
-    client.update(&key("large"), Update::register(value.clone())).await?;
-    assert_eq!(guard.is_lost(), None, "it was renewed between the pieces of what was written");
+    let guard = client.acquire(AcquireRequest::exclusive(name(&format!("{transport:?}")))).await?;
+    let (value, key) = (vec![7; 1_000_000], key(&format!("{transport:?}")));
+    client.update(&key, Update::register(value.clone())).await?;
+    assert_eq!(guard.is_lost(), None, "{transport:?}: it was renewed between the pieces of what was written");
     let mut txn = client.begin(TxnRequest::new()).await?;
-    assert_eq!(txn.read(&key("large")).await?.register()?.map(|it| it.len()), Some(value.len()));
+    assert_eq!(txn.read(&key).await?.register()?.map(|it| it.len()), Some(value.len()));
     txn.abort().await?;
-    assert_eq!(guard.is_lost(), None, "it was renewed between the pieces of what was read");
+    assert_eq!(guard.is_lost(), None, "{transport:?}: it was renewed between the pieces of what was read");
     guard.release().await?;
     client.close().await?;
-    datacenter.stop().await?;
     Ok(())
 }
 

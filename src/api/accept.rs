@@ -24,6 +24,7 @@ use tokio_rustls::server::TlsStream;
 use super::connection::{Connection, Places, client_name};
 use super::options::ApiOptions;
 use crate::access::LogLimit;
+use crate::native::bound_kernel;
 use crate::pki::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
 
 /// After an error of the listener, such as no file descriptor left.
@@ -129,6 +130,8 @@ async fn handshake(
 ) -> Result<TlsStream<TcpStream>, Failed> {
     // Answers are small and each is waited for.
     stream.set_nodelay(true)?;
+    // What waits there goes before every answer that is made later, such as that to a renewal.
+    bound_kernel(&stream)?;
     // What is sent to one that is gone is given up when it would be found silent.
     let patience = u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX).saturating_mul(2);
     rustix::net::sockopt::set_tcp_user_timeout(&stream, patience).map_err(io::Error::from)?;

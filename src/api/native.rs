@@ -66,9 +66,6 @@ fn ended_well(ended: Result<(), JoinError>) {
 /// One connection, from its first frame to its last.
 async fn attend(connection: Connection, service: Arc<LocksService>, options: ApiOptions) {
     let Connection { tls, peer, _places, .. } = connection;
-    if let Err(error) = native::bound_kernel(tls.get_ref().0) {
-        tracing::debug!(peer = %peer.address, %error, "the kernel's buffers stay as they are");
-    }
     let knows_pieces = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
     // Until it is known who that is, nothing long is kept of him.
     let mut socket = FrameSocket::new(tls, MAX_START);

@@ -15,6 +15,8 @@ use super::config::{ClientConfig, ClientTls, Transport};
 use super::error::{ClientError, LinkError, Shows};
 use super::hub::Outgoing;
 use super::native::{Native, NativeAnswers, NativeSocket};
+use super::renewing::Renewing;
+use super::seen::{Connector, LastSeen};
 use super::token::Bearer;
 use crate::proto::ServerMessage;
 use crate::proto::locks_client::LocksClient;
@@ -34,6 +36,8 @@ pub(super) const BATCH: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Dialled {
     pub name: String,
+    host: String,
+    port: u16,
     endpoint: Endpoint,
     /// Unless gRPC is wanted.
     native: Option<Native>,
@@ -80,7 +84,8 @@ impl Dialled {
             (None, None) => Shows::Nothing,
         };
         let (name, bearer, timeout) = (name.to_owned(), Bearer(config.token.clone()), config.connect_timeout);
-        Ok(Dialled { name, endpoint, native, shows, bearer, timeout })
+        let host = host.to_owned();
+        Ok(Dialled { name, host, port, endpoint, native, shows, bearer, timeout })
     }
 
     /// The error, with what may be behind it.
@@ -135,7 +140,12 @@ impl Dialled {
             }
             tracing::debug!(endpoint = self.name, "the server speaks gRPC only");
         }
-        Ok(Way::Grpc(self.dial().await?))
+        let seen = LastSeen::default();
+        let (host, port) = (self.host.clone(), self.port);
+        let connector = Connector { host, port, time: self.timeout, seen: seen.clone() };
+        let channel = timeout(self.timeout, self.endpoint.connect_with_connector(connector)).await;
+        let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(LinkError::Transport)?;
+        Ok(Way::Grpc(self.api(channel), seen))
     }
 
     /// Begins what the server streams, on a connection of its own: it may be silent for hours, so the connection asks
@@ -153,23 +163,24 @@ impl Dialled {
     }
 
     /// Opens the stream. A server that does not want this client says so here, or in the first answer.
-    pub(super) async fn open(&self, way: Way, outgoing: Outgoing) -> Result<Answers, LinkError> {
-        let mut client = match way {
-            Way::Grpc(client) => client,
+    pub(super) async fn open(&self, way: Way, mut outgoing: Outgoing) -> Result<Answers, LinkError> {
+        let (mut client, seen) = match way {
+            Way::Grpc(client, seen) => (client, seen),
             Way::Native(socket, _) => {
                 return Ok(Answers::Native(NativeAnswers::open(socket, &self.bearer, outgoing)));
             }
         };
+        let renewals = Renewing::new(client.clone(), outgoing.renew_apart());
         let answers = timeout(self.timeout, client.session(outgoing)).await;
         let answers = answers.map_err(|_| LinkError::Silent(self.timeout))?;
         let answers = answers.map_err(|status| LinkError::Stream(Box::new(status)))?;
-        Ok(Answers::Grpc(GrpcAnswers { stream: answers.into_inner(), end: None }))
+        Ok(Answers::Grpc(GrpcAnswers { stream: answers.into_inner(), end: None, seen, renewals }))
     }
 }
 
 /// A connection for a session.
 pub(super) enum Way {
-    Grpc(Api),
+    Grpc(Api, LastSeen),
     /// With what makes calls beside the session.
     Native(NativeSocket, Api),
 }
@@ -178,7 +189,7 @@ impl Way {
     /// For calls beside the session.
     pub(super) fn api(&self) -> &Api {
         match self {
-            Way::Grpc(api) | Way::Native(_, api) => api,
+            Way::Grpc(api, _) | Way::Native(_, api) => api,
         }
     }
 }
@@ -213,6 +224,8 @@ pub(super) struct GrpcAnswers {
     stream: Streaming<ServerMessage>,
     /// Why nothing follows the messages that were taken last.
     end: Option<LinkError>,
+    seen: LastSeen,
+    renewals: Renewing,
 }
 
 impl Answers {
@@ -225,11 +238,10 @@ impl Answers {
         .await
     }
 
-    /// When the server was seen to be there beside its messages, if that was not asked since. What HTTP/2 does under a stream is
-    /// not seen from here.
+    /// When the server was seen to be there beside its messages, if that was not asked since.
     pub(super) fn moved(&mut self) -> Option<Instant> {
         match self {
-            Answers::Grpc(_) => None,
+            Answers::Grpc(answers) => answers.seen.take(),
             Answers::Native(answers) => answers.moved(),
         }
     }
@@ -241,6 +253,7 @@ impl GrpcAnswers {
         cx: &mut Context<'_>,
         messages: &mut Vec<ServerMessage>,
     ) -> Poll<Result<(), LinkError>> {
+        messages.extend(self.renewals.poll_answer(cx));
         while messages.len() < BATCH && self.end.is_none() {
             match Pin::new(&mut self.stream).poll_next(cx) {
                 Poll::Ready(Some(Ok(message))) => messages.push(message),

@@ -316,10 +316,15 @@ fn causes(error: &dyn Error) -> String {
     if text.is_empty() { error.to_string() } else { text }
 }
 
+/// The refusal that a server gave with a status.
+pub(super) fn error_of(status: &tonic::Status) -> Option<proto::Error> {
+    let detail = status.metadata().get_bin(ERROR_METADATA).and_then(|value| value.to_bytes().ok());
+    detail.and_then(|bytes| proto::Error::decode(bytes).ok())
+}
+
 /// What a unary call that failed means.
 pub(super) fn of_status(endpoint: &str, status: tonic::Status) -> ClientError {
-    let detail = status.metadata().get_bin(ERROR_METADATA).and_then(|value| value.to_bytes().ok());
-    match detail.and_then(|bytes| proto::Error::decode(bytes).ok()) {
+    match error_of(&status) {
         Some(error) => ClientError::Refused(error.reason(), error.message),
         None if status.code() == tonic::Code::Unimplemented => {
             ClientError::Unsupported { endpoint: endpoint.to_owned() }

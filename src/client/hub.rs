@@ -20,7 +20,7 @@ use super::request::AcquireRequest;
 use super::session::{Ending, Grant, Output, Releasing, Session, Why};
 use super::txn_error::{CommitError, TxnError};
 use super::txn_request::NewTxn;
-use crate::proto::{ClientMessage, Reason, ServerMessage, Step, StepResponse};
+use crate::proto::{ClientMessage, KeepAliveRequest, Reason, ServerMessage, Step, StepResponse};
 use crate::time::Instant;
 
 /// See the top of this file.
@@ -207,7 +207,8 @@ impl Hub {
         state.session.connected(clock::now());
         state.stream += 1;
         state.writer = None;
-        Outgoing { hub: Arc::clone(self), stream: state.stream, taken: VecDeque::new() }
+        let (stream, taken) = (state.stream, VecDeque::new());
+        Outgoing { hub: Arc::clone(self), stream, taken, renews_apart: false }
     }
 
     /// The stream is left, whatever its state: its writer ends it, so that the server does not keep it either.
@@ -225,6 +226,19 @@ impl Hub {
     /// No endpoint wants this client.
     pub(super) fn turned_away(&self, reason: Reason, message: &str) {
         self.step(|state| state.session.turned_away(reason, message));
+    }
+
+    /// The renewal that is due, for that stream.
+    fn renewal<T>(&self, stream: u64, take: impl FnOnce(&mut Session) -> Option<T>) -> Option<T> {
+        if !self.renews.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut state = self.lock();
+        if state.stream != stream {
+            return None;
+        }
+        self.renews.store(false, Ordering::Relaxed);
+        take(&mut state.session)
     }
 
     /// Time has passed, and messages came; beside them the server was seen to be there at `moved`.
@@ -324,6 +338,21 @@ pub(super) struct Outgoing {
     stream: u64,
     /// Out of the session, not yet out of here.
     taken: VecDeque<ClientMessage>,
+    /// Renewals go another way.
+    renews_apart: bool,
+}
+
+/// The renewals of the lease, as long as a stream is the current one, for calls of their own.
+pub(super) struct Renewals {
+    hub: Arc<Hub>,
+    stream: u64,
+}
+
+impl Renewals {
+    /// The renewal that is due.
+    pub(super) fn take(&self) -> Option<KeepAliveRequest> {
+        self.hub.renewal(self.stream, Session::take_renewal_apart)
+    }
 }
 
 impl tokio_stream::Stream for Outgoing {
@@ -342,15 +371,13 @@ impl Outgoing {
 
     /// The renewal of the lease, which goes before everything else.
     pub(super) fn take_renewal(&mut self) -> Option<ClientMessage> {
-        if !self.hub.renews.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut state = self.hub.lock();
-        if state.stream != self.stream {
-            return None;
-        }
-        self.hub.renews.store(false, Ordering::Relaxed);
-        state.session.take_renewal()
+        if self.renews_apart { None } else { self.hub.renewal(self.stream, Session::take_renewal) }
+    }
+
+    /// From now on renewals are sent by whoever has this: on this stream they would wait for what was put on it before.
+    pub(super) fn renew_apart(&mut self) -> Renewals {
+        self.renews_apart = true;
+        Renewals { hub: Arc::clone(&self.hub), stream: self.stream }
     }
 
     /// The next message; `None` once the stream is left.

@@ -85,7 +85,7 @@ impl Native {
 }
 
 /// Connects to the first that answers: one that is silent must not use up the time of those after it.
-async fn connect_to_any(addresses: Vec<SocketAddr>, time: Duration) -> io::Result<TcpStream> {
+pub(super) async fn connect_to_any(addresses: Vec<SocketAddr>, time: Duration) -> io::Result<TcpStream> {
     let share = time / (addresses.len() as u32 + 1);
     let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
     for address in addresses {

@@ -45,7 +45,7 @@ use super::tag::Tag;
 use super::txn_error::CommitError;
 use crate::names::{FencingToken, RequestId};
 use crate::proto::client_message::Call;
-use crate::proto::{ClientMessage, LockMode, OnDisconnect, Reason, Snapshot, StepResponse};
+use crate::proto::{ClientMessage, KeepAliveRequest, LockMode, OnDisconnect, Reason, Snapshot, StepResponse};
 use crate::time::Instant;
 
 pub(super) use calls::Releasing;
@@ -255,15 +255,12 @@ impl Session {
         }
     }
 
-    /// Moves all that is to be sent, in order, to the end of `messages`; a renewal goes to their beginning.
+    /// Moves all that is to be sent, in order, to the end of `messages`. A renewal goes before them: [`Session::take_renewal`].
     pub(super) fn take_messages(&mut self, messages: &mut VecDeque<ClientMessage>) {
         if messages.is_empty() {
             std::mem::swap(messages, &mut self.outgoing);
         } else {
             messages.append(&mut self.outgoing);
-        }
-        if let Some(renewal) = self.renewal.take() {
-            messages.push_front(renewal);
         }
     }
 
@@ -273,6 +270,13 @@ impl Session {
 
     pub(super) fn take_renewal(&mut self) -> Option<ClientMessage> {
         self.renewal.take()
+    }
+
+    /// The same for a call of its own, outside the stream: it shows the secret of the lease.
+    pub(super) fn take_renewal_apart(&mut self) -> Option<KeepAliveRequest> {
+        self.renewal.take()?;
+        let Lease::Open(lease) = &self.lease else { return None };
+        Some(KeepAliveRequest { lease: lease.id, secret: lease.secret.clone() })
     }
 
     pub(super) fn has_renewal(&self) -> bool {

@@ -99,6 +99,9 @@ impl Talk {
     pub(super) fn said(&mut self) -> Vec<String> {
         let mut messages = std::collections::VecDeque::new();
         self.session.take_messages(&mut messages);
+        if let Some(renewal) = self.session.take_renewal() {
+            messages.push_front(renewal);
+        }
         messages.into_iter().map(|message| in_short(message.call.expect("a call is set"))).collect()
     }
 }
