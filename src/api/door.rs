@@ -322,8 +322,10 @@ impl hyper::body::Body for Held {
         Poll::Ready(Some(Ok(Frame::data(slice))))
     }
 
+    /// Also of an answer that was looked at and has nothing: then its status is in the headers, and gRPC wants nothing after these.
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.first.is_none() && self.body.is_end_stream()
+        let nothing_first = matches!(self.first, None | Some(None));
+        self.rest.is_empty() && nothing_first && self.body.is_end_stream()
     }
 }
 

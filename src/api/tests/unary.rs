@@ -1,6 +1,11 @@
 //! Unary calls, connections and health, as a client sees them.
 
+use std::future::poll_fn;
+
+use hyper::body::Body as _;
 use prost::Message;
+use tonic::body::Body;
+use tonic::codegen::{Service as _, http};
 use tonic::{Code, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -15,6 +20,22 @@ pub(super) fn reason<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (Reason,
     let trailer = status.metadata().get_bin(ERROR_METADATA).expect("every error has a reason");
     let error = proto::Error::decode(trailer.to_bytes().expect("it is base64")).expect("it is an error");
     (error.reason(), status.code())
+}
+
+/// A status in headers has nothing after it, as gRPC says. Clients of other languages take anything else for a broken stream, and
+/// never hear the reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_headers_alone() {
+    let (site, running, _client) = Site::running().await;
+    let mut channel = site.channel(&running).await;
+    let path = "/geolock.v1.Locks/Release";
+    // Without a message.
+    let request = http::Request::post(path).header("content-type", "application/grpc").body(Body::empty());
+    poll_fn(|cx| channel.poll_ready(cx)).await.expect("it is connected");
+    let refused = channel.call(request.expect("it is one")).await.expect("it is answered");
+    assert!(refused.headers().contains_key("grpc-status"), "{refused:?}");
+    assert!(refused.body().is_end_stream(), "{refused:?}");
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
