@@ -82,6 +82,23 @@ fn nobody_there_is_69_and_says_what_to_do() {
 }
 
 #[test]
+fn a_lock_lost_to_an_endpoint_of_another_datacenter_names_both() {
+    let mut cluster = Cluster::start(2);
+    let mut command = cluster.command(0, ["lock", "x", "--", "sh", "-c", "echo in; exec sleep 60"]);
+    command.env("GEOLOCK_CONNECT", format!("{},{}", cluster.endpoint(0), cluster.endpoint(1)));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary is there");
+    let mut held = String::new();
+    let stdout = child.stdout.as_mut().expect("it is piped");
+    BufReader::new(stdout).read_line(&mut held).expect("it is text");
+    cluster.kill(0);
+    let said = said(child);
+    assert_eq!(said.code, 74, "{}", said.stderr);
+    let why = "the lease is one of dc0 (city0), and what answers now is dc1 (city1)";
+    assert!(said.stderr.contains(why), "{}", said.stderr);
+}
+
+#[test]
 fn the_command_decides_the_exit_code_and_finds_its_token() {
     let cluster = Cluster::start(1);
     let lock = |command: &[&str]| run(cluster.command(0, ["lock", "x", "y", "--"]).args(command));

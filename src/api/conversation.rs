@@ -131,9 +131,14 @@ impl Conversation {
                 Some(came) => came,
                 None => ready!(calls.poll_call(cx)),
             };
+            let greets = self.stage == Stage::Greeting;
             match came? {
                 Some(message) => self.on_message(message)?,
                 None => self.stage = Stage::HalfClosed,
+            }
+            if greets {
+                // The welcome goes out before what follows is asked: that may be answered at once.
+                return Poll::Ready(Ok(()));
             }
         }
         cx.waker().wake_by_ref();

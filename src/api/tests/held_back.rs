@@ -109,6 +109,19 @@ fn keep_alive(secret: &'static [u8]) -> Call {
     Call::KeepAlive(proto::KeepAliveRequest { lease: 1, secret: Bytes::from_static(secret) })
 }
 
+/// A client that finds itself at another datacenter than before hears so before it hears what became of its calls.
+#[tokio::test]
+async fn the_welcome_is_the_first_answer() {
+    let (_rig, service) = behind().await;
+    let judge = service.access.admit(([127, 0, 0, 1], 1).into(), Some(&"app".into()), None);
+    let conversation = service.converse(judge.expect("it is let in")).await;
+    let (mut conversation, mut said) = (conversation.expect("there is room"), Said::default());
+    let hello = Call::Hello(proto::Hello { revision: 1, client: "test".into() });
+    said.calls.extend([hello, keep_alive(b"")]);
+    assert!(matches!(hear(&mut conversation, &mut said).await, (1, Answer::Welcome(_))));
+    assert!(matches!(hear(&mut conversation, &mut said).await, (2, Answer::KeptAlive(_))));
+}
+
 #[tokio::test]
 async fn who_waits_for_room_goes_on_renewing_and_then_all_is_done_in_order() {
     let (rig, service) = behind().await;
