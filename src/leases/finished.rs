@@ -6,6 +6,8 @@ use crate::names::ClientKey;
 
 /// Most of them that a lease remembers one by one.
 const MAX_FINISHED: usize = 128;
+/// Most keys that a lease remembers as waiting.
+const MAX_WAITING: usize = 1_024;
 
 /// Which keys of a lease are over. Clients use rising keys, so the highest one used stands for all below it; a key above it can
 /// be over, too: its cancel overtook its acquire, or the server restarted, forgot which keys were used, and the request was
@@ -16,7 +18,8 @@ pub(crate) struct FinishedKeys {
     last: Option<ClientKey>,
     /// Those above that are over.
     above: BTreeSet<ClientKey>,
-    /// Those that came and wait until anything can begin: keys above them say nothing of them.
+    /// Those that came while nothing could begin, and have neither begun nor ended since: keys above them say nothing of them.
+    /// Not even once the session that they came by is lost, because their client asks again.
     waiting: BTreeSet<ClientKey>,
 }
 
@@ -43,14 +46,15 @@ impl FinishedKeys {
         }
     }
 
-    /// The key came in its turn and has to wait.
+    /// The key came in its turn and has to wait. Of too many the highest ones are not remembered.
     pub fn wait(&mut self, key: ClientKey) {
-        self.waiting.insert(key);
+        if self.waiting.len() < MAX_WAITING {
+            self.waiting.insert(key);
+        }
     }
 
-    /// See [`FinishedKeys::wait`]: it has begun, or been refused, or is gone with its session.
     #[inline]
-    pub fn end_wait(&mut self, key: ClientKey) {
+    fn end_wait(&mut self, key: ClientKey) {
         if !self.waiting.is_empty() {
             self.waiting.remove(&key);
         }
@@ -105,7 +109,8 @@ mod tests {
         assert_eq!([2, 3, 4, 5, 6].map(|key| keys.is_over(key)), [true, false, false, false, true]);
         keys.begin(Some(3));
         keys.finish(4);
-        keys.end_wait(5);
-        assert!([3, 4, 5].into_iter().all(|key| keys.is_over(key)));
+        assert_eq!([3, 4, 5].map(|key| keys.is_over(key)), [true, true, false]);
+        (1_000..9_000).for_each(|key| keys.wait(key));
+        assert_eq!(keys.waiting.len(), MAX_WAITING);
     }
 }

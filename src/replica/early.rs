@@ -51,12 +51,10 @@ impl Early {
         n >= self.first_lease
     }
 
-    /// Drops what came on a session. The keys that waited for their turn.
-    pub fn close_session(&mut self, session: SessionId) -> Vec<TxnId> {
-        let mut waited = Vec::new();
+    /// Drops what came on a session.
+    pub fn close_session(&mut self, session: SessionId) {
         for (_, request) in self.calls.extract_if(.., |(call, _)| call.session == session) {
             self.bytes -= weight(&request);
-            waited.extend(key_of(&request));
             if let Call::Begin(Begin { lease, key, .. }) = request {
                 self.turns.remove(&TxnId { lease, key });
             }
@@ -66,7 +64,6 @@ impl Early {
         let ended: Vec<LeaseId> = of_session.map(|(_, lease)| *lease).collect();
         work::count(self.calls.len() + ended.len());
         ended.into_iter().for_each(|lease| drop(self.take_reclaim(lease)));
-        waited
     }
 
     fn take_reclaim(&mut self, lease: LeaseId) -> Option<(CallId, Vec<Reclaim>)> {
@@ -195,13 +192,6 @@ impl Replica {
         }
     }
 
-    /// Something does not wait for its turn any more.
-    pub(super) fn end_turn(&mut self, TxnId { lease, key }: TxnId) {
-        if let Some(index) = self.leases.find(lease) {
-            self.leases.get_mut(index).finished.end_wait(key);
-        }
-    }
-
     /// A reclaim waits, the only one of its lease. All together want no more than could be held.
     pub(super) fn put_off_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
         if self.early.reclaimed + held.len() > self.config.local.max_held {
@@ -281,11 +271,7 @@ impl Replica {
     pub(super) fn start_early(&mut self) {
         self.early.bytes = 0;
         for (call, request) in std::mem::take(&mut self.early.calls) {
-            let id = key_of(&request);
             self.on_client(call, request);
-            if let Some(id) = id {
-                self.end_turn(id);
-            }
         }
     }
 }

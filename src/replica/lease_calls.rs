@@ -111,9 +111,7 @@ impl Replica {
     }
 
     pub(super) fn on_session_closed(&mut self, session: SessionId) {
-        for waited in self.early.close_session(session) {
-            self.end_turn(waited);
-        }
+        self.early.close_session(session);
         self.watches.close_session(session);
         for index in self.leases.close_session(session) {
             self.end_lease(index);

@@ -7,7 +7,8 @@ use super::store_cluster::{add, counted, step};
 use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::names::{ForceReason, Mode};
-use crate::replica::call::{Call, Grant, Reclaim, Refusal, Reply, Target, Wait};
+use crate::replica::Event;
+use crate::replica::call::{Call, Grant, Reclaim, Refusal, Reply, SessionId, Target, Wait};
 use crate::replica::forced::Force;
 use crate::replica::store_call::{Step, Then, TxnRefusal};
 
@@ -84,6 +85,27 @@ fn what_waits_for_the_start_outlives_many_cancels() {
     // It waits no more: it is over as the others are.
     let late = c.locks_as(0, 1_000, "b");
     assert_eq!(c.refused(0, late), Refusal::KeyFinished(1_000));
+}
+
+/// The session is lost before the server has read its clock, and its client asks again by another one.
+#[test]
+fn what_waited_for_the_start_may_be_asked_for_again() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.use_lock(0, "a");
+    c.restart(0);
+    let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
+    c.attaches(0);
+    c.call(0, Call::Reclaim { lease, proof, held: vec![] });
+    c.locks_as(0, 1_002, "a");
+    for key in 1_003..=1_300 {
+        c.cancels(0, key);
+    }
+    c.handle(0, Event::SessionClosed { session: SessionId(0) });
+    c.attaches(0);
+    c.call(0, Call::Reclaim { lease, proof, held: vec![] });
+    let again = c.locks_as(0, 1_002, "a");
+    c.pass(1_000);
+    c.granted(0, again);
 }
 
 /// A restarted server does not know which keys were used.
