@@ -34,7 +34,7 @@ use crate::work;
 /// Entries of one message to a peer stop at about that many bytes.
 const BATCH_WEIGHT: usize = 128 << 10;
 /// And at about that many locks, parts and keys in them: whoever receives a message applies all of it in one step.
-const BATCH_ROWS: usize = 128;
+const BATCH_ROWS: usize = 64;
 /// When so many bytes of entries are on their way into a link it gets no more: it breaks when far more than that wait (a few of
 /// the largest commits), and all would be sent again. More than any way between datacenters holds.
 const WINDOW_WEIGHT: usize = 16 << 20;

@@ -22,7 +22,7 @@ const MOST_LOCKS: usize = 512;
 /// Rows that one step looks at, at most.
 const ROWS_PER_STEP: usize = 1_024;
 /// A step that has sent so many parts home sends no more: it is about what one message of entries has.
-const PARTS_PER_STEP: usize = 128;
+const PARTS_PER_STEP: usize = 64;
 
 /// How far the locks of the ownership map were looked at.
 #[derive(Default)]

@@ -25,9 +25,9 @@ const GATED_PER_STEP: usize = 512;
 /// Operations of one entry stop at about that many bytes: far below a frame.
 const ENTRY_WEIGHT: usize = 1 << 20;
 /// And at so many locks and parts in them, if that is not one request: an entry is applied in one step.
-const ENTRY_ROWS: usize = 256;
+const ENTRY_ROWS: usize = 64;
 /// Locks of one transfer, at most.
-const TRANSFER_LOCKS: usize = 128;
+const TRANSFER_LOCKS: usize = 64;
 
 impl Replica {
     /// Lets time pass and fires whatever has expired.

@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 use crate::work;
 
 /// Entries that are forgotten in one step, at most; the rest follow with the next steps.
-pub(crate) const TRUNCATED_PER_STEP: usize = 4096;
+pub(crate) const TRUNCATED_PER_STEP: usize = 1024;
 
 /// When so many entries were forgotten, the journal hears of it.
 const FORGOTTEN_PER_RECORD: usize = 256;
