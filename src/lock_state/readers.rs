@@ -1,5 +1,7 @@
-//! Who owns what and who asks, read bit by bit: for a checkpoint and for a member that is far behind. A reader finds all as it
-//! was when it began. Whatever changes what it has not come to leaves it there as it was.
+//! The ownership map and the request table, read some rows at a time: for a checkpoint, and for a member that is far behind.
+//!
+//! A reader sees both as they were when it was opened. A row that changes, or leaves, before the reader has come to it is copied for
+//! the reader first (copy on write); a row that came later is skipped.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,7 +9,7 @@ use std::ops::Bound;
 use super::locks::Locks;
 use super::request::RequestRow;
 use crate::causal_log::Wants;
-use crate::crdt::{OwnedRows, ReaderId};
+use crate::crdt::{OwnedRows, ReaderId, VersionVector};
 use crate::names::RequestId;
 
 /// What comes next.
@@ -22,20 +24,36 @@ pub(crate) enum Piece {
     End,
 }
 
-/// What a reader has still to read of the request table: what comes after `last`, and that of `before` as it stands there.
+/// What a reader has still to read of the request table: the rows after `last`.
 pub(super) struct Reader {
     id: ReaderId,
     owned: bool,
     last: Bound<RequestId>,
-    before: BTreeMap<RequestId, Option<RequestRow>>,
+    /// What was applied when the reader was opened: rows of later entries are not for it.
+    at: VersionVector,
+    /// Rows that have left the table since, as they were. So there are never more of them than the table had then.
+    before: BTreeMap<RequestId, RequestRow>,
+}
+
+impl Reader {
+    fn is_later(&self, row: &RequestRow) -> bool {
+        row.seq > self.at.get(row.id.dc)
+    }
 }
 
 impl Locks {
     /// From here on [`Locks::read`] reads who owns what and who asks, as it is now, until [`Locks::close_reader`].
-    pub fn open_reader(&mut self) -> ReaderId {
+    /// `applied`: the entries that made up all of it.
+    pub fn open_reader(&mut self, applied: &VersionVector) -> ReaderId {
         assert!(self.is_in_log(), "what moves in a step is in the log before anybody reads it");
         let id = self.ownership.open_reader();
-        self.readers.push(Reader { id, owned: true, last: Bound::Unbounded, before: BTreeMap::new() });
+        self.readers.push(Reader {
+            id,
+            owned: true,
+            last: Bound::Unbounded,
+            at: applied.clone(),
+            before: BTreeMap::new(),
+        });
         id
     }
 
@@ -50,7 +68,7 @@ impl Locks {
         self.readers.len()
     }
 
-    /// Another map takes the place of what they read.
+    /// Another map replaces the one that they read.
     pub(super) fn close_readers(&mut self) {
         self.readers.clear();
     }
@@ -79,7 +97,8 @@ impl Locks {
         let (mut rows, looked_at) = (Vec::with_capacity(ids.len()), ids.len());
         for id in ids {
             let before = self.readers[place].before.remove(&id);
-            rows.extend(before.unwrap_or_else(|| self.row_of_table(id)));
+            let now = || self.row_of_table(id).filter(|row| !self.readers[place].is_later(row));
+            rows.extend(before.or_else(now));
         }
         Piece::Requests { rows, looked_at }
     }
@@ -105,7 +124,7 @@ impl Locks {
         self.published.len() + self.orphans.len()
     }
 
-    /// This row of the request table is about to come, to go or to change.
+    /// This row of the request table, if it is there, is about to go or to change.
     #[inline]
     pub(super) fn note_before(&mut self, id: RequestId) {
         if !self.readers.is_empty() {
@@ -115,10 +134,10 @@ impl Locks {
 
     #[cold]
     fn keep_before(&mut self, id: RequestId) {
-        let row = self.row_of_table(id);
+        let Some(row) = self.row_of_table(id) else { return };
         for reader in &mut self.readers {
             let is_read = matches!(reader.last, Bound::Excluded(last) if id <= last);
-            if !is_read {
+            if !is_read && !reader.is_later(&row) {
                 reader.before.entry(id).or_insert_with(|| row.clone());
             }
         }
@@ -140,9 +159,11 @@ mod tests {
         DcId::new(id).expect("a small id")
     }
 
-    /// Each asks for a lock of its own if it does not yet, else it asks no longer.
-    fn change(locks: &mut Locks, asking: &mut BTreeSet<RequestId>, changes: &[(u8, u64)]) {
-        for (seq, (of, n)) in (1..).zip(changes) {
+    /// Each asks for a lock of its own if it does not yet, else it asks no longer. Entries are numbered after `seq`, which rises.
+    fn change(locks: &mut Locks, asking: &mut BTreeSet<RequestId>, seq: &mut u64, changes: &[(u8, u64)]) {
+        for (of, n) in changes {
+            *seq += 1;
+            let seq = *seq;
             let id = RequestId { dc: dc(*of), n: *n };
             if asking.remove(&id) {
                 locks.apply_withdraw(id, Instant::ZERO);
@@ -164,9 +185,10 @@ mod tests {
             most in 1_usize..4,
         ) {
             let mut locks = Locks::new(dc(0), DcSet::from_iter([dc(0), dc(1), dc(2)]), Vec::new(), 0);
-            let mut asking = BTreeSet::new();
-            change(&mut locks, &mut asking, &before);
-            let (expected, reader) = (locks.request_table(), locks.open_reader());
+            let (mut asking, mut seq) = (BTreeSet::new(), 0);
+            change(&mut locks, &mut asking, &mut seq, &before);
+            let applied = (0..3).map(|id| (dc(id), seq)).collect();
+            let (expected, reader) = (locks.request_table(), locks.open_reader(&applied));
             prop_assert_eq!(expected.len(), asking.len());
             let (mut read, mut after) = (Vec::new(), after.chunks(2));
             loop {
@@ -175,7 +197,9 @@ mod tests {
                     Piece::Requests { rows, .. } => read.extend(rows),
                     Piece::End => break,
                 }
-                change(&mut locks, &mut asking, after.next().unwrap_or_default());
+                change(&mut locks, &mut asking, &mut seq, after.next().unwrap_or_default());
+                let kept = locks.readers[0].before.len();
+                prop_assert!(read.len() + kept <= expected.len(), "{} rows are kept, {} were there", kept, expected.len());
             }
             prop_assert_eq!(read, expected);
             locks.close_reader(reader);

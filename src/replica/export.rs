@@ -36,7 +36,7 @@ impl Replica {
             let mut checkpoint = Box::new(self.begin_checkpoint());
             checkpoint.requests.reserve_exact(self.locks.asked());
             checkpoint.contents.reserve_exact(self.store.counts().keys as usize);
-            let reader = Some(self.locks.open_reader());
+            let reader = Some(self.locks.open_reader(self.log.applied()));
             self.export = Some(Export { checkpoint, at: self.position, reader, next_row: 0 });
         }
     }

@@ -98,7 +98,7 @@ impl Replica {
             at,
             vector,
             goal: None,
-            reader: Some(self.locks.open_reader()),
+            reader: Some(self.locks.open_reader(self.log.applied())),
             next: Next::Row(0),
             packer,
             credit: 0,
