@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Replica;
 use super::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
 use super::clients::RETRY_AFTER;
-use super::store_call::{Begin, Then, TxnRefusal};
+use super::store_call::{Then, TxnRefusal};
 use super::transactions::TxnId;
 use crate::causal_log::Wants;
 use crate::names::LeaseId;
@@ -51,12 +51,18 @@ impl Early {
         n >= self.first_lease
     }
 
-    /// Drops what came on a session.
+    /// Drops the calls that came on a session. A transaction of which a copy waits, which came on another session, keeps its turn.
     pub fn close_session(&mut self, session: SessionId) {
+        let mut gone = Vec::new();
         for (_, request) in self.calls.extract_if(.., |(call, _)| call.session == session) {
             self.bytes -= weight(&request);
-            if let Call::Begin(Begin { lease, key, .. }) = request {
-                self.turns.remove(&TxnId { lease, key });
+            gone.extend(key_of(&request).filter(|id| self.turns.contains(id)));
+        }
+        if !gone.is_empty() {
+            let copies: BTreeSet<TxnId> =
+                self.calls.iter().filter_map(|(_, request)| key_of(request)).collect();
+            for id in gone.iter().filter(|id| !copies.contains(id)) {
+                self.turns.remove(id);
             }
         }
         let (first, last) = (LeaseId::from_raw(0), LeaseId::from_raw(u64::MAX));

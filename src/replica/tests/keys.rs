@@ -8,9 +8,9 @@ use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::names::{ForceReason, Mode};
 use crate::replica::Event;
-use crate::replica::call::{Call, Grant, Reclaim, Refusal, Reply, SessionId, Target, Wait};
+use crate::replica::call::{Call, CallId, Grant, Reclaim, Refusal, Reply, SessionId, Target, Wait};
 use crate::replica::forced::Force;
-use crate::replica::store_call::{Step, Then, TxnRefusal};
+use crate::replica::store_call::{AtLeast, Begin, Step, Then, TxnRefusal};
 
 impl Cluster {
     fn cancels(&mut self, id: u8, key: u64) -> u64 {
@@ -106,6 +106,28 @@ fn what_waited_for_the_start_may_be_asked_for_again() {
     let again = c.locks_as(0, 1_002, "a");
     c.pass(1_000);
     c.granted(0, again);
+}
+
+/// Its client asks again over a new connection before the server knows that the old one is gone.
+#[test]
+fn a_transaction_that_waits_on_two_sessions_keeps_its_turn_when_one_of_them_is_gone() {
+    let mut c = Cluster::new(3, 0, 0);
+    let copy = c.nodes[0].records.len();
+    c.crash(0, copy);
+    c.pass(1_000);
+    let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
+    let begin = |key| {
+        let (step, at_least) = (step(vec![add("n", 1)], &[], Then::Commit), AtLeast::default());
+        Call::Begin(Begin { lease, proof, key, locks: None, at_least, settled: 0, step })
+    };
+    let session = SessionId(77);
+    c.handle(0, Event::Client { call: CallId { session, tag: 1_000_000 }, request: begin(5) });
+    let second = c.call(0, begin(5));
+    assert!(!c.is_answered(0, second), "it may be a commit of before");
+    c.handle(0, Event::SessionClosed { session });
+    c.link_again(0);
+    c.pass(3_000);
+    c.committed(0, second);
 }
 
 /// A restarted server does not know which keys were used.
