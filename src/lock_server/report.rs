@@ -131,7 +131,7 @@ fn log_contradicted(ahead_ms: Option<i64>) {
     match ahead_ms {
         Some(ahead_ms) => tracing::error!(
             ahead_ms,
-            "our clock is far ahead of all others: this server waits, and serves as soon as its clock is set right"
+            "our clock is far ahead of most others: this server waits, and serves as soon as its clock is set right"
         ),
         None => tracing::info!("our clock agrees with others"),
     }

@@ -91,8 +91,8 @@ pub enum Report {
     ClockSkew {
         active: bool,
     },
-    /// After a restart our wall clock is ahead of all others that were heard by more than `max_clock_skew`, of each by at least so
-    /// many milliseconds (`None`: no longer): nothing is stamped.
+    /// After a restart our wall clock is ahead of most others that were heard by more than `max_clock_skew`, of each of these by
+    /// at least so many milliseconds (`None`: no longer): nothing is stamped.
     ClockContradicted {
         ahead_ms: Option<i64>,
     },

@@ -51,7 +51,7 @@ pub(super) struct Life {
     pub clock_skew: bool,
     /// The clock at the start of this run, in milliseconds since the Unix epoch.
     pub began_at_millis: u64,
-    /// All others that were heard since a restart are behind our clock by more than the limit.
+    /// Most others that were heard since a restart are behind our clock by more than the limit.
     pub contradicted: bool,
     /// It keeps as many entries for others as a minority may: see [`Replica::update_log_full`].
     pub log_full: bool,

@@ -1,8 +1,8 @@
-//! A restart with a wall clock that is ahead of all others: nothing is stamped until it is right.
+//! A restart with a wall clock that is ahead of most others: nothing is stamped until it is right.
 //!
 //! One stamp would be enough: what others were told, and what is on disk, readings go on above. A server that was started with a
 //! clock an hour ahead would make no entries for an hour after the clock was mended. So a restarted server says nothing that is
-//! stamped before it has heard a peer, or has waited for one, and its clock is not ahead of all that it heard. Its peers are
+//! stamped before it has heard a peer, or has waited for one, and its clock is not ahead of most that it heard. Its peers are
 //! told the bare reading of its wall clock meanwhile: their status shows by how much it is wrong. A contradiction outlives
 //! the links to those who said it, until somebody is heard again or the clock is set right: a link that breaks makes no clock right.
 
@@ -40,15 +40,20 @@ impl Replica {
         true
     }
 
-    /// Whether the clock is ahead of each peer that was heard by more than the limit.
+    /// Whether the clock is ahead of most peers that were heard by more than the limit: right after the start it would make no
+    /// entries ([`Replica::note_skew`]), and not before time has caught up with it.
     fn is_contradicted(&self) -> bool {
-        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        self.heard_clocks().count() > 0 && self.least_ahead() > limit
+        self.contradicting().count() * 2 > self.heard_clocks().count()
     }
 
-    /// By how many milliseconds our clock is ahead of the peer that it is ahead of least.
+    /// By how many milliseconds our clock is ahead of each peer that it is too far ahead of.
+    fn contradicting(&self) -> impl Iterator<Item = i64> {
+        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
+        self.heard_clocks().map(|ahead| -ahead).filter(move |ahead| *ahead > limit)
+    }
+
     fn least_ahead(&self) -> i64 {
-        self.heard_clocks().map(|ahead| -ahead).min().unwrap_or(0)
+        self.contradicting().min().unwrap_or(0)
     }
 
     /// By how many milliseconds the clocks of peers are ahead of ours: of those that are heard, or else of those that were.

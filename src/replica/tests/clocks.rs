@@ -128,6 +128,27 @@ fn a_restart_with_a_clock_that_all_others_contradict_costs_no_more_than_the_time
     c.granted(0, asked);
 }
 
+/// Two of five have the same wrong time server, or one of them shows any time. Neither makes the other right.
+#[test]
+fn two_wrong_clocks_of_five_make_neither_right() {
+    for wrong in [[(0, 3_600_000), (1, 3_600_000)], [(0, 3_600_000), (4, 4_000_000_000)]] {
+        let mut c = Cluster::new(5, 0, 0);
+        c.use_lock(0, "a");
+        c.ahead.extend(wrong);
+        wrong.iter().for_each(|(id, _)| c.restart(*id));
+        wrong.iter().for_each(|(id, _)| c.link_again(*id));
+        c.pass(20_000);
+        for (id, _) in wrong {
+            assert_eq!(status(&mut c, id).phase, Phase::Starting, "three are an hour behind dc{id}");
+        }
+        c.ahead.clear();
+        c.pass(15_000);
+        for id in 0..5 {
+            assert_eq!((status(&mut c, id).phase, status(&mut c, id).clock_skew), (Phase::Serving, false));
+        }
+    }
+}
+
 #[test]
 fn a_link_that_breaks_makes_no_contradicted_clock_right() {
     let mut c = Cluster::new(3, 0, 0);
