@@ -71,8 +71,4 @@ pub enum EntryFault {
     UnknownPart { lock: LockName, part: DcId },
     #[error("publishes request {id}: no datacenter ever made so many")]
     RequestNumber { id: RequestId },
-    #[error(
-        "transfers part {part} of lock {lock}, which is held in the datacenter that is said to have made this"
-    )]
-    HeldHere { lock: LockName, part: DcId },
 }

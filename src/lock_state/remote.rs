@@ -76,10 +76,6 @@ impl Locks {
             if owner != dc {
                 return Err(EntryFault::NotTheOwner { lock, part, owner });
             }
-            // An entry of our own that comes back; but it was given back to its holder of before the start, so we have not made it.
-            if dc == self.me && self.is_held_by(&lock, part) {
-                return Err(EntryFault::HeldHere { lock, part });
-            }
             let current = self.ownership.register(&lock, part).version();
             // By one, but for parts that were at home when this was not where versions began anew.
             if *version <= current || *version > MAX_NUMBER {
@@ -239,7 +235,6 @@ impl Locks {
         for op in ops {
             match op {
                 Op::Request { id, .. } => {
-                    self.note_before(*id);
                     let index = self.find(*id).expect("a request is published in the step in which it waits");
                     let local = self.local_mut(index);
                     assert_eq!(local.published, Some(IN_THIS_STEP), "request {id} is published once");

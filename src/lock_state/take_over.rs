@@ -66,14 +66,12 @@ impl Locks {
                 return Err(ForeignFault::Stranger { lock: lock.clone(), part, owner });
             }
         }
-        // Who lost its own log may have given parts away that it believes to have, and have got them back; but it has
-        // granted none of them.
+        // A datacenter that lost its own log may have given parts away that it believes to have, and have got them back.
         let knows_own_log = foreign.vector.get(self.me) <= applied.get(self.me);
         let theirs = foreign.ownership_with_ours();
-        for (lock, part) in self.changes(&theirs) {
+        for (lock, part) in self.changes(&theirs).filter(|_| knows_own_log) {
             let owner = theirs.owner(lock, part);
-            let stays = knows_own_log || (owner != self.me && self.is_held_by(lock, part));
-            if stays && self.ownership.owner(lock, part) == self.me {
+            if self.ownership.owner(lock, part) == self.me {
                 return Err(ForeignFault::Stolen { lock: lock.clone(), part, owner });
             }
         }
@@ -87,8 +85,12 @@ impl Locks {
         }
     }
 
-    /// Locks that are held here by parts which are elsewhere in another datacenter's view; some of them twice.
-    pub fn contested(&self, foreign: &Foreign<'_>) -> Vec<LockName> {
+    /// Locks that are held here by parts which are elsewhere in another datacenter's view, if that knows more of our own log than
+    /// `applied` does; some of them twice.
+    pub fn contested(&self, foreign: &Foreign<'_>, applied: &VersionVector) -> Vec<LockName> {
+        if foreign.vector.get(self.me) <= applied.get(self.me) {
+            return Vec::new();
+        }
         let theirs = foreign.ownership_with_ours();
         let is_contested = |(lock, part): &(&LockName, DcId)| {
             theirs.owner(lock, *part) != self.me

@@ -46,11 +46,6 @@ impl Early {
         self.first_lease = n;
     }
 
-    /// Whether a number was handed out by this run.
-    pub fn is_of_this_run(&self, n: u64) -> bool {
-        n >= self.first_lease
-    }
-
     /// Drops the calls that came on a session. A transaction of which a copy waits, which came on another session, keeps its turn.
     pub fn close_session(&mut self, session: SessionId) {
         let mut gone = Vec::new();

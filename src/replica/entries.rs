@@ -51,7 +51,6 @@ impl Replica {
             if self.is_forked() {
                 return;
             }
-            self.make_way_for(entry);
             match self.admit(entry) {
                 Admission::Apply => self.apply(entry),
                 Admission::Duplicate => self.note_duplicate(entry),
@@ -95,7 +94,6 @@ impl Replica {
             if self.is_forked() {
                 return None;
             }
-            self.make_way_for(&entry);
             match self.admit(&entry) {
                 Admission::Apply => self.apply(&entry),
                 Admission::Duplicate => self.note_duplicate(&entry),
@@ -214,6 +212,7 @@ impl Replica {
             // It may come before its sender has told how many there are.
             self.note_own_log_behind(entry.seq);
             self.pass_own_numbers(entry);
+            self.make_way_for(entry);
         }
         let position = self.persist(Record::Entry(entry.clone()));
         if entry.dc == self.config.dc {
@@ -223,19 +222,17 @@ impl Replica {
         self.counts.entries_applied += 1;
     }
 
-    /// An own entry comes back that gave parts away. If this disk did not know that it was old, it has granted their locks again since
-    /// this start, which was in conflict with that: whoever holds them so loses them.
+    /// An own entry comes back that gave parts away: nobody held their locks then. If this disk did not know that it was old, it has
+    /// granted them since, or given them back to those that had held them before; these lose them now. One of them may hold a lock
+    /// that came back here later: nobody can know that before all entries are here.
     fn make_way_for(&mut self, entry: &Entry) {
-        if entry.dc != self.config.dc || entry.seq != self.log.applied().get(entry.dc) + 1 {
-            return;
-        }
         let moved = entry.ops.iter().filter_map(|op| match op {
             Op::Transfer { parts, .. } => Some(parts),
             _ => None,
         });
         for moved in moved.flatten() {
             if moved.parts.iter().any(|(part, _)| self.locks.is_held_by(&moved.lock, *part)) {
-                self.take_from_new_holders(&moved.lock);
+                self.take_from_holders(&moved.lock);
             }
         }
     }

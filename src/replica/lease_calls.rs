@@ -251,13 +251,12 @@ impl Replica {
         true
     }
 
-    /// A lock that was not here: whoever was granted it since the start loses it.
-    pub(super) fn take_from_new_holders(&mut self, lock: &LockName) {
+    /// The lock was not here when its holders were granted it, or got it back: they lose it.
+    pub(super) fn take_from_holders(&mut self, lock: &LockName) {
         let holders = self.locks.holders(lock, self.config.local.max_held);
-        let ids = holders.iter().map(|holder| self.locks.get(holder.request).id);
-        let new: Vec<RequestId> = ids.filter(|id| self.early.is_of_this_run(id.n)).collect();
+        let ids: Vec<RequestId> = holders.iter().map(|holder| self.locks.get(holder.request).id).collect();
         work::count(holders.len());
-        new.into_iter().for_each(|id| self.lose(id));
+        ids.into_iter().for_each(|id| self.lose(id));
     }
 
     /// A reclaimed request turned out to be in conflict with one that has the higher token.

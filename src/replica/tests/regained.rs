@@ -1,16 +1,18 @@
 //! What a datacenter gets back of its own log after its disk has lost it, and what it may do before that is all here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::cluster::{Cluster, dc};
+use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{key, put, step};
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::crdt::value::Reading;
-use crate::names::Mode;
-use crate::replica::call::Phase;
+use crate::names::{ForceReason, Mode};
+use crate::replica::call::{Call, Phase};
+use crate::replica::forced::Force;
 use crate::replica::store_call::Then;
-use crate::replica::{Message, Notice};
+use crate::replica::{Event, Message, Notice};
 use crate::sim::Mutation;
 use crate::time::Timestamp;
 
@@ -171,6 +173,92 @@ fn a_lock_that_an_old_disk_should_not_have_granted_is_lost_when_that_is_known() 
         c.assert_no_violations();
         c.acquired(1, "x", Mode::Exclusive);
     }
+}
+
+/// The same of a lock that was given back to its holder of before: an operator had taken it away, and it went to dc1.
+#[test]
+fn a_lock_that_an_old_disk_should_not_have_given_back_is_lost_when_that_is_known() {
+    for comes_as_state in [false, true] {
+        let mut c = Cluster::new(3, 0, 0);
+        let grant = c.acquired(0, "x", Mode::Exclusive);
+        let copy = c.nodes[0].records.len();
+        let (by, reason) = (Arc::from("ann"), ForceReason::new("it hangs").expect("it says something"));
+        c.call(0, Call::ForceRelease(Force { lock: name("x"), by, reason }));
+        c.run();
+        let other = c.acquired(1, "x", Mode::Exclusive);
+        if comes_as_state {
+            c.pass(2_000);
+            assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have all");
+        }
+        c.crash(0, copy);
+        c.pass(4_000);
+        c.call(0, Call::AttachLease { lease: c.lease(0), secret: SECRET });
+        let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+        c.assert_kept(0, reclaim, &[&grant]);
+        c.link_again(0);
+        c.pass(3_000);
+        let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
+        assert!(c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
+        c.assert_no_violations();
+        assert_eq!(c.nodes[0].replica.counts().states_taken, u64::from(comes_as_state));
+        c.release(1, other.request);
+        c.acquired(2, "x", Mode::Exclusive);
+    }
+}
+
+/// dc0 had given the lock away and had got it back for the holder of now. Entry by entry nobody sees that in time: its link was
+/// closed for as long as the holder stayed.
+#[test]
+fn a_holder_that_is_back_first_closes_no_link() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    let copy = c.nodes[0].records.len();
+    c.use_lock(1, "x");
+    let grant = c.acquired(0, "x", Mode::Exclusive);
+    c.crash(0, copy);
+    c.pass(4_000);
+    c.call(0, Call::AttachLease { lease: c.lease(0), secret: SECRET });
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.assert_kept(0, reclaim, &[&grant]);
+    c.link_again(0);
+    c.pass(3_000);
+    c.assert_no_violations();
+    assert_eq!(c.nodes[0].replica.applied(), c.nodes[1].replica.applied());
+    let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
+    assert!(c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
+    // Leases that its disk does not know may live until then.
+    c.pass(65_000);
+    c.open_lease(2, Duration::from_secs(10));
+    c.acquired(2, "x", Mode::Exclusive);
+}
+
+/// An entry that cannot be applied yet, or is a lie, takes nothing from anybody.
+#[test]
+fn an_own_entry_that_does_not_follow_takes_no_lock_away() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    let copy = c.nodes[0].records.len();
+    c.use_lock(1, "x");
+    c.late = |message| matches!(message, Message::Entries(_) | Message::State(_));
+    c.crash(0, copy);
+    c.pass(20_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "nobody is there to be asked");
+    (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
+    let grant = c.acquired(0, "x", Mode::Exclusive);
+    let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
+    c.link_again(0);
+    c.pass(2_000);
+    let messages = c.wires.values().flatten();
+    let entries = messages.filter_map(|message| match message {
+        Message::Entries(entries) => Some(entries.clone()),
+        _ => None,
+    });
+    let own = entries.flatten().find(|entry| entry.dc == dc(0)).expect("dc0 gets its entries back");
+    let mut wrong = (*own).clone();
+    wrong.deps.raise(dc(1), 1_000);
+    c.handle(0, Event::Received { peer: dc(1), message: Message::Entries(vec![Arc::new(wrong)]) });
+    assert!(!c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
+    c.late = |_| false;
 }
 
 /// Others know entries of a log, so the directory is not new: a lease may run that was given under it.

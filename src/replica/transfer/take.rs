@@ -94,20 +94,18 @@ impl Replica {
         if let Some(why) = self.is_of_no_use(head) {
             return self.report(Report::StateOfNoUse { peer, why });
         }
-        if head.vector.get(self.config.dc) > self.log.applied().get(self.config.dc) {
-            // What this disk did not know to have given away.
-            let contested = self.locks.contested(&foreign(head, &taking.incoming, &self.log));
-            contested.iter().for_each(|lock| self.take_from_new_holders(lock));
-        }
         let foreign = foreign(head, &taking.incoming, &self.log);
         if let Err(fault) = self.locks.validate_foreign(&foreign, self.log.applied()) {
             return self.refuse_state(peer, &fault);
         }
+        let contested = self.locks.contested(&foreign, self.log.applied());
         let vector = head.vector.clone();
         self.compare_hashes(peer, &vector, &taking.incoming.hashes);
         if self.is_forked() {
             return;
         }
+        // What this disk did not know to have given away.
+        contested.iter().for_each(|lock| self.take_from_holders(lock));
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
         self.take_over(taking.incoming, position);
