@@ -25,7 +25,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
 use crate::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 use crate::tables::{Index, List, short_hash};
@@ -107,11 +107,11 @@ impl OwnedRows {
     }
 }
 
-/// Names one that reads the map bit by bit, see [`Ownership::open_reader`].
+/// Names a reader, see [`Ownership::open_reader`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReaderId(u64);
 
-/// What a reader has still to read: the rows from `next` to `end`, those of `before` as they stand there.
+/// A reader of the map as it was. It has still to read the rows from `next` to `end`; those that have changed since are in `before`.
 #[derive(Clone)]
 struct Reader {
     id: ReaderId,
@@ -427,8 +427,11 @@ impl Serialize for Ownership {
 
 impl<'de> Deserialize<'de> for Ownership {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ownership, D::Error> {
-        let (mut map, mut home) = (Ownership::default(), BTreeSet::new());
-        for (lock, registers) in Vec::<(LockName, Vec<u64>)>::deserialize(deserializer)? {
+        let rows = Vec::<(LockName, Vec<u64>)>::deserialize(deserializer)?;
+        // No client knows all names, so none can choose names that collide.
+        let seed = rows.iter().fold(0, |seed, (lock, _)| xxh3_64_with_seed(lock.as_bytes(), seed));
+        let (mut map, mut home) = (Ownership::new(seed), BTreeSet::new());
+        for (lock, registers) in rows {
             let mut registers: Registers = registers.into_iter().map(Register).collect();
             let fault = |what: &str| Err(D::Error::custom(format_args!("lock {lock}: {what}")));
             if registers.len() > MAX_DCS {

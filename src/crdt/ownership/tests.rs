@@ -114,11 +114,56 @@ proptest! {
     }
 }
 
+proptest! {
+    /// The same while the map gets blocks and loses them, and the parts of its index grow.
+    #[test]
+    fn a_reader_finds_what_was_there_while_the_map_grows_and_shrinks(
+        before in 250_u16..270,
+        after in proptest::collection::vec(0_u16..600, 0..600),
+        most in 1_usize..80,
+    ) {
+        let mut map = Ownership::new(7);
+        // It goes to dc1 if it is at home, else it comes home.
+        let move_it = |map: &mut Ownership, n: u16| {
+            let lock = LockName::new(&n.to_be_bytes()).expect("two bytes");
+            let version = map.register(&lock, dc(0)).version() + 1;
+            let owner = dc(u8::from(map.is_home(&lock)));
+            map.apply(PartMove { lock, part: dc(0), owner, version });
+        };
+        (0..before).for_each(|n| move_it(&mut map, n));
+        let (reader, expected, mut read) = (map.open_reader(), map.copy(), Ownership::default());
+        let mut after = after.chunks(64);
+        loop {
+            let piece = map.read(reader, most);
+            if piece.is_empty() {
+                break;
+            }
+            read.extend(piece);
+            after.next().into_iter().flatten().for_each(|n| move_it(&mut map, *n));
+        }
+        prop_assert_eq!(&read, &expected);
+        prop_assert!(read.rows.iter().map(|row| &row.lock).eq(expected.rows.iter().map(|row| &row.lock)));
+    }
+}
+
 fn applied_one_by_one(mut map: Ownership, moves: &[(u8, u8, u8)]) -> Ownership {
     for one in moves {
         map.apply(part_move(&map, *one));
     }
     map
+}
+
+/// Bytes that a client had a hand in are indexed by a hash that it cannot foresee.
+#[test]
+fn what_is_decoded_is_hashed_with_a_seed_of_its_own() {
+    let decoded = |name| {
+        let mut map = Ownership::new(7);
+        map.apply(part_move(&map, (name, 0, 1)));
+        let bytes = crate::wire::encode("ownership", &map).expect("it is small");
+        crate::wire::decode::<Ownership>("ownership", &bytes).expect("it was written")
+    };
+    let hashes = [Ownership::default(), decoded(1), decoded(2)].map(|map| map.hash(&lock(1)));
+    assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2], "{hashes:?}");
 }
 
 #[test]
