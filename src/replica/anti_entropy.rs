@@ -92,7 +92,12 @@ impl Replica {
         let AntiEntropy { shown, owned, .. } = &mut self.anti_entropy;
         if owned.noted < self.position {
             owned.noted = self.position;
-            owned.points.note(self.position, self.log.applied(), self.locks.ownership_sum());
+            let vector = self.log.applied();
+            #[cfg(test)]
+            let mutated = self.config.mutation == Some(crate::sim::Mutation::SumOfAnotherVector);
+            #[cfg(test)]
+            let vector = if mutated { self.log.durable() } else { vector };
+            owned.points.note(self.position, vector, self.locks.ownership_sum());
         }
         // A state that was taken over counts once it is durable.
         if let Some((position, vector, sum)) = self.store.digest_sum_at_floor()

@@ -124,4 +124,6 @@ pub enum Mutation {
     WatchMissesPast,
     /// What is refused because there is too much to do is done all the same.
     RefusedIsDone,
+    /// The sum over who owns what is told with a vector at which it was another.
+    SumOfAnotherVector,
 }

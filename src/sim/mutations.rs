@@ -93,4 +93,6 @@ hunts! {
     ai_a_refused_commit_leaves_its_changes: RefusedStays, Transactions, 10 s, seeds 38..39, as GhostCommit;
     aj_what_is_refused_is_done: RefusedIsDone, General, 10 s, seeds 32..33, as NotAnswered;
     ak_a_watch_misses_the_past: WatchMissesPast, General, 10 s, seeds 8..10, as WatchedWrong;
+    al_a_sum_of_another_vector: SumOfAnotherVector, General, 10 s, seeds 0..3, as Diverged;
+    am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
 }
