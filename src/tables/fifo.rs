@@ -1,14 +1,14 @@
-//! A queue.
+//! A first-in-first-out queue that is never copied whole.
 
 use std::collections::VecDeque;
 
 /// Elements of a block.
 const BLOCK: usize = 1 << 10;
 
-/// A queue in blocks that are never copied.
+/// A queue in blocks: it grows without a copy of what is in it.
 #[derive(Debug)]
 pub struct Fifo<T> {
-    /// None is empty but the last one.
+    /// Only the last one may be empty.
     blocks: VecDeque<VecDeque<T>>,
 }
 

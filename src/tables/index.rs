@@ -1,4 +1,4 @@
-//! Rows by what they are found by.
+//! A hash index: from the hash of a key to the number of the row that has the key.
 
 use hashbrown::HashTable;
 
@@ -7,8 +7,9 @@ const PARTS: usize = 256;
 /// Room for so many rows of a part stays.
 const KEPT: usize = 64;
 
-/// The numbers of rows by the hash of what they are found by, which stands in the row. So an entry takes few bytes, and the
-/// table grows without looking at a row; it is in many parts, and a step moves one of them at most.
+/// The numbers of rows, by the hashes of their keys. The keys stand in the rows only: an entry of the index takes eight bytes, and
+/// the index grows without looking at a row. It is divided into many hash tables, and one insertion or removal moves the entries
+/// of one of them at most.
 #[derive(Clone, Debug)]
 pub struct Index(Box<[HashTable<Slot>; PARTS]>);
 
@@ -24,38 +25,38 @@ struct Slot {
     row: u32,
 }
 
-/// All bits that a table looks at: the lowest and the highest.
+/// The hash as a `HashTable` wants it: that looks at the lowest bits (for the bucket) and the highest (for the tag).
 #[inline]
 fn spread(hash: u32) -> u64 {
     u64::from(hash) | u64::from(hash) << 32
 }
 
-/// By bits in the middle, as tables look at the lowest and at the highest.
+/// The part that an entry stands in, by bits that its `HashTable` does not look at.
 #[inline]
 fn part(hash: u32) -> usize {
     (hash >> 16) as usize % PARTS
 }
 
-/// What a table of this kind needs of a hash.
+/// Folds a hash into the 32 bits that [`Index`] keeps.
 #[inline]
 pub fn short_hash(hash: u64) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
 impl Index {
-    /// The row with this hash that is the one asked for.
+    /// The row with this hash for which `has_key` is true.
     #[inline]
-    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
-        let is_it = |slot: &Slot| slot.hash == hash && is_it(slot.row);
-        self.0[part(hash)].find(spread(hash), is_it).map(|slot| slot.row)
+    pub fn find(&self, hash: u32, mut has_key: impl FnMut(u32) -> bool) -> Option<u32> {
+        let matches = |slot: &Slot| slot.hash == hash && has_key(slot.row);
+        self.0[part(hash)].find(spread(hash), matches).map(|slot| slot.row)
     }
 
-    /// Enters a row that is not there.
+    /// Adds a row that is not in the index.
     pub fn insert(&mut self, hash: u32, row: u32) {
         self.0[part(hash)].insert_unique(spread(hash), Slot { hash, row }, |slot| spread(slot.hash));
     }
 
-    /// Takes a row out.
+    /// Removes a row, if it is in the index.
     pub fn remove(&mut self, hash: u32, row: u32) {
         let table = &mut self.0[part(hash)];
         if let Ok(entry) = table.find_entry(spread(hash), |slot| slot.row == row) {

@@ -1,9 +1,9 @@
-//! A list without gaps.
+//! A vector that is never copied whole.
 
 /// Values of a block.
 const BLOCK: usize = 1 << 8;
 
-/// A list in blocks that are never copied.
+/// A vector in blocks: it grows without a copy of what is in it.
 #[derive(Clone, Debug)]
 pub struct List<T> {
     /// All full but the last one, which is not empty.

@@ -1,7 +1,7 @@
 //! Tables for up to millions of rows that grow bit by bit.
 //!
-//! A table that is one piece of memory is copied whole when it is full: at a million rows that takes longer than a step may.
-//! These are many small pieces instead, and a step copies or clears a small one at most.
+//! A table in one piece of memory is copied whole when it is full; at a million rows that takes longer than a step may.
+//! These tables are many small pieces of memory, and a step copies or clears at most one of them.
 
 mod fifo;
 mod index;

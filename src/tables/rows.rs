@@ -1,4 +1,4 @@
-//! Rows by number.
+//! Rows that keep their numbers, as in the crate `slab`, in blocks that are never copied.
 
 use std::ops::{Index, IndexMut};
 
