@@ -171,7 +171,7 @@ mod tests {
             let matches = command().try_get_matches_from(["sim", "--profile", name])?;
             Ok::<_, clap::Error>(*matches.get_one::<Profiles>("profile").expect("it has a default"))
         };
-        assert_eq!(profile("all").expect("known").list().len(), Profile::NAMED.len() - 2);
+        assert_eq!(profile("all").expect("known").list().len(), Profile::NAMED.len());
         assert_eq!(profile("busy").expect("known").list(), [Profile::Busy]);
         let unknown = profile("idle").expect_err("there is none").to_string();
         assert!(
