@@ -105,10 +105,16 @@ impl Setup {
     /// Runs until told to stop, and everything has ended.
     pub(super) fn run(self, events: mpsc::Sender<LinkEvent>, shutdown: watch::Receiver<bool>) {
         let Setup { context, runtime, endpoint, diallers, pump, renewal, .. } = self;
-        runtime.block_on(run(context, endpoint, diallers, Helpers { pump, renewal }, events, shutdown));
-        // A name may still be being resolved, on a thread that nobody can stop.
-        runtime.shutdown_background();
+        let links = run(context, endpoint, diallers, Helpers { pump, renewal }, events, shutdown);
+        run_alone(runtime, links);
     }
+}
+
+/// Does something, and waits for nothing that it leaves behind: a name may still be being resolved, on a thread that nobody can
+/// stop.
+fn run_alone(runtime: Runtime, work: impl Future<Output = ()>) {
+    runtime.block_on(work);
+    runtime.shutdown_background();
 }
 
 /// What goes on beside the links, for as long as there are any.
@@ -202,4 +208,34 @@ fn context(config: &InterdcConfig) -> Result<Context, InterdcError> {
         peers,
         refusals: Refusals::default().into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_being_resolved_keeps_nobody_from_stopping() {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("there are threads");
+        let (resolved, resolving) = channel::<()>();
+        let (end, ended) = channel();
+        thread::spawn(move || {
+            run_alone(runtime, async move {
+                let (begin, begun) = tokio::sync::oneshot::channel();
+                // As the resolver of the standard library, it goes on whoever waits for it.
+                let name = spawn_blocking(move || (begin.send(()), resolving.recv()));
+                begun.await.expect("it has a thread");
+                drop(name);
+            });
+            end.send(()).expect("the test waits");
+        });
+        ended.recv_timeout(Duration::from_secs(60)).expect("it ends although no answer has come");
+        drop(resolved);
+    }
 }
