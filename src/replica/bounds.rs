@@ -49,6 +49,16 @@ impl Bounds {
         }
     }
 
+    /// What may be handed out.
+    pub fn durable(&self) -> Bound {
+        self.durable
+    }
+
+    /// Where the journal allows to hand out more than now.
+    pub fn next_position(&self) -> Position {
+        self.pending.front().map_or(Position::default(), |(position, _)| *position)
+    }
+
     /// Where the journal allows to hand these out; [`Position::default`] if it does already.
     pub fn position_of(&self, clock: Timestamp, n: u64) -> Position {
         let allows = |bound: &Bound| clock <= bound.clock && n < bound.n;

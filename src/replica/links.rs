@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::Replica;
 use super::effect::{Effect, Report};
-use super::gate::Gated;
 use super::message::{Heartbeat, Message};
 use super::reach::News;
 use super::record::Record;
@@ -18,7 +17,7 @@ use crate::time::{Instant, Timestamp};
 
 /// What is remembered of each link.
 pub(super) struct Links {
-    rows: [Row; MAX_DCS],
+    pub(super) rows: [Row; MAX_DCS],
     /// Broke the protocol; what still arrives is ignored until the link is down.
     closing: DcSet,
     /// When to look again at entries that were stamped too far ahead.
@@ -26,10 +25,10 @@ pub(super) struct Links {
 }
 
 #[derive(Clone, Default)]
-struct Row {
+pub(super) struct Row {
     /// What was recorded when its link came up. Told to it only when that is durable: a peer that lost its log believes
     /// the first word on how much of it there is.
-    recorded: Position,
+    pub(super) recorded: Position,
     /// The entry before which its link last waited for another one, or for our clock.
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
@@ -237,55 +236,6 @@ impl Replica {
         self.pump = true;
     }
 
-    /// Nothing while the clock cannot be read; the phase that follows makes up for it.
-    pub(super) fn send_heartbeat(&mut self, peer: DcId) {
-        if self.life.quiet_until.is_some() || self.gate.awaits_heartbeat(peer) {
-            return;
-        }
-        let clock = self.stamp();
-        let position = self.bounds.position_of(clock, 0).max(self.links.rows[peer.index()].recorded);
-        if position > self.gate.durable() {
-            // Rare on a link that is not new: the bound is renewed ahead of time.
-            return self.after(position, Gated::Heartbeat(peer));
-        }
-        #[cfg(test)]
-        let durable = if self.mutated(crate::sim::Mutation::VectorFromMemory) {
-            self.log.applied().clone()
-        } else {
-            (**self.log.durable()).clone()
-        };
-        #[cfg(not(test))]
-        let durable = (**self.log.durable()).clone();
-        let (linked, mut heard) = (self.log.linked(), self.reach.heard(self.now.mono));
-        if let Some((clock, age_ms)) = self.round_trips.echo(peer, self.now.mono) {
-            // To itself: others may have told of a later one, and it wants to know how old this is, however long it was silent.
-            heard.retain(|(dc, ..)| *dc != peer);
-            heard.push((peer, clock, age_ms));
-        }
-        let here = self.not_serving().map(|why| (self.config.dc, why));
-        let not_serving = here.into_iter().chain(self.reach.told_not_serving(self.now.mono)).collect();
-        let terms = Terms::of(&self.config.agreed);
-        let before = self.links.reading_before(peer, self.lead.millis);
-        let yours = before.map(|(at, when)| (at, self.now.mono.saturating_since(when).as_millis() as u64));
-        let heartbeat = Heartbeat {
-            clock,
-            durable,
-            linked,
-            heard,
-            floors: self.floors(),
-            not_serving,
-            terms,
-            heads: self.heads_to_tell(),
-            fork: self.life.fork.map(|fork| (fork.dc, fork.seq)),
-            upgraded: self.life.upgraded,
-            lead_ms: self.lead.millis,
-            acknowledged: self.acknowledged_for(peer),
-            yours,
-        };
-        self.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
-        self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
-    }
-
     /// Answers whether it was taken in; if not, the link is closed.
     fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
         let before = self.links.rows[peer.index()].terms.replace(heartbeat.terms);
@@ -354,7 +304,7 @@ impl Replica {
 
     /// The durable vectors of members that `peer` has no link to, as they told this datacenter: without these it would keep
     /// entries for them that came to them by other ways.
-    fn acknowledged_for(&self, peer: DcId) -> Vec<(DcId, VersionVector)> {
+    pub(super) fn acknowledged_for(&self, peer: DcId) -> Vec<(DcId, VersionVector)> {
         let linked = self.log.linked().difference(self.log.links_of(peer)).difference(DcSet::only(peer));
         linked.iter().map(|dc| (dc, self.log.acknowledged(dc).clone())).collect()
     }

@@ -22,6 +22,7 @@ pub mod forced;
 mod fork;
 mod gate;
 mod grants;
+mod heartbeats;
 mod joining;
 mod lease_calls;
 mod links;

@@ -256,7 +256,7 @@ impl Replica {
                 }
             }
             Gated::Effect(effect) => self.effects.push_back(effect),
-            Gated::Heartbeat(peer) if self.log.is_linked(peer) => self.send_heartbeat(peer),
+            Gated::Heartbeat(peer) if self.log.is_linked(peer) => self.send_gated_heartbeat(peer),
             Gated::Heartbeat(_) => {}
             Gated::AskState(peer) => self.ask_for_more(peer),
         }

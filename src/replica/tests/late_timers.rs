@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
-use crate::names::Mode;
+use crate::names::{Mode, Position};
 use crate::replica::call::{Refusal, Wait};
 use crate::replica::{Event, Message};
 
@@ -45,4 +45,23 @@ fn a_timeout_comes_in_time_although_the_others_do_not_answer() {
     c.pass(1);
     let Refusal::TimedOut(locks) = c.refused(0, tag) else { panic!("it timed out") };
     assert_eq!(locks[0].unknown, [dc(1)].into_iter().collect());
+}
+
+/// What a heartbeat says of the clock is on disk first. A disk that takes seconds for that makes nobody unreachable as long as others
+/// wait for longer.
+#[test]
+fn a_datacenter_whose_disk_is_slow_is_heard() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.nodes[0].disk_is_stuck = true;
+    for round in 0..10 {
+        // A sync of 2 s makes durable what was recorded when it began.
+        let position = Position(c.nodes[0].records.len() as u64);
+        c.pass(2_000);
+        c.handle(0, Event::Durable { position });
+        c.run();
+        for id in 1..3_u8 {
+            let peers = c.nodes[usize::from(id)].replica.status().peers;
+            assert!(peers.iter().all(|peer| peer.reachable), "dc{id} in round {round}: {peers:?}");
+        }
+    }
 }

@@ -1,0 +1,84 @@
+//! Heartbeats: what a datacenter tells of itself and of others twice a second.
+//!
+//! What one says of the clock is on disk first, as a bound that no reading has passed: a restart goes on above it.
+
+use super::Replica;
+use super::gate::Gated;
+use super::message::{Heartbeat, Message};
+use super::terms::Terms;
+use crate::names::DcId;
+use crate::time::Timestamp;
+
+impl Replica {
+    /// Nothing while the clock cannot be read; the phase that follows makes up for it.
+    pub(super) fn send_heartbeat(&mut self, peer: DcId) {
+        if self.life.quiet_until.is_some() || self.gate.awaits_heartbeat(peer) {
+            return;
+        }
+        let clock = self.stamp();
+        let recorded = self.links.rows[peer.index()].recorded;
+        let position = self.bounds.position_of(clock, 0).max(recorded);
+        if position > self.gate.durable() {
+            // Rare on a link that is not new: the bound is renewed ahead of time. With the next bound more can be told than before.
+            let position = self.bounds.next_position().max(recorded);
+            return self.after(position, Gated::Heartbeat(peer));
+        }
+        self.tell_heartbeat(peer, clock);
+    }
+
+    /// What it waited for is on disk. If that took so long that the clock has passed the bound meanwhile, the bound is told:
+    /// nothing is stamped below it any more. A disk that is slow makes nobody unreachable so.
+    pub(super) fn send_gated_heartbeat(&mut self, peer: DcId) {
+        if self.life.quiet_until.is_some() {
+            return;
+        }
+        let (clock, bound) = (self.stamp(), self.bounds.durable().clock);
+        // An older one would pass for that of a wrong clock.
+        let limit = (self.config.agreed.max_clock_skew / 2).min(self.config.agreed.peer_timeout);
+        let is_recorded = self.links.rows[peer.index()].recorded <= self.gate.durable();
+        if is_recorded && clock > bound && bound.plus(limit) >= clock {
+            self.tell_heartbeat(peer, bound);
+        } else {
+            self.send_heartbeat(peer);
+        }
+    }
+
+    fn tell_heartbeat(&mut self, peer: DcId, clock: Timestamp) {
+        #[cfg(test)]
+        let durable = if self.mutated(crate::sim::Mutation::VectorFromMemory) {
+            self.log.applied().clone()
+        } else {
+            (**self.log.durable()).clone()
+        };
+        #[cfg(not(test))]
+        let durable = (**self.log.durable()).clone();
+        let (linked, mut heard) = (self.log.linked(), self.reach.heard(self.now.mono));
+        if let Some((clock, age_ms)) = self.round_trips.echo(peer, self.now.mono) {
+            // To itself: others may have told of a later one, and it wants to know how old this is, however long it was silent.
+            heard.retain(|(dc, ..)| *dc != peer);
+            heard.push((peer, clock, age_ms));
+        }
+        let here = self.not_serving().map(|why| (self.config.dc, why));
+        let not_serving = here.into_iter().chain(self.reach.told_not_serving(self.now.mono)).collect();
+        let terms = Terms::of(&self.config.agreed);
+        let before = self.links.reading_before(peer, self.lead.millis);
+        let yours = before.map(|(at, when)| (at, self.now.mono.saturating_since(when).as_millis() as u64));
+        let heartbeat = Heartbeat {
+            clock,
+            durable,
+            linked,
+            heard,
+            floors: self.floors(),
+            not_serving,
+            terms,
+            heads: self.heads_to_tell(),
+            fork: self.life.fork.map(|fork| (fork.dc, fork.seq)),
+            upgraded: self.life.upgraded,
+            lead_ms: self.lead.millis,
+            acknowledged: self.acknowledged_for(peer),
+            yours,
+        };
+        self.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
+        self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
+    }
+}
