@@ -67,6 +67,11 @@ impl Reach {
         self.rows[peer.index()].reachable
     }
 
+    /// Whether anything was heard of it since the start.
+    pub fn was_heard(&self, peer: DcId) -> bool {
+        self.rows[peer.index()].heard.is_some()
+    }
+
     /// Whether some peer is heard of again, and what it had then is not applied here yet.
     pub fn is_catching_up(&self) -> bool {
         self.peers.iter().any(|peer| self.rows[peer.index()].rejoins_at.is_some())

@@ -38,7 +38,8 @@ impl Replica {
             lag: lag.entries,
             lag_ms: waited.as_millis() as u64,
             lacking: self.log.lacking(peer),
-            too_far_behind: self.log.is_too_far_behind(peer),
+            // After a start nobody has said yet what he has.
+            too_far_behind: self.reach.was_heard(peer) && self.log.is_too_far_behind(peer),
             clock_ahead_ms: self.links.clock_ahead_ms(peer).unwrap_or(0),
             paused_by_skew: self.links.is_paused(peer),
             not_serving: self.reach.not_serving(peer, self.now.mono),

@@ -3,6 +3,7 @@
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, key, put, step};
 use crate::causal_log::{Action, Change};
+use crate::replica::Event;
 use crate::replica::call::{Counts, PeerStatus};
 use crate::replica::store_call::Then;
 use crate::room::Room;
@@ -124,4 +125,16 @@ fn the_store_is_counted() {
     let Counts { keys, value_bytes, snapshots, effects, unsettled, digests_compared, .. } = counts(&c);
     assert_eq!((keys, value_bytes, snapshots, effects, unsettled), (0, 0, 0, 0, 0));
     assert!(digests_compared > 0);
+}
+
+#[test]
+fn after_a_start_nobody_is_called_far_behind_before_he_is_heard() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.pass(10_000);
+    c.handle(0, Event::Checkpoint);
+    let checkpoint = c.nodes[0].checkpoint.take().expect("few keys are one step");
+    c.restart_from(0, checkpoint);
+    let peers = c.nodes[0].replica.status().peers;
+    assert!(!peers.iter().any(|peer| peer.linked || peer.too_far_behind), "{peers:?}");
 }
