@@ -174,7 +174,7 @@ impl Dialled {
         let answers = timeout(self.timeout, client.session(outgoing)).await;
         let answers = answers.map_err(|_| LinkError::Silent(self.timeout))?;
         let answers = answers.map_err(|status| LinkError::Stream(Box::new(status)))?;
-        Ok(Answers::Grpc(GrpcAnswers { stream: answers.into_inner(), end: None, seen, renewals }))
+        Ok(Answers::Grpc(Box::new(GrpcAnswers { stream: answers.into_inner(), end: None, seen, renewals })))
     }
 }
 
@@ -215,7 +215,7 @@ fn host_and_port(endpoint: &str) -> Option<(&str, u16)> {
 
 /// What the server says on a stream; on a native one, also what is said to it.
 pub(super) enum Answers {
-    Grpc(GrpcAnswers),
+    Grpc(Box<GrpcAnswers>),
     Native(NativeAnswers),
 }
 
