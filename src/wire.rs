@@ -289,7 +289,14 @@ mod tests {
         golden(&Message::State(piece()), "0a0302616201");
         let sum = |vector, sum| SumAt { vector, sum };
         let sums = Message::Sums { shown: vec![sum(300, 2)], owned: vec![sum(3, 4), sum(5, 6)] };
-        golden(&Message::WallClock { millis: 300 }, "10fb2c01");
+        golden(
+            &Message::WallClock {
+                millis: 300,
+                durable: VersionVector::from_iter([(dc(1), 2)]),
+                heads: vec![(dc(1), 9)],
+            },
+            "10fb2c01020002010109",
+        );
         golden(&sums, "0f01fb2c01020203040506");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");

@@ -57,7 +57,10 @@ impl Known {
                 let seq = self.vector(choices).get(of);
                 Message::KnowsLog { of, run, by, seq }
             }
-            16 => Message::WallClock { millis: choices.number(self.millis) },
+            16 => {
+                let (millis, durable) = (choices.number(self.millis), self.vector(choices));
+                Message::WallClock { millis, durable, heads: self.heads(choices) }
+            }
             13 => {
                 let mut sums = || choices.many(3, |choices| sum_at(choices));
                 Message::Sums { shown: sums(), owned: sums() }
@@ -84,15 +87,19 @@ impl Known {
             }),
             terms: Terms { members: (0..self.members).filter_map(DcId::new).collect(), ..Terms::default() },
             acknowledged: choices.many(2, |choices| (choices.dc(self.members), self.vector(choices))),
-            heads: choices.many(1, |choices| {
-                let known = if choices.one_in(64) { choices.number(1) } else { 0 };
-                (choices.dc(self.members), known)
-            }),
+            heads: self.heads(choices),
             fork: choices.one_in(255).then(|| (choices.dc(self.members), choices.number(1))),
             upgraded: self.dcs(choices),
             lead_ms: choices.number(1),
             yours: choices.one_in(2).then(|| (self.stamp(choices), choices.number(9))),
         }
+    }
+
+    fn heads(&self, choices: &mut Choices<'_>) -> Vec<(DcId, u64)> {
+        choices.many(1, |choices| {
+            let known = if choices.one_in(64) { choices.number(1) } else { 0 };
+            (choices.dc(self.members), known)
+        })
     }
 
     fn dcs(&self, choices: &mut Choices<'_>) -> DcSet {

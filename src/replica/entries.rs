@@ -41,12 +41,13 @@ impl Replica {
         if self.life.room == Room::Full {
             return;
         }
-        if self.links.is_paused(peer) && !self.inbox.has_room_while_paused(peer) {
+        let waits = self.awaits_heads(peer);
+        if (waits || self.links.is_paused(peer)) && !self.inbox.has_room_while_paused(peer) {
             return self.links.note_dropped(peer);
         }
         let mut entries = entries.into_iter();
         // Nearly always nothing is held back, and all of them can be applied, one after the other.
-        while let Some(entry) = entries.as_slice().first().filter(|_| !self.inbox.holds_of(peer)) {
+        while let Some(entry) = entries.as_slice().first().filter(|_| !waits && !self.inbox.holds_of(peer)) {
             self.compare_entry(peer, entry);
             if self.is_forked() {
                 return;
@@ -88,6 +89,9 @@ impl Replica {
 
     /// Applies what it can of one link. Names the first entry that depends on something which has not arrived.
     fn drain_link(&mut self, peer: DcId) -> Option<(DcId, u64)> {
+        if self.awaits_heads(peer) {
+            return None;
+        }
         let (mut missing, mut looked_at) = (None, None);
         while let Some(entry) = self.inbox.next(peer, looked_at).cloned() {
             self.compare_entry(peer, &entry);

@@ -6,7 +6,8 @@
 //! too. Readers are still served. Which of the two histories is kept, people decide ([`Replica::resolve_fork`]).
 //!
 //! It is seen in what a peer says of its durable vector, in an entry whose predecessor is another one than that which is here, in
-//! an entry that comes again and is another one, and in a state, which comes with the hashes of the last entries of every log. It is
+//! an entry that comes again and is another one, and in a state, which comes with the hashes of the last entries of every log.
+//! Entries wait until the peer that brings them has said what it has: one that only depends on another history shows nothing. It is
 //! not seen when those that meet have given each other up and each has gone on for so many entries that they know no hash of
 //! one number: then the one that lacks entries takes the state of the other over.
 
@@ -104,15 +105,27 @@ impl Replica {
     }
 
     /// What a peer says of the logs as it has them. Returns whether all is one history still.
-    pub(super) fn compare_heads(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
-        for (dc, hash) in &heartbeat.heads {
-            self.compare_hash(peer, *dc, heartbeat.durable.get(*dc), *hash);
-        }
+    pub(super) fn compare_histories(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
+        self.compare_heads(peer, &heartbeat.durable, &heartbeat.heads);
         if let Some((dc, seq)) = heartbeat.fork {
             let ours = self.log.hash_at(dc, seq);
             self.note_fork(Fork { dc, seq, ours, theirs: 0, peer });
         }
         !self.is_forked()
+    }
+
+    /// A peer has these logs up to `durable`, with these hashes of the last entries.
+    pub(super) fn compare_heads(&mut self, peer: DcId, durable: &VersionVector, heads: &[(DcId, u64)]) {
+        for (dc, hash) in heads {
+            self.compare_hash(peer, *dc, durable.get(*dc), *hash);
+        }
+        self.links.note_heads(peer);
+    }
+
+    /// Whether entries of a peer have to wait until it has said what it has: they may be of another history, and nothing in
+    /// them shows that if they only depend on it. Version 1 does not say it.
+    pub(super) fn awaits_heads(&self, peer: DcId) -> bool {
+        self.life.chained && !self.links.has_told_heads(peer)
     }
 
     /// What peers are told of the logs as they are here on disk.

@@ -37,6 +37,8 @@ pub(super) struct Row {
     /// What its wall clock showed, in milliseconds since the Unix epoch, when it was last heard: also over an earlier link.
     wall_clock: Option<(i64, Instant)>,
     terms: Option<Terms>,
+    /// It has said on this link which entries it has, and their hashes.
+    told_heads: bool,
     /// Its highest reading that was heard here; and that of before this link.
     reading: Option<(Timestamp, Instant)>,
     reading_before: Option<(Timestamp, Instant)>,
@@ -95,6 +97,14 @@ impl Links {
         self.rows[peer.index()].wall_clock
     }
 
+    pub fn note_heads(&mut self, peer: DcId) {
+        self.rows[peer.index()].told_heads = true;
+    }
+
+    pub fn has_told_heads(&self, peer: DcId) -> bool {
+        self.rows[peer.index()].told_heads
+    }
+
     pub fn clock_ahead_ms(&self, peer: DcId) -> Option<i64> {
         self.rows[peer.index()].clock_ahead_ms
     }
@@ -127,7 +137,7 @@ impl Replica {
         self.links.closing.remove(peer);
         let row = &mut self.links.rows[peer.index()];
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
-        (row.clock_ahead_ms, row.terms) = (None, None);
+        (row.clock_ahead_ms, row.terms, row.told_heads) = (None, None, false);
         row.reading_before = row.reading;
         self.log.link_up(peer);
         self.tell_wall_clock(peer);
@@ -158,6 +168,14 @@ impl Replica {
         if self.links.closing.contains(peer) || !self.log.is_linked(peer) {
             return;
         }
+        let has_waited = self.awaits_heads(peer);
+        self.take_message(peer, message);
+        if has_waited && !self.awaits_heads(peer) {
+            self.drain_inbox();
+        }
+    }
+
+    fn take_message(&mut self, peer: DcId, message: Message) {
         match message {
             Message::Heartbeat(heartbeat) => {
                 // Not of one that is refused: it goes by other members, and would tell of those.
@@ -187,7 +205,9 @@ impl Replica {
             Message::AskState { anew, more } => self.on_ask_state(peer, anew, more),
             Message::State(piece) => self.on_state(peer, piece),
             Message::AskLog { of, run, round } => self.on_ask_log(peer, of, run, round),
-            Message::WallClock { millis } => self.on_wall_clock(peer, millis),
+            Message::WallClock { millis, durable, heads } => {
+                self.on_wall_clock(peer, millis, &durable, &heads)
+            }
             Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
         }
     }
@@ -259,7 +279,7 @@ impl Replica {
         }
         self.note_lost_readings(heartbeat.yours);
         self.note_reading(peer, heartbeat);
-        let is_one_history = self.compare_heads(peer, heartbeat);
+        let is_one_history = self.compare_histories(peer, heartbeat);
         if is_one_history {
             self.note_promises(&heartbeat.floors);
         }

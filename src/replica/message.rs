@@ -52,8 +52,9 @@ pub enum Message {
     Entries(Vec<Arc<Entry>>),
     /// Sums over what the sender showed, and over who owned which part, at vectors that it passed, the latest first.
     Sums { shown: Vec<SumAt>, owned: Vec<SumAt> },
-    /// The sender has restarted and stamps nothing yet: this is its wall clock, in milliseconds since the Unix epoch.
-    WallClock { millis: u64 },
+    /// The sender has restarted and stamps nothing yet: this is its wall clock, in milliseconds since the Unix epoch. What it has,
+    /// with the heads of these logs, as in [`Heartbeat`]: it passes entries on before it can send one.
+    WallClock { millis: u64, durable: VersionVector, heads: Vec<(DcId, u64)> },
 }
 
 /// What a datacenter says of itself and of others.

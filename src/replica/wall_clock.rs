@@ -9,6 +9,7 @@
 use super::Replica;
 use super::effect::Report;
 use super::message::Message;
+use crate::crdt::VersionVector;
 use crate::hybrid_clock::HybridClock;
 use crate::names::DcId;
 
@@ -79,14 +80,22 @@ impl Replica {
     pub(super) fn tell_wall_clock(&mut self, peer: DcId) {
         // A peer of version 1 does not know this message.
         if self.life.quiet_until.is_some() && self.life.chained {
-            self.send(peer, Message::WallClock { millis: self.now.wall.0 });
+            let (durable, heads) = ((**self.log.durable()).clone(), self.heads_to_tell());
+            self.send(peer, Message::WallClock { millis: self.now.wall.0, durable, heads });
         }
     }
 
-    /// A peer that has restarted says what its wall clock shows. Nothing of it is taken over.
-    pub(super) fn on_wall_clock(&mut self, peer: DcId, millis: u64) {
+    /// A peer that has restarted says what its wall clock shows, of which nothing is taken over, and what it has.
+    pub(super) fn on_wall_clock(
+        &mut self,
+        peer: DcId,
+        millis: u64,
+        durable: &VersionVector,
+        heads: &[(DcId, u64)],
+    ) {
         let ahead_ms =
             i64::try_from(millis).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock.physical_millis());
         self.note_ahead(peer, ahead_ms);
+        self.compare_heads(peer, durable, heads);
     }
 }

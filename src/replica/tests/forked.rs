@@ -121,6 +121,22 @@ fn two_histories_are_seen_although_one_of_them_came_as_a_state() {
     assert_eq!(*c.nodes[2].replica.applied(), at_dc2, "nothing is merged");
 }
 
+/// dc2 has restarted and sends no heartbeats yet. It passes on an entry of its own that depends on the history that it knows.
+#[test]
+fn nothing_is_merged_before_a_peer_has_said_what_it_has() {
+    let mut c = two_histories();
+    let before = c.nodes[0].replica.applied().get(dc(2));
+    c.restart(2);
+    assert!(c.nodes[2].replica.applied().get(dc(2)) > before);
+    c.link(0, 2);
+    c.run();
+    assert_eq!(c.nodes[2].replica.phase(), Phase::Starting, "it says nothing that is stamped");
+    assert!(c.is_forked(0), "the heads of its logs show two histories");
+    c.pass(2_000);
+    assert!(c.is_forked(2));
+    assert_eq!(c.nodes[0].replica.applied().get(dc(2)), before);
+}
+
 #[test]
 fn people_decide_which_history_is_kept() {
     let mut c = two_histories();
