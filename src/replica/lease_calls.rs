@@ -118,6 +118,11 @@ impl Replica {
         }
     }
 
+    /// The secret of a lease, while commits of it may come back that the disk had lost: its client asks for their outcomes by it.
+    pub(super) fn secret_while_joining(&self, index: LeaseIndex) -> Option<Secret> {
+        (!self.life.joined).then(|| self.leases.get(index).secret)
+    }
+
     /// Ends a lease with all that it has. Its end is durable before a lock that it held is granted in conflict.
     pub(super) fn end_lease(&mut self, index: LeaseIndex) -> Position {
         let lease = self.leases.get(index).id;
@@ -134,7 +139,8 @@ impl Replica {
             self.unaccounted_end = self.unaccounted_end.max(ready);
         }
         self.end_transactions_of(lease);
-        self.transactions.outcomes.end_lease(lease, self.now.mono);
+        let secret = self.secret_while_joining(index);
+        self.transactions.outcomes.end_lease(lease, secret, self.now.mono);
         work::count(1 + self.leases.get(index).requests.len());
         for request in self.leases.get(index).requests.sorted() {
             if self.locks.get(request).is_held() {

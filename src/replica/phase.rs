@@ -261,7 +261,10 @@ impl Replica {
             return;
         }
         self.life.asks_until = None;
-        if !self.life.joined && self.life.joins_after.is_none() && self.has_all_that_is_known() {
+        // Before its clock is believed nobody knows by how much tokens have to be ahead of it.
+        let is_quiet = self.life.quiet_until.is_some();
+        let may_join = self.life.joins_after.is_none() && self.has_all_that_is_known();
+        if !self.life.joined && may_join && !is_quiet {
             self.pass_lost_tokens();
             self.life.joined = true;
             self.persist(Record::Joined);

@@ -191,8 +191,9 @@ impl Replica {
             }
             Record::LeaseEnded { lease } => match self.leases.find(lease) {
                 Some(index) => {
+                    let secret = self.secret_while_joining(index);
                     self.leases.end(index);
-                    self.transactions.outcomes.end_lease(lease, self.now.mono);
+                    self.transactions.outcomes.end_lease(lease, secret, self.now.mono);
                     self.audit.end_lease(lease);
                 }
                 None => return Err(refused(format!("lease {lease} was never opened"))),

@@ -8,10 +8,11 @@ use super::store_cluster::{key, put, step};
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::crdt::value::Reading;
+use crate::leases::Proof;
 use crate::names::{ForceReason, Mode};
 use crate::replica::call::{Call, Phase};
 use crate::replica::forced::Force;
-use crate::replica::store_call::Then;
+use crate::replica::store_call::{AtLeast, Begin, Then};
 use crate::replica::{Event, Message, Notice};
 use crate::sim::Mutation;
 use crate::time::Timestamp;
@@ -133,6 +134,56 @@ fn a_lead_that_nobody_was_told_of_counts_after_a_lost_disk() {
     assert!(Timestamp::from_raw(before.token.0).millis() > 1_700_000_000_000 + 2 * HOUR);
     c.restart_ahead(1, 0, 0);
     assert!(c.acquired(1, "y", Mode::Shared).token > before.token);
+}
+
+/// Its lease is on the old disk, and runs out there before the log is back.
+#[test]
+fn a_commit_that_comes_back_after_its_lease_has_ended_is_told() {
+    for restarts in [false, true] {
+        let mut c = Cluster::new(3, 0, 0);
+        c.use_lock(0, "x");
+        let copy = c.nodes[0].records.len();
+        let lease = c.lease(0);
+        let committed = c.has_committed(0, 1, None, put("k", "new"));
+        c.crash(0, copy);
+        c.nodes[0].replica.begin_restored();
+        c.pass(70_000);
+        if restarts {
+            c.restart(0);
+        }
+        c.link_again(0);
+        c.pass(70_000);
+        assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+        let step = step(vec![put("k", "new")], &[], Then::Commit);
+        let (proof, at_least) = (Proof::Secret(SECRET), AtLeast::default());
+        let begin = Begin { lease, proof, key: 1, locks: None, at_least, settled: 0, step };
+        let asks = c.call(0, Call::Begin(begin));
+        assert_eq!(c.committed(0, asks), committed, "restarted: {restarts}");
+    }
+}
+
+/// It is started with a clock that is further ahead, which all others contradict. That is set right later.
+#[test]
+fn tokens_after_a_lost_disk_are_not_measured_by_a_clock_that_is_contradicted() {
+    const HOUR: u64 = 3_600_000;
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    c.restart_ahead(0, HOUR, 0);
+    let before = c.acquired(0, "y", Mode::Shared);
+    c.ahead.clear();
+    c.crash(0, 0);
+    c.link_again(0);
+    c.pass(2_000);
+    c.ahead.insert(0, 2 * HOUR);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(70_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Starting);
+    c.ahead.clear();
+    c.pass(15_000);
+    assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
+    c.open_lease(0, Duration::from_secs(10));
+    assert!(c.acquired(0, "y", Mode::Shared).token > before.token);
 }
 
 /// Numbers follow the wall clock, which was ahead before the disk was lost.

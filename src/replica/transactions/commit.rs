@@ -111,10 +111,10 @@ impl Replica {
         position: Position,
     ) {
         let Some((lease, key)) = commit.client else { return };
-        let Some(row) = self.leases.find(lease) else {
+        let known = self.leases.find(lease).map(|row| self.leases.get(row).secret);
+        let Some(secret) = known.or_else(|| self.transactions.outcomes.secret_of(lease)) else {
             return self.transactions.outcomes.note_lost(lease, key);
         };
-        let secret = self.leases.get(row).secret;
         let mut vector: VersionVector = commit.seen.clone();
         vector.raise(entry.dc, entry.seq);
         let content = Content::committed(&commit.changes);

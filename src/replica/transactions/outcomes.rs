@@ -76,14 +76,19 @@ impl Outcomes {
         self.forgets.next_or_never()
     }
 
+    fn row(&mut self, lease: LeaseId, secret: Secret) -> &mut OfLease {
+        let row = || OfLease { secret, until: None, commits: BTreeMap::new(), settled: 0 };
+        self.leases.entry(lease).or_insert_with(row)
+    }
+
     pub fn note(&mut self, lease: LeaseId, secret: Secret, key: ClientKey, outcome: Outcome) {
-        let row = self.leases.entry(lease).or_insert_with(|| OfLease {
-            secret,
-            until: None,
-            commits: BTreeMap::new(),
-            settled: 0,
-        });
-        self.count += usize::from(row.commits.insert(key, outcome).is_none());
+        let is_new = self.row(lease, secret).commits.insert(key, outcome).is_none();
+        self.count += usize::from(is_new);
+    }
+
+    /// The secret of a lease that is remembered here, also when it has ended.
+    pub fn secret_of(&self, lease: LeaseId) -> Option<Secret> {
+        self.leases.get(&lease).map(|row| row.secret)
     }
 
     /// Whether there is room for one more of this lease.
@@ -130,9 +135,13 @@ impl Outcomes {
         }
     }
 
-    pub fn end_lease(&mut self, lease: LeaseId, now: Instant) {
+    /// The lease has ended. `secret`: commits of it that the disk had lost may come back.
+    pub fn end_lease(&mut self, lease: LeaseId, secret: Option<Secret>, now: Instant) {
+        if let Some(secret) = secret {
+            self.row(lease, secret);
+        }
         let Some(row) = self.leases.get_mut(&lease) else { return };
-        if row.commits.is_empty() {
+        if row.commits.is_empty() && secret.is_none() {
             self.leases.remove(&lease);
         } else if row.until.is_none() {
             row.until = Some(now + KEPT);
@@ -177,7 +186,7 @@ impl Outcomes {
             self.note(row.lease, row.secret, key, outcome);
         }
         if row.ended {
-            self.end_lease(row.lease, now);
+            self.end_lease(row.lease, Some(row.secret), now);
         }
     }
 }
@@ -207,7 +216,7 @@ mod tests {
         assert_eq!(outcomes.count, MAX_ALL + MAX_ALL / 5);
         assert!(!outcomes.is_full(lease(5)));
         outcomes.settle(lease(0), 10);
-        outcomes.end_lease(lease(3), Instant::ZERO);
+        outcomes.end_lease(lease(3), None, Instant::ZERO);
         assert!(outcomes.get_ended(lease(3), Secret::new([7; 16]), 1).is_some(), "it was promised");
         let mut steps = 0;
         while outcomes.next_deadline() <= Instant::ZERO + KEPT {
