@@ -25,13 +25,15 @@ pub(super) struct Bound {
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     durable: Bound,
+    /// That of the clock when this run began. A run that the disk does not know of may have handed out more.
+    before: Timestamp,
     /// Recorded and not durable yet, in order.
     pending: VecDeque<(Position, Bound)>,
 }
 
 impl Bounds {
     pub fn new(durable: Bound) -> Bounds {
-        Bounds { durable, pending: VecDeque::new() }
+        Bounds { durable, before: durable.clock, pending: VecDeque::new() }
     }
 
     /// The latest that is recorded.
@@ -49,9 +51,9 @@ impl Bounds {
         }
     }
 
-    /// What may be handed out.
-    pub fn durable(&self) -> Bound {
-        self.durable
+    /// The bound of the clock on disk, if this run has set it.
+    pub fn own_clock(&self) -> Option<Timestamp> {
+        Some(self.durable.clock).filter(|clock| *clock > self.before)
     }
 
     /// Where the journal allows to hand out more than now.

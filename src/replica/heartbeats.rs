@@ -32,14 +32,14 @@ impl Replica {
         if self.life.quiet_until.is_some() {
             return;
         }
-        let (clock, bound) = (self.stamp(), self.bounds.durable().clock);
+        let (clock, told) = (self.stamp(), self.links.rows[peer.index()].told);
         // An older one would pass for that of a wrong clock.
         let limit = (self.config.agreed.max_clock_skew / 2).min(self.config.agreed.peer_timeout);
         let is_recorded = self.links.rows[peer.index()].recorded <= self.gate.durable();
-        if is_recorded && clock > bound && bound.plus(limit) >= clock {
-            self.tell_heartbeat(peer, bound);
-        } else {
-            self.send_heartbeat(peer);
+        let may_tell = |bound: &Timestamp| told < *bound && *bound < clock && bound.plus(limit) >= clock;
+        match self.bounds.own_clock().filter(|bound| is_recorded && may_tell(bound)) {
+            Some(bound) => self.tell_heartbeat(peer, bound),
+            None => self.send_heartbeat(peer),
         }
     }
 
@@ -78,6 +78,7 @@ impl Replica {
             acknowledged: self.acknowledged_for(peer),
             yours,
         };
+        self.links.rows[peer.index()].told = clock;
         self.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
         self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
     }

@@ -29,6 +29,8 @@ pub(super) struct Row {
     /// What was recorded when its link came up. Told to it only when that is durable: a peer that lost its log believes
     /// the first word on how much of it there is.
     pub(super) recorded: Position,
+    /// The clock of the last heartbeat that was sent to it in this run.
+    pub(super) told: Timestamp,
     /// The entry before which its link last waited for another one, or for our clock.
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,

@@ -127,6 +127,7 @@ fn what_waited_for_a_state_is_applied_with_it() {
     c.count_up(0, 300, "n", 1);
     let next = c.nodes[0].replica.checkpoint().log.last().expect("it was made just now").clone();
     c.link(1, 2);
+    c.run();
     c.handle(2, Event::Received { peer: dc(1), message: Message::Entries(vec![next]) });
     assert_eq!(c.nodes[2].replica.counts().held_back, 1);
     c.late = |message| !matches!(message, Message::State(_));
