@@ -168,8 +168,12 @@ impl Run {
         }
         self.world.heal(Phase::Calm);
         let bound = self.world.stops_or_serves_within();
-        let is_over =
-            |world: &mut World| world.all_forked() || (world.difference().is_none() && world.all_serve());
+        // Only a link that is up again shows what no disk has any more: a state that was taken over knows hashes of entries, too.
+        let heads_are_told = self.world.now + self.world.plan.peer_timeout;
+        let is_over = |world: &mut World| {
+            let serves = world.difference().is_none() && world.all_serve();
+            world.all_forked() || (serves && world.now >= heads_are_told)
+        };
         let is_seen = self.wait_for(bound, is_over)?;
         if self.world.has_one_history() {
             return Ok(());
