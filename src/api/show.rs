@@ -219,7 +219,6 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
     let link = links.iter().find(|link| link.peer == peer.dc);
     let rtt = link.and_then(|link| link.rtt);
     // The heartbeat that told the clock was half a round trip on its way.
-    let way_ms = rtt.map_or(0, |rtt| (rtt / 2).as_millis() as i64);
     let (why, not_serving_for_ms) = not_serving(peer.not_serving);
     proto::PeerStatus {
         not_serving: why.into(),
@@ -233,7 +232,7 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
         lag_ms: peer.lag_ms,
         lacking: peer.lacking,
         too_far_behind: peer.too_far_behind,
-        clock_ahead_ms: peer.clock_ahead_ms + way_ms,
+        clock_ahead_ms: peer.clock_ahead_ms,
         paused_by_skew: peer.paused_by_skew,
         rtt_us: rtt.map_or(0, micros),
         messages_sent: link.map_or(0, |link| link.messages_sent),
