@@ -56,8 +56,8 @@ impl Plan {
     }
 
     /// How long a server whose disk was lost or rolled back may take until it serves, once it can reach all: it may start
-    /// again meanwhile.
+    /// again meanwhile. One that never joined, as it crashed again and again, takes its own disk for a lost one.
     pub fn doubts_for(&self) -> Duration {
-        if self.disk.is_copied { 3 * self.max_lease_ttl } else { Duration::ZERO }
+        if self.disk.is_copied { 3 * self.max_lease_ttl } else { self.max_lease_ttl }
     }
 }
