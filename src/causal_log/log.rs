@@ -22,12 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crdts::CvRDT;
-pub(crate) use truncation::TRUNCATED_PER_STEP;
 use truncation::Told;
 
 use crate::causal_log::entry::Entry;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS, Position};
+use crate::tables::Fifo;
 use crate::time::{Instant, Timestamp};
 use crate::work;
 
@@ -50,7 +50,7 @@ pub(crate) struct Log {
     chain: chain::Chain,
     /// The stamp of the last applied entry of each datacenter.
     stamps: [Timestamp; MAX_DCS],
-    kept: VecDeque<Kept>,
+    kept: Fifo<Kept>,
     /// About how many bytes they take.
     weight: usize,
     /// The number of the front of `kept`; numbers count applications since the start of the process.
@@ -115,7 +115,7 @@ impl Log {
             durable: Arc::default(),
             chain: chain::Chain::new(),
             stamps: [Timestamp::ZERO; MAX_DCS],
-            kept: VecDeque::new(),
+            kept: Fifo::default(),
             weight: 0,
             first: 0,
             durable_end: 0,

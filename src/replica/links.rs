@@ -9,7 +9,7 @@ use super::reach::News;
 use super::record::Record;
 use super::terms::Terms;
 use super::wall_clock::millis_of;
-use crate::causal_log::{TRUNCATED_PER_STEP, Violation};
+use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS, Position};
 use crate::room::Room;
@@ -368,7 +368,7 @@ impl Replica {
         let most = self.config.local.max_log;
         // Before commits have to stop for a taker that is slow, it may take another state.
         let needed = self.given().filter(|_| self.log.weight() / 3 <= most);
-        self.truncates = self.log.truncate(most, needed.as_ref()) == TRUNCATED_PER_STEP;
+        self.truncates = self.log.truncate(most, needed.as_ref());
         // Else a restart would keep all of them until every member was heard.
         if self.life.room != Room::Full
             && !self.is_forked()

@@ -1,14 +1,15 @@
 //! A first-in-first-out queue that is never copied whole.
 
 use std::collections::VecDeque;
+use std::ops::{Index, Range};
 
 /// Elements of a block.
 const BLOCK: usize = 1 << 10;
 
-/// A queue in blocks: it grows without a copy of what is in it.
+/// A queue in blocks: it grows without a copy of its elements, and gives the memory of each block back that is empty.
 #[derive(Debug)]
 pub struct Fifo<T> {
-    /// Only the last one may be empty.
+    /// All but the first and the last one are full. Only the last one may be empty.
     blocks: VecDeque<VecDeque<T>>,
 }
 
@@ -33,6 +34,11 @@ impl<T> Fifo<T> {
     }
 
     #[inline]
+    pub fn pop_front(&mut self) -> Option<T> {
+        self.pop_front_if(|_| true)
+    }
+
+    #[inline]
     pub fn pop_front_if(&mut self, predicate: impl FnOnce(&mut T) -> bool) -> Option<T> {
         let block = self.blocks.front_mut()?;
         let value = block.pop_front_if(predicate)?;
@@ -40,6 +46,59 @@ impl<T> Fifo<T> {
             self.blocks.pop_front();
         }
         Some(value)
+    }
+
+    pub fn len(&self) -> usize {
+        match (self.blocks.front(), self.blocks.back()) {
+            (Some(first), Some(last)) if self.blocks.len() > 1 => {
+                first.len() + BLOCK * (self.blocks.len() - 2) + last.len()
+            }
+            (first, _) => first.map_or(0, VecDeque::len),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.front().is_none()
+    }
+
+    /// The block that has the element at `index`, and its place there.
+    #[inline]
+    fn place(&self, index: usize) -> (usize, usize) {
+        let first = self.blocks.front().map_or(0, VecDeque::len);
+        match index.checked_sub(first) {
+            None => (0, index),
+            Some(beyond) => (1 + beyond / BLOCK, beyond % BLOCK),
+        }
+    }
+
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        let (block, place) = self.place(index);
+        self.blocks.get(block)?.get(place)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        let (block, place) = self.place(index);
+        self.blocks.get_mut(block)?.get_mut(place)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.blocks.iter().flatten()
+    }
+
+    /// The elements in a range of places, all of which there are.
+    pub fn range(&self, range: Range<usize>) -> impl Iterator<Item = &T> {
+        range.map(|index| &self[index])
+    }
+}
+
+impl<T> Index<usize> for Fifo<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        self.get(index).expect("the queue has an element at each place below its length")
     }
 }
 
@@ -52,15 +111,20 @@ mod tests {
         let (mut fifo, mut next) = (Fifo::default(), 0);
         for value in 0..10 * BLOCK {
             fifo.push_back(value);
-            if value % 3 == 0 {
+            if value % 3 == 2 {
                 assert_eq!(fifo.pop_front_if(|front| *front == next), Some(next));
                 next += 1;
             }
+            assert_eq!(fifo.len(), value + 1 - next);
+            assert_eq!((fifo.get(0), fifo.get(fifo.len() - 1)), (Some(&next), Some(&value)));
+            assert_eq!((fifo[fifo.len() / 2], fifo.get(fifo.len())), (next + fifo.len() / 2, None));
         }
+        assert!(fifo.iter().copied().eq(next..10 * BLOCK));
+        assert!(fifo.range(1..fifo.len()).copied().eq(next + 1..10 * BLOCK));
         assert_eq!((fifo.pop_front_if(|_| false), fifo.front()), (None, Some(&next)));
         for value in next..10 * BLOCK {
             assert_eq!(fifo.pop_front_if(|_| true), Some(value));
         }
-        assert!(fifo.front().is_none() && fifo.blocks.len() == 1);
+        assert!(fifo.is_empty() && fifo.len() == 0 && fifo.blocks.len() == 1);
     }
 }

@@ -21,8 +21,11 @@ use crate::names::{DcId, DcSet, Position};
 use crate::time::Timestamp;
 use crate::work;
 
-/// Entries that are forgotten in one step, at most; the rest follow with the next steps.
-pub(crate) const TRUNCATED_PER_STEP: usize = 1024;
+/// Entries are forgotten in one step until they have this many rows together, see [`Entry::rows`]; the rest follow with the
+/// next steps.
+///
+/// [`Entry::rows`]: crate::causal_log::Entry::rows
+const TRUNCATED_PER_STEP: usize = 2048;
 
 /// When so many entries were forgotten, the journal hears of it.
 const FORGOTTEN_PER_RECORD: usize = 256;
@@ -75,13 +78,25 @@ impl Log {
     }
 
     /// Forgets what every member has durably; and, while the entries that are kept weigh more than `most`, what a
-    /// quorum has, but nothing that `needed` does not cover. At most [`TRUNCATED_PER_STEP`] entries; answers how many.
-    pub fn truncate(&mut self, most: usize, needed: Option<&VersionVector>) -> usize {
-        let mut forgotten = 0;
+    /// quorum has, but nothing that `needed` does not cover. Not all at once, and so are the peers' marks moved: answers
+    /// whether there may be more to do in the next step.
+    pub fn truncate(&mut self, most: usize, needed: Option<&VersionVector>) -> bool {
+        let mut goes_on = false;
+        for peer in self.members.difference(DcSet::only(self.me)).iter() {
+            if self.peers[peer.index()].mark.goes_on {
+                self.move_mark_on(peer);
+                goes_on |= self.peers[peer.index()].mark.goes_on;
+            }
+        }
+        self.forget_some(most, needed) || goes_on
+    }
+
+    fn forget_some(&mut self, most: usize, needed: Option<&VersionVector>) -> bool {
+        let (mut forgotten, mut rows) = (0, 0);
         if self.weight > most {
             self.peers.iter_mut().for_each(|peer| peer.told.draw(&self.durable));
         }
-        while self.first < self.durable_end && forgotten < TRUNCATED_PER_STEP {
+        while self.first < self.durable_end && rows < TRUNCATED_PER_STEP {
             let Some(kept) = self.kept.front() else { break };
             let (dc, seq) = (kept.entry.dc, kept.entry.seq);
             if !self.all_have(dc, seq) {
@@ -90,14 +105,14 @@ impl Log {
                     break;
                 }
             }
+            forgotten += 1;
+            rows += kept.entry.rows();
             self.forgotten.entries.raise(dc, seq);
             self.forget_first();
-            forgotten += 1;
         }
         self.forgotten.unrecorded += forgotten;
-        work::count(forgotten);
-        work::give_back(&mut self.kept);
-        forgotten
+        work::count(rows);
+        rows >= TRUNCATED_PER_STEP
     }
 
     fn forget_first(&mut self) {
@@ -176,14 +191,25 @@ fn is_quorum(some: DcSet, all: DcSet) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lag::{Lag, PASSED_PER_STEP};
     use super::*;
     use crate::causal_log::Entry;
     use crate::names::ClusterId;
     use crate::time::Instant;
 
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    /// An entry of dc0.
+    fn entry(seq: u64) -> Arc<Entry> {
+        let (cluster, at) = (ClusterId::from_raw(1), Timestamp::from_millis(seq));
+        let deps = VersionVector::from_iter([(dc(0), seq - 1)]);
+        Arc::new(Entry { cluster, epoch: 0, prev: 0, lead_ms: 0, dc: dc(0), seq, at, deps, ops: Vec::new() })
+    }
+
     #[test]
     fn what_a_peer_told_before_it_lost_its_disk_counts_for_no_quorum() {
-        let dc = |id| DcId::new(id).expect("a small id");
         let vector = |a, b| VersionVector::from_iter([(dc(0), a), (dc(1), b)]);
         let members: DcSet = (0..3).map(dc).collect();
         let mut log = Log::new(dc(0), members);
@@ -199,22 +225,6 @@ mod tests {
 
     #[test]
     fn what_is_kept_counts_as_far_as_it_reaches_the_end() {
-        let dc = |id| DcId::new(id).expect("a small id");
-        let entry = |seq| {
-            let (cluster, at) = (ClusterId::from_raw(1), Timestamp::from_millis(seq));
-            let deps = VersionVector::from_iter([(dc(0), seq - 1)]);
-            Arc::new(Entry {
-                cluster,
-                epoch: 0,
-                prev: 0,
-                lead_ms: 0,
-                dc: dc(0),
-                seq,
-                at,
-                deps,
-                ops: Vec::new(),
-            })
-        };
         let truncated = |kept: &[u64]| {
             let mut log = Log::new(dc(1), [dc(0), dc(1)].into_iter().collect());
             let kept: Vec<_> = kept.iter().map(|seq| entry(*seq)).collect();
@@ -226,6 +236,28 @@ mod tests {
         // Between 10 and 20 a state was taken over.
         assert_eq!(truncated(&[9, 10]), 20);
         assert_eq!(truncated(&[9, 10, 20]), 19);
+    }
+
+    #[test]
+    fn all_that_is_acknowledged_at_once_is_passed_and_forgotten_in_pieces() {
+        const ENTRIES: u64 = 10_000;
+        let all = VersionVector::from_iter([(dc(0), ENTRIES)]);
+        let members: DcSet = (0..3).map(dc).collect();
+        let mut log = Log::new(dc(1), members);
+        let kept: Vec<_> = (1..=ENTRIES).map(entry).collect();
+        log.restore(all.clone(), &[], &[], &kept, Instant::ZERO);
+        log.note_durable(Position(1), Instant::ZERO);
+        log.note_told(dc(0), &all, members);
+        work::take();
+        log.note_told(dc(2), &all, members);
+        assert!(work::take() <= PASSED_PER_STEP as u64);
+        let mut steps = 1;
+        while log.truncate(usize::MAX, None) {
+            steps += 1;
+            assert!(work::take() <= (TRUNCATED_PER_STEP + 2 * PASSED_PER_STEP) as u64);
+        }
+        assert_eq!((log.len(), log.lag(dc(2))), (0, Lag::default()));
+        assert_eq!(steps, ENTRIES as usize / TRUNCATED_PER_STEP + 1);
     }
 
     #[test]
