@@ -16,6 +16,8 @@ pub(super) struct Ticket {
     /// The acquire that is not answered yet.
     pub call: Option<CallId>,
     pub wait_until: Option<Instant>,
+    /// The world may know of the grant: its client was answered, or will be, and watches were told.
+    pub is_told: bool,
     /// That long before, the other owners are asked who holds what it waits for; 0: they were, or need not be.
     pub asks_ahead_ms: u32,
     pub key: Option<ClientKey>,
@@ -58,6 +60,10 @@ impl Tickets {
     /// There are no requests: gives some of the memory back.
     pub fn give_back(&mut self) {
         self.0.give_back(0);
+    }
+
+    pub fn get(&self, request: RequestIndex) -> &Ticket {
+        &self.0[request.0 as usize]
     }
 
     pub fn get_mut(&mut self, request: RequestIndex) -> &mut Ticket {

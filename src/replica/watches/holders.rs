@@ -22,7 +22,7 @@ use super::super::effect::Effect;
 use super::super::watch_call::{Holding, LockEvent, Pattern, Subject};
 use super::{Watches, tell_lock};
 use crate::lock_state::{HolderCursor, RequestIndex, Walk};
-use crate::names::{FencingToken, LockName, Mode};
+use crate::names::{LockName, Mode};
 
 /// Most bytes that a client may leave unread before news get lost to it.
 const MAX_UNREAD: usize = 256 << 10;
@@ -103,6 +103,7 @@ impl Watches {
 impl Replica {
     /// A grant may be told.
     pub(in crate::replica) fn tell_granted(&mut self, request: RequestIndex) {
+        self.tickets.get_mut(request).is_told = true;
         if self.watches.follow_holders() {
             self.tell_holding(request, LockEvent::Granted);
         }
@@ -116,10 +117,10 @@ impl Replica {
         }
     }
 
-    /// Whether a held request is one that the world may know of.
+    /// The world may know of a held request. By the journal alone that is not known: a grant may be told later the more
+    /// others have ended since, and one that was told stays told.
     fn is_told(&self, request: RequestIndex) -> bool {
-        self.locks.token(request).is_some_and(|token| token != FencingToken(0))
-            && self.ready_at(request) <= self.gate.durable()
+        self.tickets.get(request).is_told
     }
 
     fn tell_holding(&mut self, request: RequestIndex, event: fn(Holding) -> LockEvent) {

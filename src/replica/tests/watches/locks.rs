@@ -1,5 +1,7 @@
 //! What is told to who follows locks.
 
+use std::time::Duration;
+
 use super::super::cluster::{Cluster, SECRET, name};
 use super::super::store_cluster::{add, step};
 use super::locks;
@@ -138,4 +140,22 @@ fn a_retried_acquire_is_no_news_and_a_reclaimed_lock_is() {
     assert_eq!(c.heard(0, watch), ["anew", "current"], "nobody has come back");
     c.reclaims(0, &grant, "a");
     assert_eq!(c.heard(0, watch), ["granted a"]);
+}
+
+#[test]
+fn a_lock_that_was_told_is_told_to_be_released_whatever_ended_between() {
+    let mut c = Cluster::new(1, 0, 0);
+    let grant = c.acquired(0, "a", Mode::Exclusive);
+    let holder = c.lease(0);
+    c.open_lease(0, Duration::from_secs(10));
+    let other = c.lease(0);
+    c.nodes[0].lease = Some(holder);
+    c.restarts(0);
+    let watch = c.watch_locks(0, vec![locks("")], None);
+    c.reclaims(0, &grant, "a");
+    assert_eq!(c.heard(0, watch), ["anew", "current", "granted a"]);
+    // From now on every grant waits until this is on disk.
+    c.call(0, Call::CloseLease { lease: other, proof: Proof::Secret(SECRET) });
+    c.release(0, grant.request);
+    assert_eq!(c.heard(0, watch), ["released a"]);
 }
