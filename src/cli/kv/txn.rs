@@ -161,9 +161,10 @@ fn ended_early(lines: usize, commit_at_end: bool) -> anyhow::Error {
     if commit_at_end {
         return anyhow!("aborted, nothing of it happened: the input ends within line {lines}");
     }
+    let ending = if lines == 1 { "" } else { "s" };
     anyhow!(
-        "aborted, nothing of it happened: the input ended after {lines} lines without `commit` (end it with a line \
-         `commit`, or say --commit-at-end if its end means that)"
+        "aborted, nothing of it happened: the input ended after {lines} line{ending} without `commit` (end it with a \
+         line `commit`, or say --commit-at-end if its end means that)"
     )
 }
 
