@@ -471,7 +471,7 @@ impl Locks {
         self.get(request).local().map(|local| local.state)
     }
 
-    /// Whether this is the only datacenter that knows of a request.
+    /// The request is of a client of this datacenter. The others know of it if it is published.
     pub fn is_local(&self, request: RequestIndex) -> bool {
         matches!(self.get(request).origin, Origin::Local(_))
     }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::lock::LockIndex;
 use super::locks::Locks;
-use super::request::{IN_THIS_STEP, Origin, Request, RequestRow, Want};
+use super::request::{IN_THIS_STEP, Origin, Request, RequestRow, State, Want};
 use crate::causal_log::{EntryFault, LockParts, Op, Wants};
 use crate::crdt::{Ownership, PartMove};
 use crate::names::{DcId, DcSet, LockName, MAX_NUMBER, Mode, Position, RequestId};
@@ -57,10 +57,17 @@ impl Locks {
         if id.n > MAX_NUMBER {
             return Err(EntryFault::RequestNumber { id });
         }
-        if self.find(id).is_some() {
+        if !self.is_news(id) {
             return Err(EntryFault::DuplicateRequest { id });
         }
         wants.validate().map_err(|error| EntryFault::Wants { id, error })
+    }
+
+    /// A request that is published now was not published before, as far as is known here. A client may hold it all the same:
+    /// it was back before the entry that published the request, which an older disk had lost.
+    pub(super) fn is_news(&self, id: RequestId) -> bool {
+        let Some(row) = self.find(id) else { return !self.orphans.contains_key(&id) };
+        self.get(row).local().is_some_and(|local| local.published.is_none() && local.state != State::Waiting)
     }
 
     fn validate_transfer(&self, dc: DcId, to: DcId, moved: &LockParts) -> Result<(), EntryFault> {
@@ -89,7 +96,7 @@ impl Locks {
     pub fn apply_request(&mut self, published: &Published<'_>) {
         self.note_before(published.id);
         if published.id.dc == self.me {
-            // Nobody here waits for it any more: it was published before a restart.
+            // It was published before a restart: nobody waits for it in the log any more.
             let Published { id, at, wants, seq } = *published;
             self.orphans.insert(id, RequestRow { id, at, wants: wants.clone(), seq });
             return;

@@ -134,7 +134,7 @@ impl Locks {
         // Own ones, too: a disk that is an older copy has lost the entries that withdrew them.
         self.orphans.retain(|id, orphan| !is_withdrawn(*id, orphan.seq));
         for row in &foreign.requests {
-            if row.seq > applied.get(row.id.dc) && self.find(row.id).is_none() {
+            if row.seq > applied.get(row.id.dc) && self.is_news(row.id) {
                 self.apply_request(row);
             }
         }

@@ -283,6 +283,65 @@ fn a_holder_that_is_back_first_closes_no_link() {
     c.acquired(2, "x", Mode::Exclusive);
 }
 
+/// The entry that gave the lock away published the request that its holder is back with.
+#[test]
+fn a_holder_that_is_back_before_its_request_closes_no_link() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    let copy = c.nodes[0].records.len();
+    let held = c.acquired(0, "x", Mode::Exclusive);
+    let theirs = c.lock(1, "x");
+    c.run();
+    let second = c.lock(0, "x");
+    c.release(0, held.request);
+    c.run();
+    let theirs = c.granted(1, theirs);
+    c.release(1, theirs.request);
+    c.run();
+    let grant = c.granted(0, second);
+    c.crash(0, copy);
+    c.pass(4_000);
+    c.call(0, Call::AttachLease { lease: c.lease(0), secret: SECRET });
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.assert_kept(0, reclaim, &[&grant]);
+    c.link_again(0);
+    c.pass(3_000);
+    c.assert_no_violations();
+    assert_eq!(c.nodes[0].replica.applied(), c.nodes[1].replica.applied());
+    c.pass(70_000);
+    assert_eq!(c.nodes[0].replica.request_table(), c.nodes[1].replica.request_table());
+    c.open_lease(2, Duration::from_secs(10));
+    c.acquired(2, "x", Mode::Exclusive);
+}
+
+/// The entry that withdrew its request reached nobody, and nobody keeps the one that published it.
+#[test]
+fn a_request_of_a_holder_that_is_back_first_is_withdrawn_once_a_state_shows_it() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "x");
+    let copy = c.nodes[0].records.len();
+    c.use_lock(1, "x");
+    c.late =
+        |message| matches!(message, Message::Entries(entries) if format!("{entries:?}").contains("Withdraw"));
+    let grant = c.acquired(0, "x", Mode::Exclusive);
+    c.pass(2_000);
+    assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have all but the withdrawal");
+    c.crash(0, copy);
+    c.late = |_| false;
+    c.pass(4_000);
+    c.call(0, Call::AttachLease { lease: c.lease(0), secret: SECRET });
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.assert_kept(0, reclaim, &[&grant]);
+    c.link_again(0);
+    c.pass(3_000);
+    assert_eq!(c.nodes[0].replica.counts().states_taken, 1);
+    c.pass(70_000);
+    assert_eq!(c.nodes[1].replica.counts().remote_requests, 0);
+    assert_eq!(c.nodes[0].replica.request_table(), c.nodes[1].replica.request_table());
+    c.open_lease(1, Duration::from_secs(10));
+    c.acquired(1, "x", Mode::Exclusive);
+}
+
 /// An entry that cannot be applied yet, or is a lie, takes nothing from anybody.
 #[test]
 fn an_own_entry_that_does_not_follow_takes_no_lock_away() {
