@@ -146,7 +146,8 @@ pub struct AgreedSection {
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsSection {
-    /// Longest time to live of a lease; bounds the grace after a restart [default: 60 s; 1 s to 1 h]
+    /// Longest time to live of a lease; bounds the grace after a restart. Not to be lowered in the start that finds a lost or
+    /// restored disk [default: 60 s; 1 s to 1 h]
     #[arg(
         id = "limits.max_lease_ttl",
         long = "limits-max-lease-ttl",

@@ -107,7 +107,7 @@ pub(super) struct Usage {
     pub wanted: bool,
     /// How soon such grants are usually wanted again here.
     pub returns: Returns,
-    /// How far the datacenter is that asks, one way.
+    /// How far the datacenter is whose request comes first, one way.
     pub distance: Option<Duration>,
 }
 
