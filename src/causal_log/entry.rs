@@ -31,7 +31,7 @@ pub struct Entry {
     pub lead_ms: u64,
 }
 
-/// An operation, see protocol section 4.
+/// An operation, see `docs/algorithm.md#41-entries`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Joins the request table of every datacenter.

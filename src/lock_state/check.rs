@@ -94,7 +94,7 @@ impl Locks {
         assert_eq!(in_log.collect::<BTreeMap<_, _>>(), self.published, "the requests that are in the log");
     }
 
-    /// The rule of publishing of protocol section 6.
+    /// The rule of publishing: `docs/algorithm.md#52-publishing`.
     fn check_published(&self, request: RequestIndex) {
         let row = self.get(request);
         let Some(local) = row.local() else { return };

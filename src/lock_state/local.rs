@@ -224,7 +224,7 @@ impl Locks {
         row.wants.iter().all(|want| self.is_lock_free(*want, order, now))
     }
 
-    /// The rule of local grants of protocol section 6, for one lock.
+    /// The rule of local grants for one lock: `docs/algorithm.md#54-local-grants`.
     pub(super) fn is_lock_free(&mut self, want: Want, order: Order, now: Instant) -> bool {
         #[cfg(test)]
         {

@@ -1,7 +1,7 @@
 //! All locks of a datacenter: who owns their parts, who holds them here, who waits for them anywhere.
 //!
-//! A change marks the locks it touches; [`Locks::settle`] then restores the rules of protocol section 6 on
-//! each: grant what can be granted, hand over what is due, publish what must be known. A step costs what it
+//! A change marks the locks it touches; [`Locks::settle`] then restores the rules of ordering (`docs/algorithm.md#5-ordering`)
+//! on each: grant what can be granted, hand over what is due, publish what must be known. A step costs what it
 //! touches, never what waits elsewhere.
 
 use std::collections::{BTreeMap, VecDeque};

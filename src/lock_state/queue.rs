@@ -1,8 +1,8 @@
 //! Who waits for one lock, in the order of requests.
 //!
 //! One ordered map holds all waiters of a lock, grouped by class, so that "the first local exclusive waiter"
-//! or "the first due shared request of dc2" is one look-up however many wait. The rules of protocol section 6
-//! only ever ask for firsts.
+//! or "the first due shared request of dc2" is one look-up however many wait. The rules of ordering
+//! (`docs/algorithm.md#5-ordering`) only ever ask for firsts.
 
 use std::collections::BTreeMap;
 

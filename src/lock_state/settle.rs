@@ -1,4 +1,4 @@
-//! Restores the rules of protocol section 6 on the locks that a step touched.
+//! Restores the rules of ordering (`docs/algorithm.md#5-ordering`) on the locks that a step touched.
 
 use super::lock::LockIndex;
 use super::locks::Locks;

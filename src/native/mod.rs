@@ -1,5 +1,5 @@
 //! Edge. The native protocol: how the Rust client and a datacenter talk on a connection that carries one session and nothing
-//! else. `docs/protocol.md` has the bytes.
+//! else. `docs/wire.md` has the bytes.
 //!
 //! What it carries are the messages of the gRPC stream, so both ways share what parses, judges and answers them. What it
 //! leaves out is what one session has no use for: streams, header tables, windows of two levels, and the tasks between

@@ -225,7 +225,7 @@ pub enum Refusal {
     Watch(#[from] WatchRefusal),
 }
 
-/// A limit of protocol section 10 that a client can run into by load.
+/// A limit of `docs/algorithm.md#121-bounds` that a client can run into by load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     WaitingPerLease,

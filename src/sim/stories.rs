@@ -1,4 +1,4 @@
-//! What went wrong in the original (protocol section 11), each as a story that must end well here; and stories
+//! What went wrong in the original (`docs/algorithm.md#124-faults-of-the-original`), each as a story that must end well here; and stories
 //! of crashes. Every scene is watched by the oracle, so a story only asserts what is its point.
 
 use std::time::Duration;

@@ -199,7 +199,8 @@ impl Protocol {
         self.publish(state, dc);
     }
 
-    /// The invariant of section 6, with one local waiter: whoever waits and lacks a part is in the log.
+    /// The invariant of publishing (`docs/algorithm.md#52-publishing`), with one local waiter: a request that waits and
+    /// lacks a part is in the log.
     fn publish(&self, state: &mut State, dc: Dc) {
         let Client::Waiting { at, published: false } = state.sites[dc].client else { return };
         let Some(wants) = self.wants(state, dc) else { return };

@@ -1,6 +1,6 @@
 //! A client as the real client library behaves: one session at a time, one lease, requests with client keys.
 //!
-//! The rules it keeps (protocol section 7), which the oracle's notion of *holding* rests on:
+//! The rules it keeps (`docs/algorithm.md#64-leases`), which the oracle's notion of *holding* rests on:
 //!
 //! - It holds a lock from the grant it received until it decides to release it, is told that it lost it, or its
 //!   lease runs out by its own count, whichever is first. It counts from before the send of the call that

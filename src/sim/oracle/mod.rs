@@ -1,4 +1,4 @@
-//! What must be true of a world, seen from outside (protocol section 9).
+//! What must be true of a world, seen from outside (`docs/algorithm.md#11-invariants`).
 //!
 //! - [`holders`]: no two holders in conflict, tokens and snapshots in the order of the grants; online.
 //! - [`history`]: the same, once more and independently, over the finished intervals of a run.

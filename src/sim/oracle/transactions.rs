@@ -1,4 +1,4 @@
-//! What transactions were promised (protocol section 8), seen from outside: who asked for what, which commits were
+//! What transactions were promised (`docs/algorithm.md#7-transactions`), seen from outside: who asked for what, which commits were
 //! made, who was told what.
 
 use std::collections::BTreeMap;
