@@ -1,9 +1,10 @@
-//! Requests by their id.
+//! Index of requests by id.
 //!
-//! A datacenter counts its own requests, and nearly all of them are over soon: so the last few thousand numbers stand in a
-//! ring, one after the other in memory. Whoever is still there when the ring comes round moves to a hash table, with the
-//! requests of others. So a request that comes and goes touches what the one before it touched, however many others wait
-//! or are held; in a hash table of all, each would fall on a place of its own that no cache has.
+//! A datacenter numbers its own requests, and nearly all of them are over soon. So the last few thousand
+//! numbers are kept in a ring, contiguous in memory. A request that is still there when the ring comes round
+//! moves to a hash table, which also has the requests of other datacenters. So a short request touches the
+//! same memory as the one before it, however many others wait or are held. In a single hash table each
+//! request would hit a slot of its own that is in no cache.
 
 use std::hash::BuildHasher;
 
@@ -13,13 +14,13 @@ use super::request::RequestIndex;
 use crate::names::{DcId, MAX_NUMBER, RequestId};
 use crate::tables::{Index, short_hash};
 
-/// Numbers that the ring has room for.
+/// Capacity of the ring.
 const RING: usize = 1 << 12;
-/// The number in a free place.
+/// The number in a free slot.
 const FREE: u64 = u64::MAX;
 const _: () = assert!(FREE > 2 * MAX_NUMBER);
 
-/// See the module.
+/// Index of requests by id.
 pub(super) struct ById {
     me: DcId,
     ring: Box<[(u64, RequestIndex)]>,
@@ -34,19 +35,19 @@ impl ById {
     #[inline]
     pub fn get(&self, id: RequestId, id_of: impl Fn(RequestIndex) -> RequestId) -> Option<RequestIndex> {
         let (n, request) = self.ring[place(id)];
-        // Clients ask for any number, that of a free place, too.
+        // Clients may name any number, also that of a free slot.
         if n == id.n && n != FREE && id.dc == self.me {
             return Some(request);
         }
         self.others.find(hash(id), |row| id_of(RequestIndex(row)) == id).map(RequestIndex)
     }
 
-    /// Enters a request that is not there.
+    /// Inserts a request that is not in the index.
     #[inline]
     pub fn insert(&mut self, id: RequestId, request: RequestIndex) {
         assert!(id.n <= MAX_NUMBER, "request {id} has a number");
         let (n, before) = self.ring[place(id)];
-        // What is reclaimed after a restart may be older than what stands in its place.
+        // A request that is reclaimed after a restart may be older than the one in its slot.
         if id.dc == self.me && (n == FREE || n < id.n) {
             self.ring[place(id)] = (id.n, request);
             if n != FREE {

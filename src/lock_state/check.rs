@@ -8,7 +8,7 @@ use super::request::{IN_THIS_STEP, Origin, RequestIndex, State};
 use crate::names::Mode;
 
 impl Locks {
-    /// Asserts what must hold after every step. Walks everything: for tests and the simulator.
+    /// Asserts the invariants that hold after every step. Walks all rows: for tests and the simulator.
     pub fn check(&self) {
         assert!(self.dirty.is_empty(), "every step settles what it touched");
         self.hot.check();

@@ -1,4 +1,5 @@
-//! What people are shown of locks. Off the hot path; bounded in what it looks at.
+//! Descriptions and listings of locks, for people. Off the hot path; each call examines a bounded number of
+//! rows.
 
 use super::hot::Heat;
 use super::lock::LockIndex;
@@ -34,51 +35,51 @@ pub(crate) struct LockRow {
     pub waiting: usize,
 }
 
-/// A lock that is waited for much.
+/// One of the locks that are waited for most.
 pub(crate) struct HotRow {
     pub name: LockName,
     pub heat: Heat,
-    /// Here.
+    /// In this datacenter.
     pub holders: usize,
     pub first: Option<WaiterRow>,
     pub waiting: usize,
 }
 
-/// How far a walk over holders is; the default is its start.
+/// Position of a walk over holders; the default is the start.
 ///
-/// The holders of a lock are walked from the last one down: the last one takes the place of one that leaves, so whoever
-/// holds the lock all the while is met.
+/// The holders of a lock are walked from the last one down. When a holder leaves, the last one takes its
+/// place, so a request that holds the lock during the whole walk is always found.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct HolderCursor {
     row: usize,
-    /// How many of the lock's holders are to come; `None`: all.
+    /// Number of the lock's holders that are still to come; `None`: all.
     left: Option<usize>,
 }
 
-/// A step of a walk over holders.
+/// Result of one step of a walk over holders.
 pub(crate) enum Walk {
     Holder {
         request: RequestIndex,
         lock: LockName,
         mode: Mode,
     },
-    /// It looked at as many rows as it may.
+    /// The walk used up its budget of rows.
     Paused,
     Through,
 }
 
-/// Rows that one page of a listing looks at, at most.
+/// Maximum number of rows that one page of a listing examines.
 const ROWS_PER_PAGE: usize = 4096;
-/// Set in a cursor that has passed the active locks.
+/// Flag in a cursor that has passed the lock table and walks the ownership map.
 const MOVED: u64 = 1 << 63;
 
 impl Locks {
-    /// The owner of every part.
+    /// Returns each part with its owner.
     pub fn owners(&self, name: &LockName) -> impl Iterator<Item = (DcId, DcId)> {
         self.members.iter().map(|part| (part, self.ownership.owner(name, part)))
     }
 
-    /// The first `most` holders in this datacenter.
+    /// Returns the first `most` holders in this datacenter.
     pub fn holders(&self, name: &LockName, most: usize) -> Vec<Holder> {
         let Some(index) = self.find_lock(name.as_bytes()) else { return Vec::new() };
         let requests = self.lock(index).holders.requests.iter().take(most);
@@ -91,7 +92,7 @@ impl Locks {
         Some(Holder { request, mode, token, since })
     }
 
-    /// The next holder of a lock.
+    /// Returns the next holder of a lock.
     pub fn next_holder_of(&self, name: &[u8], cursor: &mut HolderCursor) -> Walk {
         match self.find_lock(name) {
             Some(index) => self.holder_below(index, cursor).unwrap_or(Walk::Through),
@@ -99,7 +100,8 @@ impl Locks {
         }
     }
 
-    /// The next holder of any lock with this prefix; takes the rows that it looks at from `budget`.
+    /// Returns the next holder of any lock with this prefix. Subtracts the number of examined rows from
+    /// `budget`.
     pub fn next_holder(&self, prefix: &[u8], cursor: &mut HolderCursor, budget: &mut usize) -> Walk {
         while *budget > 0 {
             if cursor.row >= self.locks.end() {
@@ -127,7 +129,8 @@ impl Locks {
         Some(Walk::Holder { request, lock: lock.name.clone(), mode })
     }
 
-    /// The first `most` waiters in order, and how many there are. Looks at no more than `most` of each class.
+    /// Returns the first `most` waiters in order, and the number of all waiters. Examines at most `most` of
+    /// each class.
     pub fn waiters(&self, name: &LockName, most: usize) -> (Vec<WaiterRow>, usize) {
         let Some(index) = self.find_lock(name.as_bytes()) else { return (Vec::new(), 0) };
         let lock = self.lock(index);
@@ -143,8 +146,8 @@ impl Locks {
         (waiters.iter().map(row).collect(), lock.queue.len())
     }
 
-    /// Those with this prefix that are waited for most, the hottest first, at most `most`. What waits now counts as what
-    /// has waited. `millis`: the clock's reading now.
+    /// Returns at most `most` locks with this prefix that are waited for most, the hottest first. A wait that
+    /// has not ended counts with its time so far. `millis`: the clock reading now.
     pub fn hottest(&self, prefix: &[u8], most: usize, millis: u64) -> Vec<HotRow> {
         let rows = self.hot.iter().filter(|(name, ..)| name.as_bytes().starts_with(prefix));
         let mut rows: Vec<(u64, &LockName, Heat)> = rows
@@ -174,7 +177,7 @@ impl Locks {
         }
     }
 
-    /// A look-up for each class, however many wait.
+    /// Returns the first waiter of all classes: one look-up per class, however many requests wait.
     pub(super) fn first_waiter(&self, index: LockIndex) -> Option<(Class, Order, RequestIndex)> {
         let queue = &self.lock(index).queue;
         self.classes()
@@ -182,7 +185,7 @@ impl Locks {
             .min_by_key(|(_, order, _)| *order)
     }
 
-    /// All there are.
+    /// Returns all classes.
     fn classes(&self) -> impl Iterator<Item = Class> {
         let of_members =
             self.members.iter().flat_map(|dc| [Class::RemoteShared(dc), Class::RemoteSharedDue(dc)]);
@@ -198,8 +201,9 @@ impl Locks {
         WaiterRow { id: order.id, request, at: order.at, mode, parked: class.is_parked() }
     }
 
-    /// A page of the locks with this prefix that are held, waited for, or have parts away from home: at most
-    /// `limit`, perhaps none, and where to go on. Locks that come and go meanwhile may be missed.
+    /// Returns a page of the locks with this prefix that are held, waited for, or have parts away from home,
+    /// and the cursor of the next page. A page has at most `limit` rows and may be empty. Locks that are
+    /// inserted or dropped during the listing may be missed.
     pub fn list(&self, prefix: &[u8], cursor: u64, limit: usize) -> (Vec<LockRow>, Option<u64>) {
         let mut rows = Vec::new();
         let matches = |name: &LockName| name.as_bytes().starts_with(prefix);

@@ -1,10 +1,10 @@
-//! How far the other datacenters are, as measured.
+//! Measured distances to the other datacenters.
 
 use std::time::Duration;
 
 use crate::names::{DcId, MAX_DCS};
 
-/// One way, by datacenter; nothing of those that were not measured yet.
+/// One way, by datacenter; `None` for those that were not measured yet.
 pub(crate) struct Distances([Option<Duration>; MAX_DCS]);
 
 impl Distances {

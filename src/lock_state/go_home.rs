@@ -1,8 +1,10 @@
-//! Locks that nobody uses go home: the parts of other datacenters that lie here idle for `go_home_after` are given back.
+//! Idle return: parts of other datacenters that were not used here for `go_home_after` are returned to their
+//! homes.
 //!
-//! Then every datacenter can grant such a lock shared again without asking, and nobody remembers anything of it. Each heartbeat
-//! begins a round over some rows of the ownership map, in turn, and the steps that follow do a few of them each. The parts that
-//! go home in one step share an entry, so a lock costs a fraction of a message.
+//! Then every datacenter can grant such a lock shared without a WAN round trip, and no memory remembers the
+//! lock (`docs/algorithm.md#34-idle-return`). Each heartbeat begins a round over some rows of the ownership
+//! map, in turn, and each of the following steps examines a few of them. The parts that are returned in one
+//! step share an entry, so a lock costs a fraction of a message.
 
 use std::time::Duration;
 
@@ -11,54 +13,56 @@ use crate::causal_log::LockParts;
 use crate::names::{DcSet, LockName};
 use crate::time::Instant;
 
-/// Rows that one round looks at, at least.
+/// Minimum number of rows that one round examines.
 const LEAST_ROWS: usize = 256;
-/// At most: some hundred microseconds of work.
+/// Maximum number of rows that one round examines: some hundred microseconds of work.
 const MOST_ROWS: usize = 4_096;
-/// All rows are looked at in about so many rounds, if that is no more at a time.
+/// A round examines about this fraction of all rows, within the bounds above.
 const ROUNDS: usize = 32;
-/// Most locks that one round sends home: what is idle can wait.
+/// Maximum number of locks that one round returns: idle locks can wait.
 const MOST_LOCKS: usize = 512;
-/// Rows that one step looks at, at most.
+/// Maximum number of rows that one step examines.
 const ROWS_PER_STEP: usize = 1_024;
-/// A step that has sent so many parts home sends no more: it is about what one message of entries has.
+/// A step that has returned this number of parts returns no more: about as many as one message of entries
+/// has.
 const PARTS_PER_STEP: usize = 64;
 
-/// How far the locks of the ownership map were looked at.
+/// Progress of the rounds over the ownership map.
 #[derive(Default)]
 pub(super) struct GoHome {
-    /// The row that comes next.
+    /// Index of the next row.
     next: usize,
-    /// What is left of this round.
+    /// Rows and locks that are left of this round.
     rows: usize,
     locks: usize,
 }
 
-/// A coarse clock for [`crate::crdt::Ownership::note_used`]; above 0, which stands for "never".
+/// A coarse clock for [`crate::crdt::Ownership::note_used`], in seconds; above 0, which stands for "never".
 fn second(now: Instant) -> u32 {
     u32::try_from(now.as_nanos() / Duration::from_secs(1).as_nanos() as u64).unwrap_or(u32::MAX).max(1)
 }
 
 impl Locks {
-    /// A lock that is away from home stops being used here.
+    /// Records the time at which a lock with parts away from home stopped being used here.
     pub(super) fn note_unused(&mut self, name: &LockName, now: Instant) {
         self.ownership.note_used(name, second(now));
     }
 
-    /// Begins a round: the steps that follow look for locks that have been idle for long.
+    /// Begins a round; the following steps examine its rows.
     pub fn begin_going_home(&mut self) {
         self.go_home.rows =
             (self.ownership.len() / ROUNDS).clamp(LEAST_ROWS, MOST_ROWS).min(self.ownership.len());
         self.go_home.locks = MOST_LOCKS;
     }
 
-    /// Whether the next step has more of this round to look at.
+    /// Returns true if the next step has more rows of this round to examine.
     #[inline]
     pub fn is_going_home(&self) -> bool {
         self.go_home.rows > 0
     }
 
-    /// Sends home what has been idle for long, as far as the datacenters that it belongs to can be reached: a part of a round.
+    /// Does a part of a round: returns parts that have been idle for long to their homes, as far as these are
+    /// not away.
     #[inline]
     pub fn go_home(&mut self, now: Instant) {
         if self.is_going_home() {
@@ -83,7 +87,7 @@ impl Locks {
                 continue;
             };
             self.send_home(&name, parts);
-            // If nothing of it is away any more, another lock has its place now.
+            // If no part of it is away from home any more, another lock has its row now.
             if self.ownership.lock_at(row) == Some(&name) {
                 self.go_home.next += 1;
             }
@@ -98,13 +102,14 @@ impl Locks {
         }
     }
 
-    /// The lock of a row and the parts of it that should go, if any. None has to go before `soonest`.
+    /// Returns the lock of a row and those of its parts that are to be returned, if any. No lock is returned
+    /// before `soonest`.
     fn idle_row(&mut self, row: usize, soonest: Duration, now: Instant) -> Option<(LockName, DcSet)> {
         let name = self.ownership.lock_at(row)?;
         let mut parts = self.ownership.parts_of(name, self.me, self.members);
         parts.remove(self.me);
         parts = parts.difference(self.unreachable);
-        // One that is known here at the moment is in use, or was so just now.
+        // A lock with a row in the lock table is in use, or was so a moment ago.
         let is_known = self.find_lock(name.as_bytes()).is_some();
         #[cfg(test)]
         let is_known = is_known && !self.mutated(crate::sim::Mutation::HeldGoesHome);
@@ -114,13 +119,13 @@ impl Locks {
         let name = name.clone();
         let (used, this_second) = (self.ownership.used_at(row), second(now));
         if used == 0 {
-            // Since before a restart, as far as is known.
+            // Unused since before a restart, as far as is known.
             self.ownership.note_used(&name, this_second);
             return None;
         }
-        // Both are rounded down.
+        // Both times are rounded down.
         let idle = Duration::from_secs(this_second.saturating_sub(used).saturating_sub(1).into());
-        // Looking the rule up may take a walk along a thousand of them.
+        // Finding the rule may take a walk over a thousand of them.
         let is_over = idle >= soonest && idle >= self.rules.get(self.rules.find(&name)).go_home_after;
         is_over.then_some((name, parts))
     }

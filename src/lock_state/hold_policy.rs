@@ -1,23 +1,26 @@
-//! When a lock leaves a datacenter that keeps using it: the seam where policies differ.
+//! Hold policies: they decide when a lock leaves a datacenter that keeps using it.
 //!
-//! Moving a lock costs a WAN round trip and it will probably be used again where it is, so a datacenter keeps
-//! parts for a while although another one asks:
+//! Moving a lock costs a WAN round trip, and the lock will probably be used again where it is. So a
+//! datacenter keeps parts for a while although another datacenter has requested them
+//! (`docs/algorithm.md#56-hold-policies`):
 //!
 //! ```text
 //! keep_until = min(last_used + patience, acquired_at + turn)
 //! ```
 //!
-//! on this datacenter's monotonic clock: `last_used` is the last release of a grant that conflicts with the
-//! request that asks (now, while one is held), `acquired_at` the first local grant since a part last came.
-//! A lock not used since its parts came, or idle for its patience, leaves at once. These bounds limit how long
-//! a datacenter keeps parts against others, never a holder.
+//! on this datacenter's monotonic clock. `last_used` is the last release of a grant that conflicts with the
+//! remote request (now, while one is held); `acquired_at` is the first local grant since a part last came. A
+//! lock that was not used since its parts came, or is unused for its patience, leaves at once. These bounds
+//! limit how long a datacenter keeps parts against others; they never end a holder.
 //!
-//! [`HoldPolicy::Fixed`] is told both. [`HoldPolicy::Adaptive`] finds both out, per lock, from what a move costs:
+//! [`HoldPolicy::Fixed`] has both bounds as options. [`HoldPolicy::Adaptive`] derives both, per lock, from
+//! the cost of a move:
 //!
-//! - A lock that is always in use is used for `turn / (turn + cost)` of the time, wherever it is. So a turn is a multiple of the
-//!   cost: ten times makes 10/11, and whoever waits elsewhere waits for no longer than that is worth.
-//! - Waiting for somebody to come back is worth no more than the cost (as in ski rental, Karlin et al. 1988). So a
-//!   lock leaves at once if who let it go usually stays away for longer, and else waits for as long as that rarely takes.
+//! - A lock in constant use is used for `turn / (turn + cost)` of the time, wherever it is. So a turn is a
+//!   multiple of the cost: ten times the cost gives 10/11 and bounds the wait of other datacenters.
+//! - Waiting for the next local use is worth no more than the cost (as in ski rental, Karlin et al. 1988). So
+//!   a lock leaves at once if the next local request usually comes later than that. Otherwise it stays for a
+//!   time that the next local request rarely exceeds.
 
 use std::time::Duration;
 
@@ -30,54 +33,59 @@ use crate::time::Instant;
 pub struct HoldRule {
     pub prefix: Vec<u8>,
     pub policy: HoldPolicy,
-    /// Added to the time of a request that has to ask other datacenters; it only orders, and lets others'
-    /// requests made meanwhile go first. Default 0, at most 500 ms.
+    /// Added to the time of a request that needs parts of other datacenters. It only changes the order:
+    /// requests that others make meanwhile go first. Default 0, at most 500 ms.
     pub request_delay: Duration,
-    /// After that long without use, the parts of other datacenters go back to them: shared use is local everywhere again, and
-    /// nobody has to remember the lock. Default 60 s, at least 1 s. Lower frees memory sooner; a lock that is used
-    /// again here after it went home costs a round trip.
+    /// Parts of other datacenters that were not used here for this time are returned to them (idle return).
+    /// Then shared grants are local everywhere again, and no datacenter keeps the lock in memory. Default 60
+    /// s, at least 1 s. A lower value frees memory sooner; a lock that is used again here after its parts
+    /// were returned costs a round trip.
     pub go_home_after: Duration,
 }
 
 /// Default of [`HoldRule::go_home_after`].
 pub const GO_HOME_AFTER: Duration = Duration::from_secs(60);
 
-/// Most that [`HoldRule::request_delay`] may be.
+/// Maximum of [`HoldRule::request_delay`].
 pub const MAX_REQUEST_DELAY: Duration = Duration::from_millis(500);
-/// Most that [`HoldPolicy::Adaptive`]'s `turn` may be: use for 999 of 1000.
+/// Maximum of `turn` in [`HoldPolicy::Adaptive`]: a lock in constant use is used for 1000/1001 of the time.
 pub const MAX_TURN: u32 = 1_000;
 
 /// How long parts are kept against the requests of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldPolicy {
-    /// `min_keep`: after the last use, default 250 ms; 0 hands over at once. `max_keep`: since the first use,
-    /// default 1 s, at least `min_keep`; a waiter elsewhere waits up to that for each datacenter before it.
+    /// Fixed bounds. `min_keep`: time after the last use, default 250 ms; 0 transfers at once. `max_keep`:
+    /// time since the first use, default 1 s, at least `min_keep`. A remote waiter waits up to `max_keep` for
+    /// each datacenter before it.
     Fixed { min_keep: Duration, max_keep: Duration },
-    /// `turn`: how long a lock stays that is always in use, in multiples of what it costs to hand it to the datacenter that
-    /// asks (its measured distance one way, and two syncs), 0 to 1000. `max_keep`: longest turn, whatever the distance.
+    /// Bounds derived from the cost of a move. `turn`: how long a lock in constant use stays, in multiples of
+    /// the cost of a transfer to the datacenter that requests it (its measured distance one way, and two
+    /// syncs), 0 to 1000. `max_keep`: longest turn, whatever the distance.
     Adaptive { turn: u32, max_keep: Duration },
 }
 
-/// What a hand-over costs apart from the distance, about: the entry has to be on the disks of both ends. Measured: 0.7 to 2.1 ms.
+/// Approximate cost of a transfer apart from the distance: its entry has to be durable at both ends.
+/// Measured: 0.7 to 2.1 ms.
 const SYNCS: Duration = Duration::from_millis(1);
-/// What counts as the distance of a datacenter that was not measured yet.
+/// Assumed distance of a datacenter whose distance is not measured yet.
 const UNKNOWN_DISTANCE: Duration = Duration::from_millis(25);
 
 impl HoldPolicy {
-    /// As much as possible of the time in use: turns of 30 hand-overs, up to 5 s.
+    /// Highest throughput: turns of 30 transfers, up to 5 s.
     pub const THROUGHPUT: HoldPolicy = HoldPolicy::Adaptive { turn: 30, max_keep: Duration::from_secs(5) };
-    /// Ten elevenths of the time in use, and nobody waits for longer than that takes: turns of ten hand-overs, up to 1 s.
+    /// Use for ten elevenths of the time with bounded waits elsewhere: turns of ten transfers, up to 1 s.
     pub const FAIR: HoldPolicy = HoldPolicy::Adaptive { turn: 10, max_keep: Duration::from_secs(1) };
-    /// Short waits elsewhere: turns of 3 hand-overs, up to 250 ms.
+    /// Short waits elsewhere: turns of 3 transfers, up to 250 ms.
     pub const LATENCY: HoldPolicy = HoldPolicy::Adaptive { turn: 3, max_keep: Duration::from_millis(250) };
-    /// As in Antidote: bounds that know nothing of distances.
+    /// Bounds that do not depend on distances, as in Antidote.
     pub const FIXED: HoldPolicy =
         HoldPolicy::Fixed { min_keep: Duration::from_millis(250), max_keep: Duration::from_secs(1) };
 }
 
 impl Default for HoldPolicy {
-    /// Fair: in mixed loads it does more than the fixed one with shorter waits, and of a lock that all want all the time it
-    /// makes as much as any policy with the same waits (docs/performance.md).
+    /// Returns [`HoldPolicy::FAIR`]: in mixed loads it grants more than the fixed policy with shorter waits,
+    /// and for a lock in constant demand everywhere it grants as much as any policy with the same waits
+    /// (docs/performance.md).
     fn default() -> HoldPolicy {
         HoldPolicy::FAIR
     }
@@ -94,32 +102,32 @@ impl Default for HoldRule {
     }
 }
 
-/// How a lock was used here since a part of it last came, as a request of another datacenter sees it.
+/// The usage of a lock here since a part of it last came, as seen by a remote request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Usage {
-    /// The first grant since.
+    /// Time of the first grant since then.
     pub acquired_at: Option<Instant>,
-    /// The last release that conflicts with the request.
+    /// Time of the last release that conflicts with the request.
     pub last_release: Option<Instant>,
-    /// A grant that conflicts with it is held now.
+    /// True if a grant that conflicts with the request is held now.
     pub held: bool,
-    /// Somebody here waits for a grant that would conflict with it.
+    /// True if a local request waits for a grant that would conflict with the request.
     pub wanted: bool,
-    /// How soon such grants are usually wanted again here.
+    /// Reuse estimate of such grants.
     pub returns: Returns,
-    /// How far the datacenter is whose request comes first, one way.
+    /// Distance to the datacenter of the first remote request, one way.
     pub distance: Option<Duration>,
 }
 
 impl HoldPolicy {
-    /// The longest that a lock is kept which is always in use.
+    /// Returns the maximum time for which a lock in constant use is kept.
     pub fn max_keep(&self) -> Duration {
         match self {
             HoldPolicy::Fixed { max_keep, .. } | HoldPolicy::Adaptive { max_keep, .. } => *max_keep,
         }
     }
 
-    /// How long after its last use, and how long since its first.
+    /// Returns patience and turn: the time after the last use, and the time since the first use.
     fn keep(&self, usage: &Usage) -> (Duration, Duration) {
         match self {
             HoldPolicy::Fixed { min_keep, max_keep } => (*min_keep, *max_keep),
@@ -130,7 +138,8 @@ impl HoldPolicy {
         }
     }
 
-    /// Until when parts are kept against a request; in the past when it is due.
+    /// Returns the time until which parts are kept against a request; it is in the past if the request is
+    /// due.
     pub(super) fn keep_until(&self, usage: &Usage, now: Instant) -> Instant {
         let last_used = if usage.held { Some(now) } else { usage.last_release };
         match (usage.acquired_at, last_used) {
@@ -142,8 +151,9 @@ impl HoldPolicy {
         }
     }
 
-    /// When to look again at a request that is not due: never later than when it becomes due if nothing
-    /// else happens, and not over and over while a holder moves `last_used` along.
+    /// Returns the time at which a request that is not due is examined again. It is never later than the time
+    /// at which the request becomes due if nothing else happens, and it does not advance again and again
+    /// while a holder advances `last_used`.
     pub(super) fn recheck_at(&self, usage: &Usage, now: Instant) -> Instant {
         match (usage.held, usage.acquired_at) {
             (true, Some(acquired_at)) => acquired_at + self.keep(usage).1,
@@ -151,18 +161,18 @@ impl HoldPolicy {
         }
     }
 
-    /// After that long without use, a lock leaves at once whatever came before.
+    /// Returns the time without use after which a lock leaves at once, whatever its usage before.
     pub(super) fn idle_after(&self) -> Duration {
         match self {
             HoldPolicy::Fixed { min_keep, .. } => *min_keep,
-            // What is known of who comes back is worth keeping for a while.
+            // The reuse estimate is worth keeping for a while.
             HoldPolicy::Adaptive { .. } => Duration::from_millis(250),
         }
     }
 }
 
-/// How long to wait for somebody here to come back. A hand-over costs `cost`; a small part of that is always worth waiting
-/// for who is there already, or may be.
+/// Returns how long to wait for the next local use. `cost` is the cost of a transfer; a small fraction of it
+/// is always spent on a local user that is present or may be.
 fn patience(usage: &Usage, cost: Duration) -> Duration {
     let least = cost / 20;
     match usage.returns.expected() {
@@ -186,7 +196,7 @@ impl HoldRules {
         HoldRules(rules)
     }
 
-    /// The index of the rule for a lock, for [`HoldRules::get`].
+    /// Returns the index of the rule for a lock, for [`HoldRules::get`].
     pub fn find(&self, lock: &LockName) -> u32 {
         let index = self.0.iter().position(|rule| lock.as_bytes().starts_with(&rule.prefix));
         index.expect("the last rule has the empty prefix") as u32
@@ -196,7 +206,7 @@ impl HoldRules {
         self.0.len()
     }
 
-    /// After which time without use the first of all locks may go home.
+    /// Returns the shortest idle return time of all rules.
     pub fn soonest_home(&self) -> Duration {
         self.0.iter().map(|rule| rule.go_home_after).min().expect("there is a rule")
     }
@@ -216,7 +226,7 @@ mod tests {
 
     const POLICY: HoldPolicy = HoldPolicy::FIXED;
 
-    /// Used from `first` on, last let go at `last`.
+    /// Used since `first`, last released at `last`.
     fn used(first: u64, last: u64) -> Usage {
         Usage { acquired_at: Some(at(first)), last_release: Some(at(last)), ..Usage::default() }
     }
@@ -241,7 +251,7 @@ mod tests {
         assert_eq!(POLICY.keep_until(&usage, at(1_100)), at(1_100));
     }
 
-    /// Comes back after so many milliseconds, to be handed 39 ms far.
+    /// Requested again after this number of milliseconds; the remote request is 39 ms away.
     fn returning(millis: u64) -> Usage {
         let mut usage = Usage { distance: Some(Duration::from_millis(39)), ..used(100, 200) };
         for _ in 0..64 {
@@ -265,7 +275,7 @@ mod tests {
     fn nobody_waits_for_who_stays_away_longer_than_a_hand_over_takes() {
         let fair = HoldPolicy::FAIR;
         assert_eq!(fair.keep_until(&returning(41), at(200)), at(200));
-        // Who is there is not sent away for what others did.
+        // A waiter that is present gets the least patience, although the estimate exceeds the cost.
         assert_eq!(fair.keep_until(&Usage { wanted: true, ..returning(41) }, at(200)), at(202));
         let soon = fair.keep_until(&returning(20), at(200));
         assert!(soon > at(219) && soon <= at(240), "{soon:?}");

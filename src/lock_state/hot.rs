@@ -1,17 +1,20 @@
-//! The locks that are waited for most at this time: a table of fixed size, kept up at constant cost.
+//! The locks that are waited for most at present: a table of fixed size, updated at constant cost.
 //!
-//! This is Space-Saving (Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data
-//! streams, ICDT 2005) with weights: a lock that is not in a full table takes the place of the lightest one and inherits
-//! its weight, as the most that it may have had before. So every lock with more than one part in [`ROWS`] of the whole
-//! weight is in the table, whatever else comes by. The weight of a lock is how long its grants had waited, and a bit for each
-//! move of its parts; it halves every [`HALF_LIFE`], so that what counts is now. Whatever is *shown* of a lock was
-//! counted since it came into the table, and not inherited.
+//! The algorithm is Space-Saving (Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k
+//! elements in data streams, ICDT 2005) with weights. A lock that is not in a full table replaces the
+//! lightest row and inherits its weight, which is an upper bound of the weight that the lock may have had
+//! before. So every lock with more than one part in [`ROWS`] of the whole weight is in the table. The weight
+//! of a lock is the time that its grants had waited, plus a constant for each move of its parts. Weights
+//! halve every [`HALF_LIFE`], so recent waits count most. The values *shown* for a lock were counted since it
+//! entered the table; inherited weight is not shown.
 //!
-//! Only what waited is counted: a lock that is here and free costs nothing. A request of many locks waits for one of
-//! them: the one that stood in its way last. A wait that does not end would be forgotten, and that is the lock that an
-//! operator looks for; so a lock keeps its place for as long as somebody waits for it, by a weight at each half-life.
+//! Only requests that wait are counted, so a grant of a free lock costs nothing here. A request for many
+//! locks counts for one of them: the lock that blocked it last. A wait that has not ended has no duration
+//! yet, and that lock is the one that an operator looks for. Therefore a lock with waiters keeps its row:
+//! each half-life adds its own length to the weight.
 //!
-//! The lightest row is found by a look at all weights: 1 KiB, and only when a lock comes that is not in the table.
+//! The lightest row is found by a scan of all weights (1 KiB), and only when a lock enters that is not in the
+//! table.
 
 use std::time::Duration;
 
@@ -21,42 +24,42 @@ use hashbrown::HashMap;
 use crate::names::LockName;
 use crate::time::Instant;
 
-/// Locks in the table. An operator looks at some tens.
+/// Number of rows in the table. An operator reads some tens of them.
 const ROWS: usize = 128;
-/// After that long a wait counts half.
+/// A wait counts half after this time.
 pub(super) const HALF_LIFE: Duration = Duration::from_secs(10);
 const HALF_LIFE_US: u64 = HALF_LIFE.as_micros() as u64;
-/// What a move of parts weighs, in microseconds of waiting: a way between neighbouring regions. Somebody has waited for
-/// that at the other end.
+/// Weight of a move of parts, in microseconds of waiting: about the delay between neighbouring regions,
+/// because a request at the other end has waited for that long.
 const MOVE_US: u64 = 10_000;
-/// What a wait weighs when it begins: next to nothing, but the lock is in the table.
+/// Weight of the beginning of a wait, in microseconds: negligible, but the lock enters the table.
 const BEGIN_US: u64 = 1;
 
-/// What was seen of a lock since it came into the table.
+/// Figures of a lock, counted since it entered the table.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Heat {
-    /// When that was.
+    /// Time at which the lock entered the table.
     pub since: Instant,
-    /// How long grants here had waited, all together.
+    /// Sum of the waiting times of the grants here.
     pub waited: Duration,
-    /// Those grants. Others are not counted.
+    /// Number of grants that had waited. Others are not counted.
     pub grants: u64,
-    /// How often parts came here or went away.
+    /// Number of times that parts came here or left.
     pub hand_offs: u64,
-    /// The longest wait of the last one to two half-lives (10 s to 20 s).
+    /// Longest wait of the last one to two half-lives (10 s to 20 s).
     pub worst_wait: Duration,
 }
 
 struct Row {
     lock: LockName,
-    /// Of its weight, what it inherited.
+    /// The part of its weight that the row inherited.
     inherited: u64,
     heat: Heat,
-    /// The longest wait of the half-life before; that of this one is in `heat`.
+    /// Longest wait of the previous half-life; `heat` has that of the current one.
     worst_before: Duration,
 }
 
-/// See the top of this file.
+/// The table of hot locks.
 pub(super) struct HotLocks {
     rows: Vec<Row>,
     /// By row, in microseconds of waiting.
@@ -77,12 +80,12 @@ impl HotLocks {
         }
     }
 
-    /// Somebody begins to wait for it.
+    /// Records that a request begins to wait for the lock.
     pub fn waits(&mut self, lock: &LockName) {
         self.add(lock, BEGIN_US);
     }
 
-    /// Somebody got it who has waited.
+    /// Records a grant of a request that had waited.
     pub fn granted(&mut self, lock: &LockName, waited: Duration) {
         let heat = self.add(lock, waited.as_micros() as u64);
         heat.grants += 1;
@@ -90,7 +93,7 @@ impl HotLocks {
         heat.worst_wait = heat.worst_wait.max(waited);
     }
 
-    /// Parts of it came or went.
+    /// Records that parts of the lock came or left.
     pub fn moved(&mut self, lock: &LockName) {
         self.add(lock, MOVE_US).hand_offs += 1;
     }
@@ -104,7 +107,7 @@ impl HotLocks {
         &mut self.rows[place].heat
     }
 
-    /// Takes a free place, or that of the lightest.
+    /// Takes a free row, or that of the lightest lock.
     fn enter(&mut self, lock: &LockName) -> usize {
         let heat = Heat { since: self.now, ..Heat::default() };
         let row = Row { lock: lock.clone(), inherited: 0, heat, worst_before: Duration::ZERO };
@@ -123,14 +126,14 @@ impl HotLocks {
         place
     }
 
-    /// Lets time pass. Whether [`HotLocks::halve`] is due.
+    /// Sets the time. Returns true if [`HotLocks::halve`] is due.
     pub fn advance(&mut self, now: Instant) -> bool {
         self.now = now;
         self.halves_at <= now
     }
 
-    /// A half-life is over: what was counts half. Forgets what nobody waits for and weighs less than a move, what it inherited left
-    /// out: so thousands of locks that moved once are gone soon.
+    /// Halves all weights after a half-life. Removes locks without waiters whose weight, without the
+    /// inherited one, is below that of a move: so thousands of locks that moved once leave the table soon.
     pub fn halve(&mut self, is_waited_for: impl Fn(&LockName) -> bool) {
         let over = self.now.saturating_since(self.halves_at).as_nanos() / HALF_LIFE.as_nanos() + 1;
         self.halves_at = self.now + HALF_LIFE;
@@ -158,7 +161,7 @@ impl HotLocks {
         }
     }
 
-    /// All of them, with their weights (what they inherited left out), in no order.
+    /// Returns all rows with their weights (without inherited weight), in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&LockName, u64, Heat)> {
         self.rows.iter().zip(&self.weights).map(|(row, weight)| {
             let worst_wait = row.heat.worst_wait.max(row.worst_before);
@@ -166,7 +169,8 @@ impl HotLocks {
         })
     }
 
-    /// That it is a table: each lock once, in its place, no more than there is room for.
+    /// Asserts that each lock has one row, is found at its place, and that the table is not larger than
+    /// allowed.
     pub fn check(&self) {
         assert!(self.rows.len() <= ROWS && self.rows.len() == self.weights.len());
         assert_eq!(self.rows.len(), self.places.len(), "each row has one place");
@@ -196,7 +200,7 @@ mod tests {
         hot.iter().find(|(name, ..)| **name == lock(n)).map(|(_, weight, heat)| (weight, heat))
     }
 
-    /// Lets `halves` half-lives pass.
+    /// Advances by `halves` half-lives.
     fn pass(hot: &mut HotLocks, halves: u32, waited_for: Option<usize>) {
         for _ in 0..halves {
             assert!(hot.advance(hot.now + HALF_LIFE));
@@ -278,8 +282,8 @@ mod tests {
     }
 
     proptest! {
-        /// The promise of the paper: the weight of a row is never too low, what is shown never too high, and whoever has more
-        /// than one part in [`ROWS`] of it all is in the table.
+        /// The promise of the paper: the weight of a row is never too low, the shown values are never too
+        /// high, and every lock with more than one part in [`ROWS`] of the whole weight is in the table.
         #[test]
         fn whatever_is_hot_is_in_the_table(
             steps in prop::collection::vec((0..3 * ROWS, 0_u64..50), 0..3_000),

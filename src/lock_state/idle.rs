@@ -1,16 +1,17 @@
-//! Idle locks, each with when it may be forgotten.
+//! Idle locks, each with the time at which it may be dropped.
 //!
-//! A list for each hold rule, so that each is in order of time: locks that have to stay long do not stand before others.
+//! There is one list per hold rule, so each list is in order of time: locks that have to stay long do not
+//! delay others.
 
 use super::lock::LockIndex;
 use crate::tables::Fifo;
 use crate::time::Instant;
 
-/// See the module.
+/// The lists of idle locks.
 #[derive(Debug)]
 pub(super) struct IdleLocks {
     by_rule: Vec<Fifo<(Instant, LockIndex)>>,
-    /// When the first of all may be, [`Instant::FAR_FUTURE`] if there is none: every step asks.
+    /// Time at which the first of all is due, [`Instant::FAR_FUTURE`] if there is none: every step reads it.
     next: Instant,
 }
 
@@ -19,19 +20,20 @@ impl IdleLocks {
         IdleLocks { by_rule: (0..rules).map(|_| Fifo::default()).collect(), next: Instant::FAR_FUTURE }
     }
 
-    /// A lock of that rule is idle. It is looked at from `due` on, and after those of its rule before it.
+    /// Adds an idle lock of a rule. It is due from `due` on, and after the locks of its rule that were added
+    /// before.
     pub fn push(&mut self, rule: u32, due: Instant, lock: LockIndex) {
         self.by_rule[rule as usize].push_back((due, lock));
         self.next = self.next.min(due);
     }
 
-    /// Whether one is due.
+    /// Returns true if a lock is due.
     #[inline]
     pub fn is_due(&self, now: Instant) -> bool {
         self.next <= now
     }
 
-    /// Takes one out that is due.
+    /// Removes and returns a lock that is due.
     pub fn pop_due(&mut self, now: Instant) -> Option<LockIndex> {
         if !self.is_due(now) {
             return None;

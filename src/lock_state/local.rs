@@ -1,4 +1,4 @@
-//! Requests of this datacenter's clients: from acquire to release.
+//! Requests of this datacenter's clients: acquire, grant, release, cancel, reclaim.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,26 +14,26 @@ use crate::names::{FencingToken, LeaseId, LockName, Position, RequestId};
 use crate::time::{Instant, Timestamp};
 use crate::work;
 
-/// Locks of one request that are looked at to say which of them keep it waiting.
+/// Maximum number of locks of one request that are examined to find those that block it.
 const LOOKS_IN_THE_WAY: usize = 1_024;
 
 /// A request of a client.
 pub(crate) struct NewRequest<'a> {
     pub id: RequestId,
-    /// The clock's reading: what it is ordered by if it needs no other datacenter.
+    /// Reading of the hybrid clock: the time of the request in the order, unless it needs another datacenter.
     pub at: Timestamp,
     pub wants: &'a Wants,
     pub lease: LeaseId,
     pub label: &'a Arc<str>,
 }
 
-/// A grant of before a restart, as its client says.
+/// A grant from before a restart, as its client reclaims it.
 pub(crate) struct HeldRequest<'a> {
     pub request: NewRequest<'a>,
     pub token: FencingToken,
 }
 
-/// Whether a request that is not granted at once stays.
+/// Decides if a request that is not granted at once stays in the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IfNotFree {
     Wait,
@@ -50,18 +50,18 @@ pub(crate) struct Fresh {
     pub was_published: bool,
 }
 
-/// What became of an acquire.
+/// Result of an acquire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Acquired {
-    /// It is in [`super::locks::LockOutput::granted`].
+    /// The request is in [`super::locks::LockOutput::granted`].
     Granted(RequestIndex),
     Waiting(RequestIndex),
-    /// It left no trace.
+    /// The request left no trace.
     NotFree,
 }
 
 impl Locks {
-    /// Grants at once or joins the queues.
+    /// Grants the request at once, or inserts it into the queues.
     pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
         let mut row = self.new_row(new, now);
         let mut learnt = false;
@@ -95,9 +95,11 @@ impl Locks {
         Acquired::Waiting(index)
     }
 
-    /// The holders that stand against a reclaimed request; all have smaller tokens and are to be ended first.
+    /// Returns the holders that conflict with a reclaimed request. All have smaller tokens, and the caller
+    /// ends them before the reclaim.
     ///
-    /// `None` when it cannot be held: its parts are not here, or a conflicting holder has the higher token.
+    /// Returns `None` if the request cannot be held: its parts are not here, or a conflicting holder has a
+    /// higher token.
     pub fn conflicts_of(&mut self, held: &HeldRequest<'_>, now: Instant) -> Option<Vec<RequestId>> {
         let row = self.new_row(&held.request, now);
         row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
@@ -109,7 +111,8 @@ impl Locks {
         (here && stands).then(|| rivals.iter().map(|rival| self.get(*rival).id).collect())
     }
 
-    /// Holds again what was held before a restart. Nothing stands against it, see [`Locks::conflicts_of`].
+    /// Holds a request again that was held before a restart. No holder conflicts, see
+    /// [`Locks::conflicts_of`].
     pub fn reclaim(&mut self, held: &HeldRequest<'_>, now: Instant) -> RequestIndex {
         let row = self.new_row(&held.request, now);
         let index = self.insert_row(row);
@@ -120,7 +123,7 @@ impl Locks {
         index
     }
 
-    /// The holders that conflict with a request.
+    /// Returns the holders that conflict with a request.
     fn rivals(&self, row: &Request) -> Vec<RequestIndex> {
         let mut rivals: Vec<RequestIndex> = Vec::new();
         for want in &row.wants {
@@ -134,7 +137,7 @@ impl Locks {
         rivals
     }
 
-    /// The token of a holder.
+    /// Returns the token of a holder.
     pub fn token(&self, request: RequestIndex) -> Option<FencingToken> {
         match self.state(request) {
             Some(State::Held { token, .. }) => Some(token),
@@ -142,7 +145,7 @@ impl Locks {
         }
     }
 
-    /// Gives a fresh grant its token. Answers who is granted.
+    /// Sets the token of a fresh grant. Returns the facts that the caller needs to answer it.
     pub fn set_token(&mut self, request: RequestIndex, fresh: FencingToken) -> Fresh {
         let row = self.request_mut(request);
         let id = row.id;
@@ -156,8 +159,8 @@ impl Locks {
         }
     }
 
-    /// Ends a held request. `position`: where the journal says so, if it does; nobody is told of a later grant
-    /// before the journal is durable up to there.
+    /// Ends a held request. `position`: the record of that, if there is one. A later grant is answered only
+    /// when the journal is durable up to there.
     pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
         let row = self.requests.remove(request.0 as usize);
         assert!(row.is_held(), "only held requests are released");
@@ -181,9 +184,10 @@ impl Locks {
         self.forget(request);
     }
 
-    /// Up to `most` locks that keep a request waiting: held against it, away, or wanted by others before it. If there is
-    /// none at this moment, the first ones. Of a request for thousands of locks only so many are looked at, from the one on that
-    /// stood in its way last.
+    /// Returns up to `most` locks that block a request: held in conflict, with missing parts, or wanted by
+    /// earlier requests. If none blocks it at this moment, returns its first locks. Of a request for
+    /// thousands of locks only [`LOOKS_IN_THE_WAY`] are examined, beginning with the one that blocked it
+    /// last.
     pub fn in_the_way(&self, request: RequestIndex, most: usize) -> Vec<LockName> {
         let row = self.get(request);
         let wants = &row.wants;
@@ -205,7 +209,8 @@ impl Locks {
         found.into_iter().map(|at| self.lock(wants[at].lock).name.clone()).collect()
     }
 
-    /// A request begins to wait: for the first of its locks that is held or away, as far as a glance tells.
+    /// Counts the beginning of a wait for the hot locks: for the first lock of the request that is held in
+    /// conflict or lacks parts.
     pub(super) fn note_wait(&mut self, request: RequestIndex) {
         let row = &self.requests[request.0 as usize];
         let is_in_the_way = |want: &&Want| {
@@ -218,7 +223,7 @@ impl Locks {
         }
     }
 
-    /// Whether all that a request wants is free for it now.
+    /// Returns true if all locks that a request wants are free for it now.
     pub(super) fn is_free(&mut self, row: &Request, now: Instant) -> bool {
         let order = row.order();
         row.wants.iter().all(|want| self.is_lock_free(*want, order, now))
@@ -252,7 +257,7 @@ impl Locks {
         lock.queue.first_due_conflict(want.mode, lock.parts).is_none_or(|first| order < first)
     }
 
-    /// Grants a request, which is in no queue any more.
+    /// Grants a request that is in no queue any more.
     pub(super) fn hold(&mut self, request: RequestIndex, now: Instant) {
         self.withdraw(request);
         let mut ready = Position::default();
@@ -313,7 +318,7 @@ impl Locks {
         Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
     }
 
-    /// How much later than now a request is ordered that has to ask other datacenters.
+    /// Returns the delay that is added to the time of a request that lacks parts.
     fn request_delay(&self, row: &Request) -> Duration {
         let delay = |want: &Want| {
             let lock = self.lock(want.lock);
@@ -323,7 +328,7 @@ impl Locks {
         row.wants.iter().map(delay).max().unwrap_or_default()
     }
 
-    /// Rows of locks, for listings: those from `from` on, at most `most` rows looked at.
+    /// Returns rows of locks for listings, beginning at index `from`; examines at most `most` rows.
     pub(super) fn lock_rows(&self, from: usize, most: usize) -> impl Iterator<Item = (LockIndex, &Lock)> {
         let end = self.locks.end().min(from.saturating_add(most));
         (from..end).filter_map(|i| self.locks.get(i).map(|lock| (LockIndex(i as u32), lock)))
@@ -361,7 +366,7 @@ mod tests {
         acquired
     }
 
-    /// In a datacenter alone.
+    /// Locks of a cluster with one datacenter.
     fn alone() -> Locks {
         let mut locks = Locks::new(dc(0), DcSet::only(dc(0)), Vec::new(), 0);
         locks.permit(Permissions { grant: true, append: true });
@@ -412,7 +417,8 @@ mod tests {
         }
     }
 
-    /// Who asks and does not get it has still shown how soon it is wanted here: others are due by that, not by an old timer.
+    /// A refused request still shows how soon the lock is wanted here: remote requests become due by the new
+    /// estimate, not by the old timer.
     #[test]
     fn what_a_request_tells_of_a_lock_counts_at_once_even_if_it_is_refused() {
         let mut locks = Locks::new(dc(0), DcSet::from_iter([dc(0), dc(1)]), Vec::new(), 0);
@@ -432,7 +438,7 @@ mod tests {
                     seq: 1,
                 });
             }
-            // For 8 ms, so that it is away for 2.
+            // Held for 8 ms, so the lock is unused for 2 ms.
             let now = at(10 * turn + 8);
             locks.expire(now);
             locks.settle(now);

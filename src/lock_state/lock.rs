@@ -1,4 +1,4 @@
-//! One lock, while anything goes on with it here.
+//! The row of one lock in the lock table.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::names::Position;
 use crate::names::{DcId, DcSet, LockName, Mode};
 use crate::time::Instant;
 
-/// The row of a lock. Reused after the lock was idle for a while.
+/// Index of a lock's row. It is reused after the lock was idle for a while.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct LockIndex(pub u32);
 
@@ -21,36 +21,38 @@ pub(crate) struct LockIndex(pub u32);
 #[derive(Debug)]
 pub(super) struct Lock {
     pub name: LockName,
-    /// The hold rule that applies to it.
+    /// Index of the hold rule that applies.
     pub rule: u32,
-    /// The parts owned here; a copy of what the ownership map says.
+    /// The parts owned here; a copy from the ownership map.
     pub parts: DcSet,
     pub holders: Holders,
     pub queue: Queue,
-    /// What last gave it meaning here: nobody is told of a grant before the journal is durable up to here.
+    /// Position of the last record that this lock depends on. A grant is answered only when the journal is
+    /// durable up to here (`docs/algorithm.md#43-output-commit`).
     pub position: Position,
-    /// The first grant since a part last came.
+    /// Time of the first local grant since a part last came.
     pub acquired_at: Option<Instant>,
     pub last_release: Option<Instant>,
     pub last_exclusive_release: Option<Instant>,
-    /// How soon it is wanted again here, in any mode and exclusively, while others want it too.
+    /// Reuse estimates, measured while others want the lock too: `returns` for any mode, `exclusive_returns`
+    /// for exclusive requests.
     pub returns: Returns,
     pub exclusive_returns: Returns,
-    /// When it will be looked at again for requests that become due.
+    /// Time at which the requests that are not due are examined again.
     pub timer: Option<Instant>,
-    /// It stands in the list of locks to settle.
+    /// True while the lock is in the list of marked locks.
     pub dirty: bool,
-    /// Something went away that may have stopped any number of shared waiters.
+    /// A request or holder that may have blocked any number of shared waiters is gone.
     pub recheck_shared: bool,
-    /// It stands in the list of locks to forget once idle.
+    /// True while the lock is in the list of idle locks.
     pub in_idle_list: bool,
 }
 
-/// Who holds a lock here: any number of shared holders or one exclusive one.
+/// The holders of a lock here: any number of shared ones, or one exclusive one.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     pub mode: Option<Mode>,
-    /// Each with the place of the lock among its wants.
+    /// Each with the index of this lock among the wants of the request.
     pub requests: SmallVec<[(RequestIndex, u32); 2]>,
 }
 
@@ -75,7 +77,7 @@ impl Lock {
         }
     }
 
-    /// Whether the parts that a grant in `mode` needs are here.
+    /// Returns true if the parts that a grant in `mode` needs are here.
     pub fn has_parts(&self, mode: Mode, me: DcId, members: DcSet) -> bool {
         match mode {
             Mode::Exclusive => self.parts == members,
@@ -87,7 +89,7 @@ impl Lock {
         self.holders.mode.is_some_and(|held| held.conflicts_with(mode))
     }
 
-    /// How it was used, as a request of another datacenter for `mode` sees it, which is that far away.
+    /// Returns the usage of the lock, as seen by a request for `mode` of a datacenter at `distance`.
     pub fn usage(&self, mode: Mode, distance: Option<Duration>) -> Usage {
         let (last_release, returns) = match mode {
             Mode::Exclusive => (self.last_release, self.returns),
@@ -103,14 +105,15 @@ impl Lock {
         }
     }
 
-    /// Somebody here wants it. Measured only while others want it too: what nobody else wants stays anyway. Whether something
-    /// was learnt from that: then others may be due at another time than the timer says.
+    /// Records a local request for the lock. The time is measured only after a release with other waiters,
+    /// because a lock that no other datacenter wants stays anyway. Returns true if a reuse estimate changed:
+    /// then remote requests may become due at another time than the timer says.
     pub fn note_request(&mut self, mode: Mode, now: Instant) -> bool {
         let learnt = self.returns.note_request(now);
         learnt | (mode == Mode::Exclusive && self.exclusive_returns.note_request(now))
     }
 
-    /// A holder in `mode` let it go.
+    /// Records a release by a holder in `mode`.
     pub fn note_release(&mut self, mode: Mode, now: Instant) {
         self.last_release = Some(now);
         if mode == Mode::Exclusive {
@@ -130,7 +133,7 @@ impl Lock {
         }
     }
 
-    /// Makes requests of others due whose time has come.
+    /// Makes remote requests due whose time has come.
     pub fn refresh_due(&mut self, policy: &HoldPolicy, distances: &Distances, now: Instant) {
         if self.queue.is_empty() || self.parts.is_empty() {
             return;
@@ -151,8 +154,9 @@ impl Lock {
         }
     }
 
-    /// A lock whose parts have just come is about to be used by the first local waiter: what comes after that
-    /// one is not due because of a lock that is not used.
+    /// Returns the first conflicting local waiter, if no local request was granted since parts came. That
+    /// waiter is about to use the lock, so a remote request ordered after it is not due on the ground that
+    /// the lock is unused (`docs/algorithm.md#55-remote-requests`).
     fn first_user(&self, against: Mode) -> Option<Order> {
         match self.acquired_at {
             None => self.queue.first_local_conflict(against),
@@ -160,7 +164,7 @@ impl Lock {
         }
     }
 
-    /// When the next request of another datacenter becomes due, if one waits for that.
+    /// Returns the time at which the next remote request becomes due, if one waits for that.
     pub fn next_due(&self, policy: &HoldPolicy, distances: &Distances, now: Instant) -> Option<Instant> {
         if self.queue.is_empty() || self.parts.is_empty() || self.acquired_at.is_none() {
             return None;
@@ -177,7 +181,7 @@ impl Lock {
         self.holders.requests.is_empty() && self.queue.is_empty()
     }
 
-    /// A part came: what counts for keeping starts anew.
+    /// Adds a part that came. `acquired_at` is reset, so the turn begins anew.
     pub fn gain_part(&mut self, part: DcId, position: Position) {
         self.parts.insert(part);
         self.acquired_at = None;

@@ -1,8 +1,10 @@
-//! All locks of a datacenter: who owns their parts, who holds them here, who waits for them anywhere.
+//! All locks of a datacenter: the owners of their parts, their holders here, and their waiters from all
+//! datacenters.
 //!
-//! A change marks the locks it touches; [`Locks::settle`] then restores the rules of ordering (`docs/algorithm.md#5-ordering`)
-//! on each: grant what can be granted, hand over what is due, publish what must be known. A step costs what it
-//! touches, never what waits elsewhere.
+//! A change marks the locks that it touches. [`Locks::settle`] then restores the rules of
+//! `docs/algorithm.md#5-ordering` on each marked lock: it grants requests, transfers parts for due requests,
+//! and publishes requests. The cost of a step depends on the locks that it touches, not on the number of
+//! waiting requests elsewhere.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -26,34 +28,34 @@ use crate::tables::Rows;
 use crate::time::Instant;
 use crate::work;
 
-/// What locks may do at this moment.
+/// The actions that the phase allows at this moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Permissions {
-    /// Grant, and hand parts over: not in the grace period.
+    /// Grant, and transfer parts. False in the grace period.
     pub grant: bool,
     /// Make entries.
     pub append: bool,
 }
 
 impl Permissions {
-    /// It goes on with what is here, and nothing comes or goes.
+    /// Returns true if the server grants from the parts that are here, and no part can arrive or leave.
     pub fn is_alone(self) -> bool {
         self.grant && !self.append
     }
 }
 
-/// Locks whose timers have come that one step looks at, at most; the rest follow with the next steps.
+/// Maximum of expired lock timers that one step handles; later steps handle the rest.
 const TIMERS_PER_STEP: usize = 256;
-/// When an idle lock that cannot be forgotten yet is looked at again.
+/// Delay until an idle lock that could not be dropped is tried again.
 const IDLE_RETRY: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The lock table, the request table and the ownership map of one datacenter.
 pub(crate) struct Locks {
     pub(super) me: DcId,
     pub(super) members: DcSet,
     pub(super) rules: HoldRules,
     pub(super) ownership: Ownership,
-    /// [`Ownership::sum`] of it.
+    /// [`Ownership::sum`] of `ownership`, kept up to date.
     pub(super) ownership_sum: u128,
     pub(super) names: Names,
     pub(super) locks: Rows<Lock>,
@@ -66,14 +68,15 @@ pub(crate) struct Locks {
     pub(super) sweeps: Sweeps,
     pub(super) timers: Deadlines<LockIndex>,
     idle: IdleLocks,
-    /// Some were forgotten in the last step, so there may be more.
+    /// The last step dropped some idle locks, so there may be more.
     forgets: bool,
-    /// There were none of the locks or requests: the memory of a great load goes when it is gone.
+    /// The lock table or the request table became empty: its memory is being released.
     gives_back: bool,
-    /// Rows of locks made since some were last forgotten.
+    /// Number of lock rows inserted since idle locks were last dropped.
     made: usize,
     pub(super) go_home: GoHome,
-    /// Requests that are in the log, each with the entry that published it; own ones that nobody waits for any more are orphans.
+    /// Published requests, each with the sequence number of the entry that published it. Own ones that nobody
+    /// waits for any more are in `orphans` instead.
     pub(super) published: BTreeMap<RequestId, (RequestIndex, u64)>,
     pub(super) orphans: BTreeMap<RequestId, RequestRow>,
     pub(super) readers: Vec<Reader>,
@@ -82,7 +85,7 @@ pub(crate) struct Locks {
     pub(super) output: LockOutput,
     #[cfg(test)]
     pub mutation: Option<crate::sim::Mutation>,
-    /// How often one lock was looked at for one request.
+    /// Number of checks of one lock for one request.
     #[cfg(test)]
     pub looks: usize,
 }
@@ -95,28 +98,28 @@ pub(crate) struct LockCounts {
     pub published: u64,
     pub remote: u64,
     pub parked: u64,
-    /// Locks that local requests want beyond the first of each.
+    /// Number of locks that local requests want, not counting the first lock of each.
     pub further: u64,
     pub transfers_sent: u64,
     pub transfers_received: u64,
-    /// Locks whose parts went back to where they belong because nobody used them.
+    /// Locks whose parts were returned to their homes because they were idle.
     pub gone_home: u64,
     pub hand_offs_sent: u64,
     pub hand_offs_received: u64,
 }
 
-/// What a step wants done: operations for one entry, and who was granted, in order.
+/// The results of a step: operations for one entry, and granted requests in order.
 #[derive(Default)]
 pub(crate) struct LockOutput {
     pub withdraws: Vec<Op>,
-    /// By receiver; parts of one lock together.
+    /// By receiver; the parts of one lock are together.
     pub transfers: Vec<(DcId, crate::causal_log::LockParts)>,
     pub requests: Vec<RequestIndex>,
     pub granted: VecDeque<RequestIndex>,
 }
 
 impl LockOutput {
-    /// Whether nothing is to be said.
+    /// Returns true if there are no operations to write.
     pub fn is_empty(&self) -> bool {
         self.withdraws.is_empty() && self.transfers.is_empty() && self.requests.is_empty()
     }
@@ -165,7 +168,7 @@ impl Locks {
         &self.ownership
     }
 
-    /// [`Ownership::sum`], which is kept up to date.
+    /// [`Ownership::sum`] of the ownership map.
     pub fn ownership_sum(&self) -> u128 {
         self.ownership_sum
     }
@@ -174,7 +177,7 @@ impl Locks {
         self.counts
     }
 
-    /// How many locks anything goes on with.
+    /// Number of rows in the lock table.
     pub fn active(&self) -> usize {
         self.locks.len()
     }
@@ -183,7 +186,7 @@ impl Locks {
         &self.requests[request.0 as usize]
     }
 
-    /// The row of a request that is known here.
+    /// Returns the row of a request that is known here.
     #[inline]
     pub fn find(&self, id: RequestId) -> Option<RequestIndex> {
         self.by_id.get(id, |request| self.get(request).id)
@@ -194,7 +197,8 @@ impl Locks {
         self.timers.next_or_never()
     }
 
-    /// Marks the locks whose timers have come; what was hot cools down.
+    /// Marks the locks whose timers have expired, and decays the weights of hot locks when a half-life is
+    /// over.
     pub fn expire(&mut self, now: Instant) {
         for _ in 0..TIMERS_PER_STEP {
             let Some(index) = self.timers.pop_expired(now) else { break };
@@ -210,7 +214,7 @@ impl Locks {
         }
     }
 
-    /// Allows or forbids; what was held up by it is looked at again. Answers whether that is a change.
+    /// Sets the permissions and marks all locks if they changed. Returns true if they changed.
     pub fn permit(&mut self, permissions: Permissions) -> bool {
         if self.permissions == permissions {
             return false;
@@ -232,23 +236,25 @@ impl Locks {
         self.permissions.is_alone()
     }
 
-    /// It takes so long to `dc`, one way. What is kept for a time that rests on another distance is looked at when that is over.
+    /// Sets the distance to `dc`, one way. Timers that were set with another distance are recomputed when
+    /// they expire.
     pub fn set_distance(&mut self, dc: DcId, distance: Duration) {
         self.distances.set(dc, distance);
     }
 
-    /// Who was granted and not told yet, in order.
+    /// Returns the next granted request that the caller has not taken yet, in order.
     #[inline]
     pub fn next_granted(&mut self) -> Option<RequestIndex> {
         self.output.granted.pop_front()
     }
 
-    /// The wants of a request, as they were given.
+    /// Returns the wants of a request, as the request gave them.
     pub fn wants(&self, request: RequestIndex) -> impl Iterator<Item = (&LockName, Mode)> {
         self.get(request).wants.iter().map(|want| (&self.lock(want.lock).name, want.mode))
     }
 
-    /// Whether somebody here holds it by this part: exclusively by any, shared by our own.
+    /// Returns true if a local holder uses this part: any part if the lock is held exclusively, only the own
+    /// part of this datacenter if it is held shared.
     pub fn is_held_by(&self, name: &LockName, part: DcId) -> bool {
         let Some(index) = self.find_lock(name.as_bytes()) else { return false };
         match self.lock(index).holders.mode {
@@ -274,12 +280,12 @@ impl Locks {
         self.request_mut(request).local_mut().expect("only local requests are granted, released or published")
     }
 
-    /// The row of a lock that anything goes on with.
+    /// Returns the row of a lock that is in the lock table.
     pub(super) fn find_lock(&self, name: &[u8]) -> Option<LockIndex> {
         self.names.find(self.names.hash(name), name, &self.locks)
     }
 
-    /// The row of a lock, made if need be.
+    /// Returns the row of a lock, and inserts it if it is absent.
     pub(super) fn activate(&mut self, name: &LockName) -> LockIndex {
         let hash = self.names.hash(name.as_bytes());
         match self.names.find(hash, name.as_bytes(), &self.locks) {
@@ -305,7 +311,8 @@ impl Locks {
         }
     }
 
-    /// Whether, as seen here, `request` needs a datacenter that cannot be reached, or an entry that cannot be made.
+    /// Returns true if, as seen here, `request` needs a datacenter that is away, or an entry that cannot be
+    /// made.
     pub(super) fn should_park(&self, request: &Request) -> bool {
         if self.permissions.is_alone() && request.local().is_some_and(|local| local.published.is_some()) {
             return true;
@@ -329,7 +336,7 @@ impl Locks {
             })
     }
 
-    /// Puts a request into the queues of its locks.
+    /// Inserts a request into the queues of its locks.
     pub(super) fn enqueue(&mut self, request: RequestIndex) {
         let row = &self.requests[request.0 as usize];
         let order = row.order();
@@ -339,7 +346,7 @@ impl Locks {
         }
     }
 
-    /// Takes a waiting request out of the queues of its locks, which are looked at again.
+    /// Removes a waiting request from the queues of its locks and marks these locks.
     pub(super) fn dequeue(&mut self, request: RequestIndex) {
         let row = &self.requests[request.0 as usize];
         let order = row.order();
@@ -355,13 +362,13 @@ impl Locks {
         }
     }
 
-    /// Forgets a request that waits nowhere and holds nothing.
+    /// Drops a request that is in no queue and holds nothing.
     pub(super) fn forget(&mut self, request: RequestIndex) {
         let row = self.requests.remove(request.0 as usize);
         self.note_forgotten(request, &row);
     }
 
-    /// The row of this request was removed.
+    /// Updates the indexes and counters after the row of this request was removed.
     pub(super) fn note_forgotten(&mut self, request: RequestIndex, row: &Request) {
         self.by_id.remove(row.id, request);
         self.gives_back |= self.requests.is_empty();
@@ -382,7 +389,8 @@ impl Locks {
         index
     }
 
-    /// Leaves the log: in the same step as what ends the wait, so before any later transfer of its parts.
+    /// Withdraws a published request. The withdrawal is in the same step as the event that ends the wait, so
+    /// it is in the log before any later transfer of the same parts.
     pub(super) fn withdraw(&mut self, request: RequestIndex) {
         let row = &mut self.requests[request.0 as usize];
         let id = row.id;
@@ -404,7 +412,7 @@ impl Locks {
         self.counts.published -= 1;
     }
 
-    /// A lock that has become idle is forgotten after it was idle for a while.
+    /// Puts an idle lock into the list of locks that are dropped when they have been idle for a while.
     pub(super) fn note_idle(&mut self, index: LockIndex, now: Instant) {
         let lock = &mut self.locks[index.0 as usize];
         if !lock.in_idle_list && lock.is_idle() {
@@ -414,8 +422,9 @@ impl Locks {
         }
     }
 
-    /// Forgets locks that have been idle long enough for nothing to depend on how they were used: at most `most` of them, or
-    /// twice as many as were made meanwhile, so that no load makes them faster than they go.
+    /// Drops locks that have been idle for so long that nothing depends on their usage any more. Drops at
+    /// most `most` of them, or twice as many as were inserted meanwhile, so that no load inserts rows faster
+    /// than they are dropped.
     #[inline]
     pub fn forget_idle(&mut self, now: Instant, durable: Position, most: usize) {
         let made = std::mem::take(&mut self.made);
@@ -428,7 +437,7 @@ impl Locks {
         }
     }
 
-    /// Whether there are more to forget that may be, or more memory to give back.
+    /// Returns true if the next step has more idle locks to drop or more memory to release.
     #[inline]
     pub fn has_idle(&self, now: Instant) -> bool {
         self.gives_back || (self.forgets && self.idle.is_due(now))
@@ -466,12 +475,13 @@ impl Locks {
         self.mutation == Some(mutation)
     }
 
-    /// The state of a local request.
+    /// Returns the state of a local request, or `None` for a remote one.
     pub fn state(&self, request: RequestIndex) -> Option<State> {
         self.get(request).local().map(|local| local.state)
     }
 
-    /// The request is of a client of this datacenter. The others know of it if it is published.
+    /// Returns true if the request is of a client of this datacenter. Other members know it only if it is
+    /// published.
     pub fn is_local(&self, request: RequestIndex) -> bool {
         matches!(self.get(request).origin, Origin::Local(_))
     }

@@ -1,7 +1,9 @@
-//! Pure. Every decision about locks: one lock, the order of requests, hold policy, grants.
+//! Pure. The lock table, the request table, and every decision about locks: order, grants, transfers, hold
+//! policy.
 //!
-//! Who gets a lock next: `queue.rs` and the rules in `local.rs` (local grants) and `settle.rs` (what goes to
-//! other datacenters, what is published). When a lock leaves: `hold_policy.rs`.
+//! `queue.rs` orders the waiters of a lock. `local.rs` has the rule of local grants; `settle.rs` decides
+//! which parts move to other datacenters and which requests are published. `hold_policy.rs` decides when a
+//! lock leaves.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod by_id;

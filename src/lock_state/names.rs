@@ -1,8 +1,8 @@
-//! Locks by their name.
+//! Index of the lock table by lock name.
 //!
-//! The table has the place of a lock's row and some bits of the name's hash; the name itself stands in the row, once. So
-//! it takes few bytes a lock, it grows without looking at a row, and a look-up touches little memory beside the row
-//! that it is for.
+//! An entry is the index of a row and some bits of the name's hash; the name itself is stored once, in the
+//! row. So the index takes few bytes per lock, it grows without reading rows, and a look-up touches little
+//! memory beside the row that it finds.
 
 use std::hash::BuildHasher;
 
@@ -11,14 +11,14 @@ use foldhash::fast::FixedState;
 use super::lock::{Lock, LockIndex};
 use crate::tables::{Index, Rows, short_hash};
 
-/// See the module.
+/// Finds the row of a lock by its name.
 pub(super) struct Names {
     hasher: FixedState,
     table: Index,
 }
 
 impl Names {
-    /// An empty one; `hash_seed` keeps clients from choosing names that collide.
+    /// Returns an empty index. `hash_seed` keeps clients from choosing names that collide.
     pub fn new(hash_seed: u64) -> Names {
         Names { hasher: FixedState::with_seed(hash_seed), table: Index::default() }
     }
@@ -28,18 +28,18 @@ impl Names {
         short_hash(self.hasher.hash_one(name))
     }
 
-    /// The row of the lock with this name, whose hash is `hash`.
+    /// Returns the row of the lock with this name, whose hash is `hash`.
     #[inline]
     pub fn find(&self, hash: u32, name: &[u8], locks: &Rows<Lock>) -> Option<LockIndex> {
         self.table.find(hash, |row| locks[row as usize].name.as_bytes() == name).map(LockIndex)
     }
 
-    /// Enters a lock that is not there.
+    /// Inserts a lock that is not in the index.
     pub fn insert(&mut self, hash: u32, lock: LockIndex) {
         self.table.insert(hash, lock.0);
     }
 
-    /// Takes out the lock of this row.
+    /// Removes the lock of this row.
     pub fn remove(&mut self, hash: u32, lock: LockIndex) {
         self.table.remove(hash, lock.0);
     }

@@ -1,20 +1,21 @@
-//! Own requests that are in the log although nobody here waits for them any more: published before a restart,
-//! or over while no entry could be made. Other datacenters still know them; here they stand in no queue, stop
-//! nobody and get nothing, until an entry withdraws them.
+//! Orphans: own published requests that no local client waits for any more, because they were published
+//! before a restart or ended while no entry could be made. Other datacenters still have them in their request
+//! tables. Here they are in no queue, block nothing and get nothing, until an entry withdraws them
+//! (`docs/algorithm.md#41-entries`).
 
 use super::locks::Locks;
 use super::request::{Request, RequestIndex, RequestRow};
 use crate::causal_log::{Op, Wants};
 
 impl Locks {
-    /// A published request is over, and no entry can say so now.
+    /// Makes an orphan of a published request that is over while no entry can withdraw it.
     pub(super) fn orphan(&mut self, request: RequestIndex, seq: u64) {
         let wants = Wants::All(self.wants(request).map(|(name, mode)| (name.clone(), mode)).collect());
         let Request { id, at, .. } = *self.get(request);
         self.orphans.insert(id, RequestRow { id, at, wants, seq });
     }
 
-    /// Entries may be made again: withdraws all orphans in the next one.
+    /// Withdraws all orphans in the next entry, because entries may be made again.
     pub(super) fn withdraw_orphans(&mut self) {
         while let Some(id) = self.orphans.first_key_value().map(|(id, _)| *id) {
             self.note_before(id);
@@ -31,8 +32,8 @@ mod tests {
     use crate::names::{DcId, DcSet, LeaseId, LockName, Mode, RequestId};
     use crate::time::{Instant, Timestamp};
 
-    /// Seed 91 of the simulator: cancelled while the clock was too far ahead to make entries, a request was
-    /// forgotten here and stayed in the table of all others.
+    /// Seed 91 of the simulator: a request was cancelled while the clock was too far ahead to make entries.
+    /// It was dropped here and stayed in the request table of all others.
     #[test]
     fn a_request_cancelled_while_no_entry_can_be_made_is_withdrawn_later() {
         let dc = |id| DcId::new(id).expect("a small id");

@@ -1,5 +1,6 @@
-//! Requests that need a datacenter which cannot be reached, or does not serve, are parked: absent in every rule, in their place.
-//! Parking is this datacenter's own view and affects only speed; safety never depends on it.
+//! A request that needs a datacenter which is away is parked: absent in every rule, but keeping its place.
+//! Parking is this datacenter's own view and affects only speed, never safety
+//! (`docs/algorithm.md#53-parking`).
 
 use super::lock::LockIndex;
 use super::locks::Locks;
@@ -8,7 +9,8 @@ use crate::names::{DcId, DcSet};
 use crate::work;
 
 impl Locks {
-    /// Who cannot be reached now, or does not serve. Every request is looked at, some with each step from here on.
+    /// Sets the datacenters that are away. All requests are examined again, some of them in each of the next
+    /// steps.
     pub fn set_unreachable(&mut self, unreachable: DcSet) {
         if unreachable == self.unreachable {
             return;
@@ -17,13 +19,14 @@ impl Locks {
         self.repark_all();
     }
 
-    /// The owner of a part of this lock changed. Parking depends on that only if one of them can be reached and one cannot.
+    /// Parks or unparks the waiters of a lock after the owner of a part changed. Parking depends on that only
+    /// if one of the two owners is away and the other is not.
     pub(super) fn repark_lock(&mut self, index: LockIndex, from: DcId, to: DcId) {
         if self.unreachable.contains(from) == self.unreachable.contains(to) {
             return;
         }
         let queue = &self.locks[index.0 as usize].queue;
-        // To know what they want takes a look at each.
+        // Each waiter has to be examined, to know its wants.
         if !self.sweeps.may_repark(queue.len()) {
             return self.repark_all();
         }

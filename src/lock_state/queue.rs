@@ -1,8 +1,8 @@
-//! Who waits for one lock, in the order of requests.
+//! The waiters of one lock, in the order of requests.
 //!
-//! One ordered map holds all waiters of a lock, grouped by class, so that "the first local exclusive waiter"
-//! or "the first due shared request of dc2" is one look-up however many wait. The rules of ordering
-//! (`docs/algorithm.md#5-ordering`) only ever ask for firsts.
+//! One ordered map holds all waiters of a lock, grouped by class. So "the first local exclusive waiter" or
+//! "the first due shared request of dc2" is one look-up, however many requests wait. The rules of
+//! `docs/algorithm.md#5-ordering` only ask for first waiters.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct Order {
     pub id: RequestId,
 }
 
-/// What the rules tell apart among the waiters of a lock.
+/// The kinds of waiters that the rules distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Class {
     LocalExclusive,
@@ -25,7 +25,7 @@ pub(super) enum Class {
     /// Of another datacenter, and not due yet.
     RemoteExclusive,
     RemoteExclusiveDue,
-    /// By the datacenter that asks: a shared request matters only where the asker's own part is.
+    /// By the datacenter of the request: a shared request matters only where that datacenter's own part is.
     RemoteShared(DcId),
     RemoteSharedDue(DcId),
     /// Absent in every rule; keeps its place.
@@ -47,12 +47,12 @@ impl Class {
         }
     }
 
-    /// Whether a waiter of this class counts in no rule.
+    /// Returns true if a waiter of this class counts in no rule.
     pub fn is_parked(self) -> bool {
         self == Class::Parked
     }
 
-    /// The class of the same request once it is due.
+    /// Returns the class of the same request once it is due.
     pub fn due(self) -> Class {
         match self {
             Class::RemoteExclusive => Class::RemoteExclusiveDue,
@@ -62,7 +62,7 @@ impl Class {
     }
 }
 
-/// A waiter: its place and its row.
+/// A waiter: its place in the order and its row.
 pub(super) type Waiter = (Order, RequestIndex);
 
 /// The waiters of one lock.
@@ -78,25 +78,25 @@ impl Queue {
         assert!(before.is_none(), "request {} waits twice for one lock", order.id);
     }
 
-    /// Takes a waiter out, due or not. Answers whether it was there.
+    /// Removes a waiter, due or not. Returns true if it was present.
     pub fn remove(&mut self, class: Class, order: Order) -> bool {
         self.0.remove(&(class, order)).is_some() || self.0.remove(&(class.due(), order)).is_some()
     }
 
-    /// The first of a class.
+    /// Returns the first waiter of a class.
     pub fn first(&self, class: Class) -> Option<Waiter> {
         let (key, request) = self.0.range((class, FIRST)..).next()?;
         (key.0 == class).then_some((key.1, *request))
     }
 
-    /// The first local waiter whose mode conflicts with `mode`.
+    /// Returns the first local waiter whose mode conflicts with `mode`.
     pub fn first_local_conflict(&self, mode: Mode) -> Option<Order> {
         let exclusive = self.first(Class::LocalExclusive);
         let shared = (mode == Mode::Exclusive).then(|| self.first(Class::LocalShared)).flatten();
         earliest(exclusive, shared).map(|(order, _)| order)
     }
 
-    /// The first due request of another datacenter that conflicts with `mode` and wants one of `parts`.
+    /// Returns the first due remote request that conflicts with `mode` and wants one of `parts`.
     pub fn first_due_conflict(&self, mode: Mode, parts: DcSet) -> Option<Order> {
         let mut first = self.first(Class::RemoteExclusiveDue);
         if mode == Mode::Exclusive {
@@ -107,12 +107,12 @@ impl Queue {
         first.map(|(order, _)| order)
     }
 
-    /// The first exclusive request of another datacenter.
+    /// Returns the first exclusive remote request.
     pub fn first_remote_exclusive(&self) -> Option<(Waiter, Due)> {
         self.first_remote(Class::RemoteExclusive)
     }
 
-    /// The first shared request of `dc`.
+    /// Returns the first shared request of `dc`.
     pub fn first_remote_shared(&self, dc: DcId) -> Option<(Waiter, Due)> {
         self.first_remote(Class::RemoteShared(dc))
     }
@@ -125,8 +125,8 @@ impl Queue {
         }
     }
 
-    /// Makes all of a class due that come before `end`. Each request becomes due at most once, so this is paid
-    /// for.
+    /// Makes all requests of a class due that come before `end`. Each request becomes due at most once, so
+    /// the total cost is bounded by the number of requests.
     pub fn make_due(&mut self, class: Class, end: Option<Order>) {
         while let Some((order, request)) = self.first(class).filter(|f| end.is_none_or(|end| f.0 < end)) {
             self.0.remove(&(class, order));
@@ -134,12 +134,12 @@ impl Queue {
         }
     }
 
-    /// Those of a class in order.
+    /// Returns the waiters of a class in order.
     pub fn of_class(&self, class: Class) -> impl Iterator<Item = Waiter> {
         self.of_class_from(class, None)
     }
 
-    /// The same, from a place on.
+    /// The same, beginning at a place in the order.
     pub fn of_class_from(&self, class: Class, from: Option<Order>) -> impl Iterator<Item = Waiter> {
         self.0
             .range((class, from.unwrap_or(FIRST))..)
@@ -147,7 +147,7 @@ impl Queue {
             .map(|(key, request)| (key.1, *request))
     }
 
-    /// All waiters, by class.
+    /// Returns all waiters, grouped by class.
     pub fn iter(&self) -> impl Iterator<Item = (Class, Order, RequestIndex)> {
         self.0.iter().map(|((class, order), request)| (*class, *order, *request))
     }
@@ -161,14 +161,14 @@ impl Queue {
     }
 }
 
-/// Whether a request of another datacenter stops later local ones and may be served.
+/// The state of a remote request. A due one blocks later local requests and may be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Due {
     Due,
     NotYet,
 }
 
-/// The earlier of two waiters.
+/// Returns the earlier of two waiters.
 pub(super) fn earliest(a: Option<Waiter>, b: Option<Waiter>) -> Option<Waiter> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,7 +1,8 @@
-//! The ownership map and the request table, read some rows at a time: for a checkpoint, and for a member that is far behind.
+//! The ownership map and the request table, read some rows at a time: for a checkpoint, and for a state
+//! transfer.
 //!
-//! A reader sees both as they were when it was opened. A row that changes, or leaves, before the reader has come to it is copied for
-//! the reader first (copy on write); a row that came later is skipped.
+//! A reader sees both as they were when it was opened. A row that changes or leaves before the reader reaches
+//! it is first copied for the reader (copy on write). A row that was inserted later is skipped.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,11 +13,11 @@ use crate::causal_log::Wants;
 use crate::crdt::{OwnedRows, ReaderId, VersionVector};
 use crate::names::RequestId;
 
-/// What comes next.
+/// The next part of the reading.
 pub(crate) enum Piece {
-    /// Who owns the parts of some locks.
+    /// The owners of the parts of some locks.
     Owned(OwnedRows),
-    /// Some rows of the request table, by id, and how many were looked at for them.
+    /// Some rows of the request table, by id, and the number of rows examined for them.
     Requests {
         rows: Vec<RequestRow>,
         looked_at: usize,
@@ -24,14 +25,16 @@ pub(crate) enum Piece {
     End,
 }
 
-/// What a reader has still to read of the request table: the rows after `last`.
+/// The progress of a reader: it still has to read the ownership map if `owned`, and the request rows after
+/// `last`.
 pub(super) struct Reader {
     id: ReaderId,
     owned: bool,
     last: Bound<RequestId>,
-    /// What was applied when the reader was opened: rows of later entries are not for it.
+    /// The vector that was applied when the reader was opened: rows of later entries are not visible to it.
     at: VersionVector,
-    /// Rows that have left the table since, as they were. So there are never more of them than the table had then.
+    /// Rows that have left the table since, as they were. So there are never more of them than the table had
+    /// then.
     before: BTreeMap<RequestId, RequestRow>,
 }
 
@@ -42,8 +45,8 @@ impl Reader {
 }
 
 impl Locks {
-    /// From here on [`Locks::read`] reads who owns what and who asks, as it is now, until [`Locks::close_reader`].
-    /// `applied`: the entries that made up all of it.
+    /// Opens a reader of the ownership map and the request table as they are now; [`Locks::read`] reads from
+    /// it until [`Locks::close_reader`]. `applied`: the vector of entries that both contain.
     pub fn open_reader(&mut self, applied: &VersionVector) -> ReaderId {
         assert!(self.is_in_log(), "what moves in a step is in the log before anybody reads it");
         let id = self.ownership.open_reader();
@@ -62,21 +65,21 @@ impl Locks {
         self.readers.retain(|other| other.id != reader);
     }
 
-    /// How many are open.
+    /// Returns the number of open readers.
     pub fn readers(&self) -> usize {
         assert!(self.ownership.readers() == self.readers.len(), "they read both");
         self.readers.len()
     }
 
-    /// Another map replaces the one that they read.
+    /// Closes all readers, because another map replaces the one that they read.
     pub(super) fn close_readers(&mut self) {
         self.readers.clear();
     }
 
-    /// The next `most` rows, or as many as there are.
+    /// Returns the next `most` rows, or as many as there are.
     ///
     /// # Panics
-    /// When it was closed.
+    /// If the reader was closed.
     pub fn read(&mut self, reader: ReaderId, most: usize) -> Piece {
         let place = self.readers.iter().position(|other| other.id == reader).expect("a reader that is open");
         if self.readers[place].owned {
@@ -103,7 +106,7 @@ impl Locks {
         Piece::Requests { rows, looked_at }
     }
 
-    /// A row of the request table.
+    /// Returns a row of the request table.
     fn row_of_table(&self, id: RequestId) -> Option<RequestRow> {
         let Some((request, seq)) = self.published.get(&id) else { return self.orphans.get(&id).cloned() };
         let wants = self.wants(*request).map(|(name, mode)| (name.clone(), mode)).collect();
@@ -111,7 +114,7 @@ impl Locks {
         Some(RequestRow { id, at: self.get(*request).at, wants: Wants::All(wants), seq: *seq })
     }
 
-    /// The request table, by id.
+    /// Returns the request table, by id.
     pub fn request_table(&self) -> Vec<RequestRow> {
         let ids = self.published.keys().chain(self.orphans.keys());
         let mut rows: Vec<RequestRow> = ids.filter_map(|id| self.row_of_table(*id)).collect();
@@ -119,12 +122,12 @@ impl Locks {
         rows
     }
 
-    /// How many rows the request table has.
+    /// Returns the number of rows of the request table.
     pub fn asked(&self) -> usize {
         self.published.len() + self.orphans.len()
     }
 
-    /// This row of the request table, if it is there, is about to go or to change.
+    /// Copies this row of the request table for open readers. Called before the row changes or leaves.
     #[inline]
     pub(super) fn note_before(&mut self, id: RequestId) {
         if !self.readers.is_empty() {
@@ -159,7 +162,8 @@ mod tests {
         DcId::new(id).expect("a small id")
     }
 
-    /// Each asks for a lock of its own if it does not yet, else it asks no longer. Entries are numbered after `seq`, which rises.
+    /// Publishes each request that is not in the table, and withdraws each that is. Each change has its own
+    /// sequence number after `seq`, which increases.
     fn change(locks: &mut Locks, asking: &mut BTreeSet<RequestId>, seq: &mut u64, changes: &[(u8, u64)]) {
         for (of, n) in changes {
             *seq += 1;
@@ -177,7 +181,7 @@ mod tests {
     }
 
     proptest! {
-        /// Own requests that nobody waits for, and those of others.
+        /// Orphans of this datacenter, and requests of others.
         #[test]
         fn a_reader_finds_the_table_as_it_was(
             before in proptest::collection::vec((0_u8..3, 0_u64..4), 0..12),

@@ -1,5 +1,5 @@
-//! What the log says of locks: requests, withdrawals and transfers, of other datacenters and, when the journal
-//! is read again, of this one.
+//! Operations of the log on locks: requests, withdrawals and transfers, of other datacenters and, when the
+//! journal is read after a restart, of this one.
 
 use crdts::CmRDT;
 use smallvec::SmallVec;
@@ -21,7 +21,7 @@ pub(crate) struct Published<'a> {
 }
 
 impl Locks {
-    /// Whether the operations of an entry of `dc` keep the rules.
+    /// Checks the operations of an entry of `dc` (`docs/algorithm.md#46-validation`).
     pub fn validate(&self, dc: DcId, ops: &[Op]) -> Result<(), EntryFault> {
         let mut requests = Vec::new();
         let mut moved = Vec::new();
@@ -63,8 +63,9 @@ impl Locks {
         wants.validate().map_err(|error| EntryFault::Wants { id, error })
     }
 
-    /// A request that is published now was not published before, as far as is known here. A client may hold it all the same:
-    /// it was back before the entry that published the request, which an older disk had lost.
+    /// Returns true if, as far as is known here, this request was not published before. A client may hold
+    /// such a request already: it reclaimed the request before the entry arrived that published it, which an
+    /// older disk had lost.
     pub(super) fn is_news(&self, id: RequestId) -> bool {
         let Some(row) = self.find(id) else { return !self.orphans.contains_key(&id) };
         self.get(row).local().is_some_and(|local| local.published.is_none() && local.state != State::Waiting)
@@ -84,7 +85,8 @@ impl Locks {
                 return Err(EntryFault::NotTheOwner { lock, part, owner });
             }
             let current = self.ownership.register(&lock, part).version();
-            // By one, but for parts that were at home when this was not where versions began anew.
+            // By exactly one, except for parts that come from a version of the code in which the versions of
+            // a part at home did not begin anew.
             if *version <= current || *version > MAX_NUMBER {
                 return Err(EntryFault::WrongVersion { lock, part, version: *version, current });
             }
@@ -92,11 +94,11 @@ impl Locks {
         Ok(())
     }
 
-    /// Joins the request table.
+    /// Adds a request to the request table.
     pub fn apply_request(&mut self, published: &Published<'_>) {
         self.note_before(published.id);
         if published.id.dc == self.me {
-            // It was published before a restart: nobody waits for it in the log any more.
+            // It was published before a restart, so no client waits for it through the log any more.
             let Published { id, at, wants, seq } = *published;
             self.orphans.insert(id, RequestRow { id, at, wants: wants.clone(), seq });
             return;
@@ -121,7 +123,7 @@ impl Locks {
         locks.into_iter().for_each(|lock| self.mark(lock));
     }
 
-    /// Leaves the request table; an unknown id is no error.
+    /// Removes a request from the request table; an unknown id is no error.
     pub fn apply_withdraw(&mut self, id: RequestId, now: Instant) {
         self.note_before(id);
         if id.dc == self.me {
@@ -145,15 +147,15 @@ impl Locks {
         self.forget(index);
     }
 
-    /// Parts move, as an entry of `from` at `position` says; [`Position::default`] for one that has long been
-    /// durable.
+    /// Applies a transfer by an entry of `from` at `position`; [`Position::default`] for an entry that has
+    /// long been durable.
     pub fn apply_transfer(&mut self, from: DcId, to: DcId, moved: &LockParts, position: Position) {
         self.move_parts(to, moved);
         let parts = moved.parts.iter().map(|(part, _)| *part).collect();
         self.note_moved(from, to, &moved.lock, parts, position);
     }
 
-    /// What the ownership map says of these parts has changed.
+    /// Updates the lock table after the ownership map changed for these parts.
     pub(super) fn note_moved(
         &mut self,
         from: DcId,
@@ -165,7 +167,7 @@ impl Locks {
         let known = self.find_lock(lock.as_bytes());
         if let Some(index) = known {
             if from == self.me {
-                // Read again from the journal, or fetched from peers that kept it.
+                // An own transfer that is read from the journal again, or received from peers that kept it.
                 let lock = self.lock_mut(index);
                 lock.parts = lock.parts.difference(parts);
                 self.mark(index);
@@ -174,7 +176,7 @@ impl Locks {
         }
         if to == self.me {
             self.counts.transfers_received += parts.len() as u64;
-            // What nobody waits for goes home, or is told anew after a start.
+            // Idle returns, and transfers that are applied again after a start, do not count.
             let is_wanted = known.is_some_and(|index| !self.lock(index).queue.is_empty());
             if is_wanted && position != Position::default() {
                 self.counts.hand_offs_received += 1;
@@ -190,7 +192,7 @@ impl Locks {
         }
     }
 
-    /// Writes the registers of moved parts. Those who wait for them may now wait for another datacenter.
+    /// Writes the registers of moved parts. The caller updates the waiters of the lock.
     pub(crate) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
         for (part, version) in &moved.parts {
             let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
@@ -207,13 +209,14 @@ impl Locks {
         }
     }
 
-    /// The operations of a step, in the order of an entry: what leaves, what moves, what is asked.
+    /// Takes the operations of a step, in the order of an entry: withdrawals, transfers, requests.
     #[inline]
     pub fn take_ops(&mut self) -> Vec<Op> {
         if self.output.is_empty() { Vec::new() } else { self.some_ops() }
     }
 
-    /// Whether the log says all of who owns what and who asks: else nobody may be shown it.
+    /// Returns true if the log contains all changes of ownership and of the request table. Otherwise neither
+    /// may be shown to anybody.
     pub fn is_in_log(&self) -> bool {
         self.output.is_empty()
     }
@@ -236,8 +239,8 @@ impl Locks {
         ops
     }
 
-    /// Notes which entry of this datacenter published its requests, and forgets those it withdrew for want of
-    /// a client.
+    /// Records the entry of this datacenter that published its requests, and removes the orphans that it
+    /// withdrew.
     pub fn note_own_entry(&mut self, seq: u64, ops: &[Op], now: Instant) {
         for op in ops {
             match op {
@@ -255,7 +258,7 @@ impl Locks {
         }
     }
 
-    /// Takes over the ownership map of a checkpoint. Nothing is known of any lock yet.
+    /// Sets the ownership map from a checkpoint, before anything is known of any lock.
     pub fn restore_ownership(&mut self, ownership: Ownership) {
         assert!(self.locks.is_empty(), "ownership is restored before anything else");
         self.ownership_sum = ownership.sum();
@@ -263,7 +266,7 @@ impl Locks {
     }
 }
 
-/// Something that stands in the list more than once.
+/// Returns an element that the list contains more than once.
 fn first_twice<T: Ord + Copy>(list: &mut [T]) -> Option<T> {
     list.sort_unstable();
     list.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])

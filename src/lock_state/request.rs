@@ -12,7 +12,7 @@ use crate::names::Position;
 use crate::names::{DcId, FencingToken, LeaseId, Mode, RequestId};
 use crate::time::{Instant, Timestamp};
 
-/// The row of a request. Reused after the request is over.
+/// Index of a request's row. It is reused after the request is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RequestIndex(pub u32);
 
@@ -21,34 +21,34 @@ pub(crate) struct RequestIndex(pub u32);
 pub(crate) struct Want {
     pub lock: LockIndex,
     pub mode: Mode,
-    /// Where it stands among the lock's holders, once held.
+    /// Index among the lock's holders, once held.
     pub(super) holder: u32,
 }
 
-/// See the module.
+/// A request known here: one of a local client, or a published one of another datacenter.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub id: RequestId,
-    /// What it is ordered by.
+    /// The time in the order of requests.
     pub at: Timestamp,
-    /// By lock name.
+    /// Sorted by lock name.
     pub wants: SmallVec<[Want; 1]>,
     pub origin: Origin,
-    /// A datacenter that it needs cannot be reached: it is absent in every rule.
+    /// True while a datacenter that the request needs is away: the request is absent in every rule.
     pub parked: bool,
 }
 
-/// A request as it stands in the log. Disk and wire type.
+/// A published request as it stands in the log. Disk and wire type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRow {
     pub id: RequestId,
     pub at: Timestamp,
     pub wants: Wants,
-    /// The entry of `id.dc` that published it.
+    /// Sequence number of the entry of `id.dc` that published it.
     pub seq: u64,
 }
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Debug)]
 pub(crate) enum Origin {
     Local(Local),
@@ -58,30 +58,31 @@ pub(crate) enum Origin {
     },
 }
 
-/// What only the datacenter of a request knows of it.
+/// The part of a request that only its own datacenter knows.
 #[derive(Debug)]
 pub(crate) struct Local {
     pub lease: LeaseId,
     pub label: Arc<str>,
     pub state: State,
-    /// When it was made.
+    /// Time at which it was made.
     pub since: Instant,
-    /// In the log: the entry that published it; [`IN_THIS_STEP`] until that entry is made.
+    /// If published, the sequence number of the entry that published it; [`IN_THIS_STEP`] until that entry is
+    /// made.
     pub published: Option<u64>,
-    /// It was in the log at some time: other datacenters were asked.
+    /// It was published at some time, so it needed other datacenters.
     pub was_published: bool,
-    /// The place among its wants of the one that was not free when it was looked at last.
+    /// Index among its wants of the lock that was not free at the last check.
     pub stopped_at: u32,
 }
 
 /// See [`Local::published`].
 pub(crate) const IN_THIS_STEP: u64 = u64::MAX;
 
-/// How far a local request is.
+/// The state of a local request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Waiting,
-    /// `ready`: the grant may be told once the journal is durable up to here.
+    /// `ready`: the grant may be answered once the journal is durable up to this position.
     Held {
         token: FencingToken,
         since: Instant,
@@ -94,7 +95,7 @@ impl Request {
         Order { at: self.at, id: self.id }
     }
 
-    /// The class in which it waits for a lock that it wants in `mode`.
+    /// Returns the class in which the request waits for a lock that it wants in `mode`.
     pub(super) fn class(&self, mode: Mode) -> Class {
         match self.origin {
             _ if self.parked => Class::Parked,
@@ -117,7 +118,7 @@ impl Request {
         }
     }
 
-    /// How many locks a local request wants beyond the first.
+    /// Returns the number of locks that a local request wants beyond the first; 0 for a remote one.
     pub(super) fn further(&self) -> u64 {
         if self.local().is_some() { self.wants.len() as u64 - 1 } else { 0 }
     }
@@ -126,7 +127,7 @@ impl Request {
         self.local().is_some_and(|local| matches!(local.state, State::Held { .. }))
     }
 
-    /// The datacenter whose own part a shared grant of it needs.
+    /// Returns the datacenter of the request. A shared grant needs the part of this datacenter.
     pub fn dc(&self) -> DcId {
         self.id.dc
     }

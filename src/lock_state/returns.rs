@@ -1,20 +1,21 @@
-//! How soon a lock that was let go here is wanted here again.
+//! The reuse estimate: how soon a lock that was released here is wanted here again.
 //!
-//! Mean and mean deviation of the time from when nobody here has or wants a lock to the next request for it, smoothed as
-//! TCP smooths round trips (Jacobson 1988, RFC 6298): whoever waits for the mean and four deviations rarely waits in vain.
+//! It is the mean and the mean deviation of the time from the moment at which no local request holds or wants
+//! a lock until the next local request for it. Both are smoothed as TCP smooths round trips (Jacobson 1988,
+//! RFC 6298). The next request rarely comes later than the mean plus four deviations.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// A longer absence says no more than this one.
+/// Longer samples count as this one.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// See the module. In microseconds; the first sample makes it known.
+/// The reuse estimate of a lock, in microseconds. It is unknown before the first sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Returns {
     smoothed: Option<Smoothed>,
-    /// Since when nobody here has it or wants it, if that is being measured.
+    /// Time since which no local request holds or wants the lock, if that is being measured.
     away_since: Option<Instant>,
 }
 
@@ -25,7 +26,7 @@ struct Smoothed {
 }
 
 impl Returns {
-    /// It was let go; `wanted`: somebody here already waits for it.
+    /// Records a release. `wanted`: a local request already waits for the lock.
     pub fn note_release(&mut self, wanted: bool, now: Instant) {
         if wanted {
             self.sample(Duration::ZERO);
@@ -34,7 +35,7 @@ impl Returns {
         }
     }
 
-    /// Somebody here wants it, now or as soon as it can be had. Whether something was learnt from that.
+    /// Records a local request, waiting or granted at once. Returns true if the estimate changed.
     pub fn note_request(&mut self, now: Instant) -> bool {
         let since = self.away_since.take();
         if let Some(since) = since {
@@ -54,7 +55,7 @@ impl Returns {
         });
     }
 
-    /// The mean, and what is rarely exceeded; nothing before the first sample.
+    /// Returns the mean and an upper bound that is rarely exceeded, or `None` before the first sample.
     pub fn expected(&self) -> Option<(Duration, Duration)> {
         let Smoothed { mean, deviation } = self.smoothed?;
         let most = u64::from(mean) + 4 * u64::from(deviation);

@@ -1,4 +1,4 @@
-//! Restores the rules of ordering (`docs/algorithm.md#5-ordering`) on the locks that a step touched.
+//! The scheduler: restores the rules of `docs/algorithm.md#5-ordering` on the locks that a step touched.
 
 use super::lock::LockIndex;
 use super::locks::Locks;
@@ -10,12 +10,12 @@ use crate::time::Instant;
 use crate::work;
 
 impl Locks {
-    /// Whether nothing was touched since the rules were last restored.
+    /// Returns true if no lock was marked since the rules were last restored.
     pub fn is_settled(&self) -> bool {
         self.dirty.is_empty()
     }
 
-    /// Grants, hands over and publishes until nothing more follows from what happened.
+    /// Grants, transfers and publishes until nothing more follows from the changes.
     #[inline]
     pub fn settle(&mut self, now: Instant) {
         while let Some(index) = self.dirty.pop() {
@@ -42,7 +42,7 @@ impl Locks {
         self.note_idle(index, now);
     }
 
-    /// Grants the first local waiters of a lock that are free on all their locks.
+    /// Grants the first local waiters of a lock as far as all their locks are free.
     fn grant_local(&mut self, index: LockIndex, now: Instant) {
         loop {
             let queue = &self.lock(index).queue;
@@ -60,8 +60,9 @@ impl Locks {
         }
     }
 
-    /// Grants local shared waiters up to the first request that stops them. Walks them only after something
-    /// went away that may have stopped them all, and only if the lock is free for them: an arriving one looks after itself.
+    /// Grants local shared waiters up to the first request that blocks them. Walks them only after the end of
+    /// something that may have blocked all of them, and only if the lock is free for them. A request that
+    /// arrives is checked by `acquire` itself.
     fn grant_shared_run(&mut self, index: LockIndex, now: Instant) {
         let (me, members) = (self.me, self.members);
         let from = self.sweeps.readers_from(index);
@@ -97,7 +98,7 @@ impl Locks {
         }
     }
 
-    /// `index`: the lock that was settled, so the last one that stood in its way.
+    /// `index`: the lock that is scheduled, so the last one that blocked the request.
     fn grant_if_free(&mut self, request: RequestIndex, index: LockIndex, now: Instant) -> bool {
         let needs_entry = self.get(request).local().is_some_and(|local| local.published.is_some());
         if needs_entry && !self.permissions.append {
@@ -113,8 +114,9 @@ impl Locks {
         true
     }
 
-    /// Whether all that a waiting request wants is free for it. Begins with what stood in its way last, and goes round: what was
-    /// free for it mostly still is, so a request for thousands of locks is not looked at whole whenever one of them changes.
+    /// Returns true if all locks that a waiting request wants are free for it. The check begins with the lock
+    /// that blocked it last and goes round: the others mostly still are free, so a request for thousands of
+    /// locks is not checked whole whenever one of them changes.
     fn is_free_at_last(&mut self, request: RequestIndex, now: Instant) -> bool {
         let row = self.get(request);
         let (order, count) = (row.order(), row.wants.len());
@@ -130,8 +132,7 @@ impl Locks {
         true
     }
 
-    /// Hands parts over to the requests of other datacenters that can be served, are due, and are stopped by
-    /// no holder.
+    /// Transfers parts to remote requests that can be served, are due, and are not blocked by a holder.
     fn serve_remote(&mut self, index: LockIndex) {
         let lock = self.lock(index);
         if lock.parts.is_empty() || lock.queue.is_empty() {
@@ -162,7 +163,7 @@ impl Locks {
         }
     }
 
-    /// Shared requests of others are served together up to the first exclusive one.
+    /// Serves the shared requests of others together, up to the first exclusive one.
     fn serve_shared_run(&mut self, index: LockIndex, first_exclusive: Option<Waiter>) {
         let lock = self.lock(index);
         let served = |dc: &DcId| match lock.queue.first_remote_shared(*dc) {
@@ -177,7 +178,7 @@ impl Locks {
 
     fn transfer(&mut self, index: LockIndex, parts: DcSet, to: DcId) {
         assert!(to != self.me, "parts are handed to others");
-        // A request of a datacenter that went just now may not be parked yet.
+        // Requests of a datacenter that went away just now may not be parked yet.
         if parts.is_empty() || (self.sweeps.is_reparking() && self.unreachable.contains(to)) {
             return;
         }
@@ -198,7 +199,8 @@ impl Locks {
     }
 
     /// Publishes the waiters that must be in the log: those that lack a part of this lock and have no earlier
-    /// local waiter for it in the same or a stronger mode. So many waiters cost one published request, or two.
+    /// local waiter for it in the same or a stronger mode. So any number of waiters costs one published
+    /// request, or two (`docs/algorithm.md#52-publishing`).
     pub(super) fn publish(&mut self, index: LockIndex) {
         if !self.permissions.append {
             return;

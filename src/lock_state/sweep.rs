@@ -1,9 +1,11 @@
-//! What concerns every lock, every request, or every reader of a lock is done bit by bit.
+//! Work on every lock, every request, or every reader of a lock is spread over several steps.
 //!
-//! When the phase changes all locks are looked at again, when a datacenter comes or goes all waiting requests are, and when
-//! a writer goes all readers that waited behind it are. A step looks at so many of each and the rest follow with the next
-//! steps. What was not looked at yet is as it was before the change: it waits a moment longer, or keeps a place that it
-//! will lose. Nothing is granted or handed over by that, as what may be done is judged when it is done.
+//! When the phase changes, all locks are examined again. When a datacenter goes away or comes back, all
+//! waiting requests are. When a writer leaves a lock, all readers that waited behind it are. A step examines
+//! a bounded number of each; later steps do the rest. A row that was not reached yet has its state from
+//! before the change: it waits a moment longer, or keeps a place that it will lose. Nothing wrong is granted
+//! or transferred by that, because permission is checked when the action is done
+//! (`docs/algorithm.md#21-the-machine`).
 
 use std::collections::BTreeMap;
 
@@ -13,23 +15,24 @@ use super::queue::Order;
 use super::request::RequestIndex;
 use crate::work;
 
-/// Locks that one step looks at again, at most.
+/// Maximum number of locks that one step examines again.
 const LOCKS_PER_STEP: usize = 512;
-/// Requests that one step looks at again, and locks that they want, at most.
+/// Maximum number of requests and of locks in their wants that one step examines again.
 const WANTS_PER_STEP: usize = 2048;
-/// Readers behind writers that one step looks at, and locks that they want, at most; of all locks together.
+/// Maximum number of readers behind writers, and of locks in their wants, that one step examines; for all
+/// locks together.
 const READERS_PER_STEP: usize = 512;
-/// Requests that wait for parts whose owner changed, and locks that they want, at most: where it would be more in one step they
-/// are looked at with all others.
+/// Maximum number of requests that wait for parts whose owner changed, and of locks in their wants, that one
+/// step examines. If there are more, they are examined in the sweep of all requests.
 const MOVED_PER_STEP: usize = 512;
 
-/// What is under way.
+/// Progress of the sweeps.
 #[derive(Default)]
 pub(super) struct Sweeps {
-    /// The next row of a lock.
+    /// Index of the next row of the lock table.
     locks: Option<usize>,
     requests: Option<Round>,
-    /// Where the readers of locks go on with the next step, and with this one.
+    /// Places at which the readers of locks continue: in the next step, and in this step.
     later: BTreeMap<LockIndex, Order>,
     now: BTreeMap<LockIndex, Order>,
     /// How much of [`READERS_PER_STEP`] and of [`MOVED_PER_STEP`] this step has used.
@@ -37,37 +40,37 @@ pub(super) struct Sweeps {
     moved: usize,
 }
 
-/// Once through all rows, from somewhere in the middle.
+/// One pass over all rows, beginning at any row.
 #[derive(Clone, Copy)]
 struct Round {
     next: usize,
-    /// The end is not reached yet: then it goes on from the first row to `stop`.
+    /// The end of the table is not reached yet; after it, the pass continues from the first row to `stop`.
     wraps: bool,
     stop: usize,
 }
 
 impl Sweeps {
-    /// Where this step goes on with the readers of a lock.
+    /// Returns the place at which this step continues with the readers of a lock.
     pub fn readers_from(&mut self, lock: LockIndex) -> Option<Order> {
         self.now.remove(&lock)
     }
 
-    /// The readers of a lock go on here with the next step.
+    /// Lets the next step continue with the readers of a lock at this place.
     pub fn read_later(&mut self, lock: LockIndex, from: Order) {
         self.later.insert(lock, from);
     }
 
-    /// Whether this step has looked at as many readers as it may when it came to those of a lock.
+    /// Returns true if this step had used its budget of readers when it reached those of this lock.
     pub fn had_enough(&self, lock: LockIndex) -> bool {
         self.later.contains_key(&lock)
     }
 
-    /// How many readers this step may still look at, if each wants one lock.
+    /// Returns the number of readers that this step may still examine, if each wants one lock.
     pub fn readers_left(&self) -> usize {
         READERS_PER_STEP.saturating_sub(self.readers)
     }
 
-    /// Whether this step may look at one more reader, which wants so many locks.
+    /// Returns true if this step may examine one more reader, which wants this number of locks.
     pub fn takes_reader(&mut self, wants: usize) -> bool {
         let may = self.readers < READERS_PER_STEP;
         if may {
@@ -76,26 +79,28 @@ impl Sweeps {
         may
     }
 
-    /// Whether this step may look at so many more that wait for parts whose owner changed, or that are wanted by those.
+    /// Returns true if this step may examine this many more requests, or locks in their wants, whose parts
+    /// have a new owner.
     pub fn may_repark(&mut self, wants: usize) -> bool {
         self.moved += wants;
         self.moved <= MOVED_PER_STEP
     }
 
-    /// Whether some requests may be parked, or not be parked, as another set of datacenters asks for.
+    /// Returns true while some requests may still be parked, or not parked, according to an earlier set of
+    /// away datacenters.
     pub fn is_reparking(&self) -> bool {
         self.requests.is_some()
     }
 }
 
 impl Locks {
-    /// Whether there is more to look at with the next step.
+    /// Returns true if the next step has more to examine.
     #[inline]
     pub fn is_sweeping(&self) -> bool {
         self.sweeps.locks.is_some() || self.sweeps.requests.is_some() || !self.sweeps.later.is_empty()
     }
 
-    /// Goes on with what the steps before this one began.
+    /// Continues the sweeps that earlier steps began.
     #[inline]
     pub fn sweep(&mut self) {
         (self.sweeps.readers, self.sweeps.moved) = (0, 0);
@@ -115,7 +120,7 @@ impl Locks {
         self.sweep_locks();
     }
 
-    /// Looks at every lock again: after rare changes of the whole.
+    /// Marks every lock, some in each step: after rare changes that concern all.
     pub(super) fn mark_all(&mut self) {
         self.sweeps.locks = Some(0);
         self.sweep_locks();
@@ -134,8 +139,8 @@ impl Locks {
         self.sweeps.locks = (end < self.locks.end()).then_some(end);
     }
 
-    /// Looks whether every waiting request is parked as it should be, from the next step on. What is under way goes on all
-    /// round, so that whoever stands behind is reached however often this is asked for.
+    /// Checks the parking of every waiting request, beginning with the next step. A pass under way is
+    /// extended to a full round from its present place, so every row is reached however often this is called.
     pub(super) fn repark_all(&mut self) {
         let next = self.sweeps.requests.map_or(0, |round| round.next);
         self.sweeps.requests = Some(Round { next, wraps: true, stop: next });

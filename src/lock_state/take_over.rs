@@ -1,10 +1,12 @@
-//! Another datacenter's view of the locks is taken over, because the entries between are not kept any more.
+//! Installation of another datacenter's view of the locks in a state transfer, because the entries between
+//! are truncated.
 //!
-//! It replaces what is known here, and the entries that are applied here and that it lacks are applied on top of it: so what
-//! comes out is what it would be had the entries come one by one. Nobody's belief about what is here changes by it, but for
-//! parts that came here on the way: only the owner of a part gives it away. Of the request table, a row that only one side
-//! has stays if the other side's vector does not cover the entry that published it; covered and absent means
-//! withdrawn.
+//! The view replaces the local one, and the entries that are applied here and that the view lacks are applied
+//! on top of it. So the result is the same as if all entries had come one by one
+//! (`docs/algorithm.md#92-state-transfer`). It does not take parts away that are here, because only the owner
+//! of a part gives it away; it may add parts that were on their way here. A row of the request table that
+//! only one side has stays if the other side's vector does not cover the entry that published it; covered and
+//! absent means withdrawn.
 
 use crdts::CmRDT;
 
@@ -16,17 +18,17 @@ use crate::crdt::{Ownership, PartMove, VersionVector};
 use crate::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
 use crate::time::Instant;
 
-/// What another datacenter knew of locks when it had applied `vector`.
+/// Another datacenter's view of the locks after it had applied `vector`.
 pub(crate) struct Foreign<'a> {
     pub vector: &'a VersionVector,
     pub ownership: &'a Ownership,
     pub requests: Vec<Published<'a>>,
-    /// What was done by entries that are applied here and not there, in order.
+    /// Operations of entries that are applied here and not covered by `vector`, in order.
     pub beyond: Vec<&'a Op>,
 }
 
 impl Foreign<'_> {
-    /// Who owns what when those are applied, too.
+    /// Returns the ownership map with the transfers of `beyond` applied, too.
     fn ownership_with_ours(&self) -> Ownership {
         let mut ownership = self.ownership.clone();
         for op in &self.beyond {
@@ -41,7 +43,7 @@ impl Foreign<'_> {
     }
 }
 
-/// What cannot be: nothing was changed.
+/// A reason for which a view cannot be installed. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ForeignFault {
     #[error("part {part} of lock {lock} belongs to {owner}, which is no member, or is a part of none")]
@@ -53,7 +55,8 @@ pub(crate) enum ForeignFault {
 }
 
 impl Locks {
-    /// Whether another datacenter's view can be taken over here, where `applied` is applied.
+    /// Checks that another datacenter's view can be installed here. `applied`: the vector that is applied
+    /// here.
     pub fn validate_foreign(
         &self,
         foreign: &Foreign<'_>,
@@ -66,7 +69,8 @@ impl Locks {
                 return Err(ForeignFault::Stranger { lock: lock.clone(), part, owner });
             }
         }
-        // A datacenter that lost its own log may have given parts away that it believes to have, and have got them back.
+        // A datacenter that lost entries of its own log may have given away parts that it believes it owns,
+        // and may have got them back.
         let knows_own_log = foreign.vector.get(self.me) <= applied.get(self.me);
         let theirs = foreign.ownership_with_ours();
         for (lock, part) in self.changes(&theirs).filter(|_| knows_own_log) {
@@ -85,8 +89,8 @@ impl Locks {
         }
     }
 
-    /// Locks that are held here by parts which are elsewhere in another datacenter's view, if that knows more of our own log than
-    /// `applied` does; some of them twice.
+    /// Returns locks that are held here by parts which are elsewhere in another datacenter's view, if that
+    /// view covers more of our own log than `applied` does. Some of them are returned twice.
     pub fn contested(&self, foreign: &Foreign<'_>, applied: &VersionVector) -> Vec<LockName> {
         if foreign.vector.get(self.me) <= applied.get(self.me) {
             return Vec::new();
@@ -100,8 +104,8 @@ impl Locks {
         self.changes(&theirs).filter(is_contested).map(|(lock, _)| lock.clone()).collect()
     }
 
-    /// Takes over what was validated, as the journal has it at `position`; [`Position::default`] when it is read again.
-    /// `applied`: what was applied here before.
+    /// Installs a validated view, which the journal has at `position`; [`Position::default`] when it is read
+    /// again. `applied`: the vector that was applied here before.
     pub fn take_over(
         &mut self,
         foreign: &Foreign<'_>,
@@ -131,7 +135,7 @@ impl Locks {
         let withdrawn: Vec<RequestId> =
             remote.filter(|(id, seq)| is_withdrawn(*id, *seq)).map(|(id, _)| id).collect();
         withdrawn.into_iter().for_each(|id| self.apply_withdraw(id, now));
-        // Own ones, too: a disk that is an older copy has lost the entries that withdrew them.
+        // Own requests, too: a disk that is an older copy has lost the entries that withdrew them.
         self.orphans.retain(|id, orphan| !is_withdrawn(*id, orphan.seq));
         for row in &foreign.requests {
             if row.seq > applied.get(row.id.dc) && self.is_news(row.id) {
@@ -140,7 +144,7 @@ impl Locks {
         }
     }
 
-    /// The parts that another map gives to somebody else; some of them twice.
+    /// Returns the parts that have another owner in the other map; some of them twice.
     fn changes<'a>(&'a self, theirs: &'a Ownership) -> impl Iterator<Item = (&'a LockName, DcId)> {
         let away = self.ownership.iter().chain(theirs.iter()).map(|(lock, part, _)| (lock, part));
         away.filter(|(lock, part)| self.ownership.owner(lock, *part) != theirs.owner(lock, *part))
