@@ -1,4 +1,4 @@
-//! What a transaction changes, as the log carries it.
+//! The changes of a transaction, as the log carries them.
 //!
 //! Wire and disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
 
@@ -10,17 +10,19 @@ use crate::keys::Key;
 use crate::names::{ClientKey, DcId, LeaseId};
 use crate::time::TimeToLive;
 
-/// Most changes of one transaction.
+/// Maximum number of changes of one transaction.
 pub const MAX_CHANGES: usize = 100_000;
-/// Most bytes that a transaction changes, about.
+/// Approximate maximum number of bytes of one transaction's changes.
 pub const MAX_COMMIT_BYTES: usize = 4 << 20;
 
-/// All that one transaction changes: visible together, everywhere. One entry carries at most one.
+/// All changes of one transaction: they become visible together, everywhere. An entry carries at most one
+/// commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
-    /// The transaction's snapshot: what its operations take away, and what concurrent ones survive, is decided by it.
+    /// The transaction's snapshot. It decides which earlier operations the changes supersede and which ones
+    /// are concurrent.
     pub seen: VersionVector,
-    /// Whose transaction it is, if it was a client's.
+    /// Lease and idempotency key of the transaction, if it was a client's.
     pub client: Option<(LeaseId, ClientKey)>,
     /// In the order in which they were made.
     pub changes: Vec<Change>,
@@ -33,20 +35,22 @@ pub struct Change {
     pub action: Action,
 }
 
-/// What happens to a key.
+/// The action of a change on its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Action {
     Update(Update),
-    /// The key goes with all that it has. A concurrent update of it is lost: what was removed does not come back.
+    /// Removes the key with all that it has. A concurrent update of the key is lost, so a removed key does
+    /// not come back.
     Remove,
-    /// The key lapses when that much time has passed since this commit, or later. Never sooner than was asked before.
+    /// Gives the key a time to live: it expires when that time has passed since this commit, or later; never
+    /// sooner than an earlier wish says.
     Expire(TimeToLive),
-    /// The key goes because its time is over or its value is done: a datacenter's own doing. As [`Action::Remove`], but
-    /// what is made by those who have seen another end of the same key stays.
+    /// Expires the key: a datacenter ends it because its time is over or its value is done. As
+    /// [`Action::Remove`], but an update that has seen another end of the same key stays.
     Lapse,
 }
 
-/// Why a commit of a peer breaks the rules.
+/// A rule that a commit of a peer breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitFault {
     #[error("it stands beside another commit of the same entry")]
@@ -60,7 +64,7 @@ pub enum CommitFault {
 }
 
 impl Commit {
-    /// What is checked of a commit that comes from a peer, made in an entry that depends on `deps`.
+    /// Checks a commit received from a peer in an entry that depends on `deps`.
     pub fn validate(&self, deps: &VersionVector) -> Result<(), CommitFault> {
         if !deps.covers(&self.seen) {
             return Err(CommitFault::Snapshot { seen: self.seen.clone() });
@@ -76,14 +80,14 @@ impl Commit {
         Ok(())
     }
 
-    /// About how many bytes this takes on the wire.
+    /// Returns the approximate number of bytes on the wire.
     pub fn weight(&self) -> usize {
         40 + self.changes.iter().map(Change::weight).sum::<usize>()
     }
 }
 
 impl Change {
-    /// The datacenter that this names, if it does.
+    /// Returns the datacenter that this change names, if any.
     pub fn names_dc(&self) -> Option<DcId> {
         match &self.action {
             Action::Update(Update { op: value::Op::MoveRights { to, .. }, .. }) => Some(*to),
@@ -91,7 +95,7 @@ impl Change {
         }
     }
 
-    /// About how many bytes this takes on the wire.
+    /// Returns the approximate number of bytes on the wire.
     pub fn weight(&self) -> usize {
         let action = match &self.action {
             Action::Update(update) => update.weight(),

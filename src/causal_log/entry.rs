@@ -1,4 +1,4 @@
-//! What datacenters tell each other: entries of their logs, each a list of operations.
+//! Entries of the datacenters' logs, each a list of operations (`docs/algorithm.md#41-entries`).
 //!
 //! Wire and disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
 
@@ -13,57 +13,60 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub cluster: ClusterId,
-    /// Membership epoch; 0 for now.
+    /// Membership epoch; 0 in this version.
     pub epoch: u32,
     pub dc: DcId,
-    /// 1 for a datacenter's first entry, without gaps.
+    /// Number in the log: 1 for a datacenter's first entry, without gaps.
     pub seq: u64,
     /// Reading of the maker's hybrid clock, strictly increasing along a log.
     pub at: Timestamp,
-    /// What the maker had applied when it made this; `deps[dc] == seq - 1`.
+    /// The vector that the maker had applied when it made this entry; `deps[dc] == seq - 1`.
     pub deps: VersionVector,
     pub ops: Vec<Op>,
-    /// [`Entry::hash`] of the entry before this one in its log: so the hash of an entry stands for all up to it. 0 for the
-    /// first entry, and while the maker does not know it or not all members know version 2.
+    /// [`Entry::hash`] of the previous entry of the same log, so the hash of an entry covers all entries up
+    /// to it. 0 for the first entry, and while the maker does not know the hash or not all members are known
+    /// to speak version 2.
     pub prev: u64,
-    /// By how many milliseconds the maker's fencing tokens were ahead of its stamps: nobody that applies this may
-    /// give smaller ones. Nearly always 0.
+    /// Token lead: the number of milliseconds by which the maker's fencing tokens were ahead of its stamps. A
+    /// member that applies this entry may not grant smaller tokens. Nearly always 0
+    /// (`docs/algorithm.md#105-token-lead`).
     pub lead_ms: u64,
 }
 
 /// An operation, see `docs/algorithm.md#41-entries`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
-    /// Joins the request table of every datacenter.
+    /// Adds a request to the request table of every datacenter.
     Request { id: RequestId, at: Timestamp, wants: Wants },
-    /// Leaves the table; an unknown id is no error.
+    /// Removes a request from the request table; an unknown id is no error.
     Withdraw { id: RequestId },
-    /// The owner of these parts moves them.
+    /// The owner of these parts transfers them to `to`.
     Transfer { to: DcId, parts: Vec<LockParts> },
     /// A transaction changes data.
     Commit(Commit),
 }
 
-/// Parts of one lock that move, each with the version that its register has after the move.
+/// Parts of one lock that move, each with the version of its register after the move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockParts {
     pub lock: LockName,
     pub parts: Vec<(DcId, u64)>,
 }
 
-/// What a request wants. One case for now; others (any of these, up to a sum) can join.
+/// The locks that a request wants. This version has one case; others (any of these, up to a sum) can be
+/// added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wants {
     /// All of these locks, atomically. Sorted by name, each lock once.
     All(Vec<(LockName, Mode)>),
 }
 
-/// Most locks in one request.
+/// Maximum number of locks in one request.
 pub const MAX_LOCKS_PER_REQUEST: usize = 10_000;
-/// Most bytes of names in one request.
+/// Maximum number of bytes of names in one request.
 pub const MAX_NAME_BYTES_PER_REQUEST: usize = 1 << 20;
 
-/// Why a list of locks cannot be wanted. Nothing was changed.
+/// A reason for which a list of locks cannot be requested. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WantsError {
     #[error("a request names at least 1 lock; this one names none")]
@@ -79,7 +82,7 @@ pub enum WantsError {
 }
 
 impl Wants {
-    /// All of these locks; the same lock twice means the stronger mode.
+    /// Returns a request for all of these locks. If a lock is named twice, the stronger mode counts.
     pub fn all(mut locks: Vec<(LockName, Mode)>) -> Result<Wants, WantsError> {
         locks.sort_unstable();
         // Sorted by (name, mode), the stronger mode of a lock comes last: keep that one.
@@ -95,7 +98,7 @@ impl Wants {
         Ok(wants)
     }
 
-    /// What [`Wants::all`] guarantees, checked again for wants that came from a peer.
+    /// Checks what [`Wants::all`] guarantees, for wants received from a peer.
     pub fn validate(&self) -> Result<(), WantsError> {
         let locks = self.locks();
         let bytes: usize = locks.iter().map(|(name, _)| name.as_bytes().len()).sum();
@@ -115,23 +118,24 @@ impl Wants {
 }
 
 impl Entry {
-    /// What tells this entry, and with `prev` all before it in its log, from any other. Never 0.
+    /// Returns the hash of this entry, never 0. With `prev` it covers all earlier entries of its log.
     pub fn hash(&self) -> u64 {
         crate::wire::hash("entry", self)
     }
 
-    /// About how much there is to do where this is applied: the locks, parts and keys that it names.
+    /// Returns the approximate amount of work to apply this: the number of locks, parts and keys that it
+    /// names.
     pub fn rows(&self) -> usize {
         1 + self.ops.iter().map(Op::rows).sum::<usize>()
     }
 
-    /// About how many bytes this takes on the wire: for batching, not for limits.
+    /// Returns the approximate number of bytes on the wire: for batching, not for limits.
     pub fn weight(&self) -> usize {
         64 + self.ops.iter().map(Op::weight).sum::<usize>()
     }
 
-    /// About how many bytes this takes in memory, with what the allocator adds: small entries take several times what
-    /// they weigh.
+    /// Returns the approximate number of bytes in memory, with the allocator's overhead: small entries take
+    /// several times their weight.
     pub fn memory(&self) -> usize {
         const ENTRY: usize = 256;
         ENTRY + self.ops.iter().map(Op::memory).sum::<usize>()
@@ -146,7 +150,7 @@ impl Op {
         }
     }
 
-    /// The locks, parts and keys that it names.
+    /// Returns the number of locks, parts and keys that it names.
     pub fn rows(&self) -> usize {
         match self {
             Op::Request { wants, .. } => wants.locks().len(),
@@ -156,7 +160,7 @@ impl Op {
         }
     }
 
-    /// About how many bytes this takes on the wire.
+    /// Returns the approximate number of bytes on the wire.
     pub fn weight(&self) -> usize {
         match self {
             Op::Request { wants, .. } => {

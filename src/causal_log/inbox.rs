@@ -1,8 +1,10 @@
-//! Entries that arrived and cannot be applied yet: of each link, by their makers, in order.
+//! Held-back entries: entries that arrived and cannot be applied yet. They are queued per link and per maker,
+//! in `seq` order.
 //!
-//! What waits here waits for an entry whose stamp is too far ahead of our clock (the link pauses before it), or for one
-//! that another link brings, or that this one brings again. Not in the order of arrival: what is sent again comes after
-//! what waits for it.
+//! An entry is held back because its stamp is too far ahead of our clock (then the link pauses before it), or
+//! because an entry that it depends on is missing; that one will arrive on another link, or again on this
+//! link. A retransmitted entry arrives after the entries that depend on it, so one queue in order of arrival
+//! would block (`docs/algorithm.md#42-causal-delivery`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry::Vacant;
@@ -12,29 +14,30 @@ use std::sync::Arc;
 use crate::causal_log::entry::Entry;
 use crate::names::{DcId, MAX_DCS};
 
-/// Most entries held back per link.
+/// Maximum number of entries held back per link.
 const MAX_ENTRIES: usize = 16 * 1024;
-/// Most bytes of them, as on the wire: sixteen of the largest commits.
+/// Maximum number of their bytes, as on the wire: sixteen of the largest commits.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Of a link that is paused, so many wait and no more: it may be paused for long, and what it brings meanwhile comes again.
+/// Maximum number of entries held back for a paused link. It may be paused for long, and further entries are
+/// sent again afterwards.
 const PAUSED_ENTRIES: usize = 256;
 const PAUSED_BYTES: usize = 4 << 20;
 
-/// See the module.
+/// The held-back entries of all links.
 pub(crate) struct Inbox {
     links: [HeldBack; MAX_DCS],
     len: usize,
 }
 
-/// Of one link.
+/// The held-back entries of one link.
 #[derive(Default)]
 struct HeldBack {
     entries: BTreeMap<(DcId, u64), Arc<Entry>>,
     bytes: usize,
 }
 
-/// A link brought more than can be held back; it is to be reset.
+/// A link delivered more entries than can be held back; the caller resets it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Overflow {
     pub entries: usize,
@@ -46,7 +49,7 @@ impl Inbox {
         Inbox { links: std::array::from_fn(|_| HeldBack::default()), len: 0 }
     }
 
-    /// All of them, whether or not that is too much: what is reset forgets them.
+    /// Adds all entries, also beyond the limit: the reset of the link drops them.
     pub fn push(&mut self, peer: DcId, entries: impl Iterator<Item = Arc<Entry>>) -> Result<(), Overflow> {
         let link = &mut self.links[peer.index()];
         for entry in entries {
@@ -59,7 +62,7 @@ impl Inbox {
         if entries > MAX_ENTRIES || bytes > MAX_BYTES { Err(Overflow { entries, bytes }) } else { Ok(()) }
     }
 
-    /// The first entry that a link brought of the next maker after this one.
+    /// Returns the first held-back entry of a link, of the next maker after this one.
     pub fn next(&self, peer: DcId, after: Option<DcId>) -> Option<&Arc<Entry>> {
         let start = after.map_or(Bound::Unbounded, |maker| Bound::Excluded((maker, u64::MAX)));
         self.links[peer.index()].entries.range((start, Bound::Unbounded)).next().map(|(_, entry)| entry)
@@ -82,7 +85,7 @@ impl Inbox {
         self.len
     }
 
-    /// Returns true if a link that is paused may bring more.
+    /// Returns true if a paused link may deliver more entries.
     pub fn has_room_while_paused(&self, peer: DcId) -> bool {
         let link = &self.links[peer.index()];
         link.entries.len() < PAUSED_ENTRIES && link.bytes < PAUSED_BYTES
@@ -105,7 +108,7 @@ mod tests {
         DcId::new(id).expect("a small id")
     }
 
-    /// With about so many kilobytes in it.
+    /// Builds an entry of about this number of kilobytes.
     fn entry(seq: u64, kilobytes: usize) -> Arc<Entry> {
         let (cluster, at, id) =
             (ClusterId::from_raw(1), Timestamp::from_millis(seq), RequestId { dc: dc(1), n: 1 });
@@ -131,7 +134,7 @@ mod tests {
         let many = (1..=MAX_ENTRIES as u64).map(|seq| Arc::new(Entry { seq, ..(*small).clone() }));
         inbox.push(dc(1), many).expect("so many may wait");
         inbox.push(dc(2), [entry(1, 0)].into_iter()).expect("those of another link do not count");
-        // What comes again takes no room.
+        // A second copy takes no room.
         inbox.push(dc(1), [entry(7, 0)].into_iter()).expect("it is there");
         let overflow = inbox.push(dc(1), [entry(0, 0)].into_iter()).expect_err("one too many");
         assert_eq!(overflow.entries, MAX_ENTRIES + 1);

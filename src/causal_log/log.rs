@@ -1,17 +1,19 @@
-//! The log as one datacenter has it: own and foreign entries in the order in which it applied them.
+//! The log of one datacenter: own and foreign entries in the order in which it applied them.
 //!
-//! That order is causal, so whoever is sent a piece of it in this order can apply every entry on arrival.
-//! Each peer has one cursor into it. What a peer is sent, once the journal is durable up to there:
+//! That order is causal, so a peer that receives a piece of it can apply every entry on arrival
+//! (`docs/algorithm.md#42-causal-delivery`). Each peer has one cursor into it. A peer is sent, once the
+//! journal is durable up to there:
 //!
 //! - own entries, at once;
-//! - before an own entry, everything that stands before it and that the peer is not known to have: the entry
-//!   depends on it;
-//! - any other entry that the peer did not get by itself within one heartbeat, or at once if the peer has no
-//!   link to its maker.
+//! - before an own entry, all earlier entries that the peer is not known to have, because the own entry
+//!   depends on them;
+//! - any other entry that the peer did not receive by other ways within one heartbeat, or at once if the peer
+//!   has no link to its maker.
 //!
-//! So a datacenter that can reach some member that can reach another still makes progress. What a peer is
-//! known to have: the vector it told, what was sent on this link, and whatever stands in the dependencies of
-//! what it sent itself. How long an entry is kept: `truncation`. How far a peer is behind: `lag`.
+//! So a datacenter that can reach some member that can reach another still makes progress. A peer is known to
+//! have the vector that it announced, the entries that were sent on this link, and the dependencies of the
+//! entries that it sent itself. `truncation` decides how long an entry is kept; `lag` says how far a peer is
+//! behind.
 
 mod chain;
 mod lag;
@@ -31,17 +33,19 @@ use crate::tables::Fifo;
 use crate::time::{Instant, Timestamp};
 use crate::work;
 
-/// Entries of one message to a peer stop at about that many bytes.
+/// A message of entries to a peer ends at about this number of bytes.
 const BATCH_WEIGHT: usize = 128 << 10;
-/// And at about that many locks, parts and keys in them: whoever receives a message applies all of it in one step.
+/// And at about this number of locks, parts and keys: the receiver applies a whole message in one step.
 const BATCH_ROWS: usize = 64;
-/// When so many bytes of entries are on their way into a link it gets no more: it breaks when far more than that wait (a few of
-/// the largest commits), and all would be sent again. More than any way between datacenters holds.
+/// Maximum number of bytes of entries in flight on a link. The link breaks when far more than that wait (a
+/// few of the largest commits), and all would be sent again. It is more than the bandwidth-delay product of
+/// any WAN link.
 const WINDOW_WEIGHT: usize = 16 << 20;
-/// Entries that a peer has already and that are passed over for one batch, at most: the next step goes on behind them.
+/// Maximum number of entries that one batch skips because the peer already has them; the next step continues
+/// after them.
 const LOOKS_PER_BATCH: u64 = 4096;
 
-/// See the module.
+/// The log of one datacenter, with the state of every peer.
 pub(crate) struct Log {
     me: DcId,
     members: DcSet,
@@ -51,18 +55,18 @@ pub(crate) struct Log {
     /// The stamp of the last applied entry of each datacenter.
     stamps: [Timestamp; MAX_DCS],
     kept: Fifo<Kept>,
-    /// About how many bytes they take.
+    /// Approximate number of bytes of `kept`.
     weight: usize,
-    /// The number of the front of `kept`; numbers count applications since the start of the process.
+    /// The number of the first entry of `kept`; numbers count applications since the start of the process.
     first: u64,
     /// The number after the last durable entry.
     durable_end: u64,
     /// The number after the last durable own entry.
     own_end: u64,
-    /// What is not kept any more, or never was: it came with another datacenter's state.
+    /// The entries that are not kept any more, or never were because a state transfer brought their effects.
     truncated: VersionVector,
     forgotten: truncation::Forgotten,
-    /// A state that was taken over, and where the journal has it, until it is durable.
+    /// An installed state that is not durable yet, with its journal position.
     taken: Option<(Position, VersionVector)>,
     peers: [Peer; MAX_DCS],
     #[cfg(test)]
@@ -72,7 +76,7 @@ pub(crate) struct Log {
 struct Kept {
     position: Position,
     applied_at: Instant,
-    /// Once it is.
+    /// Valid once the entry is durable.
     durable_at: Instant,
     weight: u32,
     entry: Arc<Entry>,
@@ -81,7 +85,7 @@ struct Kept {
 #[derive(Clone, Default)]
 struct Peer {
     link: Option<Link>,
-    /// The members that the peer has links to, as it said.
+    /// The members that the peer has links to, as it announced.
     linked: DcSet,
     told: Told,
     mark: lag::Mark,
@@ -91,17 +95,17 @@ struct Peer {
 
 #[derive(Clone, Default)]
 struct Link {
-    /// It told its vector on this link: before that nothing is sent.
+    /// The peer announced its vector on this link; before that nothing is sent.
     told: bool,
-    /// The number of the next entry to look at.
+    /// The number of the next entry to examine.
     cursor: u64,
     known: VersionVector,
-    /// The last look found nothing to send among as many entries as one may look at.
+    /// The last search examined as many entries as it may and found nothing to send.
     goes_on: bool,
-    /// Everything before this number is sent without waiting.
+    /// Every entry before this number is sent without waiting.
     urgent_end: u64,
     in_flight: usize,
-    /// What the batches of entries among these weigh, in their order, and all of them together.
+    /// The weights of the batches of entries among the messages in flight, in their order, and their sum.
     batches: VecDeque<usize>,
     batches_weight: usize,
 }
@@ -129,7 +133,8 @@ impl Log {
         }
     }
 
-    /// Goes on from a checkpoint: `kept` are the last of the entries in `applied`, `hashes` those of the last ones.
+    /// Restores the log from a checkpoint: `kept` are the last of the entries in `applied`, `hashes` the last
+    /// hashes.
     pub fn restore(
         &mut self,
         applied: VersionVector,
@@ -142,7 +147,8 @@ impl Log {
         for (dc, stamp) in stamps {
             self.stamps[dc.index()] = *stamp;
         }
-        // What is kept counts as far as it reaches up to the end: before a state that was taken over there may be more of it.
+        // Of each log, the kept entries count that reach to its end without a gap; there may be further ones
+        // from before a state was installed.
         let mut missing = std::array::from_fn::<u64, MAX_DCS, _>(|_| 0);
         applied.iter().for_each(|(dc, seq)| missing[dc.index()] = seq);
         for entry in kept.iter().rev() {
@@ -161,7 +167,7 @@ impl Log {
         self.durable = Arc::new(self.applied.clone());
     }
 
-    /// What is applied here and not kept any more.
+    /// Returns the entries that are applied here and not kept any more.
     pub fn truncated(&self) -> &VersionVector {
         &self.truncated
     }
@@ -170,17 +176,17 @@ impl Log {
         &self.applied
     }
 
-    /// What the journal holds durably.
+    /// Returns the durable vector.
     pub fn durable(&self) -> &Arc<VersionVector> {
         &self.durable
     }
 
-    /// The number after the last durable entry, counted since the start of the process.
+    /// Returns the number after the last durable entry, counted since the start of the process.
     pub fn durable_end(&self) -> u64 {
         self.durable_end
     }
 
-    /// The durable entries from number `start` on, which are all kept still.
+    /// Returns the durable entries from number `start` on; all of them must still be kept.
     pub fn durable_since(&self, start: u64) -> Vec<Arc<Entry>> {
         let kept = self.kept.range((start - self.first) as usize..(self.durable_end - self.first) as usize);
         kept.map(|kept| kept.entry.clone()).collect()
@@ -220,7 +226,7 @@ impl Log {
         self.kept.push_back(Kept { position, applied_at, durable_at, weight: weight as u32, entry });
     }
 
-    /// The journal is durable up to `position`. Answers whether that holds more entries than before.
+    /// Records that the journal is durable up to `position`. Returns true if the durable vector grew.
     pub fn note_durable(&mut self, position: Position, now: Instant) -> bool {
         let before = self.durable_end;
         while let Some(kept) = self.kept.get_mut((self.durable_end - self.first) as usize) {
@@ -254,18 +260,18 @@ impl Log {
         self.peers[peer.index()].link.is_some()
     }
 
-    /// The members that there is a link to.
+    /// Returns the members that this one has a link to.
     pub fn linked(&self) -> DcSet {
         self.members.iter().filter(|peer| self.is_linked(*peer)).collect()
     }
 
-    /// The vector that a peer last told.
+    /// Returns the vector that a peer last announced as durable.
     pub fn acknowledged(&self, peer: DcId) -> &VersionVector {
         &self.peers[peer.index()].told.last
     }
 
-    /// A peer told its durable vector, and whom it has links to. Answers whether it needs what is not kept here
-    /// any more.
+    /// Records the durable vector and the links that a peer announced. Returns true if the peer lacks
+    /// truncated entries.
     pub fn note_told(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) -> bool {
         let row = &mut self.peers[peer.index()];
         row.linked = linked;
@@ -285,7 +291,8 @@ impl Log {
         self.is_too_far_behind(peer)
     }
 
-    /// What a peer has durably, as it told another: counts while there is no link to it, as far as it is more than it told here.
+    /// Records a peer's durable vector that another member relayed. It counts only while there is no link to
+    /// the peer, and if it covers the vector that the peer announced here.
     pub fn note_relayed(&mut self, peer: DcId, durable: &VersionVector) {
         let row = &mut self.peers[peer.index()];
         if row.link.is_some() || !durable.covers(&row.told.last) {
@@ -295,20 +302,21 @@ impl Log {
         self.move_mark(peer, &before);
     }
 
-    /// The members that a peer has links to, as it said.
+    /// Returns the members that a peer has links to, as it announced.
     pub fn links_of(&self, peer: DcId) -> DcSet {
         self.peers[peer.index()].linked
     }
 
-    /// Whether a peer lacks what is not kept here any more.
+    /// Returns true if a peer lacks truncated entries.
     pub fn is_too_far_behind(&self, peer: DcId) -> bool {
-        // A state that was taken over is told to nobody before it is durable.
+        // An installed state is not announced before it is durable.
         self.taken.is_none() && !self.acknowledged(peer).covers(&self.truncated)
     }
 
-    /// A peer holds entries back for want of others: send all it lacks, at once.
+    /// Handles a report that a peer holds entries back because others are missing: all that it lacks is sent
+    /// at once.
     pub fn note_lacking(&mut self, peer: DcId, durable: &VersionVector) {
-        // What is asked for would repair these.
+        // Retransmission on request would repair these bugs.
         #[cfg(test)]
         if let Some(crate::sim::Mutation::LostRequestNotResent | crate::sim::Mutation::RelayOnConnectOnly) =
             self.mutation
@@ -322,7 +330,7 @@ impl Log {
         }
     }
 
-    /// A peer sent this entry: it has it, and if it made it, all that it depends on.
+    /// Records that a peer sent this entry: it has the entry and, if it is the maker, all dependencies.
     pub fn note_sent_by(&mut self, peer: DcId, entry: &Entry) {
         if let Some(link) = &mut self.peers[peer.index()].link {
             link.known.raise(entry.dc, entry.seq);
@@ -332,7 +340,7 @@ impl Log {
         }
     }
 
-    /// The link took messages off its queue, so many of them batches of entries.
+    /// Records that the link took this number of messages off its queue, `batches` of them with entries.
     pub fn note_flushed(&mut self, peer: DcId, messages: usize, batches: usize) {
         if let Some(link) = &mut self.peers[peer.index()].link {
             link.in_flight = link.in_flight.saturating_sub(messages);
@@ -341,20 +349,20 @@ impl Log {
         }
     }
 
-    /// Some other message went to a peer: it takes room on the link, too.
+    /// Records another message to a peer: it takes room on the link, too.
     pub fn note_message(&mut self, peer: DcId) {
         if let Some(link) = &mut self.peers[peer.index()].link {
             link.in_flight += 1;
         }
     }
 
-    /// Whether the last look at what a peer lacks is to be gone on with in the next step.
+    /// Returns true if the next step continues the search for entries that a peer lacks.
     pub fn goes_on(&self, peer: DcId) -> bool {
         self.peers[peer.index()].link.as_ref().is_some_and(|link| link.goes_on)
     }
 
-    /// The next entries to send to a peer, none if it has all that it should get now or its link is full.
-    /// `patience`: how long an entry of others has time to arrive by itself.
+    /// Returns the next entries to send to a peer; none if it has all that it should get now or its link is
+    /// full. `patience`: the time in which an entry of others may arrive by other ways.
     pub fn next_batch(
         &mut self,
         peer: DcId,
@@ -368,7 +376,7 @@ impl Log {
         let Some(link) = &mut row.link else { return batch };
         link.goes_on = false;
         if is_too_far_behind {
-            // It could apply next to nothing of what is left.
+            // It could apply next to nothing of the entries that are left.
             return batch;
         }
         if !link.told || link.in_flight >= window || link.batches_weight >= WINDOW_WEIGHT {

@@ -1,4 +1,4 @@
-//! Pure. The causally ordered log: entries, their delivery, what each peer still lacks, what can be forgotten.
+//! Pure. The causally ordered log: entries, their delivery, the entries that each peer lacks, truncation.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod commit;

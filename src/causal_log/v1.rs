@@ -1,5 +1,6 @@
-//! Entries as version 1 of wire and disk has them: without the hash of their predecessor, and without a lead of tokens. A maker
-//! leaves both at 0 until all members know version 2, so nothing is lost on the way through version 1.
+//! Entries as version 1 of wire and disk encodes them: without the hash of their predecessor, and without the
+//! token lead. A maker leaves both at 0 until all members are known to speak version 2, so version 1 loses
+//! nothing.
 
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl From<EntryIn> for Arc<Entry> {
     }
 }
 
-/// One entry, for `#[serde(with)]`.
+/// Encoding of one entry, for `#[serde(with)]`.
 pub mod entry {
     use super::{Arc, Deserialize, Deserializer, Entry, EntryIn, EntryOut, Serialize, Serializer};
 
@@ -61,7 +62,7 @@ pub mod entry {
     }
 }
 
-/// A list of entries, for `#[serde(with)]`.
+/// Encoding of a list of entries, for `#[serde(with)]`.
 pub mod entries {
     use super::{Arc, Deserialize, Deserializer, Entry, EntryIn, EntryOut, Serializer};
 

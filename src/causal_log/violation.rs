@@ -1,4 +1,5 @@
-//! What breaks the rules of the log: never applied, the link that brought it is closed.
+//! Violations of the rules of the log (`docs/algorithm.md#46-validation`). Such an entry is never applied,
+//! and the link that delivered it is closed.
 
 use crate::causal_log::commit::CommitFault;
 use crate::causal_log::entry::WantsError;
@@ -32,7 +33,7 @@ pub enum Violation {
     OldVersion,
 }
 
-/// What is wrong with an entry.
+/// The rule that an entry breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryFault {
     #[error("belongs to cluster {0}")]

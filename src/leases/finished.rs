@@ -1,43 +1,45 @@
-//! Keys of a lease that are over although none above them was used: their acquire may still be on its way.
+//! Keys of a lease that are over although no higher key was used: their acquire may still be under way
+//! (`docs/algorithm.md#66-idempotency-keys`).
 
 use std::collections::BTreeSet;
 
 use crate::names::ClientKey;
 
-/// Most of them that a lease remembers one by one.
+/// Maximum number of them that a lease remembers one by one.
 const MAX_FINISHED: usize = 128;
-/// Most keys that a lease remembers as waiting.
+/// Maximum number of keys that a lease remembers as waiting.
 const MAX_WAITING: usize = 1_024;
 
-/// Which keys of a lease are over. Clients use rising keys, so the highest one used stands for all below it; a key above it can
-/// be over, too: its cancel overtook its acquire, or the server restarted, forgot which keys were used, and the request was
-/// given back and released.
+/// The keys of a lease that are over. Clients use increasing keys, so the highest key used stands for all
+/// below it. A key above it can be over, too: its cancel overtook its acquire, or the server restarted and
+/// lost the record of used keys, and the request was reclaimed and released.
 #[derive(Default)]
 pub(crate) struct FinishedKeys {
     /// The highest key used.
     last: Option<ClientKey>,
-    /// Those above that are over.
+    /// Keys above `last` that are over.
     above: BTreeSet<ClientKey>,
-    /// Those that came while nothing could begin, and have neither begun nor ended since: keys above them say nothing of them.
-    /// Not even once the session that they came by is lost, because their client asks again.
+    /// Keys of deferred calls that have neither begun nor ended since: the use of higher keys does not end
+    /// them. They stay even when their session is lost, because their client asks again.
     waiting: BTreeSet<ClientKey>,
 }
 
 impl FinishedKeys {
-    /// Whether nothing new begins under this key any more.
+    /// Returns true if nothing new may begin under this key.
     #[inline]
     pub fn is_over(&self, key: ClientKey) -> bool {
         self.last.is_some_and(|last| key <= last && !self.waiting.contains(&key))
             || self.is_over_by_itself(key)
     }
 
-    /// The same, but not because a higher key was used: who comes back after a restart names what it holds in any order.
+    /// The same, but use of a higher key does not count: after a restart, a client reclaims its requests in
+    /// any order.
     #[inline]
     pub fn is_over_by_itself(&self, key: ClientKey) -> bool {
         !self.above.is_empty() && self.above.contains(&key)
     }
 
-    /// The key is used now.
+    /// Records that the key is used now.
     #[inline]
     pub fn begin(&mut self, key: Option<ClientKey>) {
         self.last = key.max(self.last);
@@ -46,7 +48,7 @@ impl FinishedKeys {
         }
     }
 
-    /// The key came in its turn and has to wait. Of too many the highest ones are not remembered.
+    /// Records that the call of this key is deferred. Beyond the limit, further keys are not remembered.
     pub fn wait(&mut self, key: ClientKey) {
         if self.waiting.len() < MAX_WAITING {
             self.waiting.insert(key);
@@ -60,7 +62,8 @@ impl FinishedKeys {
         }
     }
 
-    /// What this key named is over, or may not begin any more. When there are too many the lowest of them stands for all below.
+    /// Records that the request of this key is over, or may not begin any more. Beyond the limit, the lowest
+    /// of these keys stands for all below it.
     #[inline]
     pub fn finish(&mut self, key: ClientKey) {
         self.end_wait(key);

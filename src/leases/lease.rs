@@ -9,41 +9,41 @@ use super::requests::{Keys, Requests};
 use crate::names::{LeaseId, Secret};
 use crate::time::Instant;
 
-/// One conversation of a client with this datacenter, such as a stream. Numbered by the edge, never reused
-/// within a process.
+/// A session: one connection of a client to this datacenter, such as a stream. Numbered by the edge, never
+/// reused within a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(pub u64);
 
-/// What happens to a lease when the session it is attached to closes.
+/// The effect on a lease when the session closes that it is attached to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum OnDisconnect {
-    /// It lives on until its time to live is over; the client may come back on another session.
+    /// The lease lives on until its time to live is over; the client may attach it to another session.
     Keep,
-    /// It ends at once.
+    /// The lease ends at once.
     Release,
 }
 
-/// How a client shows that a lease is its own.
+/// The proof that a lease belongs to the client of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
-    /// It opened or attached the lease on the session that this call came by.
+    /// The client opened or attached the lease on the session of this call.
     Attached,
-    /// It knows the secret.
+    /// The client knows the secret.
     Secret(Secret),
 }
 
-/// The row of a lease. Reused after the lease ended.
+/// Index of a lease's row. It is reused after the lease ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct LeaseIndex(pub u32);
 
 /// How long the grace period waits for the reclaim of a lease.
 pub(super) struct Grace {
     pub ends: Instant,
-    /// However often it is renewed.
+    /// The latest end, however often the lease is renewed.
     pub latest: Instant,
 }
 
-/// See the module.
+/// A lease: it ties a client to its datacenter, and its locks end with it.
 pub(crate) struct Lease {
     pub id: LeaseId,
     pub secret: Secret,
@@ -51,20 +51,20 @@ pub(crate) struct Lease {
     pub on_disconnect: OnDisconnect,
     pub session: Option<SessionId>,
     pub expires: Instant,
-    /// When it is looked at for expiry; a renewal moves `expires` only, so that it costs nothing.
+    /// Time at which expiry is checked. A renewal changes `expires` only, so that it costs nothing.
     pub(super) scheduled: Instant,
-    /// While the grace period waits for its reclaim: until that comes or the lease is ended.
+    /// Set while the grace period waits for its reclaim: until that arrives or the lease ends.
     pub(super) grace: Option<Grace>,
-    /// It is older than this process, and its client has not said since what it holds: it may hold anything until its end is
-    /// durable.
+    /// The lease is older than this process, and its client has not reclaimed since the start. It may hold
+    /// any lock until its end is durable.
     pub unaccounted: bool,
-    /// Waiting and held.
+    /// Waiting and held requests.
     pub requests: Requests,
     pub waiting: usize,
-    /// What the names of the locks take that these want, in bytes.
+    /// Sum of the lengths of the names of the locks that these want, in bytes.
     pub names: usize,
-    /// The requests in `requests` that came with a key.
+    /// The requests in `requests` that have an idempotency key.
     pub keys: Keys,
-    /// The keys under which nothing new begins.
+    /// The keys under which nothing new may begin.
     pub finished: FinishedKeys,
 }

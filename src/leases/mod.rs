@@ -1,4 +1,4 @@
-//! Pure. Leases of clients: deadlines, sessions, what each holds, the grace period after a restart.
+//! Pure. Leases of clients: expiry, sessions, the requests of each, the grace period after a restart.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod finished;

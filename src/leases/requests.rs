@@ -1,4 +1,4 @@
-//! The requests of one lease: waiting and held, and which of them came with a key.
+//! The requests of one lease, waiting and held, and an index of those with an idempotency key.
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
@@ -9,21 +9,21 @@ use foldhash::fast::FixedState;
 use crate::lock_state::RequestIndex;
 use crate::names::ClientKey;
 
-/// Below that, room that is not used is not given back.
+/// Below this capacity, unused memory is not released.
 const KEPT: usize = 64;
 
-/// Requests, each at a place that its owner remembers.
+/// Requests, each at an index that its caller remembers.
 #[derive(Default)]
 pub(crate) struct Requests(SmallVec<[RequestIndex; 4]>);
 
 impl Requests {
-    /// Answers its place.
+    /// Inserts a request. Returns its index.
     pub fn insert(&mut self, request: RequestIndex) -> u32 {
         self.0.push(request);
         self.0.len() as u32 - 1
     }
 
-    /// Takes out what stands at this place. Answers which other request stands there now.
+    /// Removes the request at this index. Returns the request that moved to this index, if any.
     pub fn remove(&mut self, place: u32, request: RequestIndex) -> Option<RequestIndex> {
         let last = self.0.pop().expect("a request that ends is there");
         if last == request {
@@ -45,7 +45,7 @@ impl Requests {
         self.0.is_empty()
     }
 
-    /// All of them, in the order of their rows.
+    /// Returns all requests, sorted by row.
     pub fn sorted(&self) -> Vec<RequestIndex> {
         let mut all = self.0.to_vec();
         all.sort_unstable();
@@ -53,7 +53,7 @@ impl Requests {
     }
 }
 
-/// Requests by the key that their client gave them. Most clients have one at a time: that one needs no table.
+/// Requests by idempotency key. Most clients have one request at a time: that one needs no table.
 pub(crate) struct Keys {
     one: Option<(ClientKey, RequestIndex)>,
     others: HashTable<(ClientKey, RequestIndex)>,
@@ -61,7 +61,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// None; `hash_seed` keeps clients from choosing keys that collide.
+    /// Returns an empty index. `hash_seed` keeps clients from choosing keys that collide.
     pub fn new(hash_seed: u64) -> Keys {
         Keys { one: None, others: HashTable::new(), hasher: FixedState::with_seed(hash_seed) }
     }
@@ -74,7 +74,7 @@ impl Keys {
         }
     }
 
-    /// Enters a key that is not there.
+    /// Inserts a key that is not in the index.
     pub fn insert(&mut self, key: ClientKey, request: RequestIndex) {
         match self.one {
             None => self.one = Some((key, request)),

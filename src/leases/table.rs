@@ -15,10 +15,10 @@ use crate::names::{DcId, LeaseId, Secret};
 use crate::time::Instant;
 use crate::work;
 
-/// Times to live that a lease has at most until it is reclaimed, counted from the restart.
+/// Maximum time until a lease is reclaimed, counted from the restart, in times to live.
 const GRACES: u32 = 2;
 
-/// See the module.
+/// All leases of a datacenter.
 pub(crate) struct Leases {
     dc: DcId,
     hash_seed: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Leases {
     graces: Deadlines<LeaseIndex>,
 }
 
-/// Why a lease cannot be used.
+/// A reason for which a lease cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LeaseError {
     Unknown(LeaseId),
@@ -39,7 +39,7 @@ pub(crate) enum LeaseError {
 }
 
 impl Leases {
-    /// None; `hash_seed` keeps clients from choosing keys that collide.
+    /// Returns an empty table. `hash_seed` keeps clients from choosing keys that collide.
     pub fn new(dc: DcId, hash_seed: u64) -> Leases {
         Leases {
             dc,
@@ -72,12 +72,12 @@ impl Leases {
         self.by_id.get(&id).copied()
     }
 
-    /// The session that it goes with, if it is there and has one.
+    /// Returns the session of a lease, if the lease exists and is attached.
     pub fn session_of(&self, id: LeaseId) -> Option<SessionId> {
         self.find(id).and_then(|index| self.get(index).session)
     }
 
-    /// A new lease, or one read from the journal.
+    /// Inserts a new lease, or one read from the journal.
     pub fn open(
         &mut self,
         id: LeaseId,
@@ -110,8 +110,8 @@ impl Leases {
         index
     }
 
-    /// The lease of a call, if the client may use it. One whose time is over is unknown, although it may not be ended yet:
-    /// one step ends only so many.
+    /// Returns the lease of a call, if the client may use it. A lease whose time is over is unknown, although
+    /// it may not be ended yet: one step ends only a bounded number of leases.
     #[inline]
     pub fn authorise(
         &self,
@@ -139,7 +139,7 @@ impl Leases {
         }
     }
 
-    /// From now on the lease goes with this session.
+    /// Attaches the lease to this session, and to no other.
     pub fn attach(&mut self, index: LeaseIndex, session: SessionId) {
         self.detach(index);
         self.get_mut(index).session = Some(session);
@@ -156,7 +156,7 @@ impl Leases {
         }
     }
 
-    /// A session is closed; answers the leases that end with it.
+    /// Closes a session. Returns the leases that end with it.
     pub fn close_session(&mut self, session: SessionId) -> Vec<LeaseIndex> {
         let leases = self.by_session.remove(&session).unwrap_or_default();
         for index in &leases {
@@ -165,9 +165,10 @@ impl Leases {
         leases.into_iter().filter(|index| self.get(*index).on_disconnect == OnDisconnect::Release).collect()
     }
 
-    /// Its client counts on it for another time to live, so the grace period waits for it as long; but a client that renews
-    /// and never reclaims, although that `can_be_judged`, does not stop others for longer than [`Leases::start_grace`] says.
-    /// Answers for how long the lease is good now: less than its time to live when that bound comes first.
+    /// Renews a lease. Its client counts on another time to live, so the grace period waits for the lease for
+    /// as long. But a client that renews and never reclaims, although reclaims `can_be_judged`, does not
+    /// block others beyond the bound of [`Leases::start_grace`]. Returns the time for which the lease is
+    /// valid now: less than its time to live if that bound is earlier.
     pub fn renew(&mut self, index: LeaseIndex, can_be_judged: bool, now: Instant) -> Duration {
         let lease = &mut self.rows[index.0 as usize];
         let mut expires = now + lease.ttl;
@@ -184,7 +185,7 @@ impl Leases {
         expires.saturating_since(now)
     }
 
-    /// Forgets a lease that has nothing any more.
+    /// Removes a lease that has no requests any more.
     pub fn end(&mut self, index: LeaseIndex) {
         self.detach(index);
         let lease = self.rows.remove(index.0 as usize);
@@ -196,8 +197,8 @@ impl Leases {
         }
     }
 
-    /// The next lease whose time to live is over. Looks at no more than `looks`, and takes off how many it looked at: many may
-    /// have been renewed since they were entered.
+    /// Returns the next lease whose time to live is over. Examines at most `looks` leases and subtracts the
+    /// number examined: many may have been renewed since they were scheduled.
     pub fn next_expired(&mut self, now: Instant, looks: &mut usize) -> Option<LeaseIndex> {
         while *looks > 0
             && let Some(index) = self.expiries.pop_expired(now)
@@ -220,9 +221,10 @@ impl Leases {
         self.expiries.next_or_never()
     }
 
-    /// After a restart: no lock is granted and no part leaves until every lease has said what it holds or is ended, because it
-    /// had its full time to live to do so, from now and from when it was renewed last; in all for no longer than `most`, nor
-    /// than [`GRACES`] times to live, counted from the last renewal that came while nothing could be judged.
+    /// Starts the grace period after a restart: no lock is granted and no part leaves until every lease has
+    /// reclaimed or ended. Each lease has its full time to live for that, from now and from each renewal; in
+    /// all at most `most` and at most [`GRACES`] times to live from now. A renewal while reclaims cannot be
+    /// judged extends that bound to a full time to live after it.
     pub fn start_grace(&mut self, most: Duration, now: Instant) {
         for (index, lease) in &mut self.rows {
             let ends = now + lease.ttl;
@@ -233,17 +235,17 @@ impl Leases {
         }
     }
 
-    /// When it has waited for all that it waits for now.
+    /// Returns the time at which the grace period ends if no further lease is renewed.
     pub fn last_grace(&self) -> Option<Instant> {
         self.graces.last()
     }
 
-    /// How many leases the grace period waits for.
+    /// Returns the number of leases that the grace period waits for.
     pub fn in_grace(&self) -> usize {
         self.graces.len()
     }
 
-    /// Ends a lease's part of the grace period. Answers whether it had one.
+    /// Ends the wait of the grace period for a lease. Returns true if it waited.
     pub fn end_grace(&mut self, index: LeaseIndex) -> bool {
         match self.get_mut(index).grace.take() {
             Some(grace) => {
@@ -254,7 +256,7 @@ impl Leases {
         }
     }
 
-    /// Whether the grace period waits for this lease.
+    /// Returns true if the grace period waits for this lease.
     pub fn is_in_grace(&self, index: LeaseIndex) -> bool {
         self.get(index).grace.is_some()
     }

@@ -1,12 +1,12 @@
-//! Hashes of the entries of every log, as far back as anybody may still have to compare.
+//! Hashes of the entries of every log, as far back as members may still have to compare.
 //!
-//! Each entry names the hash of its predecessor, which covers that one's own predecessor, and so on: two logs with the same
-//! hash at one number are the same up to there. So it is enough to compare at one number that both know. 64 bits are enough against
-//! accidents, which is what this is for: a disk that was rolled back, a directory that was copied. They are nothing against
-//! somebody who looks for a collision, but a member that lies can do worse.
+//! Each entry names the hash of its predecessor, so two logs with the same hash at one number are equal up to
+//! there. So it is enough to compare at one number that both know (`docs/algorithm.md#45-hash-chain`). 64
+//! bits are enough against accidents: a disk that was rolled back, a directory that was copied. They do not
+//! protect against an attacker who searches for a collision, but a member that lies can do worse anyway.
 //!
-//! A hash is known of what was applied here as an entry, or told with a state. 0 stands for one that is not known: of what came
-//! from version 1, or lies too far back.
+//! A hash is known if the entry was applied here, or if a state transfer brought the hash. 0 stands for an
+//! unknown hash: of an entry from version 1, or one too far back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::Log;
 use crate::causal_log::entry::Entry;
 use crate::names::{DcId, MAX_DCS};
 
-/// So many hashes of a log are kept beyond the entries that some member may lack. 8 bytes each.
+/// Number of hashes of a log that are kept beyond the entries that some member may lack. 8 bytes each.
 const BEYOND: u64 = 1024;
 
-/// So many travel with a state, of each log.
+/// Number of hashes of each log in a state transfer.
 const TOLD: usize = 4 * BEYOND as usize;
 
-/// Of each log the hashes of its last entries.
+/// The hashes of the last entries of each log.
 pub(super) struct Chain {
     rows: [Row; MAX_DCS],
 }
@@ -30,7 +30,7 @@ pub(super) struct Chain {
 struct Row {
     /// The number of the newest entry.
     last: u64,
-    /// Up to that, without gaps.
+    /// The hashes up to `last`, without gaps.
     hashes: VecDeque<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Chain {
         Chain { rows: std::array::from_fn(|_| Row::default()) }
     }
 
-    /// The next entry of a log. Entries up to `truncated` nobody lacks.
+    /// Adds the hash of the next entry of a log. No member lacks entries up to `truncated`.
     fn push(&mut self, dc: DcId, seq: u64, hash: u64, truncated: u64) {
         let row = &mut self.rows[dc.index()];
         if seq != row.last + 1 {
@@ -72,25 +72,25 @@ impl Log {
         self.chain.push(entry.dc, entry.seq, entry.hash(), truncated);
     }
 
-    /// The hash of an entry; 0 if it is not known.
+    /// Returns the hash of an entry; 0 if it is not known.
     pub fn hash_at(&self, dc: DcId, seq: u64) -> u64 {
         self.chain.rows[dc.index()].at(seq)
     }
 
-    /// The hash of the last entry applied of a datacenter; 0 if it is not known.
+    /// Returns the hash of the last applied entry of a datacenter; 0 if it is not known.
     pub fn head(&self, dc: DcId) -> u64 {
         self.hash_at(dc, self.applied.get(dc))
     }
 
-    /// All that is known, for a checkpoint: of each log, the hashes of its last entries.
+    /// Returns all known hashes, for a checkpoint: of each log, those of its last entries.
     pub fn hashes(&self) -> Vec<(DcId, Vec<u64>)> {
         let known = self.members.iter().map(|dc| (dc, &self.chain.rows[dc.index()]));
-        // A state that was taken over may have come without the hash of its last entry.
+        // An installed state may have come without the hash of its last entry.
         let known = known.filter(|(dc, row)| !row.hashes.is_empty() && row.last == self.applied.get(*dc));
         known.map(|(dc, row)| (dc, row.hashes.iter().copied().collect())).collect()
     }
 
-    /// The same for whoever takes this state over.
+    /// Returns the last hashes of each log, for a state transfer.
     pub fn last_hashes(&self) -> Vec<(DcId, Vec<u64>)> {
         let mut hashes = self.hashes();
         for (_, hashes) in &mut hashes {
@@ -99,13 +99,14 @@ impl Log {
         hashes
     }
 
-    /// The hashes at the durable vector, as far as they are known.
+    /// Returns the hashes at the durable vector, as far as they are known.
     pub fn durable_heads(&self) -> Vec<(DcId, u64)> {
         let heads = self.durable.iter().map(|(dc, seq)| (dc, self.hash_at(dc, seq)));
         heads.filter(|(_, hash)| *hash != 0).collect()
     }
 
-    /// Goes on from what a checkpoint has, up to what is applied. One of version 1 has no hashes, but perhaps entries.
+    /// Restores the hashes up to the applied vector from a checkpoint. A checkpoint of version 1 has no
+    /// hashes, but may have entries.
     pub(super) fn restore_hashes(&mut self, hashes: &[(DcId, Vec<u64>)], kept: &[Arc<Entry>]) {
         if hashes.is_empty() {
             kept.iter().for_each(|entry| self.chain.push(entry.dc, entry.seq, entry.hash(), 0));
@@ -119,8 +120,8 @@ impl Log {
         self.take_hashes_over(&[]);
     }
 
-    /// A state is taken over that goes further than what was here: these are the hashes of its last entries, up to `applied`. Those of
-    /// before are kept if nothing is missing between.
+    /// Installs the hashes of a state that covers more than was applied here: those of its last entries, up
+    /// to `applied`. Older hashes are kept if there is no gap.
     pub fn take_hashes_over(&mut self, hashes: &[(DcId, Vec<u64>)]) {
         for dc in self.members.iter() {
             let (last, row) = (self.applied.get(dc), &mut self.chain.rows[dc.index()]);

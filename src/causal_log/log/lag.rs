@@ -1,4 +1,4 @@
-//! How far a peer is behind: which of the entries here it has not acknowledged, and for how long they have been here.
+//! The lag of a peer: the entries here that it has not acknowledged, and how long they have been here.
 
 use super::Log;
 use crate::crdt::VersionVector;
@@ -6,15 +6,16 @@ use crate::names::DcId;
 use crate::time::Instant;
 use crate::work;
 
-/// Entries that a mark passes at once, at most: a peer may acknowledge all that is kept with one vector.
+/// Maximum number of entries over which a mark advances in one step: a peer may acknowledge all kept entries
+/// with one vector.
 pub(super) const PASSED_PER_STEP: usize = 4096;
 
-/// Where in the log a peer stands.
+/// The position of a peer in the log.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Mark {
-    /// Everything before this number it has acknowledged, or made itself.
+    /// The peer has acknowledged, or made itself, every entry before this number.
     end: u64,
-    /// There may be more of that after `end`.
+    /// The acknowledged entries may continue after `end`.
     pub goes_on: bool,
 }
 
@@ -22,12 +23,14 @@ pub(super) struct Mark {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Lag {
     pub entries: u64,
-    /// When the oldest of those that are durable here became that, or when this process started.
+    /// Time at which the oldest of those that are durable here became durable, or at which this process
+    /// started.
     pub since: Option<Instant>,
 }
 
 impl Log {
-    /// What a peer has not acknowledged of what is here and not its own.
+    /// Returns the number of entries here, not made by the peer, that it has not acknowledged, and the age of
+    /// the oldest.
     pub fn lag(&self, peer: DcId) -> Lag {
         let told = self.acknowledged(peer);
         let others = self.applied.iter().filter(|(dc, _)| *dc != peer);
@@ -37,27 +40,28 @@ impl Log {
         Lag { entries, since: is_known.then(|| self.kept[(end - self.first) as usize].durable_at) }
     }
 
-    /// What a peer has told to have and is not here.
+    /// Returns the number of entries that a peer has acknowledged and that are missing here.
     pub fn lacking(&self, peer: DcId) -> u64 {
         self.acknowledged(peer).iter().map(|(dc, seq)| seq.saturating_sub(self.applied.get(dc))).sum()
     }
 
-    /// A peer told another vector than `before`.
+    /// Updates the mark after a peer acknowledged another vector than `before`.
     pub(super) fn move_mark(&mut self, peer: DcId, before: &VersionVector) {
         if !self.acknowledged(peer).covers(before) {
-            // It lost its disk.
+            // The peer lost its disk.
             self.peers[peer.index()].mark = Mark::default();
         }
         self.move_mark_on(peer);
     }
 
-    /// Moves the mark of a peer over what it has acknowledged, by [`PASSED_PER_STEP`] at most.
+    /// Advances the mark of a peer over acknowledged entries, by [`PASSED_PER_STEP`] at most.
     pub(super) fn move_mark_on(&mut self, peer: DcId) {
         self.peers[peer.index()].mark = self.first_unacknowledged(peer);
     }
 
-    /// The first entry that a peer has not acknowledged; at most the one after the last durable one. Each is looked at
-    /// once, but for those that came since the peer told its vector last.
+    /// Returns the mark at the first entry that a peer has not acknowledged; at most the number after the
+    /// last durable one. Each entry is examined once, except those that arrived since the peer's last
+    /// acknowledgement.
     fn first_unacknowledged(&self, peer: DcId) -> Mark {
         let told = self.acknowledged(peer);
         let start = self.peers[peer.index()].mark.end.max(self.first);

@@ -1,17 +1,20 @@
-//! How long an entry is kept, and what comes after.
+//! Truncation of the log (`docs/algorithm.md#84-truncation`).
 //!
-//! An entry is kept until every member has said that it has it durably. When entries of more than a limit are kept, the
-//! members that do not have the oldest ones are *given up*: these go, and such a member gets a state transfer when it is
-//! back. For that it must be able to apply the entries that it has and the giver of the state lacks on top of that state. So
-//! none may have given up what the other lacks, each in its half of a cut cluster. Hence two conditions:
+//! An entry is kept until every member has acknowledged it as durable. When the kept entries weigh more than
+//! a limit, the members that lack the oldest ones are *given up*: these entries are truncated, and such a
+//! member gets a state transfer when it is back. It must be able to apply, on top of that state, the entries
+//! that it has and the giver lacks. So it must not happen that two members, each in its half of a cut
+//! cluster, give up entries that the other lacks. Hence two conditions:
 //!
-//! - a quorum has the entry durably: this datacenter with more than half of the members, or with half of them
-//!   including the first. Any two quorums have a member in common.
-//! - Of each member of it, a vector counts that it told and that is durable here.
+//! - A quorum has the entry durably: this datacenter and others, together more than half of the members, or
+//!   half of them including the first. Any two quorums have a member in common.
+//! - Of each other member of the quorum, a vector counts only if that member announced it and it is durable
+//!   here.
 //!
-//! Let S have given up entries E with a quorum and R entries F. Both quorums have some Z, which told S a vector with E and R
-//! one with F. Vectors of one datacenter only grow, so whoever counted the later one has all that is in both. So of
-//! any two, one lacks nothing that the other gave up; and if R lacks some of E, then S has all of F.
+//! Let S have given up entries E with a quorum and R entries F. Both quorums contain some Z, which announced
+//! a vector with E to S and one with F to R. Vectors of one datacenter only grow, so the one of S and R that
+//! counted the later vector has all that is in both. So of any two, one lacks nothing that the other gave up;
+//! and if R lacks some of E, then S has all of F.
 
 use std::sync::Arc;
 
@@ -21,39 +24,40 @@ use crate::names::{DcId, DcSet, Position};
 use crate::time::Timestamp;
 use crate::work;
 
-/// Entries are forgotten in one step until they have this many rows together, see [`Entry::rows`]; the rest follow with the
-/// next steps.
+/// One step truncates entries until they have this number of rows together, see [`Entry::rows`]; later steps
+/// do the rest.
 ///
 /// [`Entry::rows`]: crate::causal_log::Entry::rows
 const TRUNCATED_PER_STEP: usize = 2048;
 
-/// When so many entries were forgotten, the journal hears of it.
+/// After this number of truncated entries, the journal gets a record of them.
 const FORGOTTEN_PER_RECORD: usize = 256;
 
-/// What this process has forgotten of the entries that it kept.
+/// The entries that this process has truncated.
 #[derive(Default)]
 pub(super) struct Forgotten {
     entries: VersionVector,
-    /// Of which the journal knows nothing.
+    /// Number of those that no record of the journal covers.
     unrecorded: usize,
 }
 
-/// What a peer told of what it has durably.
+/// The vectors that a peer announced as durable.
 #[derive(Clone, Default)]
 pub(super) struct Told {
     pub last: VersionVector,
-    /// What it told once and is durable here by now.
+    /// A vector that the peer announced and that is durable here.
     shared: VersionVector,
-    /// Will be, when more is durable here: news does not take its place, else none ever would under load.
+    /// An announced vector that will be durable here later. Newer ones do not replace it; otherwise, under
+    /// load, none would ever become durable here.
     awaited: Option<VersionVector>,
 }
 
 impl Told {
-    /// Answers what it told before.
+    /// Records an announced vector. Returns the previous one.
     pub fn note(&mut self, told: &VersionVector, durable: &VersionVector) -> VersionVector {
         let before = std::mem::replace(&mut self.last, told.clone());
         if !told.covers(&before) {
-            // It lost its disk.
+            // The peer lost its disk.
             self.shared = VersionVector::default();
             self.awaited = None;
         }
@@ -72,14 +76,14 @@ impl Told {
 }
 
 impl Log {
-    /// About how many bytes the kept entries take.
+    /// Returns the approximate number of bytes of the kept entries.
     pub fn weight(&self) -> usize {
         self.weight
     }
 
-    /// Forgets what every member has durably; and, while the entries that are kept weigh more than `most`, what a
-    /// quorum has, but nothing that `needed` does not cover. Not all at once, and so are the peers' marks moved: answers
-    /// whether there may be more to do in the next step.
+    /// Truncates entries that every member has durably; and, while the kept entries weigh more than `most`,
+    /// those that a quorum has, except those that `needed` does not cover. Also advances the marks of peers.
+    /// Both are done in pieces: returns true if there may be more to do in the next step.
     pub fn truncate(&mut self, most: usize, needed: Option<&VersionVector>) -> bool {
         let mut goes_on = false;
         for peer in self.members.difference(DcSet::only(self.me)).iter() {
@@ -122,7 +126,7 @@ impl Log {
         self.first += 1;
     }
 
-    /// What was forgotten, if that is so much more than the journal knows that it is to be told.
+    /// Returns the truncated entries, if enough of them are not recorded in the journal yet.
     pub fn forgotten_to_record(&mut self) -> Option<VersionVector> {
         if self.forgotten.unrecorded < FORGOTTEN_PER_RECORD {
             return None;
@@ -131,7 +135,7 @@ impl Log {
         Some(self.forgotten.entries.clone())
     }
 
-    /// What was forgotten before a restart: everything read again so far is durable.
+    /// Truncates again the entries that were truncated before a restart: all that was read so far is durable.
     pub fn forget_again(&mut self, entries: &VersionVector) {
         while let Some(kept) = self.kept.front() {
             let (dc, seq) = (kept.entry.dc, kept.entry.seq);
@@ -157,14 +161,14 @@ impl Log {
         is_quorum(self.members.iter().filter(has_it).collect(), self.members)
     }
 
-    /// The first entry that is applied here, that `vector` does not cover, and that is not kept any more.
+    /// Returns the first truncated entry that is applied here and that `vector` does not cover.
     pub fn first_not_kept_beyond(&self, vector: &VersionVector) -> Option<(DcId, u64)> {
         let gone = self.truncated.iter().find(|(dc, seq)| vector.get(*dc) < *seq);
         gone.map(|(dc, _)| (dc, vector.get(dc) + 1))
     }
 
-    /// Takes over that another datacenter has applied `vector`, as the journal has at `position`. The entries between stay
-    /// unknown here.
+    /// Installs a state of another datacenter that has applied `vector`, as the journal has it at `position`.
+    /// The entries between stay unknown here.
     pub fn take_over(&mut self, vector: &VersionVector, stamps: &[(DcId, Timestamp)], position: Position) {
         assert!(self.taken.is_none(), "one state is taken over at a time");
         for (dc, seq) in vector.iter().filter(|(dc, seq)| self.applied.get(*dc) < *seq).collect::<Vec<_>>() {
@@ -177,13 +181,13 @@ impl Log {
         self.taken = Some((position, vector.clone()));
     }
 
-    /// A state that was taken over and is not durable yet: what stands in it.
+    /// Returns the vector of an installed state that is not durable yet.
     pub fn taken(&self) -> Option<&VersionVector> {
         self.taken.as_ref().map(|(_, vector)| vector)
     }
 }
 
-/// Whether these are a quorum of all: more than half of them, or half of them with the first.
+/// Returns true if these are a quorum of all: more than half of them, or half of them including the first.
 fn is_quorum(some: DcSet, all: DcSet) -> bool {
     let twice = 2 * some.len();
     twice > all.len() || (twice == all.len() && all.iter().next().is_some_and(|first| some.contains(first)))
@@ -201,7 +205,7 @@ mod tests {
         DcId::new(id).expect("a small id")
     }
 
-    /// An entry of dc0.
+    /// Builds an entry of dc0.
     fn entry(seq: u64) -> Arc<Entry> {
         let (cluster, at) = (ClusterId::from_raw(1), Timestamp::from_millis(seq));
         let deps = VersionVector::from_iter([(dc(0), seq - 1)]);
@@ -217,7 +221,7 @@ mod tests {
         log.note_durable(Position(1), Instant::ZERO);
         log.note_told(dc(1), &vector(10, 6), members);
         assert!(log.quorum_has(dc(0), 10));
-        // Of what it told next not all is here: that is waited for.
+        // Not all of the next announced vector is here, so it is awaited.
         log.note_told(dc(1), &vector(10, 7), members);
         log.note_told(dc(1), &VersionVector::default(), members);
         assert!(!log.quorum_has(dc(0), 10));
@@ -233,7 +237,7 @@ mod tests {
         };
         assert_eq!(truncated(&[]), 20);
         assert_eq!(truncated(&[19, 20]), 18);
-        // Between 10 and 20 a state was taken over.
+        // A state was installed between 10 and 20.
         assert_eq!(truncated(&[9, 10]), 20);
         assert_eq!(truncated(&[9, 10, 20]), 19);
     }
