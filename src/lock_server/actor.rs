@@ -1,5 +1,6 @@
-//! The actor: waits for links, the journal, the time and wishes; takes its turn with the works; sleeps until their next
-//! deadline. Calls it leaves to who brings them, see `workshop.rs`, and looks after them whenever it has a turn.
+//! The actor. Waits for links, the journal, the deadline and a requested stop; makes a step with the works;
+//! sleeps until their next deadline. Submitting threads handle calls (see `workshop.rs`); the actor handles
+//! those that are left after each of its steps.
 
 use std::sync::Arc;
 
@@ -13,21 +14,21 @@ use super::workshop::Workshop;
 use crate::replica::Event;
 use crate::time::Instant;
 
-/// See the top of this file.
+/// The actor's task.
 pub(super) struct Actor<M, S, L: Links> {
     pub workshop: Arc<Workshop<M, S, L>>,
     pub inlets: Inlets<L::Event>,
     pub checkpoints: Checkpoints,
 }
 
-/// What the actor waits for, and until when.
+/// The result of a step: when to wake up, and if to continue.
 struct Plan {
     until: Instant,
     go: Go,
 }
 
 impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
-    /// Runs until it is drained or cannot go on. Either way everybody has been told when this returns.
+    /// Runs until the drain is over or the server has failed. When this returns, every caller has been told.
     pub(super) async fn run(mut self) -> Result<(), StopError> {
         let driven = self.drive().await;
         self.stop(driven).await

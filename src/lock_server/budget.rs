@@ -1,60 +1,61 @@
-//! How many bytes calls may take while they wait in the mailbox: of each session, of each client, and of all.
+//! Limits on the bytes that calls take while they wait in the mailbox: per session, per client, and in all.
 //!
-//! The first [`FREE`] bytes of each session are its own: it is charged for them with one addition, and as long as it has no
-//! more than that waiting it never waits for others. Beyond, bytes are taken from what the session may have, then from what
-//! its client may have, and then from what all may have together. A call that does not fit parks its session, of which only
-//! renewals are heard until it fits: the client's own flow control does the rest.
+//! Each session owns its first [`FREE`] bytes: they are charged with one addition, and a session with no more
+//! than that waiting never waits for others. Bytes beyond that are taken from the limit of the session, then
+//! from that of its client, and then from the common budget. A call that does not fit parks its session:
+//! until it fits, only renewals of that session are handled, and the client's own flow control does the rest.
 //!
-//! One call of each client at a time waits for what all may have: bytes that come back go round among the clients.
+//! Of each client only one call at a time waits for the common budget, so released bytes go to all clients in
+//! turn.
 //!
-//! The calls that one client makes outside sessions have together what a session has.
+//! The calls that one client makes outside sessions share the limit of one session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// What each session may have in the mailbox at least: more than a batch of small calls.
+/// Bytes that each session may always have in the mailbox: more than a batch of small calls.
 pub(super) const FREE: usize = 32 << 10;
 /// Bytes beyond that are counted in pieces of this size.
 const PIECE: usize = 256;
 
-/// Bytes for calls, in pieces.
+/// A number of bytes for calls, counted in pieces.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     pieces: Arc<Semaphore>,
     most: u32,
 }
 
-/// What one client may have in the mailbox by all its sessions, and by its calls outside them.
+/// The limits of one client: for all its sessions, and for its calls outside them.
 #[derive(Clone, Debug)]
 pub struct ClientAllowance {
     session: usize,
     client: Budget,
     all: Budget,
-    /// Held by the call that waits for what all may have.
+    /// Held by the call that waits for the common budget.
     turn: Arc<Semaphore>,
 }
 
-/// In [`Allowance::used`]: somebody waits for bytes of [`FREE`].
+/// A flag in [`Allowance::used`]: a call waits for bytes of [`FREE`].
 const WAITED_FOR: usize = 1 << (usize::BITS - 1);
 
-/// What may be in the mailbox of one session, or of one client outside sessions.
+/// The limit of one session, or of the calls of one client outside sessions.
 #[derive(Debug)]
 pub struct Allowance {
-    /// Bytes taken of [`FREE`], and [`WAITED_FOR`].
+    /// Bytes of [`FREE`] in use, and the flag [`WAITED_FOR`].
     used: AtomicUsize,
     given_back: Notify,
     own: Budget,
     of: ClientAllowance,
 }
 
-/// Bytes taken. Dropped, it gives them back.
+/// Bytes in use. Dropping it releases them.
 #[derive(Debug)]
 pub(super) struct Charge {
     of: Arc<Allowance>,
     bytes: usize,
-    /// Of [`FREE`].
+    /// The bytes are part of [`FREE`].
     is_free: bool,
 }
 
@@ -64,12 +65,12 @@ impl Budget {
         Budget { pieces: Arc::new(Semaphore::new(most as usize)), most }
     }
 
-    /// How many bytes are taken, about.
+    /// Returns about how many bytes are in use.
     pub(super) fn used(&self) -> usize {
         (self.most as usize).saturating_sub(self.pieces.available_permits()) * PIECE
     }
 
-    /// One call always fits when there is no other.
+    /// A call larger than the whole budget fits when nothing else is in use.
     fn pieces_of(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX).min(self.most)
     }
@@ -88,13 +89,13 @@ impl Budget {
 }
 
 impl ClientAllowance {
-    /// `client` bytes of `all`, and `session` of them for each session.
+    /// `client` bytes out of `all`, and `session` bytes for each session.
     pub(super) fn new(session: usize, client: usize, all: &Budget) -> ClientAllowance {
         let turn = Arc::new(Semaphore::new(1));
         ClientAllowance { session, client: Budget::new(client), all: all.clone(), turn }
     }
 
-    /// For another session of this client, or for all its calls outside sessions.
+    /// Returns the allowance for one more session of this client, or for all its calls outside sessions.
     pub fn allowance(&self) -> Arc<Allowance> {
         let (used, given_back) = (AtomicUsize::new(0), Notify::new());
         Arc::new(Allowance { used, given_back, own: Budget::new(self.session), of: self.clone() })
@@ -102,7 +103,7 @@ impl ClientAllowance {
 }
 
 impl Allowance {
-    /// So many bytes, if there are.
+    /// Takes bytes if they are available now.
     pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         self.try_take_free(bytes).or_else(|| {
             let (own, client) = (self.own.try_take(bytes)?, self.of.client.try_take(bytes)?);
@@ -119,7 +120,7 @@ impl Allowance {
         Some(Charge { of: Arc::clone(self), bytes, is_free: true })
     }
 
-    /// So many bytes, when there are: of the first ones if they come back before there is room among all.
+    /// Waits for bytes: those of [`FREE`], or those of the common budget, whichever is available first.
     pub(super) async fn take(self: Arc<Self>, bytes: usize) -> Charge {
         tokio::select! {
             biased;
@@ -130,7 +131,7 @@ impl Allowance {
 
     async fn take_free(self: &Arc<Self>, bytes: usize) -> Charge {
         loop {
-            // Made before the look at what there is: it hears of all that is given back from now on.
+            // Created before the check, so that it receives every release from now on.
             let given_back = self.given_back.notified();
             self.used.fetch_or(WAITED_FOR, Ordering::SeqCst);
             if let Some(charge) = self.try_take_free(bytes) {
@@ -148,7 +149,7 @@ impl Allowance {
         self.bound([own, client, all], bytes)
     }
 
-    /// What was taken goes back with the charge.
+    /// Turns permits into a charge, which releases them when it is dropped.
     fn bound(self: &Arc<Self>, taken: [SemaphorePermit<'_>; 3], bytes: usize) -> Charge {
         taken.into_iter().for_each(SemaphorePermit::forget);
         Charge { of: Arc::clone(self), bytes, is_free: false }

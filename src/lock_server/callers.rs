@@ -1,4 +1,4 @@
-//! Who waits for an answer: sessions with their outboxes, and unary calls.
+//! Clients that wait for an answer: sessions with their outboxes, and unary calls.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use tokio::sync::oneshot;
 use super::outbox::{Feed, Full, Outbox, Output};
 use crate::replica::call::{CallId, Reply, SessionId};
 
-/// The session of all unary calls; their tags are the actor's.
+/// The session id of all unary calls; the server chooses their tags.
 pub(super) const UNARY: SessionId = SessionId(0);
-/// The session of the actor's own calls.
+/// The session id of the server's own calls.
 pub(super) const OWN: SessionId = SessionId(1);
-/// The first session of a client.
+/// The id of the first session of a client.
 pub(super) const FIRST_CLIENT: u64 = 2;
 
-/// See the top of this file.
+/// Open sessions and unary calls without an answer.
 #[derive(Default)]
 pub(super) struct Callers {
     sessions: FxHashMap<SessionId, Feed>,
     /// Outboxes filled since the last [`Callers::wake`].
     filled: Vec<Arc<Outbox>>,
-    /// Sessions that were cut off: the machine has to hear of it.
+    /// Sessions closed by the server; the machine has not heard of that yet.
     cut_off: Vec<SessionId>,
     unary: FxHashMap<u64, oneshot::Sender<Reply>>,
     last_tag: u64,
-    /// When so many unary calls wait, look for those whose callers are gone.
+    /// When this many unary calls wait, those with a dropped receiver are removed.
     sweep_at: usize,
 }
 
-/// Fewer waiting unary calls than this are not worth a sweep.
+/// With fewer waiting unary calls than this, a sweep is not worth its cost.
 const MIN_SWEEP: usize = 1024;
 
 impl Callers {
@@ -37,7 +37,7 @@ impl Callers {
         self.sessions.insert(session, feed);
     }
 
-    /// Whether it was open.
+    /// Returns true if it was open.
     pub(super) fn close(&mut self, session: SessionId) -> bool {
         self.sessions.remove(&session).is_some()
     }
@@ -46,10 +46,11 @@ impl Callers {
         self.sessions.contains_key(&session)
     }
 
-    /// Remembers a unary call until it is answered.
+    /// Stores a unary call until it is answered.
     ///
-    /// Some never are (an acquire retried under its key), so those whose callers are gone are swept out whenever
-    /// their number has doubled: no more are kept than twice those that wait, at a constant cost for each.
+    /// Some calls are never answered (an acquire retried under its idempotency key). So calls with a dropped
+    /// receiver are removed whenever the number of calls has doubled: at most twice as many are kept as wait,
+    /// at a constant amortized cost.
     pub(super) fn add_unary(&mut self, reply: oneshot::Sender<Reply>) -> CallId {
         if self.unary.len() >= self.sweep_at.max(MIN_SWEEP) {
             self.unary.retain(|_, reply| !reply.is_closed());
@@ -62,12 +63,12 @@ impl Callers {
 
     pub(super) fn answer_unary(&mut self, tag: u64, reply: Reply) {
         if let Some(caller) = self.unary.remove(&tag) {
-            // The caller may be gone: then nobody wants to know.
+            // The receiver may be dropped: then the answer is not needed.
             caller.send(reply).ok();
         }
     }
 
-    /// Tells a session, which may be gone.
+    /// Queues an output for a session, if it is still open.
     pub(super) fn tell(&mut self, session: SessionId, output: Output) {
         let Some(outbox) = self.sessions.get(&session).map(Feed::outbox) else { return };
         match outbox.push(output) {
@@ -80,25 +81,25 @@ impl Callers {
         }
     }
 
-    /// Tells every session.
+    /// Queues an output for every session.
     pub(super) fn tell_all(&mut self, output: impl Fn() -> Output) {
         let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.tell(session, output()));
     }
 
-    /// Wakes everybody who was told something.
+    /// Wakes the readers of all outboxes that were filled.
     pub(super) fn wake(&mut self) {
         self.filled.drain(..).for_each(|outbox| outbox.wake());
     }
 
-    /// A session that was cut off and is closed now.
+    /// Closes and returns a session that the server cut off.
     pub(super) fn next_cut_off(&mut self) -> Option<SessionId> {
         let session = self.cut_off.pop()?;
         self.close(session);
         Some(session)
     }
 
-    /// Nothing follows for anybody.
+    /// Ends all sessions and unary calls; no more output follows.
     pub(super) fn end_all(&mut self) {
         self.unary.clear();
         self.sessions.clear();

@@ -1,4 +1,4 @@
-//! When state goes to disk: one checkpoint at a time, encoded off the actor's thread.
+//! Decides when a checkpoint is written: one at a time, encoded on another thread.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -14,22 +14,22 @@ use crate::room::Room;
 use crate::time::Instant;
 use crate::wire;
 
-/// After a checkpoint that there was no room for: how long until the next attempt.
+/// The pause after a checkpoint for which there was no room.
 const AFTER_SKIPPED: Duration = Duration::from_secs(60);
 
-/// The one checkpoint there can be.
+/// The state of the one checkpoint that can be in progress.
 pub(super) enum Checkpoints {
-    /// From then on another one may be made.
+    /// The next checkpoint may start from then on.
     Idle {
         since: Instant,
     },
-    /// The machine gathers it.
+    /// The machine gathers the state.
     Wanted,
     Encoding {
         position: Position,
         task: JoinHandle<Result<Vec<u8>, StopError>>,
     },
-    /// The journal has it.
+    /// The journal writes it.
     Writing,
 }
 
@@ -40,8 +40,8 @@ impl Default for Checkpoints {
 }
 
 impl Checkpoints {
-    /// Whether another one shall be made: when the log has grown enough, and when room is short and a checkpoint would give
-    /// back more than it takes.
+    /// Returns true if a checkpoint shall be made: when the log has grown enough, or when the disk is nearly
+    /// full and a checkpoint would free more bytes than it takes.
     pub(super) fn are_due(&self, figures: &Figures, after: u64, now: Instant) -> bool {
         let last = figures.last_checkpoint.map_or(0, |checkpoint| checkpoint.bytes);
         let fits = figures.free_bytes.is_none_or(|free| free > last);
@@ -60,7 +60,7 @@ impl Checkpoints {
         *self = Checkpoints::Encoding { position, task };
     }
 
-    /// The encoded checkpoint, once. Waits for ever if there is none. May be dropped while it waits.
+    /// Waits for the encoded checkpoint and returns it once. Pending for ever if there is none. Cancel safe.
     pub(super) async fn encoded(&mut self) -> (Position, Result<Vec<u8>, StopError>) {
         let Checkpoints::Encoding { position, task } = self else { return pending().await };
         let position = *position;
@@ -68,7 +68,7 @@ impl Checkpoints {
             Ok(state) => state,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // Only the end of the runtime cancels it, and that is the end of the actor.
+                // Only the end of the runtime cancels the task, and that is also the end of the actor.
                 Err(_) => return pending().await,
             },
         };
@@ -76,7 +76,7 @@ impl Checkpoints {
         (position, state)
     }
 
-    /// The journal is done with it.
+    /// Notes that the journal has written or skipped the checkpoint.
     pub(super) fn done(&mut self, end: CheckpointEnd, now: Instant) {
         if matches!(self, Checkpoints::Writing) {
             let since = match end {

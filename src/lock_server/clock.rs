@@ -7,13 +7,13 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::faults;
 use crate::time::{Instant, Now, Wall};
 
-/// A clock that runs on during suspend: a lease must not outlive its time because its server slept.
+/// A clock that runs on during suspend: a lease must not outlive its TTL because its server was suspended.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const MONOTONIC: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const MONOTONIC: ClockId = ClockId::Monotonic;
 
-/// What the clocks show.
+/// Reads the monotonic clock and the wall clock.
 pub(super) fn now() -> Now {
     let reading = clock_gettime(MONOTONIC);
     // Seconds since boot are never negative, and the sum overflows after 584 years without a reboot.

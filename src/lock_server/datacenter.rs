@@ -1,4 +1,4 @@
-//! A datacenter put together: journal, links and machine, and the actor that runs them.
+//! Starts a datacenter: journal, links and machine, and the actor that runs them.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -15,34 +15,35 @@ use crate::journal::{Journal, JournalOptions, MemberNames, check_members, keep_m
 use crate::replica::{Position, Replica, ReplicaConfig};
 use crate::telemetry::Board;
 
-/// Events of links that wait for the actor; beyond, links are not read. A message can have 8 MiB.
+/// Most events of links that wait for the actor; when full, links are not read. A message can have 8 MiB.
 const LINK_EVENTS: usize = 64;
 
-/// All that a datacenter is started with.
+/// The configuration of a datacenter.
 #[derive(Clone, Debug)]
 pub struct DatacenterConfig {
     pub replica: ReplicaConfig,
     pub journal: JournalOptions,
     pub links: InterdcConfig,
     pub server: LockServerOptions,
-    /// All members, by id, with their names: those of the data directory, or it is refused.
+    /// All members with their names, ordered by id. They must be those of the data directory, or the start is
+    /// refused.
     pub members: MemberNames,
 }
 
-/// What a data directory amounts to.
+/// The content of a data directory.
 struct Opened {
     store: Journal,
     machine: Replica,
-    /// The position of its last record.
+    /// The position of the last record.
     last: Position,
-    /// It is a restored copy.
+    /// The directory is a restored copy.
     restored: bool,
-    /// An operator has decided that its history is kept.
+    /// An operator has decided that this history is kept.
     resolved: bool,
 }
 
-/// Opens a data directory and recovers what is in it. It says of which members it is when its journal was found to be of
-/// those: other ones in a configuration that is mended afterwards would never be got rid of.
+/// Opens a data directory and recovers its content. The names of the members are written into it only after
+/// its journal was found to belong to them: names from a mistaken configuration could never be removed again.
 fn open(
     journal: JournalOptions,
     inbox: &Arc<JournalInbox>,
@@ -63,8 +64,8 @@ fn open(
 
 /// Starts a datacenter: opens its journal, recovers, dials the others. Blocks while it reads the journal.
 ///
-/// `socket` is the UDP socket of its links, for whoever has to know all ports before anything starts; otherwise
-/// `links.listen` is bound. `board` shows how the server is.
+/// `socket` is the UDP socket of its links, for callers that need to know all ports before anything starts;
+/// without it, `links.listen` is bound. The server publishes its status on `board`.
 pub fn start_datacenter(
     config: DatacenterConfig,
     socket: Option<UdpSocket>,

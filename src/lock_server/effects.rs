@@ -1,4 +1,4 @@
-//! Performs what the machine wants done. Nothing here waits: everything goes into somebody's bounded queue.
+//! Performs the effects of the machine. Nothing here blocks: everything goes into a bounded queue.
 
 use std::fmt;
 
@@ -13,29 +13,29 @@ use crate::replica::call::{CallId, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Message, Position, Record};
 use crate::wire;
 
-/// Where effects go.
+/// The destinations of effects.
 pub(super) struct Outlets<S, L> {
     /// This datacenter.
     pub me: DcId,
     pub store: S,
     pub links: L,
     pub callers: Callers,
-    /// Peers that broke the protocol and whose links are not down yet.
+    /// Peers that broke the protocol, until their links are down.
     pub closing: DcSet,
-    /// Whose links speak version 1 of the protocol.
+    /// Peers with links that speak version 1 of the protocol.
     pub old: DcSet,
     pub appended: Position,
     pub durable: Position,
-    /// State to be written.
+    /// A checkpoint to be written.
     pub checkpoint: Option<Box<Checkpoint>>,
-    /// Leases that expired, until they are logged.
+    /// Expired leases that are not logged yet.
     pub expired: Expired,
-    /// The answer to the actor's own question.
+    /// The answer to the server's own status call.
     pub own_status: Option<Box<Status>>,
 }
 
 impl<S: Store, L: Links> Outlets<S, L> {
-    /// Nothing has happened since the start; the journal is durable up to `last`.
+    /// `last`: the position up to which the journal is durable at the start.
     pub(super) fn new(me: DcId, store: S, links: L, last: Position) -> Outlets<S, L> {
         Outlets {
             me,
@@ -75,7 +75,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
         Ok(())
     }
 
-    /// A link came up that speaks this version.
+    /// Notes the protocol version of a link that came up.
     pub fn note_version(&mut self, peer: DcId, version: u16) {
         if version == 1 { self.old.insert(peer) } else { self.old.remove(peer) }
     }
@@ -88,7 +88,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
         let translated = if self.old.contains(peer) { message.for_version_1() } else { None };
         match wire::encode("message", translated.as_ref().unwrap_or(message)) {
             Ok(bytes) => self.links.send(peer, urgency, bytes),
-            // A bug of ours, but no reason to stop serving what needs no other datacenter.
+            // This is a bug in geolock, but no reason to stop serving locks that need no other datacenter.
             Err(error) => self.close_link(peer, &error),
         }
     }
@@ -101,7 +101,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
         }
     }
 
-    /// Tells the peer and the operator why; the machine hears of it when the link is down.
+    /// Closes a link and logs the reason; the machine hears of it when the link is down.
     pub(super) fn close_link(&mut self, peer: DcId, why: &dyn fmt::Display) {
         let why = why.to_string();
         tracing::error!(%peer, why, "the link broke the protocol: closing it");

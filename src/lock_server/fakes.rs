@@ -1,4 +1,4 @@
-//! A machine, a journal and links that do little, and show what was done with them.
+//! A fake machine, journal and links that record the calls made to them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,7 +28,7 @@ pub(crate) fn name(text: &str) -> LockName {
     LockName::try_from(text).expect("a test name is valid")
 }
 
-/// What happened, for tests to look at.
+/// The recorded calls, for tests to inspect.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub events: Vec<Event>,
@@ -40,7 +40,7 @@ pub(crate) struct Seen {
     pub links_shut_down: bool,
 }
 
-/// A lock server of fakes.
+/// A lock server made of fakes.
 pub(crate) struct Rig {
     pub server: LockServer,
     pub journal: Arc<JournalInbox>,
@@ -62,7 +62,7 @@ struct Disk {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Syncs {
     AtOnce,
-    /// [`Rig::sync`] does it.
+    /// When the test calls [`Rig::sync`].
     WhenTold,
 }
 
@@ -91,7 +91,7 @@ impl Rig {
         Rig { server, journal, links, seen, disk }
     }
 
-    /// The disk takes longer than the options allow for, until [`Rig::sync`].
+    /// Makes the disk slower than the options allow, until [`Rig::sync`].
     pub(crate) fn fall_behind(&self) {
         let mut disk = self.disk.lock().expect("no test panics while it looks");
         disk.backlog = u64::MAX / 2;
@@ -105,38 +105,38 @@ impl Rig {
         Arc::clone(&self.seen)
     }
 
-    /// Makes durable what was appended so far.
+    /// Makes durable everything appended so far.
     pub(crate) fn sync(&self) {
         let mut disk = self.disk.lock().expect("no test panics while it looks");
         disk.backlog = 0;
         self.journal.put(JournalEvent::Durable(disk.appended.0));
     }
 
-    /// Less room than before, or more.
+    /// Changes the reported disk space.
     pub(crate) fn room(&self, room: Room) {
         self.disk.lock().expect("no test panics while it looks").room = room;
         self.journal.put(JournalEvent::Room(room));
     }
 
-    /// What is appended finds no room.
+    /// Makes the disk full: appended records find no room.
     pub(crate) fn fill_disk(&self) {
         self.disk.lock().expect("no test panics while it looks").waits_for_room = true;
         self.room(Room::Full);
     }
 
-    /// How much is appended and not synced.
+    /// Returns how many bytes are appended and not synced.
     pub(crate) fn backlog(&self) -> u64 {
         self.disk.lock().expect("no test panics while it looks").backlog
     }
 
-    /// Calls that change nothing, until what was done before them is seen.
+    /// Makes calls without effect until the recorded calls satisfy `done`.
     pub(crate) async fn settle(&self, done: impl Fn(&Seen) -> bool) {
         while !done(&self.seen()) {
             self.server.handle().call(Call::Status).await.expect("the server runs");
         }
     }
 
-    /// As [`Rig::settle`], when no call would be taken.
+    /// As [`Rig::settle`], for times when no call is handled.
     pub(crate) async fn settle_without_calls(&self, done: impl Fn(&Seen) -> bool) {
         while !done(&self.seen()) {
             tokio::task::yield_now().await;
@@ -144,13 +144,13 @@ impl Rig {
     }
 }
 
-/// Grants everything at once, but answers leases when they are durable, and locks whose name starts with `wait`
-/// when they are cancelled.
+/// Grants everything at once, with two exceptions: leases are answered when they are durable, and locks with
+/// a name that starts with `wait` are answered when they are cancelled.
 struct FakeMachine {
     seen: Arc<Mutex<Seen>>,
     effects: VecDeque<Effect>,
     last: Position,
-    /// Answers and the positions that they wait for.
+    /// Answers, with the positions that they wait for.
     committing: VecDeque<(Position, CallId, Reply)>,
     waiting: Vec<(CallId, u64)>,
     counts: Counts,
@@ -244,7 +244,7 @@ impl FakeMachine {
             | Call::WatchTaken { .. } => {
                 self.reply(call, Reply::Refused(Refusal::Draining));
             }
-            // A bug of the machine, for the tests of how bugs end.
+            // A simulated bug of the machine, for tests of how bugs end.
             Call::Describe { .. } => panic!("this machine cannot describe"),
         }
     }

@@ -1,4 +1,4 @@
-//! Where calls enter: a handle that is cheap to clone, and the inputs it makes.
+//! A cheap, cloneable handle through which calls enter the server, and the inputs that it makes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::workshop::Work;
 use crate::replica::call::{Call, Reply, SessionId};
 use crate::telemetry::Board;
 
-/// What clients put into the actor's mailbox.
+/// An input in the server's mailbox.
 pub(super) enum Input {
     Open {
         session: SessionId,
@@ -24,7 +24,7 @@ pub(super) enum Input {
         session: SessionId,
         tag: u64,
         call: Call,
-        /// Given back when the call has been handled.
+        /// Released when the call has been handled.
         _charge: Option<Charge>,
     },
     Close {
@@ -36,14 +36,15 @@ pub(super) enum Input {
         reply: oneshot::Sender<Reply>,
         _charge: Option<Charge>,
     },
-    /// The actor's own: how long does the mailbox take?
+    /// Sent by the server itself to measure how long inputs wait in the mailbox.
     Probe,
 }
 
-/// What a session takes, until all its calls have been handled: they may wait longer than it lives.
+/// Resources of a session. They are released only when all its calls have been handled, which may be after
+/// the session is closed.
 pub(super) struct Kept {
     _slot: Option<OwnedSemaphorePermit>,
-    /// Whatever it takes elsewhere.
+    /// Resources of the session outside this module.
     pub beside: Option<Box<dyn Send + Sync>>,
 }
 
@@ -58,26 +59,26 @@ impl Kept {
     }
 }
 
-/// The server has stopped; what became of the call is unknown.
+/// The server has stopped; the outcome of the call is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server has stopped; what became of the call is unknown")]
 pub struct Stopped;
 
-/// Nothing was opened.
+/// No session was opened: the limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} sessions are open, which is the limit of this server")]
 pub struct TooManySessions(pub usize);
 
-/// How far the server is on its way out. Only goes forward.
+/// How far the shutdown of the server has progressed. Stages only advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     Running,
-    /// Refuses acquires; releases and renewals go on.
+    /// Refuses acquires; still handles releases and renewals.
     Draining,
     Stopped,
 }
 
-/// A way to a running server.
+/// A handle to a running server.
 #[derive(Clone)]
 pub struct LockServerHandle {
     pub(super) shared: Arc<Shared>,
@@ -89,32 +90,33 @@ pub(super) struct Shared {
     pub sessions: Arc<Semaphore>,
     pub max_sessions: usize,
     pub session_backlog: usize,
-    /// Bytes of calls in the mailbox, of everybody.
+    /// Bytes of calls in the mailbox, over all clients.
     pub mailbox_bytes: Budget,
-    /// The same of one session, at most, and of one client outside sessions.
+    /// Most bytes of calls in the mailbox of one session, or of one client outside sessions.
     pub session_mailbox: usize,
-    /// The same of one client.
+    /// Most bytes of calls in the mailbox of one client, over all its sessions.
     pub client_mailbox: usize,
-    /// What sessions of nobody in particular may have in the mailbox.
+    /// Allowance of sessions that belong to no particular client.
     pub anybody: ClientAllowance,
-    /// What calls of nobody in particular may have in the mailbox.
+    /// Allowance of unary calls that belong to no particular client.
     pub unary: Arc<Allowance>,
     pub drain_timeout: Duration,
     pub next_session: AtomicU64,
-    /// What was asked for: written by handles, read by the actor.
+    /// The requested stage: written by handles, read by the actor.
     pub wanted: watch::Sender<Stage>,
-    /// What is: written by the actor.
+    /// The actual stage: written by the actor.
     pub stage: watch::Receiver<Stage>,
     pub board: Arc<Board>,
 }
 
 impl LockServerHandle {
-    /// Opens a session of nobody in particular. It closes when it is dropped.
+    /// Opens a session that belongs to no particular client. It closes when it is dropped.
     pub async fn open_session(&self) -> Result<Session, OpenError> {
         self.open_session_within(&self.shared.anybody, Arc::new(ByteCount::new(usize::MAX))).await
     }
 
-    /// The same, for a client that may have so many bytes of calls and answers waiting, over all its sessions.
+    /// Opens a session of a client, with that client's limits on waiting bytes of calls and answers, over all
+    /// its sessions.
     pub async fn open_session_within(
         &self,
         calls: &ClientAllowance,
@@ -124,7 +126,7 @@ impl LockServerHandle {
         let slot = Arc::clone(&shared.sessions)
             .try_acquire_owned()
             .map_err(|_| TooManySessions(shared.max_sessions))?;
-        // The place in the mailbox for the closing is taken now, so that dropping a session never waits.
+        // The place in the mailbox for the closing is reserved now, so that dropping a session never waits.
         let closing = shared.mailbox.clone().reserve_owned().await.map_err(|_| Stopped)?;
         let id = SessionId(shared.next_session.fetch_add(1, Ordering::Relaxed));
         let outbox = Arc::new(Outbox::new(shared.session_backlog, answers));
@@ -139,21 +141,22 @@ impl LockServerHandle {
         Ok(Session::new(id, way_in, closing, outbox, Kept::slot(slot)))
     }
 
-    /// What another client may have in the mailbox.
+    /// Returns the mailbox allowance for one more client.
     pub fn client_allowance(&self) -> ClientAllowance {
         let shared = &self.shared;
         ClientAllowance::new(shared.session_mailbox, shared.client_mailbox, &shared.mailbox_bytes)
     }
 
-    /// One call outside any session, of nobody in particular.
+    /// Makes one call outside any session, for no particular client.
     pub async fn call(&self, call: Call) -> Result<Reply, Stopped> {
         self.call_within(&self.shared.unary, call).await
     }
 
-    /// One call outside any session, of the client that has this allowance. Giving up the future gives up a call that waits
-    /// for room in the mailbox, and no other.
+    /// Makes one call outside any session, for the client that has this allowance. Dropping the future
+    /// cancels a call that still waits for room in the mailbox; a call that is in the mailbox is handled all
+    /// the same.
     ///
-    /// An acquire that is retried under the same client key is answered at its last call only.
+    /// If an acquire is retried under the same idempotency key, only its last call is answered.
     pub async fn call_within(&self, allowance: &Arc<Allowance>, call: Call) -> Result<Reply, Stopped> {
         let (reply, answer) = oneshot::channel();
         let _charge = match mailbox::weight_alone(&call) {
@@ -168,7 +171,7 @@ impl LockServerHandle {
         answer.await.map_err(|_| Stopped)
     }
 
-    /// Asks the server to stop: at once if nothing is held, after `drain_timeout` at the latest.
+    /// Asks the server to stop: at once if no lock is held, after `drain_timeout` at the latest.
     pub fn drain(&self) {
         self.shared.wanted.send_modify(|stage| *stage = (*stage).max(Stage::Draining));
     }
@@ -177,18 +180,18 @@ impl LockServerHandle {
         self.shared.drain_timeout
     }
 
-    /// How far the server is on its way out.
+    /// Returns the stage of the shutdown, to be watched for changes.
     pub fn stage(&self) -> watch::Receiver<Stage> {
         self.shared.stage.clone()
     }
 
-    /// Where the server shows a picture of itself every 100 ms.
+    /// Returns the board where the server publishes its status every 100 ms.
     pub fn board(&self) -> &Board {
         &self.shared.board
     }
 }
 
-/// Why no session was opened.
+/// The reason why no session was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Where the actor's inputs come from, but for calls. Chooses which comes next; handles none.
+//! The actor's inputs apart from calls. Chooses the next one; handles none.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -19,9 +19,9 @@ use crate::time::Instant;
 /// Most inputs of links in a batch: a message can carry hundreds of entries.
 const LINK_BATCH: usize = 32;
 
-/// What there is to do.
+/// The reason for a wake-up of the actor.
 pub(super) enum Wake {
-    /// Somebody found something for it to do.
+    /// Another thread found work for the actor.
     Called,
     Links,
     Journal,
@@ -30,17 +30,17 @@ pub(super) enum Wake {
     Encoded(Position, Result<Vec<u8>, StopError>),
 }
 
-/// See the top of this file. `E` is what links put into their mailbox.
+/// The inputs of the actor. `E` is the type of the events of links.
 pub(super) struct Inlets<E> {
     links: mpsc::Receiver<E>,
     journal: Arc<JournalInbox>,
-    /// Looked at until it has changed: a drain is asked for once.
+    /// Watched until it changes: a drain is requested once.
     wanted: Option<watch::Receiver<Stage>>,
     link_events: Batch<E>,
     alarm: Alarm,
 }
 
-/// Inputs taken together; the buffers are used again.
+/// Inputs taken together; the buffers are reused.
 struct Batch<T> {
     taken: Vec<T>,
     left: VecDeque<T>,
@@ -54,7 +54,7 @@ impl<T> Default for Batch<T> {
 }
 
 impl<T> Batch<T> {
-    /// Closed for good when nothing came.
+    /// A receive of no events means that the channel is closed for good.
     fn took(&mut self, count: usize) {
         self.open = count > 0;
         self.left.extend(self.taken.drain(..));
@@ -71,8 +71,8 @@ impl<E> Inlets<E> {
         Inlets { links, journal, wanted, link_events, alarm: Alarm::default() }
     }
 
-    /// Waits for something to do, at most until `deadline`. In no fixed order, so that no source can keep
-    /// another one waiting. Everything in here may be dropped while it waits.
+    /// Waits for the next input, at most until `deadline`. The sources are polled in random order, so that
+    /// none can starve another. Cancel safe.
     pub(super) async fn next(
         &mut self,
         deadline: Instant,
@@ -112,16 +112,16 @@ impl<E> Inlets<E> {
     }
 }
 
-/// Until something else is wanted than at the start.
+/// Waits until another stage than at the start is requested.
 async fn wish(wanted: &mut Option<watch::Receiver<Stage>>) {
     match wanted {
-        // An error means that all handles are gone: a wish, too.
+        // An error means that all handles are dropped: that is a request to stop, too.
         Some(wanted) => drop(wanted.changed().await),
         None => pending().await,
     }
 }
 
-/// A timer that is set again only when the deadline is another one: the usual case is that it is not.
+/// A timer that is reset only when the deadline changes, which is rare.
 #[derive(Default)]
 struct Alarm {
     set_to: Option<Instant>,
@@ -131,8 +131,9 @@ struct Alarm {
 impl Alarm {
     fn at(&mut self, deadline: Instant) -> Pin<&mut Sleep> {
         if self.set_to != Some(deadline) {
-            // The timer's clock stands still during suspend, ours does not: the deadline is then missed by as long,
-            // unless an input comes before. The machine copes with late ticks.
+            // The timer's clock stops during suspend, the monotonic clock here does not. After a suspend the
+            // timer therefore fires late by its length, unless an input arrives first. The machine tolerates
+            // late ticks.
             let left = deadline.saturating_since(clock::now().mono);
             let at = TokioInstant::now() + left;
             match &mut self.sleep {

@@ -1,4 +1,4 @@
-//! The links as the actor sees them: peers, where [`Interdc`] has one link after another.
+//! The links as the actor sees them: one per peer, where [`Interdc`] has a series of links.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::names::DcId;
 use crate::replica::Urgency;
 use crate::telemetry::LinkFigures;
 
-/// See the top of this file.
+/// Maps peers to their current links.
 pub(super) struct InterdcLinks {
     interdc: Interdc,
     peers: BTreeMap<DcId, Peer>,
@@ -18,7 +18,7 @@ pub(super) struct InterdcLinks {
 
 #[derive(Default)]
 struct Peer {
-    /// The link whose coming up the actor has heard of last.
+    /// The last link whose start the actor has heard of.
     link: Option<LinkId>,
     connects: u64,
     /// Messages sent and not flushed.
@@ -85,7 +85,7 @@ impl Links for InterdcLinks {
         };
         match self.interdc.send(link, lane, Bytes::from(message)) {
             Ok(()) => known.queued += 1,
-            // Its going down comes as an event.
+            // The end of the link is reported by an event.
             Err(error) => tracing::debug!(%peer, %error, "a message was not sent"),
         }
     }

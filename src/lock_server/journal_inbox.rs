@@ -1,6 +1,6 @@
-//! What the journal tells the actor: a cell instead of a queue, so that the journal's threads never wait and
-//! nothing piles up. Only the latest durable position counts, and the latest word about the room; a failure ends
-//! everything, and there is one checkpoint at a time.
+//! Events from the journal to the actor. This is a cell, not a queue, so the journal's threads never block
+//! and nothing accumulates. Only the latest durable position and the latest disk space count; a failure ends
+//! everything; and there is one checkpoint at a time.
 
 use std::mem;
 use std::sync::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use crate::journal::{JournalError, JournalEvent};
 use crate::replica::Position;
 use crate::room::Room;
 
-/// All that the journal said since the actor last looked.
+/// All events of the journal since the last read.
 #[derive(Debug, Default)]
 pub(super) struct JournalNews {
     /// The highest position that became durable.
@@ -21,7 +21,7 @@ pub(super) struct JournalNews {
     pub failed: Option<JournalError>,
 }
 
-/// What became of the checkpoint that was being written.
+/// The end of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CheckpointEnd {
     Kept,
@@ -36,7 +36,7 @@ pub struct JournalInbox {
 }
 
 impl JournalInbox {
-    /// Called by the journal's threads.
+    /// Records an event. Called by the journal's threads.
     pub fn put(&self, event: JournalEvent) {
         let mut news = self.lock();
         match event {
@@ -50,7 +50,7 @@ impl JournalInbox {
         self.changed.notify_one();
     }
 
-    /// Until there is something new. May be dropped while it waits without losing anything.
+    /// Waits until there is an event. Cancel safe.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -1,15 +1,17 @@
-//! What clients have put in, and the order in which it is taken.
+//! The inputs of clients, and the order in which they are handled.
 //!
-//! While the disk keeps up inputs are taken in the order of their arrival. While it is behind, calls that would be written
-//! are *held back*; renewals, releases, cancels and reads pass them by, so that nobody loses a lease because others write
-//! much. When the disk has been behind for so long that the server is overloaded, what clients begin anew is handed to the
-//! machine all the same: it refuses that, with a time to come back, and writes nothing.
+//! While the disk keeps up, inputs are handled in the order of arrival. While the disk is behind, calls that
+//! would be written are *held back*; renewals, releases, cancels and reads overtake them, so that heavy
+//! writes of some clients cost no other client its lease. When the disk has been behind for so long that the
+//! server is overloaded, calls that begin something new are passed to the machine all the same: it refuses
+//! them with a time to retry, and writes nothing.
 //!
-//! The calls of one session stay in their order: a release does not overtake the commit that it follows. Exceptions are
-//! renewals and the like, which change nothing for other calls, and what is refused.
+//! Calls of one session stay in order: a release does not overtake the commit before it. Two kinds of calls
+//! are exceptions: renewals and similar calls, which have no effect on other calls, and calls that are
+//! refused.
 //!
-//! Nothing here is bounded by number: `budget.rs` bounds the bytes of calls before they come here, and a session that is
-//! closed keeps its place among the sessions until what it left here is handled.
+//! The number of inputs has no bound here: `budget.rs` bounds the bytes of calls before they arrive, and a
+//! closed session counts as open until its inputs here are handled.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -27,44 +29,45 @@ use crate::causal_log::Wants;
 use crate::replica::call::{Call, SessionId};
 use crate::replica::store_call::reads_weight;
 
-/// Most calls in a batch: some 100 us of work.
+/// Most calls in a batch: about 100 us of work.
 const BATCH: usize = 256;
 
-/// Whether the disk takes what is written as fast as it comes.
+/// Tells if the disk writes records as fast as they arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DiskPace {
     KeepsUp,
     Behind,
-    /// The machine refuses what is new.
+    /// The disk is behind and the server overloaded: the machine refuses new work.
     BehindForLong,
 }
 
-/// See the top of this file.
+/// The queue of inputs, and those that are held back.
 pub(super) struct Mailbox {
     inputs: mpsc::Receiver<Input>,
     bytes: Budget,
     held_back: HeldBack,
-    /// The buffer of a batch, used again.
+    /// The buffer of a batch, reused.
     buffer: Vec<Input>,
 }
 
-/// Inputs taken together.
+/// Inputs that are handled together.
 pub(super) struct Batch {
     pub inputs: Vec<Input>,
     left: Left,
 }
 
 impl Mailbox {
-    /// `bytes` counts those of the inputs.
+    /// `bytes` is the budget from which the bytes of the inputs are taken.
     pub(super) fn new(inputs: mpsc::Receiver<Input>, bytes: Budget) -> Mailbox {
         Mailbox { inputs, bytes, held_back: HeldBack::default(), buffer: Vec::new() }
     }
 
-    /// What there is to be handled now, about a batch at most. Waits for nothing: who puts something in says so afterwards.
+    /// Returns the inputs to be handled now, about a batch at most. Never blocks: a thread that puts an input
+    /// in says so afterwards.
     pub(super) fn take(&mut self, disk: DiskPace) -> Batch {
         let mut inputs = mem::take(&mut self.buffer);
         {
-            // Whatever budget the task has left that happens to do this.
+            // Ignores the cooperative budget of the task that happens to run this.
             let taking = unconstrained(self.inputs.recv_many(&mut inputs, BATCH));
             let _ready_or_empty = pin!(taking).poll(&mut Context::from_waker(Waker::noop()));
         }
@@ -78,18 +81,18 @@ impl Mailbox {
         Batch { inputs, left }
     }
 
-    /// Gives the buffer of a batch back. Whether there may be more.
+    /// Returns the buffer of a batch for reuse, and tells if there may be more inputs.
     pub(super) fn put_back(&mut self, batch: Batch) -> Left {
         self.buffer = batch.inputs;
         batch.left
     }
 
-    /// Bytes of calls in here, about, besides the first ones of each session.
+    /// Returns about how many bytes the calls in the mailbox take, without the first ones of each session.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.used()
     }
 
-    /// Takes no more. Who has put something in and got no answer is told that the server has stopped.
+    /// Closes the mailbox. Callers of dropped inputs are told that the server has stopped.
     pub(super) fn close(&mut self) {
         self.inputs.close();
         while self.inputs.try_recv().is_ok() {}
@@ -97,14 +100,14 @@ impl Mailbox {
     }
 }
 
-/// Inputs that wait for the disk, numbered in the order of their arrival.
+/// Inputs that wait for the disk, numbered in order of arrival.
 #[derive(Default)]
 struct HeldBack {
-    /// What an overloaded machine refuses.
+    /// Inputs that an overloaded machine refuses.
     new: VecDeque<(u64, Input)>,
     rest: VecDeque<(u64, Input)>,
     last: u64,
-    /// How many of them are of each session.
+    /// The number of held-back inputs of each session.
     sessions: FxHashMap<SessionId, usize>,
 }
 
@@ -113,7 +116,7 @@ impl HeldBack {
         self.new.is_empty() && self.rest.is_empty()
     }
 
-    /// Holds back those of `inputs` that have to wait.
+    /// Moves the inputs that have to wait out of `inputs`.
     fn sift(&mut self, inputs: &mut Vec<Input>, disk: DiskPace) {
         let HeldBack { new, rest, last, sessions } = self;
         let held = inputs.extract_if(.., |input| {
@@ -130,7 +133,8 @@ impl HeldBack {
         }
     }
 
-    /// Adds to `inputs` what need not wait any longer, at most a batch. Whether there is more of that.
+    /// Moves inputs that need not wait any longer into `inputs`, at most a batch. Returns true if there may
+    /// be more of them.
     fn let_go(&mut self, inputs: &mut Vec<Input>, disk: DiskPace) -> bool {
         for _ in 0..BATCH {
             let Some(input) = self.next(disk) else { return false };
@@ -164,7 +168,7 @@ fn must_wait(input: &Input, disk: DiskPace, held_back: &FxHashMap<SessionId, usi
     match input {
         Input::Open { .. } => false,
         Input::Close { .. } => is_behind_own(),
-        // It finds out how long calls wait.
+        // A probe measures how long calls wait, so it waits like one.
         Input::Probe => true,
         Input::Call { call, .. } | Input::Unary { call, .. } => match disk {
             _ if overtakes(call) => false,
@@ -191,31 +195,31 @@ fn call(input: &Input) -> Option<&Call> {
     }
 }
 
-/// Whether it may overtake the calls of its own session: it makes no difference to them. A lease is attached before it is
-/// renewed.
+/// Returns true if the call may overtake other calls of its own session, because it has no effect on them. A
+/// lease is attached before it is renewed, so attaching overtakes, too.
 fn overtakes(call: &Call) -> bool {
     matches!(call, Call::KeepAlive { .. } | Call::AttachLease { .. } | Call::WatchTaken { .. } | Call::Status)
 }
 
-/// Whether an overloaded machine refuses it, unless it was begun before.
+/// Returns true if an overloaded machine refuses the call, unless it was begun before.
 fn is_new(call: &Call) -> bool {
     matches!(call, Call::OpenLease { .. } | Call::Acquire(_) | Call::Begin(_) | Call::Watch(_))
 }
 
-/// Whether the disk has to take something for it that others can do without for a while.
+/// Returns true if the disk has to write something for the call that can wait.
 fn is_written(call: &Call) -> bool {
     is_new(call) || matches!(call, Call::GoOn(_) | Call::Reclaim { .. })
 }
 
-/// What a call that is never held back may take in the mailbox without being counted: more than a name and a reason.
+/// Bytes that a call that is never held back may take without being counted: more than a name and a reason.
 const SMALL: usize = 4 << 10;
 
-/// As [`weight`], of a call outside sessions, which is not held back for calls before it.
+/// As [`weight`], for a call outside sessions, which is not held back behind earlier calls.
 pub(super) fn weight_alone(call: &Call) -> Option<usize> {
     weight(call).filter(|bytes| is_written(call) || *bytes > SMALL)
 }
 
-/// About how many bytes a call takes while it waits; `None` if it is never held back.
+/// Returns about how many bytes a call takes while it waits; `None` if it is never held back.
 pub(super) fn weight(call: &Call) -> Option<usize> {
     let names =
         |wants: &Wants| wants.locks().iter().map(|(name, _)| 32 + name.as_bytes().len()).sum::<usize>();
@@ -231,7 +235,7 @@ pub(super) fn weight(call: &Call) -> Option<usize> {
         Call::Reclaim { held, .. } => {
             held.iter().map(|held| 64 + names(&held.wants) + held.label.len()).sum()
         }
-        // What follows a name or two.
+        // All other calls carry a name or two at most.
         _ => 0,
     };
     Some(mem::size_of::<Input>() + heap)
@@ -303,7 +307,7 @@ mod tests {
         }
         put.try_send(Input::Close { session: SessionId(1), _kept: Kept::nothing() }).expect("there is room");
         assert_eq!(tags(&mut mailbox, DiskPace::Behind), [3, 4]);
-        // What is new is refused in the end.
+        // New work is refused once the disk is behind for long.
         assert_eq!(tags(&mut mailbox, DiskPace::BehindForLong), [5]);
         put.try_send(input(2, 6, open())).expect("there is room");
         put.try_send(input(1, 7, release())).expect("there is room");

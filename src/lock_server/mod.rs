@@ -1,41 +1,44 @@
-//! Edge. One datacenter's [`Replica`](crate::replica::Replica) at work: the actor around it.
+//! Edge. Runs one datacenter's [`Replica`](crate::replica::Replica) and connects it to clients, peers and the
+//! disk.
 //!
 //! ```text
-//!  Session, LockServerHandle --Input--> mailbox --.  (who brings it works it off)
+//!  Session, LockServerHandle --Input--> mailbox --.  (the submitting thread steps the machine)
 //!  links --LinkEvent----------------> mailbox ----+--> works: handle(now, event), perform effects
 //!  journal --JournalEvent-----------> JournalInbox'         |         |         |
 //!  Session <--Output-- Outbox <-----------------------------'     journal     links
 //! ```
 //!
-//! Who brings a call hands it to the machine in his own thread, if nobody else is at it, and performs what the machine wants
-//! done; `workshop.rs` says how and why. For all else there is the actor, one task on a thread of its own. It waits for
-//! whichever input comes first, does the same, and sleeps until the machine's next deadline. Nobody waits there
-//! for a client, a peer or the disk: what goes to those is queued, every queue has a bound, and a bound that is
-//! reached ends the one who is slow (a session, a link) or, of a slow disk, stops the taking of what would be written.
+//! A thread that submits a call steps the machine itself if no other thread does so at that moment, and
+//! performs the effects; `workshop.rs` says how and why (flat combining). Everything else is the job of the
+//! actor, one task on its own thread: it waits for the next input, does the same, and sleeps until the
+//! machine's next deadline. Neither of them waits for a client, a peer or the disk. Output to those is
+//! queued, and every queue has a bound. A full queue ends the slow session or link; while the disk is slow,
+//! the server accepts nothing that would be written.
 //!
-//! **Start** ([`start_datacenter`]): the journal is opened; the machine is recovered from its records; links start
-//! (their events are queued until the actor looks); the actor's thread starts. Only then the API listens.
-//! **Stop** (`drain`): the API goes on; acquires are refused; when nothing is held, or the time is up, the actor
-//! takes no more inputs, waits until all that was appended is durable and answers what waited for that, ends
-//! every session, shuts the links down, closes the journal, and returns.
+//! **Start** ([`start_datacenter`]): open the journal; recover the machine from its records; start the links
+//! (their events are queued until the actor runs); start the actor's thread. Only then does the API listen.
+//!
+//! **Stop** (`drain`): the API stays up and acquires are refused. When no lock is held, or the drain timeout
+//! is over, the actor accepts no more inputs, waits until all appended records are durable, sends the answers
+//! that waited for them, ends every session, shuts the links down, closes the journal, and returns.
 //!
 //! | file | job |
 //! |---|---|
-//! | `datacenter.rs` | journal, links and machine put together |
-//! | `recover.rs` | from what the journal kept to the state it amounts to |
-//! | `start.rs` | [`LockServer`]: run, wait for the end |
+//! | `datacenter.rs` | puts journal, links and machine together |
+//! | `recover.rs` | recovers the machine from the journal |
+//! | `start.rs` | [`LockServer`]: runs the server, waits for its end |
 //! | `handle.rs`, `session.rs` | what the API holds: calls in |
 //! | `outbox.rs` | answers out, batched and bounded |
-//! | `workshop.rs`, `works.rs` | who has the turn; a step, and what it is made with |
-//! | `mailbox.rs`, `budget.rs` | what clients have put in: in which order, and how many bytes |
-//! | `inlets.rs`, `actor.rs` | choose an input that is no call; take the turn with it |
-//! | `effects.rs`, `steps.rs` | perform; which steps that is, for faults on purpose |
+//! | `workshop.rs`, `works.rs` | the combiner: which thread steps the machine; one step and its inputs |
+//! | `mailbox.rs`, `budget.rs` | waiting calls of clients: their order, their bytes |
+//! | `inlets.rs`, `actor.rs` | choose an input that is not a call; handle it |
+//! | `effects.rs`, `steps.rs` | perform effects; map them to fault points |
 //! | `stopping.rs` | drain, last sync, end |
-//! | `callers.rs` | who waits for an answer |
-//! | `overload.rs`, `probe.rs` | whether there is more to do than can be done |
-//! | `checkpoints.rs` | when to write state to disk |
-//! | `ports.rs`, `journal_inbox.rs`, `interdc_links.rs` | what the actor needs of journal and links |
-//! | `clock.rs`, `options.rs`, `report.rs` | the clocks, the options, the log |
+//! | `callers.rs` | sessions and calls that wait for an answer |
+//! | `overload.rs`, `probe.rs` | detect overload |
+//! | `checkpoints.rs` | when to write a checkpoint |
+//! | `ports.rs`, `journal_inbox.rs`, `interdc_links.rs` | the actor's interface to journal and links |
+//! | `clock.rs`, `options.rs`, `report.rs` | clocks, options, log lines |
 
 mod actor;
 mod budget;

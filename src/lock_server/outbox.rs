@@ -1,10 +1,11 @@
-//! What a session is told: a queue from the actor to one reader.
+//! The queue of outputs from the server to the one reader of a session.
 //!
-//! A channel would wake its reader at each answer, and the reader would take answers one by one. The actor
-//! instead fills the outboxes of a whole batch of inputs first and wakes each reader once; a reader takes all
-//! there is by swapping two queues, so in a steady state nothing is allocated.
+//! A channel would wake its reader at each answer, and the reader would take answers one by one. Instead, the
+//! server fills the outboxes for a whole batch of inputs and then wakes each reader once; a reader takes
+//! everything by swapping two queues, so the steady state allocates nothing.
 //!
-//! Bounded in bytes, about: a reader that does not keep up is cut off, everybody else goes on.
+//! An outbox is bounded in bytes (approximately). A reader that does not keep up is disconnected; other
+//! sessions are not affected.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -21,18 +22,18 @@ use crate::replica::call::{LockDescription, Refusal, Reply};
 use crate::replica::forced::Forced;
 use crate::replica::store_call::TxnRefusal;
 
-/// Something a session is told.
+/// An output for a session.
 #[derive(Debug, PartialEq)]
 pub enum Output {
-    /// The answer to the call with that tag.
+    /// The answer to the call with this tag.
     Reply { tag: u64, reply: Reply },
-    /// Unasked.
+    /// A notice without a call.
     Notice(Notice),
-    /// Unasked: no acquires from now on; the server stops after at most `timeout`.
+    /// Sent without a call: acquires are refused from now on, and the server stops after at most `timeout`.
     Draining { timeout: Duration },
 }
 
-/// Why there is nothing more for a session.
+/// The reason why no more outputs follow for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
     #[error("the client does not read its answers")]
@@ -41,7 +42,7 @@ pub enum End {
     Stopped,
 }
 
-/// Bytes that one client has under way, over all its sessions and calls.
+/// Bytes that one client has in transit, over all its sessions and calls.
 #[derive(Debug)]
 pub struct ByteCount {
     used: AtomicUsize,
@@ -53,7 +54,7 @@ impl ByteCount {
         ByteCount { used: AtomicUsize::new(0), most }
     }
 
-    /// Counts more. Whether there was room; they count all the same.
+    /// Adds bytes. Returns true if they are within the limit; they are counted in either case.
     pub fn add(&self, bytes: usize) -> bool {
         self.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= self.most
     }
@@ -71,27 +72,29 @@ impl ByteCount {
     }
 }
 
-/// The reader's side, and what both sides share. See the top of this file.
+/// The outbox of one session: the reader's side, and the state that both sides share.
 pub(super) struct Outbox {
     capacity: usize,
-    /// Of its client, for what is beyond [`FREE`].
+    /// The counter of the client, for bytes beyond [`FREE`].
     bytes: Arc<ByteCount>,
     shared: Mutex<Shared>,
 }
 
 struct Shared {
-    /// Renewals that were heard. They go first: a client that waits for one behind much else loses its lease.
+    /// Acknowledged renewals. They overtake other outputs: a client that waits for one behind many other
+    /// answers loses its lease.
     renewed: VecDeque<Output>,
     queue: VecDeque<Output>,
     weight: usize,
-    /// What is counted for its client of what is queued, and of what its reader has taken and not read.
+    /// Bytes counted for the client: of outputs that are queued, and of outputs that the reader has taken and
+    /// not delivered.
     queued: usize,
     taken: usize,
     end: Option<End>,
     reader: Option<Waker>,
 }
 
-/// The actor's side of an outbox. However it goes away, the reader hears of it.
+/// The server's side of an outbox. Dropping it ends the outbox, so the reader always learns of the end.
 pub(super) struct Feed(Arc<Outbox>);
 
 impl Feed {
@@ -110,23 +113,25 @@ impl Drop for Feed {
     }
 }
 
-/// What each session may have queued whatever its client has elsewhere, in bytes: answers of every usual size.
+/// Bytes that each session may have queued whatever its client has elsewhere: enough for answers of every
+/// usual size.
 const FREE: usize = 64 << 10;
 
-/// There was no room: the outbox has ended, and what was queued is gone.
+/// The outbox was full: it has ended, and its content is dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl Outbox {
-    /// Holds about `capacity` bytes, and no more than `bytes` has room for.
+    /// Creates an outbox of about `capacity` bytes; bytes beyond [`FREE`] also count in `bytes`.
     pub(super) fn new(capacity: usize, bytes: Arc<ByteCount>) -> Outbox {
         let (renewed, queue) = (VecDeque::new(), VecDeque::new());
         let shared = Shared { renewed, queue, weight: 0, queued: 0, taken: 0, end: None, reader: None };
         Outbox { capacity, bytes, shared: Mutex::new(shared) }
     }
 
-    /// Queues this; [`Outbox::wake`] tells the reader. Whether the reader may wait for it: it is the first of all, or the
-    /// first renewal, for which a reader also waits while others are queued.
+    /// Queues an output; [`Outbox::wake`] wakes the reader. Returns true if the reader may be waiting for it:
+    /// it is the first output, or the first renewal, for which a reader waits even while other outputs are
+    /// queued.
     pub(super) fn push(&self, output: Output) -> Result<bool, Full> {
         let mut shared = self.lock();
         if shared.end.is_some() {
@@ -137,7 +142,7 @@ impl Outbox {
         shared.queued += more;
         let fits = more == 0 || self.bytes.add(more);
         if shared.weight > self.capacity || !fits {
-            // The reader is told why instead of what it did not read.
+            // The reader gets the reason instead of the outputs that it did not read.
             (shared.renewed, shared.queue) = (VecDeque::new(), VecDeque::new());
             shared.end = Some(End::SlowReader);
             return Err(Full);
@@ -162,18 +167,19 @@ impl Outbox {
         }
     }
 
-    /// Its reader is about to look, and need not be woken for what comes before that.
+    /// Removes the waker of the reader, which is about to poll and needs no wake-up for outputs queued before
+    /// that.
     pub(super) fn forget_reader(&self) {
         self.lock().reader = None;
     }
 
-    /// Nothing follows what is queued. The first reason counts.
+    /// Ends the outbox after the outputs in it. The first reason counts.
     fn end(&self, end: End) {
         self.lock().end.get_or_insert(end);
         self.wake();
     }
 
-    /// Waits for a renewal that was heard, while nothing else is wanted.
+    /// Waits for an acknowledged renewal only, while the client does not read other outputs.
     pub(super) fn poll_renewed(&self, cx: &mut Context<'_>) -> Poll<Output> {
         let mut shared = self.lock();
         if let Some(output) = shared.renewed.pop_front() {
@@ -184,7 +190,7 @@ impl Outbox {
         Poll::Pending
     }
 
-    /// Takes all that is queued into `taken`, which is empty.
+    /// Moves all outputs into `taken`, which is empty.
     pub(super) fn poll_take(
         &self,
         cx: &mut Context<'_>,
@@ -192,7 +198,7 @@ impl Outbox {
     ) -> Poll<Result<(), End>> {
         debug_assert!(taken.is_empty(), "a reader looks for more when it has none");
         let mut shared = self.lock();
-        // What was taken before is read now.
+        // The outputs taken before have been delivered now.
         self.bytes.sub(mem::take(&mut shared.taken));
         if !shared.queue.is_empty() || !shared.renewed.is_empty() {
             mem::swap(&mut shared.queue, taken);
@@ -223,7 +229,7 @@ impl Drop for Outbox {
 }
 
 impl Shared {
-    /// Whoever asks in that context is woken when there is something.
+    /// Registers the task to be woken when there is an output.
     fn wait(&mut self, cx: &Context<'_>) {
         match &mut self.reader {
             Some(reader) => reader.clone_from(cx.waker()),
@@ -233,7 +239,7 @@ impl Shared {
 }
 
 impl Output {
-    /// About how many bytes this takes, in memory and on the wire.
+    /// Returns about how many bytes this output takes, in memory and on the wire.
     fn weight(&self) -> usize {
         const BASE: usize = 160;
         match self {
@@ -267,7 +273,7 @@ impl Output {
 }
 
 impl LockDescription {
-    /// About how many bytes this takes, in memory and on the wire.
+    /// Returns about how many bytes this description takes, in memory and on the wire.
     pub(crate) fn weight(&self) -> usize {
         let holders: usize = self.holders.iter().map(|holder| 80 + holder.label.len()).sum();
         let label = |label: &Option<_>| label.as_ref().map_or(0, |label: &Arc<str>| label.len());
@@ -277,7 +283,7 @@ impl LockDescription {
 }
 
 impl Forced {
-    /// About how many bytes this takes, in memory and on the wire.
+    /// Returns about how many bytes this takes, in memory and on the wire.
     fn weight(&self) -> usize {
         let texts = self.by.len() + self.reason.as_str().len() + self.label.len();
         128 + self.lock.as_bytes().len() + texts

@@ -1,15 +1,15 @@
-//! Whether the server is so far behind with what it has read that it takes on nothing new.
+//! Detects overload: the server is so far behind with the calls it has read that it accepts nothing new.
 //!
-//! The measure is how long an input waits for its turn: for that of its connection, and then in the mailbox. It is measured by a
-//! probe: at each look the actor sends one (`probe.rs`), and sees it again when all that was before it is worked off. A probe
-//! that is still on its way is as late as it is old, so a mailbox that is full, or not read at all because the disk is behind,
-//! counts too.
+//! The measure is the time an input waits: first for a thread to serve its connection, then in the mailbox.
+//! With each sample the server sends a probe (`probe.rs`) and receives it when all inputs before it are
+//! handled. A probe that is still on its way counts with its age. So a mailbox that is full, or not read
+//! because the disk is behind, counts too.
 //!
-//! What was rejected: how late the actor's own deadlines are (a pause of the machine looks the same, and leaves no queue);
-//! the length of the mailbox (an input may name one lock or 10 000).
+//! Rejected: the lateness of the actor's own deadlines (a pause of the machine has the same effect and leaves
+//! no queue); the length of the mailbox (an input may name one lock or 10 000).
 //!
-//! What it does not see is what clients have sent and nobody has read: most of the wait of a crowd that goes on sending.
-//! Only flow control bounds that.
+//! Bytes that clients have sent and the server has not read are invisible here. They are most of the wait in
+//! a crowd of clients that keep sending; only flow control bounds them.
 
 use std::time::Duration;
 
@@ -17,37 +17,38 @@ use crate::histogram::Histogram;
 use crate::room::Load;
 use crate::time::Instant;
 
-/// So many looks in a row have to find the server behind.
+/// The server is overloaded if this many consecutive samples find it behind.
 const LOOKS: u32 = 2;
-/// An operator is told that it is over when nothing was refused for so long: overload comes and goes many times a second.
+/// The end of an overload is logged when no call was refused for this long: overload comes and goes many
+/// times a second.
 const CALM: Duration = Duration::from_secs(10);
 
-/// See the top of this file.
+/// The state of overload detection.
 #[derive(Debug)]
 pub(super) struct Overload {
     after: Duration,
-    /// When the probe that is on its way was put into the mailbox, or should have been.
+    /// When the probe on its way was put into the mailbox, or would have been had there been room.
     probe: Option<Instant>,
     is_in_mailbox: bool,
-    /// How long the last one was on its way.
+    /// How long the last probe was on its way.
     waited: Duration,
-    /// How long each was.
+    /// How long each probe was on its way.
     delays: Histogram,
     looks_behind: u32,
     load: Load,
-    /// When calls were refused last, until that is over.
+    /// When calls were last refused; `None` once that is over.
     last_shed: Option<Instant>,
 }
 
-/// What follows from a look.
+/// The result of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Look {
-    /// If it is another one than before.
+    /// The load, if it has changed.
     pub load: Option<Load>,
     pub news: Option<News>,
 }
 
-/// What an operator is told.
+/// A change that is logged for the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum News {
     Begins { behind: Duration },
@@ -55,7 +56,7 @@ pub(super) enum News {
 }
 
 impl Overload {
-    /// Load is shed when inputs wait for more than `after`.
+    /// The server sheds load when inputs wait for more than `after`.
     pub(super) fn new(after: Duration) -> Overload {
         Overload {
             after,
@@ -69,18 +70,19 @@ impl Overload {
         }
     }
 
-    /// Whether a probe shall be put into the mailbox now.
+    /// Returns true if a probe shall be sent now.
     pub(super) fn wants_probe(&self) -> bool {
         !self.is_in_mailbox
     }
 
-    /// A probe was put into the mailbox, or there was no room for it: it waits since the first try.
+    /// Notes that a probe was put into the mailbox, or found no room: then its wait counts from the first
+    /// attempt.
     pub(super) fn probed(&mut self, now: Instant, is_in_mailbox: bool) {
         self.probe.get_or_insert(now);
         self.is_in_mailbox = is_in_mailbox;
     }
 
-    /// The probe has come out again.
+    /// Notes that the probe was taken out of the mailbox.
     pub(super) fn came_out(&mut self, now: Instant) {
         self.is_in_mailbox = false;
         if let Some(sent) = self.probe.take() {
@@ -89,17 +91,17 @@ impl Overload {
         }
     }
 
-    /// What was told at the last look.
+    /// Returns the load that the last sample found.
     pub(super) fn load(&self) -> Load {
         self.load
     }
 
-    /// How long inputs waited in the mailbox: one for each probe, so about ten a second.
+    /// Returns the histogram of the waits of inputs: one for each probe, so about ten a second.
     pub(super) fn delays(&self) -> &Histogram {
         &self.delays
     }
 
-    /// A look at it, a few times a second.
+    /// Samples the load, a few times a second.
     pub(super) fn look(&mut self, now: Instant) -> Look {
         let before = self.load;
         let behind = self.probe.map_or(self.waited, |sent| now.saturating_since(sent));
@@ -140,7 +142,7 @@ mod tests {
         Overload::new(Duration::from_millis(250))
     }
 
-    /// What each look finds when every probe comes out after that many milliseconds, one look every 100 ms.
+    /// The loads found when each probe takes that many milliseconds, with one sample every 100 ms.
     fn looks(overload: &mut Overload, waits: impl IntoIterator<Item = u64>) -> Vec<Load> {
         let mut now = 0;
         let mut out_at = None;
@@ -173,7 +175,8 @@ mod tests {
     fn two_looks_in_a_row_behind_shed_and_one_that_is_not_ends_it() {
         let mut overload = overload();
         let loads = looks(&mut overload, [430, 0, 0, 0, 0, 1, 1, 1]);
-        // Still on its way after 300 and after 400 ms; out at 430, which the look at 500 sees; the next one took 1 ms.
+        // The probe is still on its way after 300 and after 400 ms and out at 430, which the sample at 500
+        // sees; the next one takes 1 ms.
         let shed: Vec<bool> = loads.iter().map(|load| *load == Load::TooMuch).collect();
         assert_eq!(shed, [false, false, false, false, true, true, false, false]);
     }
@@ -184,10 +187,10 @@ mod tests {
         overload.look(at(0));
         overload.probed(at(0), true);
         overload.came_out(at(1));
-        // Nothing runs for ten seconds.
+        // The server does not run for ten seconds.
         assert_eq!(overload.look(at(10_000)).load, None);
         overload.probed(at(10_000), true);
-        // Even with a probe in the mailbox: one look in a row.
+        // The same with a probe in the mailbox: only one sample in a row is behind.
         assert_eq!(overload.look(at(20_000)).load, None);
         overload.came_out(at(20_001));
         overload.probed(at(20_001), true);
@@ -215,7 +218,7 @@ mod tests {
         let mut news = Vec::new();
         for look in 0..400 {
             let now = at(100 * look);
-            // For 20 s it goes to and fro.
+            // For 20 s the load goes up and down.
             if overload.wants_probe() {
                 overload.probed(now, true);
             } else if look % 8 == 7 || look >= 200 {

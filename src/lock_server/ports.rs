@@ -1,4 +1,4 @@
-//! What the actor needs of the machine, the journal and the links: the seams where tests put their own.
+//! The actor's interfaces to the machine, the journal and the links, so that tests can replace them.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use crate::replica::{Effect, Event, Position, Replica, Urgency};
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now};
 
-/// The machine: [`Replica`], whose methods these are.
+/// The machine: the methods of [`Replica`].
 pub trait Machine: Send + 'static {
     fn handle(&mut self, now: Now, event: Event);
     fn poll_effect(&mut self) -> Option<Effect>;
@@ -32,10 +32,11 @@ impl Machine for Replica {
     }
 }
 
-/// The journal: [`Journal`], whose methods these are. No call waits for the disk but the last.
+/// The journal: the methods of [`Journal`]. Only the last one waits for the disk.
 pub trait Store: Send + 'static {
     fn append(&mut self, position: Position, record: &[u8]);
-    /// Keeps this state once everything up to `position` is durable, and forgets what it covers.
+    /// Keeps this checkpoint once everything up to `position` is durable, and drops the records that it
+    /// covers.
     fn checkpoint(&mut self, position: Position, state: Vec<u8>);
     fn figures(&self) -> Figures;
     fn sync_times(&self) -> Histogram;
@@ -65,10 +66,10 @@ impl Store for Journal {
     }
 }
 
-/// What a link says. Of the messages that left its queue, so many `batches` were entries.
+/// An event of a link. `Flushed`: so many messages left its queue, and `batches` of them carried entries.
 #[derive(Debug)]
 pub enum LinkInput {
-    /// `version`: of the protocol, as agreed for this link.
+    /// `version`: the protocol version agreed for this link.
     Up {
         peer: DcId,
         version: u16,
@@ -89,21 +90,23 @@ pub enum LinkInput {
 
 /// The links to other datacenters.
 pub trait Links: Send + 'static {
-    /// What they put into the actor's mailbox.
+    /// The type of events that links put into the actor's channel.
     type Event: Send + 'static;
 
-    /// What this says. Called once for each event, in their order: what is sent goes to the link that was up last.
+    /// Translates one event. Call exactly once per event, in order: later sends use the link that came up
+    /// last.
     fn read(&mut self, event: Self::Event) -> LinkInput;
-    /// Queues a message on the link to `peer`. Urgent ones may overtake others. Without a link, or without room,
-    /// it is lost, and the link goes down.
+    /// Queues a message on the link to `peer`. Urgent messages may overtake others. Without a link, or
+    /// without room, the message is lost and the link goes down.
     fn send(&mut self, peer: DcId, urgency: Urgency, message: Vec<u8>);
-    /// Closes the link to `peer`, telling it why.
+    /// Closes the link to `peer` and sends it the reason.
     fn close(&mut self, peer: DcId, reason: &str);
-    /// Whether messages that are not urgent are received: not while the disk is behind, as they would be written.
+    /// Sets if messages that are not urgent are received. They are not while the disk is behind, because they
+    /// would be written.
     fn take_bulk(&mut self, takes: bool);
     fn figures(&self) -> Vec<LinkFigures>;
-    /// Whether there can be no links any more, until a restart.
+    /// Returns true if no link can work any more until a restart.
     fn have_failed(&self) -> bool;
-    /// Sends what is queued, as far as a short time allows, and closes everything.
+    /// Sends queued messages, for a short time at most, and closes all links.
     fn shutdown(self) -> impl Future<Output = ()> + Send;
 }

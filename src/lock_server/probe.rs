@@ -1,6 +1,7 @@
-//! How long a call waits, found out by one that does nothing: it waits for its turn on the threads that serve clients as
-//! their connections do, then in the mailbox. With connections that all have something to do the first wait is the long one:
-//! who brings a call works it off, so the mailbox fills only while somebody else is at it.
+//! Measures how long a call waits with a call that does nothing. A probe waits for its turn on the threads
+//! that serve clients, as their connections do, and then in the mailbox. If all connections have work, the
+//! first wait is the longer one: a submitting thread handles its own call, so the mailbox fills only while
+//! another thread steps the machine.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,27 +13,27 @@ use super::handle::Input;
 
 /// Sends probes.
 pub(super) struct Probes {
-    /// Into the mailbox; keeps it open for nobody.
+    /// The mailbox. The reference is weak, so that it does not keep the mailbox open.
     mailbox: mpsc::WeakSender<Input>,
-    /// Where clients are served, if the server was started there.
+    /// The runtime that serves clients, if the server was started on one.
     threads: Option<Handle>,
-    /// The actor's, which takes it out.
+    /// Wakes the actor, which takes the probe out.
     call: Arc<Notify>,
 }
 
 impl Probes {
-    /// Of the runtime that this is called on.
+    /// Sends probes through the runtime that this is called on.
     pub(super) fn new(mailbox: mpsc::WeakSender<Input>, call: Arc<Notify>) -> Probes {
         Probes { mailbox, threads: Handle::try_current().ok(), call }
     }
 
-    /// Sends one on its way. Whether it is.
+    /// Sends a probe. Returns false if there was no room for it.
     pub(super) fn send(&self) -> bool {
         let (mailbox, call) = (self.mailbox.clone(), Arc::clone(&self.call));
         let mut probe = Probe { mailbox, call, has_arrived: false };
         match &self.threads {
             Some(threads) => {
-                // Comes back as a probe in the mailbox, and nobody waits for it otherwise.
+                // The probe arrives in the mailbox; no other result is needed.
                 drop(threads.spawn(probe.travel()));
                 true
             }
@@ -41,7 +42,7 @@ impl Probes {
     }
 }
 
-/// One on its way. Comes to the mailbox also when its runtime ends before it had its turn.
+/// A probe on its way. It also arrives in the mailbox if its runtime ends before the probe is polled.
 struct Probe {
     mailbox: mpsc::WeakSender<Input>,
     call: Arc<Notify>,
@@ -51,7 +52,7 @@ struct Probe {
 impl Probe {
     async fn travel(mut self) {
         let mut has_waited = false;
-        // Woken by itself, a task goes behind all others of its thread; a new one may overtake them.
+        // A task that wakes itself queues behind all others of its thread; a new task may overtake them.
         std::future::poll_fn(|cx| {
             if std::mem::replace(&mut has_waited, true) {
                 return Poll::Ready(());
@@ -69,7 +70,7 @@ impl Probe {
         }
     }
 
-    /// At once, if there is room.
+    /// Puts the probe into the mailbox, if there is room.
     fn arrive(&mut self) -> bool {
         let mailbox = self.mailbox.upgrade();
         self.has_arrived |= mailbox.is_some_and(|mailbox| mailbox.try_send(Input::Probe).is_ok());

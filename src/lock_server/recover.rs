@@ -1,7 +1,7 @@
-//! From what the journal kept to the datacenter that it amounts to.
+//! Recovers a datacenter from its journal.
 //!
-//! Two threads: one makes records of bytes, the other replays them. Reading is a third of the work, and who waits for a
-//! restart waits for all of it.
+//! Two threads work in parallel: one decodes records, the other replays them. Decoding is a third of the
+//! work, and a restart would wait for all of it.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -17,12 +17,12 @@ use crate::wire;
 
 /// Records that are handed over at a time.
 const BATCH: usize = 1_000;
-/// Batches that wait to be replayed at most: reading need not be further ahead to be no hindrance.
+/// Most batches that wait to be replayed: reading further ahead would not be faster.
 const AHEAD: usize = 4;
 
 type Batch = Vec<(Position, Record)>;
 
-/// The datacenter that a data directory amounts to, with the position of its last record.
+/// Returns the datacenter that a data directory amounts to, with the position of its last record.
 pub fn recover(
     config: ReplicaConfig,
     checkpoint: Option<&[u8]>,
@@ -40,12 +40,12 @@ pub fn recover(
         let reader = reader.map_err(StartError::Thread)?;
         let recovered = Replica::recover(config, clock::now(), checkpoint, read.into_iter().flatten());
         let last = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
-        // What cannot be replayed comes before what cannot be read.
+        // An error of replaying is earlier in the journal than an error of reading.
         Ok((recovered?, last?.unwrap_or(covered)))
     })
 }
 
-/// Reads until the end, or until nobody wants more. Answers the position of the last one.
+/// Reads until the end, or until the receiver is dropped. Returns the position of the last record.
 fn read_records(
     records: impl IntoIterator<Item = Result<(Position, Bytes), JournalError>>,
     batches: SyncSender<Batch>,
@@ -71,7 +71,7 @@ fn read_records(
             return last;
         }
     }
-    // Who has stopped listening says why.
+    // If the receiver is dropped, the replaying thread returns the error.
     let _ = batches.send(batch);
     last
 }
@@ -113,11 +113,11 @@ mod tests {
             matches!(error, Err(StartError::Record { position: Position(n), .. }) if n == SOME + 1),
             "{error:?}"
         );
-        // One is missing before it, so it is replayed in vain.
+        // A record is missing before it, so it cannot be replayed.
         let error = recovered(good().chain([(SOME + 2, record(1)), unreadable(SOME + 3)]));
         let Err(StartError::Recovery(error)) = error else { panic!("{error:?}") };
         assert!(error.to_string().contains(&format!("should be record {}", SOME + 1)), "{error}");
-        // Nobody listens to the rest any more.
+        // The rest is not replayed.
         let error = recovered([(7, record(1))].into_iter().chain(good()));
         assert!(matches!(error, Err(StartError::Recovery(_))), "{error:?}");
     }

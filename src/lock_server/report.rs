@@ -1,4 +1,4 @@
-//! What an operator is told: one line in the log for each report of the machine.
+//! The operator's log: one line for each report of the machine.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::replica::{Fork, Report, Summed};
 use crate::room::Room;
 use crate::time::Instant;
 
-/// Leases that expired and were not logged yet: a client can let a hundred thousand expire at once, and each line takes
-/// time of the thread that serves everybody.
+/// Expired leases that are not logged yet. A client can let a hundred thousand leases expire at once, and
+/// each line costs time of the thread that steps the machine.
 #[derive(Debug, Default)]
 pub(super) struct Expired {
     leases: u64,
@@ -20,7 +20,7 @@ pub(super) struct Expired {
     logged: Option<Instant>,
 }
 
-/// Least time between two lines about leases that expired.
+/// Least time between two lines about expired leases.
 const EXPIRED_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Expired {
@@ -31,7 +31,7 @@ impl Expired {
         self.last = Some(lease);
     }
 
-    /// Logs them all in one line, if it is time for one.
+    /// Logs all of them in one line, if the interval has passed.
     pub(super) fn log(&mut self, now: Instant) {
         let is_early = self.logged.is_some_and(|logged| now.saturating_since(logged) < EXPIRED_INTERVAL);
         if !is_early && self.last.is_some() {
@@ -40,7 +40,7 @@ impl Expired {
         }
     }
 
-    /// The same at the end.
+    /// Logs all of them now; called at the end.
     pub(super) fn log_rest(&mut self) {
         let Some(lease) = self.last else { return };
         let Expired { leases, held, waiting, .. } = *self;
@@ -54,7 +54,7 @@ impl Expired {
     }
 }
 
-/// Logs a report at once, but for those that are gathered in `expired`.
+/// Logs a report at once, except expired leases, which are gathered in `expired`.
 pub(super) fn log(report: &Report, expired: &mut Expired) {
     match report {
         Report::PhaseChanged(phase) => log_phase(*phase),

@@ -1,7 +1,7 @@
-//! One client's conversation with the actor: calls in without waiting for answers, answers out in batches.
+//! A client's session: calls go in without waiting for answers, answers come out in batches.
 //!
-//! Poll functions rather than futures: the API's stream is polled, and drives both directions from there. So a
-//! client that does not read is not read either, and no task is needed per stream.
+//! Poll functions rather than futures: the API polls one stream and drives both directions from there. So a
+//! client that does not read is not read from either, and a stream needs no task.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -20,41 +20,41 @@ use super::outbox::{End, Outbox, Output};
 use super::workshop::Work;
 use crate::replica::call::{Call, SessionId};
 
-/// See the top of this file. Dropping it closes the session.
+/// A client's session. Dropping it closes the session.
 pub struct Session {
     id: SessionId,
     way_in: WayIn,
-    /// Calls were put into the mailbox and nobody was told.
+    /// Calls were put into the mailbox, and the combiner was not notified yet.
     has_put: bool,
     outbox: Arc<Outbox>,
-    /// Taken out of the outbox, not yet out of here.
+    /// Outputs taken from the outbox and not yet returned.
     taken: VecDeque<Output>,
-    /// A call for which there were no bytes. Renewals pass it by.
+    /// A call that waits for bytes of its allowance. Renewals overtake it.
     parked: Option<Parked>,
-    /// What goes into the mailbox before all else.
+    /// The input that goes into the mailbox next.
     next: Option<Next>,
     closing: Option<(OwnedPermit<Input>, Kept)>,
 }
 
-/// Where calls go.
+/// The way of calls into the server.
 pub(super) struct WayIn {
     pub mailbox: Sender<Input>,
-    /// What the session may have in there.
+    /// Bytes that the session may have in the mailbox.
     pub allowance: Arc<Allowance>,
     pub work: Arc<dyn Work>,
 }
 
-/// A place in the mailbox, unless the server has stopped.
+/// A place in the mailbox, or an error if the server has stopped.
 type Room = Result<OwnedPermit<Input>, SendError<()>>;
 
-/// A call that waits for bytes.
+/// A call that waits for bytes of its allowance.
 struct Parked {
     tag: u64,
     call: Call,
     charge: Pin<Box<dyn Future<Output = Charge> + Send>>,
 }
 
-/// An input that waits for a place.
+/// An input that waits for a place in the mailbox.
 struct Next {
     input: Input,
     room: Pin<Box<dyn Future<Output = Room> + Send>>,
@@ -73,19 +73,19 @@ impl Session {
         Session { id, way_in, has_put: false, outbox, taken, parked: None, next: None, closing }
     }
 
-    /// Keeps this until the session is closed and all its calls have been handled.
+    /// Keeps `beside` until the session is closed and all its calls have been handled.
     pub fn keep(&mut self, beside: impl Send + Sync + 'static) {
         if let Some((_, kept)) = &mut self.closing {
             kept.beside = Some(Box::new(beside));
         }
     }
 
-    /// Unique in this run of the server.
+    /// Returns the id of this session, unique in this run of the server.
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// Whether [`Session::start_call`] may be called.
+    /// Ready when [`Session::start_call`] may be called.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
         ready!(self.poll_room_beside(cx))?;
         let Some(parked) = &mut self.parked else { return Poll::Ready(Ok(())) };
@@ -96,7 +96,8 @@ impl Session {
         self.poll_room_beside(cx)
     }
 
-    /// Whether [`Session::start_call`] may be called with a renewal: it need not wait for a call before it.
+    /// Ready when [`Session::start_call`] may be called with a renewal: a renewal need not wait for a parked
+    /// call.
     pub fn poll_room_beside(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
         let Some(next) = &mut self.next else { return Poll::Ready(Ok(())) };
         let place = ready!(next.room.as_mut().poll(cx)).map_err(|_| Stopped)?;
@@ -107,11 +108,11 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Puts a call on its way, after [`Session::poll_ready`] (or [`Session::poll_room_beside`]) said so. It is worked off when an
-    /// answer is asked for, so that calls that come together are one batch.
+    /// Submits a call, after [`Session::poll_ready`] (or [`Session::poll_room_beside`]) was ready. The call
+    /// is handled when the next output is polled, so that calls that arrive together form one batch.
     ///
     /// # Panics
-    /// If it did not.
+    /// If the session was not ready.
     pub fn start_call(&mut self, tag: u64, call: Call) -> Result<(), Stopped> {
         let Some(bytes) = mailbox::weight(&call) else {
             assert!(self.next.is_none(), "a renewal is started when there is room");
@@ -144,21 +145,21 @@ impl Session {
         }
     }
 
-    /// Sees to it that what was put into the mailbox is worked off.
+    /// Notifies the combiner of the calls put into the mailbox.
     fn hand_over(&mut self) {
         if mem::take(&mut self.has_put) {
-            // Whoever does this looks for answers afterwards: no need to wake him.
+            // The caller polls for answers afterwards, so it needs no wake-up.
             self.outbox.forget_reader();
             self.way_in.work.brought();
         }
     }
 
-    /// An answer that is already here.
+    /// Returns an output that is already here.
     pub fn next_taken(&mut self) -> Option<Output> {
         self.taken.pop_front()
     }
 
-    /// The next answer or notice.
+    /// Waits for the next answer or notice.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Output, End>> {
         self.hand_over();
         loop {
@@ -169,7 +170,7 @@ impl Session {
         }
     }
 
-    /// The next renewal that was heard, while the client takes its time with other answers.
+    /// Waits for the next acknowledged renewal, while the client does not read other answers.
     pub fn poll_renewed(&mut self, cx: &mut Context<'_>) -> Poll<Output> {
         self.hand_over();
         self.outbox.poll_renewed(cx)

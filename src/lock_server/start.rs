@@ -1,4 +1,4 @@
-//! Start of a lock server: recover, run on a thread of its own, wait for the end.
+//! Starts a lock server: recovers, runs the actor on its own thread, waits for the end.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -34,7 +34,7 @@ use crate::telemetry::{Board, Places};
 use crate::time::brief;
 use crate::wire::WireError;
 
-/// Why a lock server did not start. Nothing was promised, and no record was written or lost.
+/// The reason why a lock server did not start. No client was answered, and no record was written or lost.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -58,7 +58,7 @@ pub enum StartError {
     Thread(#[source] io::Error),
 }
 
-/// Why a lock server stopped without being asked to.
+/// The reason why a lock server stopped without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum StopError {
     #[error("the journal failed, so nothing more can be promised: {0}")]
@@ -76,7 +76,7 @@ pub struct LockServer {
     thread: thread::JoinHandle<()>,
 }
 
-/// What a lock server is made of. `last` is the position of the last record that `machine` knows.
+/// The parts of a lock server. `last` is the position of the last record that `machine` knows.
 pub struct Parts<M, S, L: Links> {
     pub dc: DcId,
     pub machine: M,
@@ -85,17 +85,17 @@ pub struct Parts<M, S, L: Links> {
     pub journal: Arc<JournalInbox>,
     pub links: L,
     pub link_events: mpsc::Receiver<L::Event>,
-    /// Where the actor shows itself.
+    /// The board on which the server publishes its status.
     pub board: Arc<Board>,
 }
 
 impl LockServer {
-    /// Starts the actor on a thread of its own.
+    /// Starts the actor on its own thread.
     pub fn start<M: Machine, S: Store, L: Links>(
         options: LockServerOptions,
         parts: Parts<M, S, L>,
     ) -> Result<LockServer, StartError> {
-        // Each open session keeps a place for its closing.
+        // Each open session reserves a place for its closing.
         let (mailbox, inputs) = mpsc::channel(options.max_sessions + options.mailbox);
         let mailbox_bytes = Budget::new(options.mailbox_bytes);
         let (wanted, wanted_by_actor) = watch::channel(Stage::Running);
@@ -154,7 +154,7 @@ impl LockServer {
         let thread = thread::Builder::new()
             .name(format!("lock-server-{}", parts.dc))
             .spawn(move || {
-                // Nobody may want to know.
+                // The receiver may be dropped.
                 end.send(runtime.block_on(actor.run())).ok();
             })
             .map_err(StartError::Thread)?;
@@ -165,10 +165,13 @@ impl LockServer {
         self.handle.clone()
     }
 
-    /// Waits until the server has stopped. Panics if it did.
+    /// Waits until the server has stopped.
+    ///
+    /// # Panics
+    /// If the server panicked.
     pub async fn stopped(self) -> Result<(), StopError> {
         let ended = self.ended.await;
-        // It has nothing left to do, so this does not block.
+        // The thread has nothing left to do, so this does not block.
         if let Err(panic) = self.thread.join() {
             resume_unwind(panic);
         }
@@ -176,12 +179,12 @@ impl LockServer {
     }
 }
 
-/// For sessions of nobody in particular.
+/// The allowance of sessions that belong to no particular client.
 fn of_anybody(options: &LockServerOptions, all: &Budget) -> ClientAllowance {
     ClientAllowance::new(options.session_mailbox, options.mailbox_bytes, all)
 }
 
-/// For calls of nobody in particular.
+/// The allowance of calls that belong to no particular client.
 fn half_of(bytes: usize, all: &Budget) -> Arc<Allowance> {
     ClientAllowance::new(bytes / 2, bytes / 2, all).allowance()
 }

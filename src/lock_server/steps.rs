@@ -1,4 +1,4 @@
-//! Which steps of [`crate::faults`] an effect is. Without the feature `faults`: none.
+//! Maps effects to the fault points of [`crate::faults`]. Without the feature `faults` there are none.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -9,11 +9,11 @@ use crate::replica::call::Reply;
 use crate::replica::store_call::TxnState;
 use crate::replica::{Effect, Record};
 
-/// The steps that an effect is.
+/// The fault points of one effect.
 pub(super) struct Steps(SmallVec<[Step; 3]>);
 
 impl Steps {
-    /// Of an effect in the datacenter `me`.
+    /// Returns the fault points of an effect in the datacenter `me`.
     #[inline]
     pub fn of(effect: &Effect, me: DcId) -> Steps {
         Steps(if cfg!(feature = "faults") { of(effect, me) } else { SmallVec::new() })
@@ -40,7 +40,7 @@ fn of(effect: &Effect, me: DcId) -> SmallVec<[Step; 3]> {
         Effect::Reply { reply: Reply::Released, .. } => smallvec![Step::Release],
         Effect::Reply { reply: Reply::Stepped(stepped), .. } => match stepped.state {
             TxnState::Committed(_) => smallvec![Step::Committed],
-            // It begins with its locks.
+            // The transaction begins with its locks.
             TxnState::Open if stepped.token.is_some() => smallvec![Step::Grant],
             TxnState::Open | TxnState::Aborted => smallvec![],
         },

@@ -1,4 +1,4 @@
-//! The end of the actor: last sync, goodbye to everybody.
+//! The end of the actor: last sync, end of all sessions.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::ports::{Links, Machine, Store};
 use super::start::StopError;
 use super::works::Works;
 
-/// How long the disk may take for what was appended last.
+/// How long the disk may take for the last records.
 const LAST_SYNC: Duration = Duration::from_secs(30);
 
 impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
@@ -28,15 +28,15 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         works.outlets.callers.end_all();
         works.outlets.links.shutdown().await;
         let closed = works.outlets.store.close();
-        // The journal has said why, once.
+        // The journal has reported the reason once.
         let why = self.inlets.journal_news().failed;
         let closed = closed.map_err(|error| StopError::Journal(why.unwrap_or(error)));
         works.showing.stage.send_replace(Stage::Stopped);
         synced.and(closed)
     }
 
-    /// Until all that was appended is durable, and all that waited for that is answered. A full disk is not waited for:
-    /// closing the journal says so.
+    /// Waits until all appended records are durable and the answers that waited for them are sent. Does not
+    /// wait for a full disk: closing the journal reports that.
     async fn last_sync(&mut self, works: &mut Works<M, S, L>) -> Result<(), StopError> {
         let synced = timeout(LAST_SYNC, async {
             while works.outlets.durable < works.outlets.appended

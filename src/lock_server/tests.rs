@@ -1,4 +1,4 @@
-//! The actor with a machine, a journal and links that do little: what it does itself.
+//! Tests of the actor itself, with a fake machine, journal and links.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -128,7 +128,7 @@ async fn sessions_are_limited_and_places_come_back() {
     let session = handle.open_session().await.expect("there is room for one");
     assert!(matches!(handle.open_session().await, Err(OpenError::TooMany(_))));
     drop(session);
-    // It has its place until it is closed.
+    // The session keeps its place until it is closed.
     while handle.open_session().await.is_err() {
         tokio::task::yield_now().await;
     }
@@ -375,7 +375,7 @@ async fn the_machine_is_told_when_calls_wait_too_long_and_when_they_do_not_any_m
     assert_eq!(reply(&mut session).await.0, 1);
 }
 
-/// Its own timers would not wake it: there is always something in the mailbox.
+/// The timers of the runtime would not wake the actor: the mailbox is never empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_picture_is_shown_while_the_mailbox_is_never_empty() {
     let rig = started(Syncs::AtOnce);

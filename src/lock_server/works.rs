@@ -1,8 +1,8 @@
-//! What a step is made with: the machine, the mailbox of clients, and where effects go.
+//! All that a step needs: the machine, the mailbox of clients, and the outlets of effects.
 //!
-//! Calls are taken many at a time: one reading of the clocks, one look at the journal's backlog and one waking of each
-//! reader serve a whole batch, which is what makes a step cost little under load. Alone, a call is a batch of one and
-//! waits for nobody.
+//! Calls are handled in batches. One reading of the clocks, one check of the journal's backlog and one
+//! wake-up of each reader serve a whole batch; that makes a step cheap under load. A single call is a batch
+//! of one and waits for no other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,12 +29,12 @@ use crate::telemetry::{Board, Snapshot};
 use crate::time::{Instant, Now};
 use crate::wire;
 
-/// How often the actor shows a picture of itself.
+/// How often the server publishes its status.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
-/// The same while it drains: it stops as soon as it sees that nothing is held.
+/// The same interval during a drain: the server stops as soon as a status shows that no lock is held.
 const DRAINING_INTERVAL: Duration = Duration::from_millis(10);
 
-/// See the top of this file.
+/// The machine with its inputs and outputs. The combiner's lock protects it.
 pub(super) struct Works<M, S, L: Links> {
     pub machine: M,
     pub mailbox: Mailbox,
@@ -44,45 +44,45 @@ pub(super) struct Works<M, S, L: Links> {
     pub probes: Probes,
     pub options: LockServerOptions,
     pub now: Now,
-    /// Sessions that were closed because their clients do not read, and lines about them.
+    /// Sessions closed because their clients do not read, and the limit on log lines about them.
     pub cut_off: u64,
     pub cut_off_logged: LogLimit,
-    /// What links were told.
+    /// The last value passed to [`Links::take_bulk`].
     pub takes_bulk: bool,
-    /// When draining has to be over.
+    /// When the drain ends at the latest.
     pub drained_by: Option<Instant>,
-    /// When the actor looks by itself.
+    /// When the actor wakes up by itself.
     pub sleeps_until: Instant,
-    /// Why it cannot go on, found by somebody else than the actor.
+    /// The reason why the server cannot continue, if a thread other than the actor found it.
     pub failed: Option<StopError>,
 }
 
-/// What others can see of the actor.
+/// The parts of the server's state that are visible from outside.
 pub(super) struct Showing {
     pub stage: watch::Sender<Stage>,
     pub board: Arc<Board>,
-    /// When the next picture is due.
+    /// When the next status is due.
     pub next: Instant,
 }
 
-/// Whether the actor goes on after a step.
+/// Decides if the actor continues after a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Go {
     On,
     Stop,
 }
 
-/// Whether the mailbox may have more.
+/// Tells if the mailbox may contain more inputs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,
     Perhaps,
-    /// It is not looked at any more.
+    /// The mailbox was not read, because the server has failed.
     Untouched,
 }
 
 impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
-    /// Works off a batch of what clients have put in.
+    /// Handles one batch of inputs of clients.
     pub(super) fn work_off(&mut self) -> Result<Left, StopError> {
         if self.failed.is_some() {
             return Ok(Left::Untouched);
@@ -99,7 +99,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         Ok(self.mailbox.put_back(batch))
     }
 
-    /// Whether there is something to do before the actor looks by itself.
+    /// Returns true if something is due before the actor wakes up by itself.
     pub(super) fn is_due_sooner(&self) -> bool {
         self.failed.is_some() || self.machine.next_deadline().is_some_and(|due| due < self.sleeps_until)
     }
@@ -114,7 +114,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
                 }
                 Ok(())
             }
-            // A session that was cut off may have calls in the mailbox still.
+            // A session that was closed by the server may still have calls in the mailbox.
             Input::Call { session, .. } if !self.outlets.callers.is_open(session) => Ok(()),
             Input::Call { session, tag, call, .. } => {
                 self.event(Event::Client { call: CallId { session, tag }, request: call })
@@ -143,7 +143,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
                 self.outlets.closing.remove(peer);
                 self.event(Event::LinkDown { peer })
             }
-            // Whoever broke the protocol is not listened to while its link closes.
+            // Messages of a peer that broke the protocol are ignored while its link closes.
             LinkInput::Received { peer, .. } if self.outlets.closing.contains(peer) => Ok(()),
             LinkInput::Received { peer, message } => match wire::decode::<Message>("message", &message) {
                 Ok(message) => self.event(Event::Received { peer, message }),
@@ -158,7 +158,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         }
     }
 
-    /// What the journal said; whether it is done with a checkpoint.
+    /// Handles an event of the journal. Returns the end of a checkpoint, if it reports one.
     pub(super) fn on_journal(&mut self, news: JournalNews) -> Result<Option<CheckpointEnd>, StopError> {
         if let Some(error) = news.failed {
             return Err(StopError::Journal(error));
@@ -180,8 +180,9 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         Ok(())
     }
 
-    /// Looks at itself. After every step, because timers fire only when their runtime gets a turn, which may be seconds
-    /// later while there is always something to do. The machine fires what is due with every event.
+    /// Publishes the status and samples the load, if that is due. Called after every step: under constant
+    /// load the runtime polls timers late, by up to seconds. The machine needs no such call; it fires its own
+    /// timers with every event.
     pub(super) fn look_if_due(&mut self) -> Result<(), StopError> {
         if self.showing.next <= self.now.mono {
             let draining = self.drained_by.is_some();
@@ -195,7 +196,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         Ok(())
     }
 
-    /// Tells the machine and the operator when there is more to do than can be done, and when that is over.
+    /// Informs the machine and the log when an overload begins or ends.
     fn look_at_load(&mut self) -> Result<(), StopError> {
         let Look { load, news } = self.overload.look(self.now.mono);
         match news {
@@ -212,7 +213,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         load.map_or(Ok(()), |load| self.event(Event::Load { load }))
     }
 
-    /// Somebody wants the server to stop.
+    /// Starts a drain.
     pub(super) fn on_wanted(&mut self) -> Result<(), StopError> {
         let timeout = self.options.drain_timeout;
         tracing::info!(?timeout, "draining");
@@ -224,7 +225,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         Ok(())
     }
 
-    /// Hands an event to the machine and does what it wants done.
+    /// Passes an event to the machine and performs its effects.
     pub(super) fn event(&mut self, event: Event) -> Result<(), StopError> {
         self.machine.handle(self.now, event);
         self.perform()?;
@@ -251,7 +252,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         Ok(())
     }
 
-    /// Shows a picture of itself if there is a new one. A drain is over when that shows nothing held.
+    /// Publishes the status if there is a new one. Stops a drain when it shows that no lock is held.
     pub(super) fn show(&mut self) -> Go {
         let Some(status) = self.outlets.own_status.take() else { return Go::On };
         let held = status.counts.held;
@@ -286,7 +287,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         self.machine.next_deadline().map_or(self.showing.next, |deadline| deadline.min(self.showing.next))
     }
 
-    /// Receives from other datacenters what would be written only while the disk keeps up.
+    /// Accepts messages that would be written from peers only while the disk keeps up.
     pub(super) fn bound_links(&mut self) {
         let takes_bulk = self.disk_pace() == DiskPace::KeepsUp;
         if takes_bulk != self.takes_bulk {
@@ -300,7 +301,8 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
             return DiskPace::KeepsUp;
         }
         let figures = self.outlets.store.figures();
-        // On a full disk the machine takes on nothing that would be written, and who only reads is served on.
+        // On a full disk the machine accepts nothing that would be written, so clients that only read are
+        // still served.
         if figures.backlog_bytes <= self.options.max_journal_backlog || figures.room == Room::Full {
             DiskPace::KeepsUp
         } else if self.overload.load() == Load::TooMuch {

@@ -1,16 +1,23 @@
-//! Who works: whoever brings a call, if nobody else is at it.
+//! The combiner. A thread that submits a call steps the machine itself, unless another thread does so
+//! already.
 //!
-//! A thread of its own for every call would cost two wake-ups of threads each, one to hand it over and one for its answer:
-//! tens of microseconds, where the call itself takes one. So who puts a call into the mailbox then tries to take a turn with
-//! the works himself, in his own thread, and finds the answer in his outbox. Nobody waits for a turn but the actor, who comes
-//! first: everybody else leaves his call in the mailbox, to whoever has the turn. Steps happen one at a time whoever makes
-//! them, each call after the ones before it in the mailbox.
+//! This is flat combining (Hendler, Incze, Shavit, Tzafrir: Flat Combining and the
+//! Synchronization-Parallelism Tradeoff, SPAA 2010). A dedicated thread for the machine would cost each call
+//! two wake-ups of threads, one to hand it over and one for its answer: tens of microseconds, where the call
+//! itself takes one. So a thread puts its call into the mailbox, tries to take the lock of the works, handles
+//! the mailbox in its own thread, and finds the answer in its outbox.
 //!
-//! **Nothing is forgotten.** Who puts something in says so (`brought`) before he tries to take a turn; who ends a turn looks
-//! at that afterwards. Of two who do this at a time, one sees the other.
+//! Only the actor blocks on the lock, and it has priority. Other threads `try_lock`; if that fails, their
+//! call stays in the mailbox for the thread that holds the lock. Steps are made one at a time, whichever
+//! thread makes them, and calls are handled in the order of the mailbox.
 //!
-//! What was rejected: a lock that everybody waits for (a thread that waits serves no other connection); the actor as a task
-//! of the caller's runtime (a call waits for a thread to be free, and who embeds a server decides how long that takes).
+//! **No input is lost.** A thread that puts an input into the mailbox sets `brought` *before* it tries to
+//! take the lock. A thread that releases the lock reads `brought` *afterwards*. Both are sequentially
+//! consistent, so of two threads that do this concurrently at least one sees the other and handles the input.
+//!
+//! Rejected: a lock on which every thread blocks (a blocked thread serves no other connection); the actor as
+//! a task on the caller's runtime (a call then waits for a free thread, and the program that embeds the
+//! server decides how long that takes).
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,24 +28,24 @@ use super::ports::{Links, Machine, Store};
 use super::start::StopError;
 use super::works::{Left, Works};
 
-/// Most batches that somebody works off for others before the actor goes on with it.
+/// Most batches that one thread handles for others before the actor continues.
 const TURNS: usize = 4;
 
-/// See the top of this file.
+/// The combiner: the lock of the works, and the flags of the threads that want it.
 pub(super) struct Workshop<M, S, L: Links> {
-    /// None before the actor's first turn and after its last one.
+    /// `None` after the actor's last step.
     works: Mutex<Option<Works<M, S, L>>>,
-    /// Something may be in the mailbox.
+    /// The mailbox may contain inputs.
     brought: AtomicBool,
-    /// The actor waits for a turn.
+    /// The actor is blocked on the lock.
     actor_waits: AtomicBool,
-    /// For the actor.
+    /// Wakes the actor.
     call: Arc<Notify>,
 }
 
-/// A [`Workshop`], for those who bring something.
+/// A [`Workshop`] as the threads that submit inputs see it.
 pub(super) trait Work: Send + Sync {
-    /// Something was put into the mailbox.
+    /// Notes that an input was put into the mailbox, and handles the mailbox if no other thread does.
     fn brought(&self);
 }
 
@@ -50,13 +57,13 @@ impl<M: Machine, S: Store, L: Links> Work for Workshop<M, S, L> {
 }
 
 impl<M: Machine, S: Store, L: Links> Workshop<M, S, L> {
-    /// `call`: what calls the actor.
+    /// `call` wakes the actor.
     pub(super) fn new(works: Works<M, S, L>, call: Arc<Notify>) -> Workshop<M, S, L> {
         let (brought, actor_waits) = (AtomicBool::new(false), AtomicBool::new(false));
         Workshop { works: Mutex::new(Some(works)), brought, actor_waits, call }
     }
 
-    /// The actor's turn; then that of the mailbox.
+    /// Runs one step of the actor under the lock, then handles the mailbox.
     pub(super) fn turn<R>(
         &self,
         turn: impl FnOnce(&mut Works<M, S, L>) -> Result<R, StopError>,
@@ -67,31 +74,31 @@ impl<M: Machine, S: Store, L: Links> Workshop<M, S, L> {
         let result = turn(works.as_mut().expect("the actor takes no turn after its last one"));
         drop(works);
         if result.is_ok() {
-            // Its own probes are in there, too.
+            // The step itself may have put a probe into the mailbox.
             self.brought();
         }
         result
     }
 
-    /// Until the actor has something to do that others found.
+    /// Waits until another thread has found work for the actor.
     pub(super) async fn called(&self) {
         self.call.notified().await;
     }
 
-    /// The end: nobody takes a turn any more.
+    /// Takes the works out for good; no thread steps the machine afterwards.
     pub(super) fn close(&self) -> Works<M, S, L> {
         self.lock().take().expect("the actor ends once")
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Works<M, S, L>>> {
         self.works.lock().unwrap_or_else(|poisoned| {
-            // Whoever waits for an answer hears that none will come.
+            // Dropping the works tells all waiting callers that no answer will come.
             drop(poisoned.into_inner().take());
             panic!("a step of the lock server has panicked");
         })
     }
 
-    /// Works off what was brought, unless somebody else is at it, or about to be.
+    /// Handles the mailbox, unless another thread does so or the actor waits for the lock.
     fn work_off(&self) {
         for _ in 0..TURNS {
             fence(Ordering::SeqCst);

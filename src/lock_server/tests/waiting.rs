@@ -1,4 +1,4 @@
-//! What waits while the disk is behind, and whom it keeps waiting.
+//! Tests of calls that wait while the disk is behind, and of the calls that do not wait for them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const LONG: Duration = Duration::from_secs(60);
 async fn behind(options: LockServerOptions) -> Rig {
     let rig =
         Rig::start(LockServerOptions { shed_after: Duration::from_secs(3_600), ..options }, Syncs::WhenTold);
-    // Something waits for the disk.
+    // One record waits for the disk.
     let handle = rig.server.handle();
     tokio::spawn(async move { handle.call(open_lease()).await });
     while rig.backlog() == 0 {
@@ -63,7 +63,8 @@ async fn a_session_that_waits_for_room_renews() {
     assert_eq!([reply(&mut session).await.0, reply(&mut session).await.0], [1, 2]);
 }
 
-/// As unary calls: what one client writes keeps neither what is never written nor what others write from its place.
+/// The same with unary calls: the writes of one client delay neither calls that are never written nor the
+/// writes of others.
 #[tokio::test]
 async fn what_one_client_writes_keeps_no_other_call_waiting() {
     const MOST: usize = 256 << 10;
@@ -100,7 +101,7 @@ async fn what_one_client_writes_keeps_no_other_call_waiting() {
     }
 }
 
-/// One client with many sessions leaves room in the mailbox to another one.
+/// One client with many sessions leaves room in the mailbox for another client.
 #[tokio::test]
 async fn what_one_client_writes_over_many_sessions_leaves_room_to_others() {
     const MOST: usize = 2 << 20;
