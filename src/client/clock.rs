@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::time::Instant;
 
-/// A clock that runs on during suspend: a client that slept past the end of its lease has to notice.
+/// A clock that keeps running during suspend: a client that slept past the end of its lease has to notice.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const MONOTONIC: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -1,4 +1,4 @@
-//! What a client needs to know before it can connect.
+//! The settings that a client needs before it can connect.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,29 +11,34 @@ use crate::proto;
 /// How a [`Client`](super::Client) connects. [`ClientConfig::new`] gives the defaults.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Where ONE datacenter answers, as `HOST:PORT`, `ADDRESS:PORT` or `[IPV6]:PORT`; at least one. Tried in this
-    /// order, again and again; they must lead to the same datacenter, since a lease means nothing in another.
+    /// Endpoints of ONE datacenter, as `HOST:PORT`, `ADDRESS:PORT` or `[IPV6]:PORT`; at least one. The client
+    /// tries them in this order, again and again. All must lead to the same datacenter, since a lease is
+    /// valid in one datacenter only.
     pub endpoints: Vec<String>,
-    /// Who the client is and whom it trusts.
+    /// The certificate of the client, and the authority that it trusts.
     pub tls: ClientTls,
-    /// How it shows who it is, if not by a certificate; the server counts this more than a certificate. Default: none.
+    /// An access token that authenticates the client. If the client also has a certificate, the server uses
+    /// the token. Default: none.
     pub token: Option<ClientToken>,
-    /// How long the lease lives without being renewed: 1 s to what the server allows (60 s unless configured).
-    /// Short: locks of a client that died are free sooner. Long: the client survives longer cuts. Default 10 s.
+    /// Time to live of the lease without a renewal: 1 s to the server's `max_lease_ttl` (60 s unless
+    /// configured). Short: the locks of a client that died are free sooner. Long: the client survives longer
+    /// network failures. Default 10 s.
     pub ttl: Duration,
-    /// What the server does with the locks when the connection breaks. Default [`OnDisconnect::Keep`].
+    /// Action of the server on the locks when the connection breaks. Default [`OnDisconnect::Keep`].
     pub on_disconnect: OnDisconnect,
-    /// Who this is, for the server's log and for requests without a label. At most 256 bytes. Default: empty.
+    /// Name of the client, for the server's log and for requests without a label. At most 256 bytes. Default:
+    /// empty.
     pub name: String,
-    /// How to talk to the server. Default [`Transport::Native`]: half of what a call costs over gRPC is gRPC.
+    /// Protocol of the calls. Default [`Transport::Native`]: over gRPC, half of the cost of a call is gRPC
+    /// itself.
     pub transport: Transport,
-    /// How long one attempt to reach one endpoint may take, and how much longer than its own wait a timed acquire
-    /// may take when no endpoint answers. Default 5 s.
+    /// Bound on one attempt to connect to one endpoint, and on the time that a timed acquire may take beyond
+    /// its own wait when no endpoint answers. Default 5 s.
     pub connect_timeout: Duration,
 }
 
 impl ClientConfig {
-    /// The defaults, for a datacenter that answers at `endpoints`.
+    /// Returns the defaults, for a datacenter that listens at `endpoints`.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>, tls: ClientTls) -> ClientConfig {
         ClientConfig {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -47,7 +52,7 @@ impl ClientConfig {
         }
     }
 
-    /// Refuses what no server would take. The bounds of `ttl` are the server's to check.
+    /// Refuses settings that no server accepts. The server itself checks the bounds of `ttl`.
     pub(super) fn check(&self) -> Result<(), ClientError> {
         let wrong = |what| Err(ClientError::Config(what));
         if self.endpoints.is_empty() {
@@ -63,24 +68,25 @@ impl ClientConfig {
     }
 }
 
-/// How a client's calls travel. Looking, watching and what operators do goes over gRPC either way, on a connection that is
-/// made when it is needed.
+/// The protocol that carries a client's calls. Reads, watches and the calls of operators use gRPC in both
+/// cases, on a connection that is made when it is first needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// Over a connection that carries nothing else, where the server speaks that; over gRPC where it does not.
+    /// The native protocol on a connection of its own, if the server speaks it; gRPC otherwise.
     #[default]
     Native,
-    /// Over gRPC, as programs in other languages.
+    /// gRPC, as programs in other languages use it.
     Grpc,
 }
 
-/// What the server does with a lease whose connection breaks.
+/// The action of the server on a lease whose connection breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDisconnect {
-    /// It waits for the client to come back, for as long as the lease lives.
+    /// The server waits for the client to reconnect, until the lease expires.
     #[default]
     Keep,
-    /// It ends the lease, so others get the locks at once; the client counts them as lost.
+    /// The server ends the lease, so other clients get the locks at once. The client counts the locks as
+    /// lost.
     Release,
 }
 
@@ -98,22 +104,23 @@ impl From<OnDisconnect> for proto::OnDisconnect {
 pub struct ClientTls {
     /// The authority of the cluster.
     pub ca_pem: String,
-    /// What the client shows. None for a client that has a [token](ClientConfig::token), or that is anonymous.
+    /// The certificate that the client presents. None for a client that has a [token](ClientConfig::token),
+    /// or that is anonymous.
     pub certificate: Option<ClientCertificate>,
 }
 
 /// A client's certificate, as PEM.
 #[derive(Clone)]
 pub struct ClientCertificate {
-    /// The certificate, and what leads from it to the authority.
+    /// The certificate, followed by the chain to the authority.
     pub cert_pem: String,
     /// Its private key.
     pub key_pem: String,
 }
 
 impl ClientTls {
-    /// Reads `ca.pem`, `cert.pem` and `key.pem` of a folder, as `geolock ca issue` writes them. A folder with `ca.pem` alone
-    /// is that of a client without a certificate.
+    /// Reads `ca.pem`, `cert.pem` and `key.pem` of a folder, as `geolock ca issue` writes them. In the folder
+    /// of a client without a certificate, `ca.pem` is alone.
     pub fn from_dir(dir: impl AsRef<Path>) -> Result<ClientTls, ClientError> {
         let read = |name| {
             let file = dir.as_ref().join(name);
@@ -128,7 +135,7 @@ impl ClientTls {
     }
 }
 
-/// Without the key.
+/// Does not print the key.
 impl std::fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("client certificates")

@@ -1,4 +1,4 @@
-//! Connections: one stream over HTTP/2, TLS and TCP, or over the native protocol where both sides speak it.
+//! Connections: one stream over HTTP/2, TLS and TCP, or over the native protocol if both sides speak it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,35 +22,35 @@ use crate::proto::ServerMessage;
 use crate::proto::locks_client::LocksClient;
 use crate::time::Instant;
 
-/// Largest answer: a reclaim of very many locks, or a page of long names.
+/// Largest answer, in bytes: a reclaim of very many locks, or a page of long names.
 pub(super) const MAX_MESSAGE: usize = 64 << 20;
-/// HTTP/2 windows: enough for answers that fill a loopback or a network of one site.
+/// HTTP/2 windows, in bytes: enough for answers that fill a loopback or a network of one site.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// How long a server may take to say why it does not accept a certificate.
+/// Longest wait for a server to say why it refuses a certificate.
 const VERDICT: Duration = Duration::from_secs(1);
-/// Most answers taken in one go.
+/// Largest number of answers that one poll takes.
 pub(super) const BATCH: usize = 256;
 
-/// Where one endpoint is, and how to talk to it.
+/// The address of one endpoint, and the settings for connections to it.
 #[derive(Clone, Debug)]
 pub(super) struct Dialled {
     pub name: String,
     host: String,
     port: u16,
     endpoint: Endpoint,
-    /// Unless gRPC is wanted.
+    /// `None` if the client is configured for gRPC.
     native: Option<Native>,
     shows: Shows,
     bearer: Bearer,
     timeout: Duration,
 }
 
-/// A channel on which calls can be made; they carry the token.
+/// A channel for calls; each call carries the token.
 pub(super) type Api = LocksClient<InterceptedService<Channel, Bearer>>;
 
 impl Dialled {
-    /// All endpoints of a configuration that is checked; connects nowhere yet.
+    /// Returns all endpoints of a configuration, after checking it; connects to none yet.
     pub(super) fn all(config: &ClientConfig) -> Result<Vec<Dialled>, ClientError> {
         config.check()?;
         config.endpoints.iter().map(|name| Dialled::new(name, config)).collect()
@@ -88,7 +88,7 @@ impl Dialled {
         Ok(Dialled { name, host, port, endpoint, native, shows, bearer, timeout })
     }
 
-    /// The error, with what may be behind it.
+    /// Adds the likely cause to the error.
     pub(super) fn explain(&self, error: ClientError) -> ClientError {
         match error {
             ClientError::Unreachable { endpoint, source } => {
@@ -98,8 +98,8 @@ impl Dialled {
         }
     }
 
-    /// As [`Dialled::explain`]. A server that does not accept a certificate says so after the handshake, where HTTP/2 loses it: so
-    /// it is asked once more, by a connection that reads what it says.
+    /// As [`Dialled::explain`]. A server that refuses a certificate says so after the handshake, and HTTP/2
+    /// loses that alert. So the client connects once more, with a connection that reads the alert.
     pub(super) async fn ask_why(&self, error: ClientError) -> ClientError {
         let explained = self.explain(error);
         let (ClientError::Unreachable { source: LinkError::NotAccepted(_), .. }, Some(native)) =
@@ -122,7 +122,7 @@ impl Dialled {
         Ok(self.api(channel))
     }
 
-    /// The same, connecting when it is needed first.
+    /// Like [`Dialled::dial`], but connects on the first call.
     fn dial_when_needed(&self) -> Api {
         self.api(self.endpoint.connect_lazy())
     }
@@ -148,8 +148,8 @@ impl Dialled {
         Ok(Way::Grpc(self.api(channel), seen))
     }
 
-    /// Begins what the server streams, on a connection of its own: it may be silent for hours, so the connection asks
-    /// whether the server is there.
+    /// Starts a stream from the server on a connection of its own. The stream may be silent for hours, so the
+    /// connection sends keep-alive pings.
     pub(super) async fn stream<T>(
         &self,
         call: impl AsyncFnOnce(Api) -> Result<Response<Streaming<T>>, Status>,
@@ -162,7 +162,7 @@ impl Dialled {
         Ok(responses.map_err(|status| LinkError::Stream(Box::new(status)))?.into_inner())
     }
 
-    /// Opens the stream. A server that does not want this client says so here, or in the first answer.
+    /// Opens the stream. A server that refuses this client says so here, or in the first answer.
     pub(super) async fn open(&self, way: Way, mut outgoing: Outgoing) -> Result<Answers, LinkError> {
         let (mut client, seen) = match way {
             Way::Grpc(client, seen) => (client, seen),
@@ -181,12 +181,12 @@ impl Dialled {
 /// A connection for a session.
 pub(super) enum Way {
     Grpc(Api, LastSeen),
-    /// With what makes calls beside the session.
+    /// With a channel for calls beside the session.
     Native(NativeSocket, Api),
 }
 
 impl Way {
-    /// For calls beside the session.
+    /// Returns the channel for calls beside the session.
     pub(super) fn api(&self) -> &Api {
         match self {
             Way::Grpc(api, _) | Way::Native(_, api) => api,
@@ -202,7 +202,7 @@ fn tls(tls: &ClientTls, host: &str) -> ClientTlsConfig {
     }
 }
 
-/// The host that the server's certificate has to name, and where it listens there.
+/// Returns the host that the server's certificate has to name, and its port.
 fn host_and_port(endpoint: &str) -> Option<(&str, u16)> {
     let (host, port) = endpoint.rsplit_once(':')?;
     let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
@@ -213,13 +213,12 @@ fn host_and_port(endpoint: &str) -> Option<(&str, u16)> {
     Some((host?, port))
 }
 
-/// What the server says on a stream; on a native one, also what is said to it.
+/// Messages of the server on a stream; on a native stream, also the messages of the client.
 pub(super) enum Answers {
     Grpc(Box<GrpcAnswers>),
     Native(NativeAnswers),
 }
 
-/// See [`Answers`].
 pub(super) struct GrpcAnswers {
     stream: Streaming<ServerMessage>,
     /// Why nothing follows the messages that were taken last.
@@ -229,7 +228,8 @@ pub(super) struct GrpcAnswers {
 }
 
 impl Answers {
-    /// Waits for messages and takes all that are there. Loses nothing when it is not polled to its end.
+    /// Waits for messages and takes all that are there. Cancel-safe: loses nothing if it is not polled to its
+    /// end.
     pub(super) async fn next(&mut self, messages: &mut Vec<ServerMessage>) -> Result<(), LinkError> {
         poll_fn(|cx| match self {
             Answers::Grpc(answers) => answers.poll_next(cx, messages),
@@ -238,7 +238,8 @@ impl Answers {
         .await
     }
 
-    /// When the server was seen to be there beside its messages, if that was not asked since.
+    /// Returns when bytes last came from the server beside its messages, or `None` if none came since the
+    /// previous call.
     pub(super) fn moved(&mut self) -> Option<Instant> {
         match self {
             Answers::Grpc(answers) => answers.seen.take(),

@@ -1,4 +1,4 @@
-//! The client's one task: it connects, hands answers and the time to the session, and connects again.
+//! The client's one task: it connects, passes answers and the time to the session, and reconnects.
 
 use std::collections::hash_map::RandomState;
 use std::future::Future;
@@ -18,24 +18,24 @@ use super::session::{Ending, Why};
 use crate::proto::Reason;
 use crate::time::Instant;
 
-/// How often the clock is looked at: timers stand still while the machine sleeps, the clock does not.
+/// How often the clock is read: timers stand still while the machine sleeps, the clock does not.
 const TICK: Duration = Duration::from_millis(500);
-/// Pause before the next attempt, doubled with each further one that fails.
+/// Pause before the next attempt, doubled with each further attempt that fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// See the top of this file.
+/// The task's state.
 pub(super) struct Driver {
     pub hub: Arc<Hub>,
     /// At least one.
     pub endpoints: Arc<[Dialled]>,
     pub current: Arc<Current>,
-    /// Told whether the first lease was opened.
+    /// Receives the result of opening the first lease.
     pub opened: Option<oneshot::Sender<Result<(), ClientError>>>,
     pub alarm: Alarm,
 }
 
-/// What makes calls beside the last stream.
+/// The channel for calls beside the most recent stream, and its endpoint.
 #[derive(Default)]
 pub(super) struct Current(Mutex<Option<(String, Api)>>);
 
@@ -49,11 +49,11 @@ impl Current {
     }
 }
 
-/// Why a stream was left.
+/// Why the driver left a stream.
 enum Left {
     /// The session is over.
     Closed(Ending),
-    /// It broke, or another one is better.
+    /// The stream broke, or another one is better.
     For(LinkError),
     Drained,
 }
@@ -71,7 +71,7 @@ impl Driver {
                 Left::For(error) => {
                     tracing::debug!(endpoint = dialled.name, %error, "no connection to the lock server");
                     let error = as_client_error(&dialled, error);
-                    // Another refusal, such as that of a server which stops, passes.
+                    // Other refusals are temporary, such as that of a server that is stopping.
                     if let ClientError::Refused(
                         reason @ (Reason::Unauthenticated | Reason::PermissionDenied),
                         message,
@@ -86,7 +86,7 @@ impl Driver {
                 }
             }
             failures = if served == Served::Well { 1 } else { failures + 1 };
-            // Without a stream there is nothing else to leave.
+            // There is no stream now, so the other reasons to leave one do not matter.
             if let Err(Left::Closed(ending)) = self.meanwhile(sleep(pause(failures))).await {
                 return self.end(ending);
             }
@@ -112,7 +112,7 @@ impl Driver {
             if turn.ready {
                 served = Served::Well;
             }
-            // Said once, also if this stream is left in the same turn.
+            // Reported once, even if this stream is left in the same turn.
             if let Some(opened) = turn.lease.take() {
                 self.tell_opened(opened);
             }
@@ -130,7 +130,7 @@ impl Driver {
         }
     }
 
-    /// Whether a turn ends the visit.
+    /// Returns why the stream must be left after a turn, if it must.
     fn after(&self, turn: &Turn) -> Option<Left> {
         if let Some(ending) = turn.ending {
             return Some(Left::Closed(ending));
@@ -142,8 +142,9 @@ impl Driver {
         })
     }
 
-    /// Does something else while time goes on for the session. An error if the session is over first, or wants to leave
-    /// the stream that is just being opened: it says so once, and sends nothing on that stream any more.
+    /// Runs another future while time passes for the session. Returns an error if the session ends first, or
+    /// wants to leave the stream that is just being opened: the session says so once, and sends nothing more
+    /// on that stream.
     async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> Result<T, Left> {
         tokio::pin!(other);
         loop {
@@ -159,7 +160,8 @@ impl Driver {
         }
     }
 
-    /// Whether this was the last endpoint to try before the first lease is open.
+    /// Reports the error and returns true if the first lease is not open yet and this was the last endpoint
+    /// to try.
     fn fails_to_open(&mut self, error: ClientError, turn: usize) -> bool {
         if self.opened.is_none() || turn + 1 < self.endpoints.len() {
             return false;
@@ -170,7 +172,7 @@ impl Driver {
 
     fn tell_opened(&mut self, opened: Result<(), ClientError>) {
         if let Some(tell) = self.opened.take() {
-            // Who does not wait for it any more drops the handle, and that closes the session.
+            // A caller that no longer waits has dropped the handle, which closes the session.
             tell.send(opened).ok();
         }
     }
@@ -181,7 +183,7 @@ impl Driver {
     }
 }
 
-/// However the task ends, also with its runtime: nobody waits for ever.
+/// No caller waits for ever, however the task ends, even if its runtime ends.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.hub.close();
@@ -190,7 +192,7 @@ impl Drop for Driver {
     }
 }
 
-/// Whether calls could be made on a connection.
+/// True if the session could make calls on a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Served {
     Well,
@@ -212,16 +214,17 @@ async fn dial(dialled: &Dialled, hub: &Arc<Hub>, current: &Current) -> Result<An
     dialled.open(way, outgoing).await
 }
 
-/// How long to wait after so many failures in a row: longer and longer, and never the same for all clients.
+/// Returns the pause after that many failures in a row. It grows up to a limit, and it is random so that
+/// clients do not reconnect together.
 pub(super) fn pause(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(10);
     let longest = FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE);
-    // The standard library's hash keys are random, which is all that is needed here.
+    // The standard library's hash keys are random, which is enough here.
     let random = RandomState::new().build_hasher().finish() % 512;
     longest * (512 + random as u32) / 1024
 }
 
-/// A timer that also goes off when the machine slept past its time. See [`TICK`].
+/// A timer that also fires if the machine slept past its time ([`TICK`]).
 pub(super) struct Alarm {
     sleep: Pin<Box<Sleep>>,
     set_for: Option<Instant>,
@@ -232,7 +235,7 @@ impl Alarm {
         Alarm { sleep: Box::pin(sleep(Duration::ZERO)), set_for: None }
     }
 
-    /// Waits until `deadline`, or a little, whichever is sooner.
+    /// Waits until `deadline`, or for one [`TICK`], whichever is sooner.
     async fn ring(&mut self, deadline: Instant) {
         if self.set_for != Some(deadline) {
             let left = deadline.saturating_since(clock::now()).min(TICK);

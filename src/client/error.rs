@@ -1,4 +1,4 @@
-//! What can go wrong, as a caller sees it.
+//! The errors that callers of the client see.
 
 use std::error::Error;
 use std::io;
@@ -11,7 +11,7 @@ use prost::Message;
 use crate::proto::{self, ERROR_METADATA, LockDescription, Reason};
 use crate::time::brief;
 
-/// Why a client could not do something other than acquire.
+/// The reason why a call other than an acquire failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -27,101 +27,108 @@ pub enum ClientError {
     /// Nothing was sent.
     #[error("the certificates cannot be used: {0}")]
     Tls(String),
-    /// No endpoint answered; this is what the last one tried did.
+    /// No endpoint answered. The error is that of the endpoint that was tried last.
     #[error("{endpoint} {}: {source}", source.verdict())]
     Unreachable { endpoint: String, source: LinkError },
-    /// The server said no and changed nothing.
+    /// The server refused and changed nothing.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
     /// Nothing was changed.
     #[error("the server at {endpoint} is too old for that: it does not have this call; upgrade it")]
     Unsupported { endpoint: String },
-    /// The datacenter does not remember what was committed since the position of the watch: that is too long ago. Read the keys, and watch anew [after](super::WatchRequest::after) the snapshot read.
+    /// The datacenter no longer keeps the commits since the position of the watch. Read the keys, and start a
+    /// new watch [after](super::WatchRequest::after) the snapshot of that read.
     #[error("the watch cannot go on from where it was: {0}")]
     WatchTooOld(String),
     #[error("the locks were lost before they were released: {0}")]
     LeaseLost(#[from] LostReason),
-    /// [`Client::close`](super::Client::close) was called, or the runtime that the client lived on has ended.
+    /// [`Client::close`](super::Client::close) was called, or the runtime of the client has ended.
     #[error("the client is closed")]
     Closed,
-    /// The lease could not be closed in time. It ends by itself, at the latest when its time to live is over.
+    /// The server did not confirm the end of the lease in time. The lease expires by itself, at the latest
+    /// after its time to live.
     #[error("the server did not confirm that the lease is closed within {}; it ends by itself", brief(*.0))]
     NotConfirmed(Duration),
 }
 
-/// Why locks were not acquired. Whatever it says, the caller holds nothing.
+/// The reason why locks were not acquired. After any of these errors the caller holds nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// `locks` says who was in the way, lock by lock: as many as fit an answer, none if the answer was lost.
+    /// The wait is over. `locks` describes what blocked the request, lock by lock: as many as fit into an
+    /// answer, none if the answer was lost.
     #[error("not granted in time")]
     TimedOut { locks: Vec<LockDescription> },
-    /// [`Wait::Try`](super::Wait::Try): not free in this datacenter at this moment.
+    /// [`Wait::Try`](super::Wait::Try): the locks are not free in this datacenter at this moment.
     #[error("not free at this moment")]
     NotFree,
-    /// The request had been waiting under a lease that ended. The next acquire opens another.
+    /// The lease of the waiting request ended. The next acquire opens another lease.
     #[error("the lease was lost while the request waited: {0}")]
     LeaseLost(LostReason),
     #[error("the server shuts down: acquire at another endpoint, or after its restart")]
     Draining,
-    /// A limit of the server is reached.
+    /// The server has reached one of its limits.
     #[error("the server is full: {message}; try again in {}", brief(*retry_after))]
     Exhausted { message: String, retry_after: Duration },
-    /// The server said no, because of what was asked.
+    /// The server refused because of the content of the request.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
-    /// The wait is over and no endpoint answered for at least `connect_timeout` after it. Should the request
-    /// have been granted unseen, it is released when a server is reached, or with the end of the lease.
+    /// The wait is over, and no endpoint answered for at least `connect_timeout` after it. If the server
+    /// granted the request and the answer was lost, the locks are released when a server is reached, or when
+    /// the lease ends.
     #[error("no endpoint answered in time")]
     Unreachable,
     #[error("the client is closed")]
     Closed,
 }
 
-/// Why locks are no longer held although nobody released them.
+/// The reason why a guard lost its locks without a release.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The lease was not renewed in time. Told [`lease_margin`](super::lease_margin) before it can end elsewhere.
+    /// The lease was not renewed in time. Reported [`lease_margin`](super::lease_margin) before the lease can
+    /// end at the server.
     #[error("the lease could not be renewed in time")]
     Expired,
-    /// The server ended the lease; it said so, or must have by now, as this process did not run for longer than it lives.
+    /// The server ended the lease. Either it said so, or its time to live has passed while this process did
+    /// not run.
     #[error("the server ended the lease")]
     LeaseEnded,
-    /// The endpoint that answers now is one of another datacenter, where the lease means nothing; see
+    /// The endpoint that answers now belongs to another datacenter, where the lease is not valid; see
     /// [`ClientConfig::endpoints`](super::ClientConfig::endpoints).
     #[error(
         "the lease is one of {lease}, and what answers now is {answers}: a lease goes on only at endpoints of its own \
          datacenter, so name those of one datacenter only"
     )]
     OtherDatacenter { lease: Arc<str>, answers: Arc<str> },
-    /// The connection broke, and the lease was opened to end with it.
+    /// The connection broke, and the lease was opened to end with its connection.
     #[error("the connection broke, and the lease ends with it")]
     Disconnected,
-    /// After a restart of the server the locks turned out to be somebody else's.
+    /// The restarted server refused the reclaim of the locks.
     #[error("after its restart the server could not give the locks back")]
     NotReclaimed,
-    /// An operator took them away ([`Operator::force_release`](super::Operator::force_release)), and said why. The server
-    /// knows `by` as `client NAME`, `token NAME` or `anonymous`.
+    /// An operator released the locks by force ([`Operator::force_release`](super::Operator::force_release))
+    /// and gave a reason. `by` is `client NAME`, `token NAME` or `anonymous`, as the server authenticated the
+    /// operator.
     #[error("taken away by {by}: {reason}")]
     ForcedOut { by: Arc<str>, reason: Arc<str> },
     #[error("the client was closed")]
     Closed,
-    /// Not lost at all: the guard was released or dropped, and nothing more will be told.
+    /// Not a loss: the guard was released or dropped, and nothing more will be reported.
     #[error("the locks were released")]
     Released,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
     #[error("{}", causes(.0))]
     Transport(#[source] tonic::transport::Error),
-    /// Of a connection that speaks the native protocol, or would have.
+    /// An error of a connection over the native protocol, or of the attempt to make one.
     #[error("{0}")]
     Socket(#[source] io::Error),
-    /// Of the beginning of such a connection, before TLS was settled.
+    /// An error of such a connection before the TLS handshake was complete.
     #[error("{0}")]
     Handshake(#[source] io::Error),
     #[error("{}", .0.message())]
@@ -146,32 +153,34 @@ pub enum LinkError {
     NoTls,
     #[error("it does not accept this client's certificate, {0}")]
     Rejected(&'static str),
-    /// It ended like this before TLS was settled, and so before anything that the client shows could matter.
+    /// The connection ended with this error before the TLS handshake was complete, so the client's
+    /// credentials cannot be the cause.
     #[error(
         "{0} (before TLS was settled: if that is always so, that is not the port for clients, which [listen] of the server \
          names)"
     )]
     NotSettled(#[source] Box<LinkError>),
-    /// It ended like this, and the server may demand the certificate that this client does not show.
+    /// The connection ended with this error; the server may require a certificate, and this client has none.
     #[error(
         "this client shows no certificate, and the server seems to demand one: put cert.pem and key.pem, as `geolock ca \
          issue` makes them, into the folder of ca.pem, or use a token where the server takes them ({0})"
     )]
     NoCertificate(#[source] Box<LinkError>),
-    /// It ended like this, and the server may demand the certificate that this client does not show beside its token.
+    /// The connection ended with this error; the server may require a certificate beside the token, and this
+    /// client has none.
     #[error(
         "{0} (if that is always so, the server may take no tokens: it then demands a certificate, cert.pem and key.pem beside \
          ca.pem)"
     )]
     OnlyToken(#[source] Box<LinkError>),
-    /// It ended like this, and the server may not accept the certificate that this client shows.
+    /// The connection ended with this error; the server may refuse the certificate of this client.
     #[error(
         "{0} (if that is always so, the server does not accept this client's certificate: its log says why)"
     )]
     NotAccepted(#[source] Box<LinkError>),
 }
 
-/// What a client shows to servers.
+/// The credentials that a client presents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shows {
     /// With or without a token.
@@ -181,7 +190,7 @@ pub(super) enum Shows {
 }
 
 impl LinkError {
-    /// What is said of the endpoint: whoever has to mend it looks elsewhere when it was reached.
+    /// Returns the verb for the endpoint in an error message. It tells a reader if the endpoint was reached.
     fn verdict(&self) -> &'static str {
         match self {
             LinkError::NotTrusted | LinkError::OtherName(_) | LinkError::NoTls => {
@@ -196,8 +205,8 @@ impl LinkError {
         }
     }
 
-    /// With what may be behind it. A server that demands a certificate, or another than this one, just ends the connection: with
-    /// TLS 1.3 after the client thinks that all is well.
+    /// Adds the likely cause. A server that requires a certificate, or refuses this one, just ends the
+    /// connection; with TLS 1.3 that is after the client considers the handshake complete.
     pub(super) fn explained(self, shows: Shows) -> LinkError {
         let error = match self.of_tls() {
             Some(error) => error,
@@ -206,7 +215,7 @@ impl LinkError {
         let ended_there = match &error {
             LinkError::Transport(error) => ended_by_server(error),
             LinkError::Socket(error) | LinkError::Handshake(error) => ended_by_server(error),
-            // One that the server sent has no cause here.
+            // A status that the server sent has no source here.
             LinkError::Stream(status) => status.source().is_some_and(ended_by_server),
             LinkError::Ended => true,
             _ => false,
@@ -223,22 +232,22 @@ impl LinkError {
         }
     }
 
-    /// Whether it happened before TLS was settled. With TLS 1.3, the only one that servers speak, a client learns only later what
-    /// they make of its certificate.
+    /// Returns true if the error came before the TLS handshake was complete. With TLS 1.3, the only version
+    /// that servers speak, a client learns the verdict on its certificate only later.
     fn is_of_handshake(&self) -> bool {
         match self {
             LinkError::Handshake(_) => true,
             LinkError::Transport(error) => {
                 let error: &(dyn Error + 'static) = error;
                 let mut all = std::iter::successors(Some(error), |&error| error.source());
-                // What HTTP/2 says of its beginning came after it.
+                // HTTP/2 begins after the handshake, so its own errors come later.
                 !all.any(|error| error.is::<hyper::Error>())
             }
             _ => false,
         }
     }
 
-    /// What TLS makes of the server, if it finds fault with it.
+    /// Returns the fault that TLS found with the server, if it found one.
     fn of_tls(&self) -> Option<LinkError> {
         let error: &(dyn Error + 'static) = match self {
             LinkError::Transport(error) => error,
@@ -267,7 +276,7 @@ impl LinkError {
     }
 }
 
-/// What a server means by an alert about the certificate of its client.
+/// Returns the meaning of a server's alert about the certificate of its client.
 fn rejected(alert: rustls::AlertDescription) -> Option<&'static str> {
     use rustls::AlertDescription::{CertificateExpired, CertificateRevoked, CertificateUnknown, UnknownCA};
     Some(match alert {
@@ -276,7 +285,7 @@ fn rejected(alert: rustls::AlertDescription) -> Option<&'static str> {
         UnknownCA => {
             "which is not of the authority of its cluster: use the folder that was issued for this cluster"
         }
-        // Its chain is good, and its holder is somebody else.
+        // The chain is valid, but the certificate is not one of a client.
         CertificateUnknown => {
             "which is not that of a client of its cluster: use a folder that was made with `geolock ca issue --client`"
         }
@@ -284,16 +293,16 @@ fn rejected(alert: rustls::AlertDescription) -> Option<&'static str> {
     })
 }
 
-/// Whether a connection was there and the other side ended it.
+/// Returns true if a connection was established and the other side ended it.
 fn ended_by_server(error: &(dyn Error + 'static)) -> bool {
     let all = std::iter::successors(Some(error), |&error| error.source());
     let of_socket = all.filter_map(|error| error.downcast_ref::<io::Error>()).next();
-    // HTTP/2 keeps the error of its socket to itself; connecting does not.
+    // HTTP/2 hides the error of its socket; a failed connect shows it.
     of_socket.is_none_or(|error| {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof};
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(error) => matches!(error, rustls::Error::AlertReceived(_)),
-            // Of an alert that comes after the handshake HTTP/2 keeps no more than the kind.
+            // Of an alert after the handshake, HTTP/2 keeps only the kind of the error.
             None => matches!(
                 error.kind(),
                 BrokenPipe | ConnectionAborted | ConnectionReset | InvalidData | UnexpectedEof
@@ -302,7 +311,7 @@ fn ended_by_server(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// An error with all its causes: gRPC's own text is just "transport error".
+/// Returns an error with all its causes: gRPC's own text is just "transport error".
 fn causes(error: &dyn Error) -> String {
     let mut text = String::new();
     let mut cause = error.source();
@@ -316,13 +325,13 @@ fn causes(error: &dyn Error) -> String {
     if text.is_empty() { error.to_string() } else { text }
 }
 
-/// The refusal that a server gave with a status.
+/// Returns the refusal that a server attached to a status.
 pub(super) fn error_of(status: &tonic::Status) -> Option<proto::Error> {
     let detail = status.metadata().get_bin(ERROR_METADATA).and_then(|value| value.to_bytes().ok());
     detail.and_then(|bytes| proto::Error::decode(bytes).ok())
 }
 
-/// What a unary call that failed means.
+/// Translates the status of a failed unary call.
 pub(super) fn of_status(endpoint: &str, status: tonic::Status) -> ClientError {
     match error_of(&status) {
         Some(error) => ClientError::Refused(error.reason(), error.message),
@@ -336,7 +345,7 @@ pub(super) fn of_status(endpoint: &str, status: tonic::Status) -> ClientError {
     }
 }
 
-/// What a refused acquire means.
+/// Translates the refusal of an acquire.
 pub(super) fn of_refusal(error: proto::Error) -> AcquireError {
     match error.reason() {
         Reason::TimedOut => AcquireError::TimedOut { locks: error.locks },

@@ -1,4 +1,4 @@
-//! Locks that are held.
+//! Guards: grants that a caller holds.
 
 use std::future::Future;
 use std::mem;
@@ -11,10 +11,10 @@ use super::session::Grant;
 use crate::names::{FencingToken, RequestId};
 use crate::proto::Snapshot;
 
-/// Locks that are held, until this is released or dropped, or the lease is lost.
+/// A grant: its locks are held until the guard is released or dropped, or the lease is lost.
 ///
-/// A guard does not stop anybody: what the locks protect has to refuse tokens below the highest it has seen, or
-/// its holder has to stop when [`LockGuard::lost`] resolves.
+///  A guard does not stop its holder from working after the loss. Either the protected resource refuses
+///  tokens below the highest it has seen, or the holder stops when [`LockGuard::lost`] resolves.
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct LockGuard {
     handle: Arc<Handle>,
@@ -34,7 +34,8 @@ impl LockGuard {
         LockGuard { handle, number, grant, state: State::Held }
     }
 
-    /// Above the token of every earlier grant that conflicts with this one, in any datacenter.
+    /// Returns the fencing token. It is above the token of every earlier conflicting grant, in any
+    /// datacenter.
     pub fn token(&self) -> FencingToken {
         self.grant.token
     }
@@ -43,19 +44,19 @@ impl LockGuard {
         self.grant.request
     }
 
-    /// What this grant has seen: all that was committed under its locks so far.
+    /// Returns the snapshot of the grant: it contains every commit made under these locks so far.
     pub fn snapshot(&self) -> &Snapshot {
         &self.grant.snapshot
     }
 
-    /// Resolves when the locks are not held any more, before somebody else can hold them: at the latest
-    /// [`lease_margin`](super::lease_margin) before the lease can end at the server. Once the guard is released or
-    /// dropped it resolves with [`LostReason::Released`].
+    /// Resolves when the locks are lost, before another client can hold them: at the latest
+    /// [`lease_margin`](super::lease_margin) before the lease can end at the server. Once the guard is
+    /// released or dropped it resolves with [`LostReason::Released`].
     ///
-    /// That holds as long as this process runs: one that is stopped, or a machine that sleeps, notices when it
-    /// goes on. And with [`OnDisconnect::Release`](super::OnDisconnect::Release) the server gives the locks to others as
-    /// soon as it takes the connection for broken, which this side may notice later. Only what checks tokens is
-    /// safe from that.
+    ///  This holds while the process runs. A process that was stopped, or a machine that slept, notices the
+    ///  loss when it runs again. With [`OnDisconnect::Release`](super::OnDisconnect::Release) the server
+    ///  frees the locks as soon as it considers the connection broken, and the client may notice that later.
+    ///  Only a resource that checks tokens is safe in these cases.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
         let watch = self.handle.hub.watch(self.number);
         async {
@@ -66,13 +67,14 @@ impl LockGuard {
         }
     }
 
-    /// As [`LockGuard::lost`], at this moment: `None` while the locks are held.
+    /// Returns the reason of the loss if the locks are lost at this moment, `None` while they are held.
+    /// Compare [`LockGuard::lost`].
     pub fn is_lost(&self) -> Option<LostReason> {
         self.handle.hub.lost(self.number)
     }
 
-    /// Releases the locks and waits until the server has done it. Giving up the wait does not give up the
-    /// release. [`ClientError::LeaseLost`] says that they had been lost before.
+    /// Releases the locks and waits for the server's confirmation. Dropping the future does not stop the
+    /// release. Returns [`ClientError::LeaseLost`] if the locks had been lost before.
     pub async fn release(mut self) -> Result<(), ClientError> {
         self.state = State::Released;
         match self.handle.hub.release(self.number) {

@@ -1,4 +1,4 @@
-//! The handle that callers have.
+//! The client itself: connecting, acquiring, closing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use super::session::{Ending, Session, Settings};
 
 /// A client of one datacenter. Cheap to clone; clones share one connection and one lease.
 ///
-/// It ends when [`Client::close`] is called, or when the last clone and guard are gone; then its task gives the
-/// lease back and ends by itself, as far as the runtime lets it.
+///  The client ends when [`Client::close`] is called, or when the last clone and guard are dropped. In the
+///  latter case its task closes the lease in the background, if the runtime lives long enough.
 #[derive(Clone)]
 pub struct Client {
     pub(super) handle: Arc<Handle>,
 }
 
-/// What clones and guards share.
+/// The state that clones and guards share.
 pub(super) struct Handle {
     pub hub: Arc<Hub>,
     pub current: Arc<Current>,
@@ -34,9 +34,10 @@ pub(super) struct Handle {
 }
 
 impl Client {
-    /// Connects and opens a lease. Every endpoint is tried once; later, while the client lives, again and again.
+    /// Connects and opens a lease. Tries every endpoint once; later, the client reconnects for as long as it
+    /// lives.
     ///
-    /// Has to be called on a tokio runtime with IO and time; the client lives on it.
+    ///  Must be called within a tokio runtime with IO and time; the client runs on it.
     pub async fn connect(config: ClientConfig) -> Result<Client, ClientError> {
         let endpoints: Arc<[Dialled]> = Dialled::all(&config)?.into();
         let session = Session::new(Settings {
@@ -64,11 +65,11 @@ impl Client {
         Ok(Client { handle })
     }
 
-    /// Acquires all the locks of a request, or none. Dropping the future gives the request up: if it was granted
-    /// unseen, it is released.
+    /// Acquires all the locks of a request, or none. Dropping the future cancels the request; if it has been
+    /// granted meanwhile, its locks are released.
     ///
-    /// A connection that breaks meanwhile is none of the caller's business: the request keeps its place in the
-    /// queues of the server for as long as the lease lives.
+    ///  The request survives a broken connection: it keeps its place in the queues of the server for as long
+    ///  as the lease lives.
     pub async fn acquire(&self, request: AcquireRequest) -> Result<LockGuard, AcquireError> {
         request.check()?;
         let (number, outcome) = self.handle.hub.acquire(request)?;
@@ -77,8 +78,8 @@ impl Client {
         Ok(LockGuard::new(waiting.into_handle(), number, grant))
     }
 
-    /// Releases everything, gives the lease back and ends the client, also for its clones. Guards that are left
-    /// see their locks as lost.
+    /// Releases everything, closes the lease and ends the client, for its clones as well. For guards that
+    /// still exist the locks are lost.
     pub async fn close(self) -> Result<(), ClientError> {
         self.handle.hub.close();
         let driver = self.handle.driver.lock().expect("nothing panics while it holds this").take();
@@ -102,14 +103,14 @@ impl Drop for Handle {
     }
 }
 
-/// An acquire whose future has not seen its end.
+/// An acquire whose future is not complete.
 struct Waiting {
     handle: Arc<Handle>,
     number: Option<u64>,
 }
 
 impl Waiting {
-    /// It is granted, and somebody else looks after it now.
+    /// Consumes this after the grant; the guard is responsible from now on.
     fn into_handle(mut self) -> Arc<Handle> {
         self.number = None;
         Arc::clone(&self.handle)

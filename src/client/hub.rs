@@ -1,10 +1,10 @@
-//! Where callers and the driver meet: the session behind a mutex, and who waits for what.
+//! The session behind a mutex, shared by callers and the driver, and the channels of the callers that wait.
 //!
-//! A caller hands its wish to the session itself, in its own task, and wakes the writer of the stream: no hop over
-//! the driver on the way out. On the way back the driver hands in all messages that are there under one lock and
-//! tells the callers afterwards. The mutex is held for the microsecond or less that a step of the session takes,
-//! and never over an await. Because cancelling is such a step too, dropping a future or a guard needs no task and
-//! cannot fail.
+//!  A caller submits its call to the session in its own task, and wakes the writer of the stream, so the way
+//!  out does not pass through the driver. On the way back the driver processes all available messages under
+//!  one lock, and sends the outcomes to the callers after it has released the lock. The mutex is held for the
+//!  microsecond or less that a step of the session takes, and never across an await. A cancellation is such a
+//!  step too, so dropping a future or a guard needs no task and cannot fail.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +23,10 @@ use super::txn_request::NewTxn;
 use crate::proto::{ClientMessage, KeepAliveRequest, Reason, ServerMessage, Step, StepResponse};
 use crate::time::Instant;
 
-/// See the top of this file.
+/// The shared state of callers and driver.
 pub(super) struct Hub {
     state: Mutex<State>,
-    /// The driver has something to look at.
+    /// Notified when there is work for the driver.
     news: Notify,
     /// The session may want to renew its lease.
     renews: AtomicBool,
@@ -34,19 +34,19 @@ pub(super) struct Hub {
 
 struct State {
     session: Session,
-    /// Who waits for what, by the number of a request.
+    /// The callers that wait for each outcome, by the number of their request.
     acquiring: FxHashMap<u64, oneshot::Sender<Result<Grant, AcquireError>>>,
     releasing: FxHashMap<u64, oneshot::Sender<Result<(), ClientError>>>,
     watching: FxHashMap<u64, Vec<oneshot::Sender<LostReason>>>,
-    /// By the number of a step; that of a begin is its transaction's.
+    /// By the number of a step; the number of a begin is that of its transaction.
     stepping: FxHashMap<u64, oneshot::Sender<Stepped>>,
-    /// The current stream; another number than before after every reconnect.
+    /// The number of the current stream; it changes with every reconnect.
     stream: u64,
-    /// Wakes its writer.
+    /// Wakes the writer of the current stream.
     writer: Option<Waker>,
 }
 
-/// What a step of the session came to, for the driver.
+/// The result of a step of the session, for the driver.
 pub(super) struct Turn {
     pub deadline: Instant,
     /// Calls can be made.
@@ -56,10 +56,10 @@ pub(super) struct Turn {
     pub ending: Option<Ending>,
 }
 
-/// What a step came to.
+/// The outcome of a step.
 pub(super) type Stepped = Result<StepResponse, CommitError>;
 
-/// What `lost()` waits for.
+/// The state of a `lost()` future at its start.
 pub(super) enum Watch {
     Over(LostReason),
     Waiting(oneshot::Receiver<LostReason>),
@@ -83,7 +83,7 @@ impl Hub {
         self.state.lock().expect("no step of a session panics")
     }
 
-    /// Does something in a caller's task, and wakes whom it concerns.
+    /// Runs a step of the session in a caller's task, then wakes the writer and the driver if needed.
     fn step<R>(&self, step: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = step(&mut state);
@@ -111,7 +111,7 @@ impl Hub {
         })
     }
 
-    /// The future that wanted it is gone.
+    /// Cancels a request whose future was dropped.
     pub(super) fn abandon(&self, number: u64) {
         self.step(|state| {
             state.acquiring.remove(&number);
@@ -119,7 +119,7 @@ impl Hub {
         });
     }
 
-    /// The outcome, or what will tell it.
+    /// Releases a request. Returns the outcome, or the channel that will receive it.
     pub(super) fn release(
         &self,
         number: u64,
@@ -137,7 +137,7 @@ impl Hub {
         })
     }
 
-    /// The guard was dropped.
+    /// Releases a request whose guard was dropped.
     pub(super) fn drop_guard(&self, number: u64) {
         self.step(|state| {
             state.watching.remove(&number);
@@ -156,7 +156,7 @@ impl Hub {
             None => {
                 let (tell, reason) = oneshot::channel();
                 let watching = state.watching.entry(number).or_default();
-                // Futures that were dropped do not pile up.
+                // Discards dropped futures, so that they do not accumulate.
                 watching.retain(|watch| !watch.is_closed());
                 watching.push(tell);
                 Watch::Waiting(reason)
@@ -164,7 +164,7 @@ impl Hub {
         }
     }
 
-    /// The number of the transaction, and what will tell whether it began.
+    /// Begins a transaction. Returns its number, and the channel that will receive the outcome.
     pub(super) fn begin(&self, new: NewTxn) -> Result<(u64, oneshot::Receiver<Stepped>), TxnError> {
         let (tell, outcome) = oneshot::channel();
         self.step(|state| {
@@ -174,7 +174,7 @@ impl Hub {
         })
     }
 
-    /// A further step of a transaction.
+    /// Starts a further step of a transaction.
     pub(super) fn step_of(&self, txn: u64, step: Step) -> Result<oneshot::Receiver<Stepped>, TxnError> {
         let (tell, outcome) = oneshot::channel();
         self.step(|state| {
@@ -184,7 +184,7 @@ impl Hub {
         })
     }
 
-    /// Nobody has the transaction any more, whatever it is by now.
+    /// Ends a transaction whose handle was dropped, whatever its state.
     pub(super) fn give_up(&self, txn: u64) {
         self.step(|state| state.session.give_up(txn));
     }
@@ -196,12 +196,12 @@ impl Hub {
 
     // For the driver.
 
-    /// Until a caller did something that the driver has to look at.
+    /// Waits until a caller has left work for the driver.
     pub(super) async fn news(&self) {
         self.news.notified().await;
     }
 
-    /// There is a stream: what is to be sent on it, as long as it is the current one.
+    /// Registers a new stream. Returns its messages, which end when the stream is no longer the current one.
     pub(super) fn connected(self: &Arc<Hub>) -> Outgoing {
         let mut state = self.lock();
         state.session.connected(clock::now());
@@ -211,7 +211,7 @@ impl Hub {
         Outgoing { hub: Arc::clone(self), stream, taken, renews_apart: false }
     }
 
-    /// The stream is left, whatever its state: its writer ends it, so that the server does not keep it either.
+    /// Leaves the stream, whatever its state. Its writer ends it, so that the server drops its side as well.
     pub(super) fn disconnected(&self) {
         let writer = self.step(|state| {
             state.stream += 1;
@@ -223,12 +223,12 @@ impl Hub {
         }
     }
 
-    /// No endpoint wants this client.
+    /// Every endpoint refuses this client.
     pub(super) fn turned_away(&self, reason: Reason, message: &str) {
         self.step(|state| state.session.turned_away(reason, message));
     }
 
-    /// The renewal that is due, for that stream.
+    /// Takes the renewal that is due, if `stream` is the current one.
     fn renewal<T>(&self, stream: u64, take: impl FnOnce(&mut Session) -> Option<T>) -> Option<T> {
         if !self.renews.load(Ordering::Relaxed) {
             return None;
@@ -241,7 +241,8 @@ impl Hub {
         take(&mut state.session)
     }
 
-    /// Time has passed, and messages came; beside them the server was seen to be there at `moved`.
+    /// Advances the time and processes messages. `moved`: when bytes of the server arrived beside its
+    /// messages.
     pub(super) fn turn(&self, moved: Option<Instant>, messages: &mut Vec<ServerMessage>) -> Turn {
         let now = clock::now();
         let mut state = self.lock();
@@ -274,7 +275,7 @@ impl Hub {
     }
 }
 
-/// Somebody who has to be told something, once nobody holds the lock.
+/// An outcome, and the channel of its caller, to be sent after the lock is released.
 enum Telling {
     Acquired(oneshot::Sender<Result<Grant, AcquireError>>, Result<Grant, AcquireError>),
     Released(oneshot::Sender<Result<(), ClientError>>, Result<(), ClientError>),
@@ -284,7 +285,7 @@ enum Telling {
 
 impl Telling {
     fn tell(self) {
-        // Whoever does not listen any more has said so to the session, or does not care.
+        // A caller that no longer listens has cancelled its call already, or does not need the outcome.
         match self {
             Telling::Acquired(to, outcome) => drop(to.send(outcome)),
             Telling::Released(to, outcome) => drop(to.send(outcome)),
@@ -332,24 +333,25 @@ impl State {
     }
 }
 
-/// What the session wants to send on one stream. Whoever writes that polls it, and packs what is there into one write.
+/// The messages that the session sends on one stream. The writer polls it, and combines all available
+/// messages into one write.
 pub(super) struct Outgoing {
     hub: Arc<Hub>,
     stream: u64,
-    /// Out of the session, not yet out of here.
+    /// Taken from the session, not yet returned to the writer.
     taken: VecDeque<ClientMessage>,
-    /// Renewals go another way.
+    /// Renewals are sent as calls of their own.
     renews_apart: bool,
 }
 
-/// The renewals of the lease, as long as a stream is the current one, for calls of their own.
+/// The renewals of the lease, for calls of their own, as long as the stream is the current one.
 pub(super) struct Renewals {
     hub: Arc<Hub>,
     stream: u64,
 }
 
 impl Renewals {
-    /// The renewal that is due.
+    /// Takes the renewal that is due.
     pub(super) fn take(&self) -> Option<KeepAliveRequest> {
         self.hub.renewal(self.stream, Session::take_renewal_apart)
     }
@@ -364,23 +366,24 @@ impl tokio_stream::Stream for Outgoing {
 }
 
 impl Outgoing {
-    /// Whether there is something to be sent.
+    /// Returns true if there is something to send.
     pub(super) fn has_messages(&self) -> bool {
         !self.taken.is_empty() || self.hub.lock().session.has_messages()
     }
 
-    /// The renewal of the lease, which goes before everything else.
+    /// Takes the renewal of the lease, which goes before everything else.
     pub(super) fn take_renewal(&mut self) -> Option<ClientMessage> {
         if self.renews_apart { None } else { self.hub.renewal(self.stream, Session::take_renewal) }
     }
 
-    /// From now on renewals are sent by whoever has this: on this stream they would wait for what was put on it before.
+    /// From now on the returned value supplies the renewals: on this stream they would wait behind everything
+    /// queued before them.
     pub(super) fn renew_apart(&mut self) -> Renewals {
         self.renews_apart = true;
         Renewals { hub: Arc::clone(&self.hub), stream: self.stream }
     }
 
-    /// The next message; `None` once the stream is left.
+    /// Returns the next message; `None` once the stream is left.
     pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<ClientMessage>> {
         if let Some(renewal) = self.take_renewal() {
             return Poll::Ready(Some(renewal));

@@ -1,9 +1,9 @@
-//! Pure. How long the client may count on its lease.
+//! Pure. How long the client may count on its lease (`docs/algorithm.md#64-leases`).
 //!
-//! The server counts a time to live from when it *hears* a renewal; the client counts it from before it *sends*
-//! the renewal, and only once that was answered. So, whatever the network does, the client's lease ends first,
-//! by at least the time that the message travelled. On top comes a margin for what that does not cover: clocks
-//! that run at slightly different rates, a timer that fires late, and the time that a holder needs to stop.
+//! The server counts a time to live from when it *receives* a renewal. The client counts it from before it
+//! *sends* the renewal, and only once that was answered. So, whatever the network does, the client's lease
+//! ends first, by at least the time that the message travelled. A margin covers the rest: clocks that run at
+//! slightly different rates, a timer that fires late, and the time that a holder needs to stop.
 //!
 //! ```text
 //! client   send ------------------------------------ expires |margin| ------
@@ -14,33 +14,34 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
-/// How long before the end of a lease of that time to live its locks are called lost: a tenth of it.
+/// Returns the margin before the end of a lease with that time to live: a tenth of it. From then on its locks
+/// count as lost.
 pub fn lease_margin(ttl: Duration) -> Duration {
     ttl / 10
 }
 
-/// The time of one lease. See the top of this file.
+/// The time of one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeaseClock {
     ttl: Duration,
-    /// When the last renewal that was answered was sent.
+    /// When the last answered renewal was sent.
     renewed: Instant,
-    /// When the renewal that is on its way was sent.
+    /// When the renewal in flight was sent.
     sent: Option<Instant>,
 }
 
 impl LeaseClock {
-    /// A lease whose opening was sent then and is answered now.
+    /// Creates the clock of a lease whose opening was sent at `sent` and is answered now.
     pub(super) fn opened(ttl: Duration, sent: Instant) -> LeaseClock {
         LeaseClock { ttl, renewed: sent, sent: None }
     }
 
-    /// A renewal is about to be sent.
+    /// Notes that a renewal is about to be sent.
     pub(super) fn sending(&mut self, now: Instant) {
         self.sent = Some(now);
     }
 
-    /// The renewal that was sent last is answered. An answer to nothing changes nothing.
+    /// Notes that the renewal in flight was answered. An answer without a renewal in flight changes nothing.
     pub(super) fn answered(&mut self, ttl: Duration) {
         if let Some(sent) = self.sent.take() {
             self.ttl = ttl;
@@ -48,28 +49,29 @@ impl LeaseClock {
         }
     }
 
-    /// What was sent will not be answered: its stream is gone.
+    /// Notes that the renewal in flight will not be answered, because its stream is gone.
     pub(super) fn unsent(&mut self) {
         self.sent = None;
     }
 
-    /// From then on the locks count as lost.
+    /// Returns the moment from which the locks count as lost.
     pub(super) fn expires(&self) -> Instant {
         self.renewed + (self.ttl - lease_margin(self.ttl))
     }
 
-    /// From then on the server has ended it, whatever the network did.
+    /// Returns the moment from which the server has ended the lease for certain, whatever the network did.
     pub(super) fn ended(&self) -> Instant {
         self.renewed + self.ttl
     }
 
-    /// When to send the next renewal; `None` while one is on its way.
+    /// Returns when to send the next renewal; `None` while one is in flight.
     pub(super) fn renewal_due(&self) -> Option<Instant> {
         self.sent.is_none().then(|| self.renewed + self.ttl / 3)
     }
 
-    /// When a renewal that is on its way has taken so long that another connection is the better bet: the server showed no life
-    /// on this one since then, or since `moved`. A slow line is no reason to leave: all that is on it would be sent again.
+    /// Returns when the client should try another connection, because the renewal in flight was not answered:
+    /// the server showed no sign of life since the renewal was sent, or since `moved` if that is later. A
+    /// slow line alone is no reason to reconnect, since everything in flight would be sent again.
     pub(super) fn renewal_overdue(&self, moved: Instant) -> Option<Instant> {
         self.sent.map(|sent| sent.max(moved) + self.ttl / 4)
     }

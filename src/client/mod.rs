@@ -1,4 +1,4 @@
-//! Edge. The Rust client of geolock: acquire locks, hold guards, be told when they are lost.
+//! Edge. The Rust client of geolock: acquires locks, holds them in guards, and reports their loss.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -9,7 +9,7 @@
 //! let client = Client::connect(ClientConfig::new(["127.0.0.1:7400"], tls)).await?;
 //! let guard = client.acquire(AcquireRequest::exclusive(LockName::try_from("orders")?)).await?;
 //! tokio::select! {
-//!     () = async { /* work, and hand guard.token() to what the lock protects */ } => guard.release().await?,
+//!     () = async { /* work, and pass guard.token() to the protected resource */ } => guard.release().await?,
 //!     reason = guard.lost() => eprintln!("stop working: {reason}"),
 //! }
 //! client.close().await?;
@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! A [`Transaction`] reads and changes the store, perhaps under locks:
+//! A [`Transaction`] reads and changes the store, with or without locks:
 //!
 //! ```no_run
 //! # async fn example(client: geolock::client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -29,7 +29,7 @@
 //! let balance = txn.read(&account).await?.counter()?;
 //! txn.update(&account, Update::counter(-balance)).await?;
 //! let commit = txn.commit().await?;
-//! // All of it in one round trip, without a lock.
+//! // A whole transaction in one round trip, without a lock.
 //! let tags = Key::new(b"tags", b"7")?;
 //! let batch = Batch::new().update(&tags, Update::set_add(["closed"])).read(&tags);
 //! client.transact(TxnRequest::new(), batch).await?;
@@ -37,22 +37,24 @@
 //! # }
 //! ```
 //!
-//! A client talks to one datacenter over one stream and holds all its locks under one lease. One task owns the
-//! stream: it renews the lease, reconnects, also to other endpoints, and reclaims the locks after a restart of the
-//! server. Callers see none of that, only its limits:
+//! A client talks to one datacenter over one stream and holds all its locks under one lease. One task owns
+//! the stream: it renews the lease, reconnects, also to other endpoints, and reclaims the locks after a
+//! restart of the server. Callers notice only the limits of that:
 //!
-//! - A lease that could not be renewed in time is lost with all its locks. [`LockGuard::lost`] tells so while the
-//!   locks are still the client's, [`lease_margin`] before the server can give them to somebody else. The next
+//! - A lease that could not be renewed in time is lost with all its locks. [`LockGuard::lost`] reports that
+//!   while no other client can have the locks, [`lease_margin`] before the server can grant them. The next
 //!   acquire opens another lease.
-//! - *Unknown is not no*: an acquire whose connection breaks is asked again under its own key until its outcome is
-//!   known, or its lease is lost. When the caller gives up first (its wait is over and no server answers, or its
-//!   future is dropped), the client sees to it that nothing stays held.
-//! - A commit whose answer was lost is asked again under its own key, also after its lease is lost: it happens once, and
-//!   [`CommitError::OutcomeUnknown`] means that no server answered in time. A transaction that was open when the server
-//!   restarted is gone with its locks, without a trace; its next step says so.
+//! - *Unknown is not no*: the client repeats an acquire whose connection breaks, under its idempotency key,
+//!   until the outcome is known or the lease is lost. If the caller gives up first (its wait is over and no
+//!   server answers, or it drops the future), the client makes sure that nothing stays held.
+//! - The client repeats a commit whose answer was lost, under its idempotency key, even after its lease is
+//!   lost. It commits at most once, and [`CommitError::OutcomeUnknown`] means that no server answered in
+//!   time. A transaction that is open when the server restarts is gone with its locks and changes nothing;
+//!   its next step returns an error.
 //!
-//! Who only wants to look uses a [`Viewer`], which needs no lease, and a [`Watch`] or [`LockWatch`] to be told of
-//! changes; who may take locks away from others uses an [`Operator`]. What a viewer returns are the messages of the API themselves, described in `proto/geolock/v1/geolock.proto`.
+//! A program that only reads uses a [`Viewer`], which needs no lease, and a [`Watch`] or [`LockWatch`] to
+//! follow changes. A program that releases the locks of others by force uses an [`Operator`]. A viewer
+//! returns the messages of the API themselves, which `proto/geolock/v1/geolock.proto` describes.
 //!
 //! ```text
 //!  Client, LockGuard --acquire, release--> Hub( Session ) --Outgoing--> stream --> server
@@ -63,13 +65,13 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs`, `operator.rs` | what callers have |
+//! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs`, `operator.rs` | the types that callers use |
 //! | `watch/` | following keys and locks |
-//! | `config.rs`, `token.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | what goes in |
-//! | `values.rs`, `error.rs`, `txn_error.rs` | what comes out, what can go wrong |
+//! | `config.rs`, `token.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | settings and requests |
+//! | `values.rs`, `error.rs`, `txn_error.rs` | results and errors |
 //! | `session/` | pure: every decision |
-//! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, what answers belong to |
-//! | `hub.rs` | where callers and driver meet |
+//! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, matching of answers to calls |
+//! | `hub.rs` | the state that callers and driver share |
 //! | `driver.rs` | the task |
 //! | `connection.rs`, `native.rs`, `clock.rs` | sockets, time |
 

@@ -1,4 +1,4 @@
-//! Connections that speak the native protocol: the driver reads and writes the socket itself.
+//! Connections over the native protocol: the driver reads and writes the socket itself.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,10 +29,10 @@ use crate::pki::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
 use crate::proto::{ERROR_METADATA, ServerMessage};
 use crate::time::Instant;
 
-/// What is offered beside it, so that a server that speaks only gRPC says so.
+/// The second protocol that the client offers (ALPN), so that a server that speaks only gRPC selects it.
 const GRPC_PROTOCOL: &[u8] = b"h2";
 
-/// How to reach an endpoint.
+/// The address of an endpoint, with the TLS settings for it.
 #[derive(Clone)]
 pub(super) struct Native {
     tls: TlsConnector,
@@ -41,7 +41,7 @@ pub(super) struct Native {
     name: ServerName<'static>,
 }
 
-/// A connection whose server speaks it.
+/// A connection to a server that speaks the native protocol.
 pub(super) struct NativeSocket(Box<FrameSocket<TlsStream<Line<TcpStream>>>>);
 
 impl Native {
@@ -53,11 +53,11 @@ impl Native {
         Ok(Native { tls, host: host.to_owned(), port, name })
     }
 
-    /// Connects; `None` if the server speaks only gRPC. Who calls gives up after `time`.
+    /// Connects; `None` if the server speaks only gRPC. The caller times out after `time`.
     pub(super) async fn dial(&self, time: Duration) -> Result<Option<NativeSocket>, LinkError> {
         let addresses = lookup_host((self.host.as_str(), self.port)).await.map_err(LinkError::Socket)?;
         let stream = connect_to_any(addresses.collect(), time).await.map_err(LinkError::Socket)?;
-        // Calls are small and each is waited for.
+        // Calls are small, and a caller waits for each.
         stream.set_nodelay(true).map_err(LinkError::Socket)?;
         native::bound_kernel(&stream).map_err(LinkError::Socket)?;
         let tls = self.tls.connect(self.name.clone(), Line::new(stream)).await;
@@ -74,7 +74,7 @@ impl Native {
         Ok(Some(NativeSocket(Box::new(socket))))
     }
 
-    /// What the server has against this client's certificate, if it says so.
+    /// Returns the server's reason for refusing this client's certificate, if the server sends one.
     pub(super) async fn verdict(&self, time: Duration) -> Option<LinkError> {
         let error = match self.dial(time).await {
             Ok(socket) => of_socket(socket?.0.frame().await.err()?),
@@ -84,7 +84,8 @@ impl Native {
     }
 }
 
-/// Connects to the first that answers: one that is silent must not use up the time of those after it.
+/// Connects to the first address that answers. Each address gets a share of the time, so that a silent one
+/// leaves time for those after it.
 pub(super) async fn connect_to_any(addresses: Vec<SocketAddr>, time: Duration) -> io::Result<TcpStream> {
     let share = time / (addresses.len() as u32 + 1);
     let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
@@ -104,7 +105,7 @@ impl std::fmt::Debug for Native {
     }
 }
 
-/// Trusts whom gRPC's own settings trust, and shows the same.
+/// Trusts the same authority as gRPC's own settings, and presents the same certificate.
 fn tls_config(tls: &ClientTls) -> Result<TlsConfig, String> {
     let certificates = |pem: &str| -> Result<Vec<CertificateDer<'static>>, String> {
         CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(|e| e.to_string())
@@ -128,39 +129,40 @@ fn tls_config(tls: &ClientTls) -> Result<TlsConfig, String> {
     Ok(config)
 }
 
-/// A session on a connection of its own, both directions.
+/// A session on a connection of its own, in both directions.
 pub(super) struct NativeAnswers {
     socket: NativeSocket,
     outgoing: Outgoing,
     end: Option<LinkError>,
     crowd: Crowd,
-    /// The last sign of life that was seen.
+    /// The counters that [`SignOfLife`] had last.
     seen: SignOfLife,
-    /// When, unless that was asked since.
+    /// When the counters changed last; `None` if that was returned already.
     moved: Option<Instant>,
 }
 
-/// Other figures than before mean that the server is there: bytes that came from it, and those that the kernel had no room for
-/// until the server confirmed some. What is merely written says nothing: a dead line takes it, too.
+/// Counters that show that the server is alive when they change: bytes that came from it, and times that the
+/// kernel had no room for more bytes until the server acknowledged some. Bytes that were merely written prove
+/// nothing, because a dead connection accepts them too.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct SignOfLife {
     read: u64,
     drained: u64,
 }
 
-/// Whether it pays to let others have their turn before a write: when there are many callers, the first of them wakes this,
-/// and those whose answers came with his are about to ask, too. One write for all of them costs little more than one
-/// for him. Alone, he waits for nobody.
+/// Decides if the writer yields to other tasks before a write. With many callers, the first of them wakes the
+/// writer, and the callers whose answers came in the same batch are about to make their next calls. One write
+/// for all of them costs little more than one for the first. A single caller is never delayed.
 #[derive(Default)]
 struct Crowd {
-    /// Many messages came, or went, together last.
+    /// The last batch of messages, in either direction, had several.
     is_there: bool,
-    /// Others had their turn.
+    /// Other tasks have had their turn since then.
     was_let: bool,
 }
 
 impl NativeAnswers {
-    /// Begins a session. A server that does not want this client says so in the first answer.
+    /// Begins a session. A server that refuses this client says so in the first answer.
     pub(super) fn open(mut socket: NativeSocket, bearer: &Bearer, outgoing: Outgoing) -> NativeAnswers {
         let authorization = bearer.authorization().map_or_else(Bytes::new, Bytes::copy_from_slice);
         socket.0.put(Kind::Start, &Start { authorization });
@@ -174,7 +176,8 @@ impl NativeAnswers {
         }
     }
 
-    /// When the server was seen to be there last, if that was not asked since. Messages show it themselves.
+    /// Returns when the server last showed that it is alive, or `None` if it did not since the previous call.
+    /// Messages are not counted, they show it themselves.
     pub(super) fn moved(&mut self) -> Option<Instant> {
         self.moved.take()
     }
@@ -184,7 +187,7 @@ impl NativeAnswers {
         SignOfLife { read: socket.progress().read, drained: socket.stream().get_ref().0.drained() }
     }
 
-    /// Sends what there is to be sent, and takes all messages that are there, at most a batch.
+    /// Sends what is queued, and takes all messages that are there, at most one batch.
     pub(super) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -193,7 +196,7 @@ impl NativeAnswers {
         if self.lets_others(cx) {
             return Poll::Pending;
         }
-        // What cannot be written shows when reading, after what can be read.
+        // A write error appears when reading, after everything that can still be read.
         let _ = self.poll_send(cx);
         while messages.len() < BATCH && self.end.is_none() {
             match self.poll_message(cx) {
@@ -219,7 +222,7 @@ impl NativeAnswers {
         Poll::Pending
     }
 
-    /// Whether to come back when others had their turn.
+    /// Returns true if the writer should yield to other tasks first.
     fn lets_others(&mut self, cx: &mut Context<'_>) -> bool {
         let lets = self.crowd.is_there && !self.crowd.was_let && self.outgoing.has_messages();
         if lets {
@@ -278,7 +281,7 @@ fn of_socket(error: SocketError) -> LinkError {
     }
 }
 
-/// The status that gRPC would have brought.
+/// Returns the status that gRPC would have reported.
 fn of_end(End { code, message, error }: End) -> LinkError {
     let code = Code::from_i32(code);
     if code == Code::Ok {

@@ -1,4 +1,4 @@
-//! What can be done to values, as callers say it, and how it goes to the server.
+//! The operations on values, as callers write them, and their messages.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::names::DcId;
 use crate::proto::{self, change};
 use crate::update_messages;
 
-/// Operations on a key's own value. [`Update::in_field`] leads into a map. What two concurrent ones come to is said in
-/// [`crdt::value`](crate::crdt::value).
+/// Operations on a key's own value. [`Update::in_field`] applies one to a field of a map. For the results of
+/// concurrent operations see [`crdt::value`](crate::crdt::value).
 impl Update {
     /// Adds to a counter; `amount` may be negative.
     pub fn counter(amount: i64) -> Update {
@@ -25,17 +25,18 @@ impl Update {
         Update::of(Op::ResettableCounter(ResettableCounterOp::Add(amount)))
     }
 
-    /// Takes away from a resettable counter all that the transaction sees.
+    /// Subtracts from a resettable counter everything that the transaction's snapshot shows.
     pub fn resettable_counter_reset() -> Update {
         Update::of(Op::ResettableCounter(ResettableCounterOp::Reset))
     }
 
-    /// Adds to a counter that is never negative. Refused if this datacenter has no right to take that much away.
+    /// Adds to a counter that is never negative. A decrement is refused if this datacenter has not enough
+    /// rights.
     pub fn bounded_counter(amount: i64) -> Update {
         Update::of(Op::BoundedCounter(amount))
     }
 
-    /// Gives rights to take away from a bounded counter to another datacenter.
+    /// Transfers rights to decrement a bounded counter to another datacenter.
     pub fn move_rights(to: DcId, amount: u64) -> Update {
         Update::of(Op::MoveRights { to, amount })
     }
@@ -55,7 +56,8 @@ impl Update {
         Update::of(Op::Versioned { version, value: value.into(), done: false })
     }
 
-    /// As [`Update::versioned`], for the last time: the key goes by itself once every datacenter knows.
+    /// As [`Update::versioned`], for the last time: the key is removed once the write is applied in every
+    /// datacenter.
     pub fn versioned_done(version: u64, value: impl Into<Bytes>) -> Update {
         Update::of(Op::Versioned { version, value: value.into(), done: true })
     }
@@ -70,7 +72,7 @@ impl Update {
         Update::of(Op::AddWinsSet(SetOp::Remove(all(elements))))
     }
 
-    /// Adds to a set in which a remove takes away a concurrent add.
+    /// Adds to a set in which a remove wins over a concurrent add.
     pub fn remove_wins_add<T: Into<Bytes>>(elements: impl IntoIterator<Item = T>) -> Update {
         Update::of(Op::RemoveWinsSet(SetOp::Add(all(elements))))
     }
@@ -95,20 +97,20 @@ impl Update {
         Update::of(Op::DisableWinsFlag(to))
     }
 
-    /// Removes fields of a resettable map, with all that the transaction sees in them.
+    /// Removes fields of a resettable map, with all of their content that the transaction's snapshot shows.
     pub fn remove_fields<T: Into<Bytes>>(fields: impl IntoIterator<Item = T>) -> Update {
         Update::of(Op::ResettableMap(MapOp::Remove(all(fields))))
     }
 
-    /// The same operation, in a field of a map that only grows: `Update::register("Oslo").in_field("city")`. Again for
-    /// a map around that: the last one named is the outermost.
+    /// The same operation on a field of a grow-only map: `Update::register("Oslo").in_field("city")`. Call it
+    /// again for a map around that one; the field named last is the outermost.
     #[must_use]
     pub fn in_field(self, field: impl Into<Bytes>) -> Update {
         self.within(MapType::GrowOnly, field.into())
     }
 
-    /// As [`Update::in_field`], of a map whose fields can be removed: sets, flags, multi-value registers, resettable
-    /// counters and resettable maps can be its fields.
+    /// As [`Update::in_field`], for a map whose fields can be removed: its fields can be sets, flags,
+    /// multi-value registers, resettable counters and resettable maps.
     #[must_use]
     pub fn in_resettable_field(self, field: impl Into<Bytes>) -> Update {
         self.within(MapType::Resettable, field.into())
@@ -137,7 +139,7 @@ pub(super) fn removal(of: &Key) -> proto::Change {
     proto::Change { key: Some(key(of)), action: Some(change::Action::Remove(proto::Remove {})) }
 }
 
-/// `after`: rounded up to milliseconds, so that nothing ends sooner than was asked.
+/// `after` is rounded up to milliseconds, so that no key ends too early.
 pub(super) fn expiry(of: &Key, after: Duration) -> proto::Change {
     let millis = i64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
     proto::Change { key: Some(key(of)), action: Some(change::Action::ExpireMs(millis)) }

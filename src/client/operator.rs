@@ -1,4 +1,4 @@
-//! What operators do to a datacenter's locks.
+//! The calls of operators on the locks of a datacenter.
 
 use bytes::Bytes;
 
@@ -8,27 +8,28 @@ use super::queries::Viewer;
 use crate::names::{ForceReason, LockName};
 use crate::proto::{AuditRequest, ForceReleaseRequest, ForceReleaseResponse, ForcedRelease};
 
-/// Takes locks away from others, and sees who did. If the server has rules, they have to allow it.
+/// Releases locks by force, and lists earlier force releases. If the server has access rules, they must allow
+/// these calls.
 #[derive(Clone, Debug)]
 pub struct Operator(Viewer);
 
 impl Operator {
-    /// As [`Viewer::connect`].
+    /// Connects like [`Viewer::connect`].
     pub async fn connect(config: ClientConfig) -> Result<Operator, ClientError> {
         Viewer::connect(config).await.map(Operator)
     }
 
-    /// For looking, over the same connection.
+    /// Returns a viewer over the same connection.
     pub fn viewer(&self) -> &Viewer {
         &self.0
     }
 
-    /// Takes a lock from whoever holds it in this datacenter: from all that hold it shared, 1 000 at a time. Each of them
-    /// loses all locks of the request by which it has this one, and is told who did it and why.
+    /// Takes a lock from its holders in this datacenter; if they hold it shared, from 1 000 at a time. Each
+    /// holder loses all locks of that request, and is informed of the operator and the reason.
     ///
-    /// That does not stop them: what the lock protects has to refuse tokens below the highest it has seen. The answer
-    /// says who lost it, and where else it is held. After [`ClientError::Unreachable`] it may have been done or not;
-    /// [`Operator::audit`] tells.
+    ///  A holder may continue to work all the same, so the protected resource has to refuse tokens below the
+    ///  highest it has seen. The answer lists the holders that lost the lock, and the other datacenters where
+    ///  it is held. After [`ClientError::Unreachable`] the outcome is unknown; [`Operator::audit`] shows it.
     pub async fn force_release(
         &self,
         lock: &LockName,
@@ -39,7 +40,8 @@ impl Operator {
         self.0.ask(async |mut locks| locks.force_release(request).await).await
     }
 
-    /// The last 1 000 requests of this datacenter that lost their locks to operators, the latest last.
+    /// Returns the last 1 000 requests of this datacenter that lost their locks to operators, the latest
+    /// last.
     pub async fn audit(&self) -> Result<Vec<ForcedRelease>, ClientError> {
         let answer = self.0.ask(async |mut locks| locks.audit(AuditRequest {}).await).await?;
         Ok(answer.forced)

@@ -1,4 +1,4 @@
-//! Looking: calls that change nothing, beside the stream.
+//! Reads: calls that change nothing, outside the session's stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,49 +21,50 @@ use crate::proto::{
     Snapshot, StatusRequest, StatusResponse, TopLocksRequest,
 };
 
-/// What an answer may take beyond a connection: a description asks other datacenters for up to a second.
+/// Time for an answer beyond that for the connection: a description asks other datacenters for up to a
+/// second.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 
-/// Which part of a listing; the default is its first 100 locks.
+/// The part of a listing to return; the default is its first 100 locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Most locks; 0 means 100, more than 1 000 means 1 000.
+    /// Largest number of locks; 0 means 100, more than 1 000 means 1 000.
     pub size: u32,
-    /// Where to go on: [`LockPage::next`] of the page before; empty at first.
+    /// Where to continue: [`LockPage::next`] of the page before; empty at first.
     pub token: Bytes,
 }
 
-/// A part of a listing, in no order.
+/// A part of a listing, in no particular order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LockPage {
-    /// May be fewer than a page holds although more follow.
+    /// May have fewer locks than the page size although more follow.
     pub locks: Vec<LockSummary>,
-    /// Where to go on; `None` at the end.
+    /// Token of the next page; `None` at the end.
     pub next: Option<Bytes>,
 }
 
-/// Keys as they were at one moment.
+/// The values of keys at one snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    /// Pass it on to whoever has to see at least this.
+    /// The snapshot of the read. Another read at least at this snapshot sees everything that this one saw.
     pub snapshot: Snapshot,
-    /// In the order asked.
+    /// In the order of the requested keys.
     pub values: Vec<Value>,
 }
 
-/// Looks at a datacenter and changes nothing there: without a lease, so that even a server that is full or that
-/// shuts down answers. What to use when nothing is to be locked.
+/// Reads from a datacenter and changes nothing there. It needs no lease, so a server that is full or shutting
+/// down answers too. Use it where no locks are needed.
 #[derive(Clone, Debug)]
 pub struct Viewer {
     pub(super) endpoint: String,
-    /// All there are, for what lasts.
+    /// All endpoints, for watches.
     pub(super) endpoints: Arc<[Dialled]>,
     locks: Api,
     patience: Duration,
 }
 
 impl Viewer {
-    /// Connects to the first endpoint that answers; of the configuration, what concerns leases is not used.
+    /// Connects to the first endpoint that answers. The settings for leases in the configuration are ignored.
     pub async fn connect(config: ClientConfig) -> Result<Viewer, ClientError> {
         let mut last = ClientError::Closed;
         let endpoints: Arc<[Dialled]> = Dialled::all(&config)?.into();
@@ -82,12 +83,13 @@ impl Viewer {
         Err(last)
     }
 
-    /// How this datacenter is, and what it knows of the others.
+    /// Returns the state of this datacenter, and its knowledge of the others.
     pub async fn status(&self) -> Result<StatusResponse, ClientError> {
         self.ask(async |mut locks| locks.status(StatusRequest {}).await).await
     }
 
-    /// The locks whose names start with `prefix`, that are held, waited for, or away from home.
+    /// Returns the locks whose names start with `prefix` and that are held, waited for, or have a part away
+    /// from home.
     pub async fn list_locks(&self, prefix: &[u8], page: Page) -> Result<LockPage, ClientError> {
         let request = ListLocksRequest {
             prefix: Bytes::copy_from_slice(prefix),
@@ -99,7 +101,8 @@ impl Viewer {
         Ok(LockPage { locks: answer.locks, next })
     }
 
-    /// Who has a lock and why others wait. Asks other datacenters for their holders, so it may take a second.
+    /// Returns the holders of a lock and the reasons why requests wait for it. Asks other datacenters for
+    /// their holders, so it may take a second.
     pub async fn describe_lock(&self, name: &LockName) -> Result<LockDescription, ClientError> {
         let name = Bytes::copy_from_slice(name.as_bytes());
         let request = DescribeLockRequest { name: name.clone() };
@@ -107,15 +110,16 @@ impl Viewer {
         Ok(answer.lock.unwrap_or(proto::LockDescription { name, ..proto::LockDescription::default() }))
     }
 
-    /// The locks with this prefix that are waited for most in this datacenter, the hottest first: at most `limit`; 0 means
-    /// 20, more than 100 means 100. Asks other datacenters for holders, so it may take a second.
+    /// Returns the locks with this prefix that are waited for most in this datacenter, the hottest first: at
+    /// most `limit`; 0 means 20, more than 100 means 100. Asks other datacenters for holders, so it may take
+    /// a second.
     pub async fn top_locks(&self, prefix: &[u8], limit: u32) -> Result<Vec<HotLock>, ClientError> {
         let request = TopLocksRequest { prefix: Bytes::copy_from_slice(prefix), limit };
         let answer = self.ask(async |mut locks| locks.top_locks(request).await).await?;
         Ok(answer.locks)
     }
 
-    /// Reads keys of the store, at most 1 000, all at one snapshot that shows what was asked for.
+    /// Reads at most 1 000 keys of the store, all at one snapshot that is at least `at_least`.
     pub async fn read(&self, keys: &[Key], at_least: &AtLeast) -> Result<View, ClientError> {
         let request =
             ReadRequest { keys: keys.iter().map(operations::key).collect(), at_least: at_least.to_proto() };
@@ -141,7 +145,7 @@ impl Viewer {
         }
     }
 
-    /// All endpoints are dialled alike.
+    /// All endpoints have the same settings, so any of them can explain an error.
     async fn explain(&self, error: ClientError) -> ClientError {
         match self.endpoints.first() {
             Some(dialled) => dialled.ask_why(error).await,
@@ -155,7 +159,7 @@ fn patience(connect_timeout: Duration) -> Duration {
 }
 
 impl Client {
-    /// Looks at the datacenter over the client's own connection.
+    /// Returns a viewer over the client's own connection.
     pub fn viewer(&self) -> Result<Viewer, ClientError> {
         let (endpoint, locks) = self.handle.current.get().ok_or(ClientError::Closed)?;
         let endpoints = Arc::clone(&self.handle.endpoints);

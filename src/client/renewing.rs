@@ -1,8 +1,8 @@
-//! Renewals over gRPC: each is a call of its own, beside the stream.
+//! Renewals over gRPC: each is a call of its own, outside the session's stream.
 //!
-//! On the stream a renewal would wait for all that was put on it before, and its answer for all answers before it: on a slow
-//! line a large value takes longer than a lease lives. HTTP/2 sends what its streams have in turns, at most a window of each,
-//! so a call beside the stream waits for little.
+//!  On the stream a renewal would wait behind everything queued before it, and its answer behind all earlier
+//!  answers: on a slow line a large value takes longer than a lease lives. HTTP/2 sends its streams in turns,
+//!  at most a window of each, so a separate call waits for little.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ use crate::proto::{KeepAliveResponse, ServerMessage};
 
 type Answered = Result<Response<KeepAliveResponse>, Status>;
 
-/// See the top of this file. There is one renewal at a time.
+/// Makes these calls, one at a time.
 pub(super) struct Renewing {
     api: Api,
     renewals: Renewals,
@@ -30,8 +30,9 @@ impl Renewing {
         Renewing { api, renewals, under_way: None }
     }
 
-    /// Sends the renewal that is due. The answer to it, as it would have come on the stream; none if the call failed, as it does
-    /// with its connection: then the session finds that it is overdue.
+    /// Sends the renewal that is due. Returns its answer, in the form in which it would have come on the
+    /// stream, or nothing if the call failed. A call fails with its connection; the session then finds that
+    /// the renewal is overdue.
     pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Option<ServerMessage> {
         if let Some(request) = self.renewals.take() {
             let mut api = self.api.clone();

@@ -1,4 +1,4 @@
-//! What a caller wants to acquire.
+//! The request of an acquire.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use super::error::AcquireError;
 use crate::names::{LockName, MAX_LABEL, Mode};
 use crate::proto::{self, LockMode, Reason, acquire_request};
 
-/// Bounds of a request, as the .proto states them.
+/// Bounds of a request, as the .proto file states them.
 const MAX_LOCKS: usize = 10_000;
 const MAX_NAMES: usize = 1 << 20;
 
-/// Locks that are wanted all at once, or not at all.
+/// Locks to be acquired all at once, or not at all.
 ///
-/// Waits for ever unless told otherwise. Requests conflict with each other like anybody's, also within one
-/// client: there is no re-entrancy and no upgrade. Holding one request while waiting for another can deadlock;
-/// wanting several locks in one request cannot.
+///  Without another setting the request waits for ever. Requests conflict with each other even within one
+///  client: there is no re-entrancy and no upgrade. Holding one request while waiting for another can
+///  deadlock; several locks in one request cannot.
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
     pub(super) locks: Vec<LockMode>,
@@ -27,31 +27,31 @@ pub struct AcquireRequest {
 /// How long an acquire waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all: answered from what this datacenter has, without asking others.
+    /// Does not wait: the datacenter answers from the parts that it has, without asking others.
     Try,
-    /// The datacenter counts.
+    /// Waits for this long, measured by the datacenter.
     AtMost(Duration),
-    /// As long as the lease lives.
+    /// Waits as long as the lease lives.
     Forever,
 }
 
 impl AcquireRequest {
-    /// Wants `name` alone.
+    /// Requests `name` in exclusive mode.
     pub fn exclusive(name: LockName) -> AcquireRequest {
         AcquireRequest::new(name, Mode::Exclusive)
     }
 
-    /// Wants `name` together with any others that want it shared.
+    /// Requests `name` in shared mode.
     pub fn shared(name: LockName) -> AcquireRequest {
         AcquireRequest::new(name, Mode::Shared)
     }
 
-    /// Wants `name` in this mode.
+    /// Requests `name` in this mode.
     pub fn new(name: LockName, mode: Mode) -> AcquireRequest {
         AcquireRequest { locks: vec![lock_mode(&name, mode)], wait: Wait::Forever, label: String::new() }
     }
 
-    /// Wants `name` too. The same lock twice means the stronger mode; at most 10 000 locks.
+    /// Adds a lock. The same lock twice means the stronger mode; at most 10 000 locks.
     #[must_use]
     pub fn and(mut self, name: LockName, mode: Mode) -> AcquireRequest {
         self.locks.push(lock_mode(&name, mode));
@@ -64,16 +64,16 @@ impl AcquireRequest {
         self
     }
 
-    /// Says who wants this, for people that ask who holds a lock. At most 256 bytes. Without one, the name of the
-    /// client is shown.
+    /// Sets the label of the holder, for people who inspect the lock. At most 256 bytes. Without a label the
+    /// name of the client is shown.
     #[must_use]
     pub fn label(mut self, text: impl Into<String>) -> AcquireRequest {
         self.label = text.into();
         self
     }
 
-    /// Refuses what the server would refuse. It would do so by closing the stream if the message is too large for
-    /// it, and then asking again would close the next one.
+    /// Refuses requests that the server would refuse. A message that is too large would make the server close
+    /// the stream, and the same request on the next stream would close that one too.
     pub(super) fn check(&self) -> Result<(), AcquireError> {
         let names: usize = self.locks.iter().map(|lock| lock.name.len()).sum();
         let (reason, what, limit, found) = if self.locks.len() > MAX_LOCKS {
@@ -93,7 +93,7 @@ impl AcquireRequest {
 }
 
 impl Wait {
-    /// As it goes to the server, when `left` of an [`AtMost`](Wait::AtMost) is left.
+    /// Returns the message for the server, when `left` of an [`AtMost`](Wait::AtMost) is left.
     pub(super) fn to_proto(self, left: Duration) -> acquire_request::Wait {
         match self {
             Wait::Try => acquire_request::Wait::TryOnce(proto::TryOnce {}),
@@ -103,7 +103,7 @@ impl Wait {
     }
 }
 
-/// Rounded up, so that a wait is never shorter than was asked for.
+/// Rounds up, so that a wait is never shorter than requested.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

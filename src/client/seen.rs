@@ -1,7 +1,7 @@
-//! Connections under gRPC that tell when something came over them.
+//! Connections under gRPC that record when bytes arrived.
 //!
-//! HTTP/2 shows whole messages. On a slow line one large answer takes longer than a renewal may be unanswered before another
-//! connection is the better bet, although all is well.
+//!  HTTP/2 shows only whole messages. On a slow line one large answer takes longer than the client waits for
+//!  a renewal before it tries another connection. The bytes show that the server is alive.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,12 +20,12 @@ use super::clock;
 use super::native::connect_to_any;
 use crate::time::Instant;
 
-/// When something came last, in nanoseconds of the clock; 0: nothing that was not told.
+/// When bytes arrived last, in nanoseconds of the clock; 0: none since the value was taken.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastSeen(Arc<AtomicU64>);
 
 impl LastSeen {
-    /// When something came last, if anything did since this was asked.
+    /// Returns when bytes arrived last, or `None` if none did since the previous call.
     pub(super) fn take(&self) -> Option<Instant> {
         let nanos = self.0.swap(0, Ordering::Relaxed);
         (nanos > 0).then(|| Instant::from_nanos(nanos))
@@ -37,7 +37,7 @@ impl LastSeen {
 pub(super) struct Connector {
     pub host: String,
     pub port: u16,
-    /// Who calls gives up after that.
+    /// The caller times out after this.
     pub time: Duration,
     pub seen: LastSeen,
 }
@@ -56,14 +56,14 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let addresses = lookup_host((host.as_str(), port)).await?.collect();
             let stream = connect_to_any(addresses, time).await?;
-            // Calls are small and each is waited for.
+            // Calls are small, and a caller waits for each.
             stream.set_nodelay(true)?;
             Ok(TokioIo::new(SeenStream { stream, seen }))
         })
     }
 }
 
-/// Passes everything through, and notes when something came.
+/// Passes everything through, and records when bytes arrived.
 #[derive(Debug)]
 pub(super) struct SeenStream {
     stream: TcpStream,

@@ -1,10 +1,11 @@
-//! Pure. What a call is about, as the number that its answer repeats: so no table of calls in flight is needed.
+//! Pure. The subject of a call, encoded as the number that its answer repeats, so the client needs no table
+//! of calls in flight.
 //!
-//! A request has a number of its own for as long as the client lives, and makes each kind of call at most once
-//! per stream, so a tag is never reused while it is unanswered. Neither is that of a call about the lease: there
-//! is one of each kind at a time, and pieces of a reclaim are numbered.
+//!  A request has one number for as long as the client lives, and makes each kind of call at most once per
+//!  stream. So no tag is reused while its call is unanswered. The same holds for calls about the lease: at
+//!  most one of each kind is in flight, and the pieces of a reclaim are numbered.
 
-/// See the top of this file.
+/// The kind of a call, with the number of its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     Hello,
@@ -20,15 +21,15 @@ pub(super) enum Tag {
     Cancel(u64),
     /// The transaction with that number.
     Begin(u64),
-    /// Its step that is on its way: one at a time.
+    /// The step of that transaction that is in flight: one at a time.
     Step(u64),
     Abort(u64),
-    /// What became of it, under a lease that is lost.
+    /// The query for the outcome of that transaction, under a lease that is lost.
     Outcome(u64),
 }
 
 impl Tag {
-    /// Never 0, which is for what is unasked.
+    /// Never 0, which marks messages that answer no call.
     pub(super) const fn to_wire(self) -> u64 {
         let (kind, number) = match self {
             Tag::Hello => (1, 0),
@@ -48,7 +49,7 @@ impl Tag {
         number << 4 | kind
     }
 
-    /// `None` for what this client never sent.
+    /// Returns `None` for a number that this client never sent.
     pub(super) const fn from_wire(wire: u64) -> Option<Tag> {
         let number = wire >> 4;
         Some(match wire & 0xf {

@@ -1,4 +1,4 @@
-//! A token: how a client without a certificate shows who it is.
+//! Access tokens: the credentials of a client without a certificate.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,23 +13,24 @@ use super::error::ClientError;
 /// Longest token, in bytes.
 const MAX_TOKEN: usize = 256;
 
-/// A token as `geolock token new` makes it. It is a secret: it goes to servers only, and only over TLS.
+/// A token as `geolock token new` makes it. It is secret: the client sends it to servers only, and only over
+/// TLS.
 #[derive(Clone)]
 pub struct ClientToken(MetadataValue<Ascii>);
 
 impl ClientToken {
-    /// Reads a file with a token in it, and nothing else but white space around it.
+    /// Reads a file that contains a token and nothing else but white space around it.
     pub fn from_file(file: impl AsRef<Path>) -> Result<ClientToken, ClientError> {
         let file = file.as_ref();
         let mut text = String::new();
-        // One more than the longest with its line's end, to see that it is too long.
+        // One byte more than the longest token with its line end, to detect a longer one.
         let read =
             File::open(file).and_then(|opened| opened.take(MAX_TOKEN as u64 + 3).read_to_string(&mut text));
         read.map_err(|source| ClientError::TokenFile { file: file.into(), source })?;
         ClientToken::new(text.trim()).ok_or_else(|| ClientError::NoToken { file: file.into() })
     }
 
-    /// `None` if no token looks like that.
+    /// Returns `None` if the text does not have the form of a token.
     pub fn new(token: &str) -> Option<ClientToken> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let is_token = token.len() <= MAX_TOKEN && token.contains('.') && token.bytes().all(plain);
@@ -40,19 +41,19 @@ impl ClientToken {
     }
 }
 
-/// Without the token.
+/// Does not print the token.
 impl std::fmt::Debug for ClientToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a token")
     }
 }
 
-/// Puts the token, if there is one, into every call.
+/// Adds the token, if there is one, to every call.
 #[derive(Clone, Debug)]
 pub(super) struct Bearer(pub Option<ClientToken>);
 
 impl Bearer {
-    /// The value of `authorization`, if there is a token.
+    /// Returns the value of the `authorization` header, if there is a token.
     pub(super) fn authorization(&self) -> Option<&[u8]> {
         self.0.as_ref().map(|ClientToken(value)| value.as_encoded_bytes())
     }

@@ -1,4 +1,4 @@
-//! Transactions, as callers have them.
+//! Transactions, as callers use them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use crate::keys::Key;
 use crate::names::FencingToken;
 use crate::proto::{Snapshot, StepResponse, Then};
 
-/// A transaction that is open: it reads one snapshot and its own writes on top, and commits all or nothing. Dropping it
-/// aborts it.
+/// An open transaction: it reads one snapshot and its own writes on top, and commits all or nothing. Dropping
+/// it aborts it.
 ///
-/// A read or update that is refused leaves the transaction as it was. Dropping the future of one leaves open whether it
-/// was made. The server ends a transaction that is open for too long, 20 s unless configured, and every open one when
-/// it restarts, with its locks: then everything fails with [`TxnError::Over`], and nothing of it ever happened.
+///  A refused read or update leaves the transaction as it was. Dropping the future of an update leaves open
+///  if it was made. The server ends a transaction that is open for too long, 20 s unless configured, and
+///  every open one when it restarts, together with its locks. After that every call fails with
+///  [`TxnError::Over`], and none of its changes ever happen.
 #[must_use = "the transaction is aborted when it is dropped"]
 pub struct Transaction {
     ticket: Ticket,
@@ -27,18 +28,18 @@ pub struct Transaction {
     token: Option<FencingToken>,
 }
 
-/// What a one-shot transaction came to.
+/// The result of a one-shot transaction.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Transacted {
-    /// In every snapshot that has all of this. Pass it on to whoever has to see it.
+    /// The snapshot that contains this commit. Pass it to readers that must see the commit.
     pub commit: Snapshot,
-    /// In the order asked. `None` if the answer had been lost: it is known that the transaction committed, and not
-    /// what it had read.
+    /// In the order of the reads. `None` if the answer was lost: the transaction is known to have committed,
+    /// but not what it read.
     pub values: Option<Vec<Value>>,
 }
 
-/// Sees to it that a transaction whose handle or future is gone ends.
+/// Ends the transaction when its handle or future is dropped.
 struct Ticket {
     handle: Arc<Handle>,
     number: u64,
@@ -59,29 +60,31 @@ impl Ticket {
 }
 
 impl Client {
-    /// Takes the locks, then a snapshot in which all is that was ever committed under them. Dropping the future gives
-    /// it up.
+    /// Acquires the locks, then opens a snapshot that contains every commit ever made under them. Dropping
+    /// the future cancels the transaction.
     pub async fn begin(&self, request: TxnRequest) -> Result<Transaction, TxnError> {
         let (ticket, answer) = self.start(request, Batch::new(), Then::GoOn).await?;
         let token = Some(FencingToken(answer.token)).filter(|token| token.0 > 0);
         Ok(Transaction { ticket, snapshot: answer.snapshot.unwrap_or_default(), token })
     }
 
-    /// A whole transaction in one round trip: locks, changes, reads, commit. Asked again until its outcome is known,
-    /// and never done twice. Dropping the future leaves open whether it commits.
+    /// Runs a whole transaction in one round trip: locks, changes, reads, commit. The client asks again until
+    /// the outcome is known, and the transaction commits at most once. Dropping the future leaves open if it
+    /// commits.
     pub async fn transact(&self, request: TxnRequest, batch: Batch) -> Result<Transacted, CommitError> {
         let reads = batch.reads();
         let (_, answer) = self.start(request, batch, Then::Commit).await?;
         Ok(transacted(answer, reads))
     }
 
-    /// One change of one key, without locks. As [`Client::transact`].
+    /// Makes one change of one key, without locks. As [`Client::transact`].
     pub async fn update(&self, key: &Key, update: Update) -> Result<Snapshot, CommitError> {
         let done = self.transact(TxnRequest::new(), Batch::new().update(key, update)).await?;
         Ok(done.commit)
     }
 
-    /// The same, for a key that goes by itself when that much time has passed since ([`Batch::expire`]); again, to keep it.
+    /// As [`Client::update`], for a key that expires after that time ([`Batch::expire`]). Update it again to
+    /// keep the key.
     pub async fn update_for(
         &self,
         key: &Key,
@@ -92,14 +95,14 @@ impl Client {
         Ok(self.transact(TxnRequest::new(), batch).await?.commit)
     }
 
-    /// Reads a key as it is now in this datacenter. Unlike a commit it is not asked again when the connection breaks: that
-    /// is [`ClientError::Unreachable`], and reading again is up to the caller.
+    /// Reads a key as it is now in this datacenter. Unlike a commit, a read is not repeated when the
+    /// connection breaks: it returns [`ClientError::Unreachable`], and the caller may read again.
     pub async fn read(&self, key: &Key) -> Result<Value, ClientError> {
         let mut view = self.read_many(std::slice::from_ref(key), &AtLeast::default()).await?;
         Ok(view.values.pop().unwrap_or_default())
     }
 
-    /// Reads keys, all at one snapshot that shows what was asked for.
+    /// Reads keys, all at one snapshot that is at least `at_least`.
     pub async fn read_many(&self, keys: &[Key], at_least: &AtLeast) -> Result<View, ClientError> {
         self.viewer()?.read(keys, at_least).await
     }
@@ -120,12 +123,13 @@ impl Client {
 }
 
 impl Transaction {
-    /// What it reads.
+    /// Returns the snapshot that the transaction reads.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// Above the token of every earlier holder that conflicts with its locks; `None` if it took none.
+    /// Returns the fencing token, above that of every earlier conflicting holder of its locks; `None` if it
+    /// took no locks.
     pub fn token(&self) -> Option<FencingToken> {
         self.token
     }
@@ -135,7 +139,7 @@ impl Transaction {
         Ok(values.pop().unwrap_or_default())
     }
 
-    /// In the order asked.
+    /// Returns the values in the order of `keys`.
     pub async fn read_many(&mut self, keys: &[Key]) -> Result<Vec<Value>, TxnError> {
         self.run(keys.iter().fold(Batch::new(), Batch::read)).await
     }
@@ -144,12 +148,12 @@ impl Transaction {
         self.run(Batch::new().update(key, update)).await.map(drop)
     }
 
-    /// Removes the key with all that it has.
+    /// Removes the key with all its content.
     pub async fn remove(&mut self, key: &Key) -> Result<(), TxnError> {
         self.run(Batch::new().remove(key)).await.map(drop)
     }
 
-    /// As [`Batch::expire`]: the key goes by itself when its time is over.
+    /// Lets the key expire after that time. As [`Batch::expire`].
     pub async fn expire(&mut self, key: &Key, after: Duration) -> Result<(), TxnError> {
         self.run(Batch::new().expire(key, after)).await.map(drop)
     }
@@ -160,21 +164,21 @@ impl Transaction {
         Ok(answer.values.into_iter().map(Value::from).collect())
     }
 
-    /// Makes all of it happen, or nothing. The locks are free for others at once; this returns when the commit is
-    /// durable. If the answer is lost, the server is asked again until the truth is known. Dropping the future leaves
-    /// open whether it commits.
+    /// Commits. The locks are free for others at once; this returns when the commit is durable. If the answer
+    /// is lost, the client asks again until the outcome is known. Dropping the future leaves open if the
+    /// transaction commits.
     pub async fn commit(self) -> Result<Snapshot, CommitError> {
         Ok(self.commit_with(Batch::new()).await?.commit)
     }
 
-    /// A last step, and the commit, in one round trip.
+    /// Runs a last step and commits, in one round trip.
     pub async fn commit_with(self, batch: Batch) -> Result<Transacted, CommitError> {
         let reads = batch.reads();
         let answer = self.ticket.step(batch, Then::Commit).await?;
         Ok(transacted(answer, reads))
     }
 
-    /// Ends it without a trace, and waits until the server has let go of its locks.
+    /// Aborts without any change, and waits until the server has released the locks.
     pub async fn abort(self) -> Result<(), TxnError> {
         self.ticket.step(Batch::new(), Then::Abort).await?;
         Ok(())

@@ -1,25 +1,26 @@
-//! What can go wrong with a transaction, as a caller sees it.
+//! The errors of transactions that callers see.
 
 use crate::proto::{self, Reason};
 
 use super::error::{AcquireError, LostReason, of_refusal};
 use super::values::WrongType;
 
-/// Why a transaction could not begin, read or change. Nothing of what was asked for was done.
+/// The reason why a transaction could not begin, read or change. The failed call changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TxnError {
-    /// There is no transaction: it did not get its locks, or the server takes none.
+    /// There is no transaction: it did not get its locks, or the server refuses new ones.
     #[error("the transaction did not begin: {0}")]
     NotBegun(#[source] AcquireError),
-    /// The server said no, because of what was asked. A transaction that was open is as before.
+    /// The server refused because of the content of the call. An open transaction is as before.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
-    /// The transaction is over, and nothing of it happened: it was open for too long, it lost its locks (perhaps to an
-    /// operator, [`Reason::ForcedOut`]), or the server restarted. Begin another.
+    /// The transaction is over, and none of its changes ever happen: it was open for too long, it lost its
+    /// locks (to an operator if the reason is [`Reason::ForcedOut`]), or the server restarted. Begin another
+    /// one.
     #[error("the transaction is over without a trace: {message} ({name})", message = .1, name = .0.as_str_name())]
     Over(Reason, String),
-    /// The transaction ended with its lease; nothing of it happened.
+    /// The transaction ended with its lease; none of its changes ever happen.
     #[error("the transaction is over without a trace: {0}")]
     LeaseLost(LostReason),
     #[error(transparent)]
@@ -28,20 +29,20 @@ pub enum TxnError {
     Closed,
 }
 
-/// Why a transaction is not known to have committed.
+/// The reason why a transaction is not known to have committed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// Nothing of it happened, and never will.
+    /// The transaction did not commit, and never will.
     #[error("not committed: {0}")]
     NotCommitted(#[from] TxnError),
-    /// It may have committed or not: the server could not be asked in time, does not remember, or has rules by now that do
-    /// not let this client ask.
+    /// The transaction may have committed or not: no server answered in time, the server has discarded the
+    /// outcome, or its present access rules refuse the query.
     #[error("it is not known whether the transaction committed: {0}")]
     OutcomeUnknown(String),
 }
 
-/// Where no commit was asked for, nothing can have been committed.
+/// A call that does not commit cannot have an unknown outcome.
 impl From<CommitError> for TxnError {
     fn from(error: CommitError) -> TxnError {
         match error {
@@ -51,7 +52,7 @@ impl From<CommitError> for TxnError {
     }
 }
 
-/// What a refused step means.
+/// Translates the refusal of a step.
 pub(super) fn of_step(error: proto::Error) -> CommitError {
     use Reason::{
         Cancelled, Draining, ForcedOut, NotFree, OutcomeUnknown, ResourceExhausted, TimedOut,

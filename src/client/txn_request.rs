@@ -1,4 +1,4 @@
-//! What a caller wants of a transaction.
+//! The request of a transaction, and its steps.
 
 use std::time::Duration;
 
@@ -13,18 +13,20 @@ use crate::keys::Key;
 use crate::names::{LockName, Mode};
 use crate::proto::{self, LockMode, Reason, Snapshot, begin_locks};
 
-/// Most bytes of a step, and of the locks that go with it: what the server takes, less what goes around them.
+/// Largest step and the locks beside it, in bytes: the server's limit, less the space for the surrounding
+/// fields.
 const MAX_STEP: usize = (2 << 20) - (4 << 10);
-/// Most bytes that say how long a lock of a request is.
+/// Largest encoding of the length of one lock of a request, in bytes.
 const AROUND_A_LOCK: usize = 4;
-/// How long a snapshot is waited for unless told.
+/// Default wait for a snapshot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a snapshot has to show: what was read or committed in whatever datacenter. The default asks for nothing.
+/// The least snapshot of a read: that of an earlier read or commit, in any datacenter. The default has no
+/// requirement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AtLeast {
     pub snapshot: Snapshot,
-    /// How long to wait until this datacenter has it, at most a minute. Default 10 s.
+    /// Longest wait until this datacenter has that snapshot, at most a minute. Default 10 s.
     pub patience: Duration,
 }
 
@@ -35,7 +37,7 @@ impl Default for AtLeast {
 }
 
 impl AtLeast {
-    /// All of `snapshot`.
+    /// Requires all of `snapshot`.
     pub fn snapshot(snapshot: &Snapshot) -> AtLeast {
         AtLeast { snapshot: snapshot.clone(), ..AtLeast::default() }
     }
@@ -47,10 +49,10 @@ impl AtLeast {
     }
 }
 
-/// How a transaction begins. The default takes no locks and any snapshot.
+/// The beginning of a transaction. The default takes no locks and any snapshot.
 ///
-/// With locks: of two transactions that conflict on a lock, one's commit is in the other's snapshot, in whatever
-/// datacenters they are. Waits for them for ever unless told otherwise.
+///  With locks: of two transactions that conflict on a lock, one's commit is in the other's snapshot, in
+///  whatever datacenters they run. Without another setting the transaction waits for its locks for ever.
 #[derive(Clone, Debug, Default)]
 pub struct TxnRequest {
     locks: Option<AcquireRequest>,
@@ -64,17 +66,17 @@ impl TxnRequest {
         TxnRequest::default()
     }
 
-    /// Under `name` alone.
+    /// Begins under `name` in exclusive mode.
     pub fn exclusive(name: LockName) -> TxnRequest {
         TxnRequest::new().lock(name, Mode::Exclusive)
     }
 
-    /// Under `name`, together with others that want it shared.
+    /// Begins under `name` in shared mode.
     pub fn shared(name: LockName) -> TxnRequest {
         TxnRequest::new().lock(name, Mode::Shared)
     }
 
-    /// Under this lock too. The same one twice means the stronger mode; at most 10 000.
+    /// Adds a lock. The same lock twice means the stronger mode; at most 10 000 locks.
     #[must_use]
     pub fn lock(mut self, name: LockName, mode: Mode) -> TxnRequest {
         self.locks = Some(match (self.locks.take(), mode) {
@@ -85,7 +87,7 @@ impl TxnRequest {
         self
     }
 
-    /// How long to wait for the locks.
+    /// Sets how long to wait for the locks.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> TxnRequest {
         self.wait = Some(wait);
@@ -99,7 +101,7 @@ impl TxnRequest {
         self
     }
 
-    /// The snapshot shall show all of this.
+    /// Requires a snapshot that contains this one.
     #[must_use]
     pub fn at_least(mut self, at_least: AtLeast) -> TxnRequest {
         self.at_least = at_least;
@@ -114,7 +116,7 @@ impl TxnRequest {
         })
     }
 
-    /// What goes to the session, in one message.
+    /// Returns the message for the session.
     pub(super) fn with_step(self, step: proto::Step) -> Result<NewTxn, TxnError> {
         let locks = self.locks.map(|locks| locks.locks);
         let new = NewTxn {
@@ -137,7 +139,7 @@ impl TxnRequest {
 /// A transaction to begin.
 #[derive(Clone, Debug)]
 pub(super) struct NewTxn {
-    /// Perhaps none.
+    /// May be empty.
     pub locks: Vec<LockMode>,
     pub wait: Wait,
     pub label: String,
@@ -146,7 +148,7 @@ pub(super) struct NewTxn {
 }
 
 impl Wait {
-    /// As it goes to the server with a begin, when `left` is left.
+    /// Returns the message for a begin, when `left` is left of the wait.
     pub(super) fn to_begin(self, left: Duration) -> begin_locks::Wait {
         match self {
             Wait::Try => begin_locks::Wait::TryOnce(proto::TryOnce {}),
@@ -175,22 +177,23 @@ impl Batch {
         self
     }
 
-    /// Removes the key with all that it has. What was removed does not come back: a concurrent update is lost.
+    /// Removes the key with all its content. A removal is final: a concurrent update is lost.
     #[must_use]
     pub fn remove(mut self, key: &Key) -> Batch {
         self.changes.push(operations::removal(key));
         self
     }
 
-    /// Has the key go by itself, with all that it then has, when that much time has passed since the commit, or somewhat
-    /// later: up to 10 years, and never sooner than was asked before, in whatever datacenter.
+    /// Lets the key expire, with all its content, when that time has passed since the commit, or somewhat
+    /// later: up to 10 years. The key never expires before the end of an earlier call of this kind, in any
+    /// datacenter.
     #[must_use]
     pub fn expire(mut self, key: &Key, after: Duration) -> Batch {
         self.changes.push(operations::expiry(key, after));
         self
     }
 
-    /// Reads the key after all changes, wherever this is said.
+    /// Reads the key after all changes, independent of the order of the calls.
     #[must_use]
     pub fn read(mut self, key: &Key) -> Batch {
         self.reads.push(operations::key(key));
@@ -208,7 +211,7 @@ impl Batch {
     }
 }
 
-/// A message that is too large would end the stream, and so would the next one like it.
+/// A message that is too large would end the stream, and so would each repetition of it.
 fn check_size(has: &str, bytes: usize) -> Result<(), TxnError> {
     if bytes <= MAX_STEP {
         return Ok(());

@@ -1,12 +1,12 @@
-//! What was read, and as what it may be used.
+//! Values that were read, and the types as which they can be used.
 
 use bytes::Bytes;
 
 use crate::crdt::value::{Reading, Type, VersionedReading};
 use crate::proto::{self, value};
 
-/// What a transaction read at a key, or in a field of a map. A key that has no value can be used as any type: it is
-/// that type's empty value.
+/// The value of a key, or of a field of a map. A key without a value can be used as any type: it is the empty
+/// value of that type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Value(Option<Reading>);
 
@@ -15,12 +15,12 @@ pub struct Value(Option<Reading>);
 #[error("the value has type {is}, it was read as {wanted}")]
 pub struct WrongType {
     pub is: Type,
-    /// What it was used as; of types that read the same, the first.
+    /// The type as which it was used; of types that read alike, the first.
     pub wanted: Type,
 }
 
 impl Value {
-    /// `None` for a key without a value.
+    /// Returns the value, or `None` for a key without one.
     pub fn reading(&self) -> Option<&Reading> {
         self.0.as_ref()
     }
@@ -29,12 +29,12 @@ impl Value {
         self.0
     }
 
-    /// Whether there is anything.
+    /// Returns true if there is a value.
     pub fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Of any of the counters.
+    /// Returns the value of a counter of any kind.
     pub fn counter(&self) -> Result<i64, WrongType> {
         match &self.0 {
             None => Ok(0),
@@ -44,7 +44,7 @@ impl Value {
         }
     }
 
-    /// Of a last-writer-wins register.
+    /// Returns the value of a last-writer-wins register.
     pub fn register(&self) -> Result<Option<&Bytes>, WrongType> {
         match &self.0 {
             None => Ok(None),
@@ -53,7 +53,7 @@ impl Value {
         }
     }
 
-    /// Of a multi-value register: all that was assigned concurrently, in order.
+    /// Returns the value of a multi-value register: all values that were assigned concurrently, in order.
     pub fn multi_value(&self) -> Result<&[Bytes], WrongType> {
         match &self.0 {
             None => Ok(&[]),
@@ -70,7 +70,7 @@ impl Value {
         }
     }
 
-    /// The elements of any of the sets, in order.
+    /// Returns the elements of a set of any kind, in order.
     pub fn set(&self) -> Result<&[Bytes], WrongType> {
         match &self.0 {
             None => Ok(&[]),
@@ -79,7 +79,7 @@ impl Value {
         }
     }
 
-    /// Of either of the flags.
+    /// Returns the value of a flag of either kind.
     pub fn flag(&self) -> Result<bool, WrongType> {
         match &self.0 {
             None => Ok(false),
@@ -88,7 +88,7 @@ impl Value {
         }
     }
 
-    /// What is in a field of either of the maps.
+    /// Returns the value in a field of a map of either kind.
     pub fn field(&self, name: impl AsRef<[u8]>) -> Result<Value, WrongType> {
         match &self.0 {
             None => Ok(Value(None)),
@@ -111,7 +111,7 @@ impl From<Reading> for Value {
     }
 }
 
-/// A type that this client does not know reads as nothing. Decoding has bounded how deep a message nests.
+/// A type that this client does not know reads as no value. Decoding has already bounded the nesting depth.
 impl From<proto::Value> for Value {
     fn from(message: proto::Value) -> Value {
         Value(message.reading.map(reading))

@@ -1,4 +1,4 @@
-//! What the server says.
+//! Messages of the server.
 
 use super::{Ending, Grant, Held, Lease, Life, Output, Session, Stage};
 use crate::client::error::{AcquireError, LostReason};
@@ -9,7 +9,8 @@ use crate::proto::{self, Reason, ServerMessage};
 use crate::time::Instant;
 
 impl Session {
-    /// A message came. What does not fit its call is ignored: the server may be newer, or the call given up.
+    /// Processes a message. One that does not fit its call is ignored: the server may be newer, or the call
+    /// cancelled.
     pub(in crate::client) fn on_message(&mut self, now: Instant, message: ServerMessage) {
         let ServerMessage { tag, answer: Some(answer) } = message else { return };
         match (Tag::from_wire(tag), answer) {
@@ -87,9 +88,10 @@ impl Session {
                 self.outputs.push(Output::Acquired { number, outcome });
             }
             (Stage::InDoubt(held), id) if id == Some(held.request) => request.stage = Stage::Held(*held),
-            // The locks were lost and are free: this is another grant, which nobody knows of or wants.
+            // The locks were lost and had become free, so this is a new grant that no caller knows of or
+            // wants.
             (Stage::InDoubt(_), _) => self.lose_and_cancel(number),
-            // A release or a cancellation is on its way after it, or it is held and was asked for twice.
+            // A release or a cancellation was sent after it, or the request is held and was sent twice.
             (Stage::Queued | Stage::Held(_) | Stage::Releasing | Stage::Cancelling | Stage::Lost(_), _) => {}
         }
     }
@@ -103,7 +105,7 @@ impl Session {
     }
 }
 
-/// A datacenter as people know it: `dc1 (virginia)`, or `dc1` if that is all there is to say.
+/// Returns the name of a datacenter for people: `dc1 (virginia)`, or `dc1` without a name.
 fn shown(welcome: &proto::Welcome) -> std::sync::Arc<str> {
     let id = format!("dc{}", welcome.dc);
     match welcome.dc_name.as_str() {
@@ -113,7 +115,7 @@ fn shown(welcome: &proto::Welcome) -> std::sync::Arc<str> {
     }
 }
 
-/// `None` when no datacenter has such a number.
+/// Returns `None` if no datacenter can have that number.
 fn request_id(id: proto::RequestId) -> Option<RequestId> {
     let dc = u8::try_from(id.dc).ok().and_then(DcId::new)?;
     Some(RequestId { dc, n: id.n })

@@ -1,4 +1,4 @@
-//! What callers want.
+//! Calls of the callers.
 
 use std::time::Duration;
 
@@ -13,16 +13,17 @@ use crate::proto::client_message::Call;
 use crate::proto::{self, Reason, cancel_request, release_request};
 use crate::time::Instant;
 
-/// What became of a wish to release.
+/// The result of a call to release.
 #[derive(Debug)]
 pub(in crate::client) enum Releasing {
-    /// An [`Output::Released`] will tell.
+    /// An [`Output::Released`] will report the outcome.
     OnItsWay,
     Over(Result<(), ClientError>),
 }
 
 impl Session {
-    /// Wants locks. The number stands for the request from now on; an [`Output::Acquired`] will tell.
+    /// Requests locks. The returned number identifies the request; an [`Output::Acquired`] will report the
+    /// outcome.
     pub(in crate::client) fn acquire(
         &mut self,
         now: Instant,
@@ -53,7 +54,7 @@ impl Session {
         Ok(number)
     }
 
-    /// The holder does not want it any more.
+    /// Releases the locks of a request.
     pub(in crate::client) fn release(&mut self, number: u64) -> Releasing {
         let Some(request) = self.requests.get_mut(&number) else { return Releasing::Over(Ok(())) };
         match &request.stage {
@@ -73,7 +74,7 @@ impl Session {
         }
     }
 
-    /// Nobody waits for it any more, whatever it is by now.
+    /// Cancels or releases a request that has no caller any more, whatever its state.
     pub(in crate::client) fn abandon(&mut self, number: u64) {
         let Some(request) = self.requests.get_mut(&number) else { return };
         match request.stage {
@@ -85,14 +86,14 @@ impl Session {
                 }
             }
             Stage::Held(_) | Stage::InDoubt(_) | Stage::Lost(_) => {
-                // Whether it went well is of no use to anybody.
+                // No caller needs the outcome.
                 let _ = self.release(number);
             }
             Stage::Releasing | Stage::Cancelling => {}
         }
     }
 
-    /// Why it is not held, if it is not.
+    /// Returns why a request is not held, if it is not.
     pub(in crate::client) fn lost(&self, now: Instant, number: u64) -> Option<LostReason> {
         match self.requests.get(&number).map(|request| &request.stage) {
             Some(Stage::Held(_) | Stage::InDoubt(_)) => match &self.lease {
@@ -104,7 +105,7 @@ impl Session {
         }
     }
 
-    /// Gives everything back and ends once the server has said so.
+    /// Releases everything, closes the lease, and ends once the server has confirmed that.
     pub(in crate::client) fn close(&mut self, now: Instant) {
         if self.life != Life::Running {
             return;
@@ -127,7 +128,7 @@ impl Session {
         self.lease = Lease::None;
     }
 
-    /// Sends the acquire of a request, or sends it again.
+    /// Sends the acquire of a request, or repeats it.
     pub(super) fn ask(&mut self, now: Instant, number: u64) {
         let lease = self.lease_id();
         let Some(request) = self.requests.get_mut(&number) else { return };
@@ -171,7 +172,7 @@ impl Session {
         self.send(Tag::Cancel(number), Call::Cancel(cancel));
     }
 
-    /// From now on a timed acquire ends a while after its time if no server is there.
+    /// From now on a timed acquire ends some time after its deadline if no server answers.
     pub(super) fn watch_deadline(&mut self, number: u64) {
         let request = self.requests.get(&number).and_then(|request| request.deadline);
         let txn = self.txns.get(&number).and_then(|txn| txn.deadline);
@@ -189,7 +190,8 @@ impl Session {
         }
     }
 
-    /// No server wants this client any more: who waits for one is told so, and what is held is lost with its lease.
+    /// No server accepts this client any more: callers that wait for a server get an error. Held locks are
+    /// lost when the lease expires.
     pub(in crate::client) fn turned_away(&mut self, reason: Reason, message: &str) {
         let acquires =
             self.requests.iter().filter(|(_, it)| matches!(it.stage, Stage::Queued | Stage::Asked));
@@ -200,7 +202,7 @@ impl Session {
         }
     }
 
-    /// Nothing comes of an acquire, or of a begin: no server is there for it.
+    /// Ends an acquire, or a begin, because no server answers.
     fn end_wait(&mut self, number: u64, error: &dyn Fn() -> AcquireError) {
         match self.requests.get_mut(&number) {
             Some(request) if request.stage == Stage::Queued => self.refuse(number, error()),
@@ -213,7 +215,7 @@ impl Session {
         }
     }
 
-    /// The acquire is over without a grant.
+    /// Ends an acquire without a grant.
     pub(super) fn refuse(&mut self, number: u64, error: AcquireError) {
         self.forget(number);
         self.outputs.push(Output::Acquired { number, outcome: Err(error) });

@@ -1,4 +1,4 @@
-//! The lease: opened, renewed, lost.
+//! The lease: opening, renewal, loss.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,8 +72,8 @@ impl Session {
         }
     }
 
-    /// Everything that was held or asked for under the lease is gone. What the server never heard of goes to the
-    /// next lease.
+    /// Everything that was held or requested under the lease is gone. Requests that the server has never
+    /// received move to the next lease.
     pub(super) fn lose_lease(&mut self, now: Instant, reason: &LostReason) {
         self.lease = Lease::None;
         self.end_all(reason);
@@ -83,7 +83,7 @@ impl Session {
         self.open_if_wanted(now);
     }
 
-    /// Ends all that the server may know of.
+    /// Ends every request that the server may know.
     pub(super) fn end_all(&mut self, reason: &LostReason) {
         let numbers: Vec<u64> = self.requests.keys().copied().collect();
         for number in numbers {
@@ -101,14 +101,14 @@ impl Session {
                     request.stage = Stage::Lost(reason.clone());
                     self.outputs.push(Output::Lost { number, reason: reason.clone() });
                 }
-                // Its end is what was wanted.
+                // The release was wanted, and the end of the lease released the locks.
                 Stage::Releasing => self.finish(number, Ok(())),
                 Stage::Cancelling => self.forget(number),
             }
         }
     }
 
-    /// The release, or cancellation, is over.
+    /// Ends a release or a cancellation.
     pub(super) fn finish(&mut self, number: u64, outcome: Result<(), ClientError>) {
         self.forget(number);
         self.outputs.push(Output::Released { number, outcome });

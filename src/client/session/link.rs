@@ -1,4 +1,4 @@
-//! Streams come and go; the lease and what waits under it stay.
+//! Streams change; the lease and the requests under it stay.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::proto::client_message::Call;
 use crate::proto::{self, OnDisconnect};
 use crate::time::Instant;
 
-/// The revision of the API that this client knows.
+/// The revision of the API that this client implements.
 const REVISION: u32 = 1;
 
 impl Session {
-    /// There is a stream. Its first messages are ready to be sent.
+    /// A stream is open. Its first messages are ready to be sent.
     pub(in crate::client) fn connected(&mut self, now: Instant) {
         self.link = Link::Up;
         self.answers = Arc::default();
@@ -32,7 +32,7 @@ impl Session {
         self.open_if_wanted(now);
     }
 
-    /// The stream is gone. What had not been sent is worth nothing: [`Session::go_on`] sends it again.
+    /// The stream is gone. Messages not yet sent are dropped: [`Session::go_on`] makes these calls again.
     pub(in crate::client) fn disconnected(&mut self, now: Instant) {
         self.link = Link::Down;
         self.outgoing.clear();
@@ -77,7 +77,7 @@ impl Session {
         }
     }
 
-    /// Calls can be made: makes those that were not answered, in the order of their keys.
+    /// Calls can be made: repeats those that were not answered, in the order of their idempotency keys.
     pub(super) fn go_on(&mut self, now: Instant) {
         if let Lease::Open(lease) = &mut self.lease {
             lease.standing = Standing::Good;
@@ -99,7 +99,8 @@ impl Session {
         }
     }
 
-    /// The numbers of all requests and transactions for which something may have to be sent, in the order of keys.
+    /// Returns the numbers of all requests and transactions that may have something to send, in the order of
+    /// their keys.
     fn unanswered(&self) -> Vec<u64> {
         let requests =
             self.requests.iter().filter(|(_, it)| !matches!(it.stage, Stage::Held(_) | Stage::Lost(_)));
@@ -110,7 +111,7 @@ impl Session {
         found.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// The numbers of requests in some stages, in the order of their keys.
+    /// Returns the numbers of the requests in some stages, in the order of their keys.
     pub(super) fn by_key(&self, of: impl Fn(&Stage) -> bool) -> Vec<u64> {
         let found = self.requests.iter().filter(|(_, request)| of(&request.stage));
         let mut found: Vec<(u64, u64)> = found.map(|(number, request)| (request.key, *number)).collect();
@@ -118,8 +119,9 @@ impl Session {
         found.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// This server shuts down: whether there is another endpoint to try, which was not drained too. What would be lost
-    /// with the stream stays where it is for as long as that goes.
+    /// The server is shutting down. Returns true if there is another endpoint to try that was not draining
+    /// too; then the session leaves the stream. A lease that would end with its stream stays where it is as
+    /// long as possible.
     pub(super) fn move_on(&mut self) -> bool {
         if self.link == Link::Leaving {
             return true;

@@ -1,25 +1,26 @@
-//! Pure: no socket, no task, no clock. Everything that the client decides: what to send, what an answer means,
-//! what is held, what is lost, when to try elsewhere.
+//! Pure: no socket, no task, no clock. Every decision of the client: which messages to send, the meaning of
+//! each answer, which locks are held or lost, when to try another endpoint.
 //!
-//! The shell hands in what happened (a caller wants something, a message came, time passed, the stream broke),
-//! with the time, and takes out messages ([`Session::take_messages`]) and [`Output`]s.
+//!  The shell passes in events (a call of a caller, a message, time, a broken stream) with the time, and
+//!  takes out messages ([`Session::take_messages`]) and [`Output`]s.
 //!
-//! **What is known of a request** is its [`Stage`], and a broken stream never changes it: it only means that some
-//! calls have to be made again. So the one place that sends after a reconnect ([`Session::go_on`]) looks at stages
-//! alone: what waits is acquired again under its key (the server knows it, and its place in the queue, by that
-//! key), what is given up is released or cancelled again. Unknown is not no: as long as the lease lives, the
-//! question is asked again until there is an answer.
+//!  **The state of a request** is its [`Stage`]. A broken stream never changes it; it only means that some
+//!  calls have to be made again. So the one place that sends after a reconnect ([`Session::go_on`]) reads
+//!  only stages: a waiting request is acquired again under its key (by which the server finds it and its
+//!  place in the queue), a request given up is released or cancelled again. Unknown is not no: as long as the
+//!  lease lives, the client repeats the call until there is an answer.
 //!
-//! **Keys** have to rise along the requests that are new to the server. They are given in the order in which
-//! requests are made, sent in that order, and sent again in that order, so the server knows a prefix of them.
-//! Only a restarted server, which has forgotten what waited and may be told by a reclaim of higher keys, needs
-//! fresh keys for what waits.
+//!  **Keys** must increase along the requests that are new to the server. They are assigned in the order in
+//!  which requests are made, sent in that order, and repeated in that order, so the server knows a prefix of
+//!  them. After a restart the server no longer knows the waiting requests, and a reclaim may show it higher
+//!  keys; only then waiting requests get fresh keys.
 //!
-//! **A reclaim whose answer was lost** leaves its locks in doubt: a lock is kept if and only if acquiring it once
-//! more, under its key and without waiting, is answered with the grant that it had.
+//!  **A reclaim whose answer was lost** leaves its locks in doubt: a lock is kept if and only if acquiring it
+//!  once more, under its key and without waiting, is answered with the grant that it had.
 //!
-//! **A call that is made again may be refused for what it is** although the first one was done: the server judges by
-//! the rules of the moment, before it looks at the key. So what was asked for before is then given back, not forgotten.
+//!  **A repeated call may be refused although the first one succeeded**: the server checks the access rules
+//!  of the moment before it looks up the key. So a request that was sent before is then cancelled or
+//!  released, not dropped.
 
 mod answers;
 mod calls;
@@ -51,18 +52,18 @@ use crate::time::Instant;
 pub(super) use calls::Releasing;
 use transactions::Txn;
 
-/// What a session needs to know beforehand.
+/// The settings of a session.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub ttl: Duration,
     pub on_disconnect: OnDisconnect,
     pub name: String,
     pub connect_timeout: Duration,
-    /// How many endpoints there are.
+    /// Number of endpoints.
     pub endpoints: usize,
 }
 
-/// What the shell has to do.
+/// An action for the shell.
 #[derive(Debug)]
 pub(super) enum Output {
     /// The caller's acquire is over.
@@ -75,36 +76,36 @@ pub(super) enum Output {
         number: u64,
         outcome: Result<(), ClientError>,
     },
-    /// A held request is not held any more.
+    /// A held request is lost.
     Lost {
         number: u64,
         reason: LostReason,
     },
-    /// A step of a transaction is over: its begin, under the number of the transaction, or a further one.
+    /// A step of a transaction is over: its begin, under the number of the transaction, or a further step.
     Stepped {
         number: u64,
         outcome: Result<StepResponse, CommitError>,
     },
     LeaseOpened,
-    /// There is no lease to be had.
+    /// The server refuses to open a lease.
     LeaseRefused(Reason, String),
-    /// Leave this stream, connect elsewhere.
+    /// Leave this stream and connect to another endpoint.
     Reconnect(Why),
 }
 
-/// Why another stream is better.
+/// The reason to leave a stream for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// No answer for that long.
     Silent(Duration),
     Draining,
-    /// The server does not take this stream for the one that our lease is attached to.
+    /// The server does not consider our lease attached to this stream.
     NotAttached,
-    /// The lease ended here while the server said nothing.
+    /// The lease ended here without a message of the server.
     Expired,
 }
 
-/// What a request got.
+/// The content of a grant.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Grant {
     pub request: RequestId,
@@ -112,34 +113,35 @@ pub(super) struct Grant {
     pub snapshot: Snapshot,
 }
 
-/// See the top of this file.
+/// The decisions of one client, across its streams and leases.
 pub(super) struct Session {
     settings: Settings,
     link: Link,
-    /// The datacenter that answers on this stream, as people know it; empty before it has said so.
+    /// The datacenter that answers on this stream, by its name for people; empty until it has introduced
+    /// itself.
     answers: Arc<str>,
     lease: Lease,
-    /// A lease is to be opened as soon as there is a stream.
+    /// A lease has to be opened as soon as there is a stream.
     lease_wanted: bool,
-    /// By the number that the caller knows. Each belongs to a future or a guard, or to a call that is on its way,
-    /// so there are no more than callers made.
+    /// By the number that the caller knows. Each belongs to a future or a guard, or to a call in flight, so
+    /// their number is bounded by that of the callers' requests.
     requests: BTreeMap<u64, Request>,
-    /// By number, too. Each belongs to a handle or a future, or to a call that is on its way.
+    /// By number, too. Each belongs to a handle or a future, or to a call in flight.
     txns: BTreeMap<u64, Txn>,
-    /// When nobody asks any longer what became of commits whose leases are lost.
+    /// When the client stops asking for the outcomes of commits whose leases are lost.
     orphans: BTreeSet<(Instant, u64)>,
-    /// The highest number and key given.
+    /// The highest number, and key, assigned so far.
     last_number: u64,
-    /// When timed acquires end for want of a server. Kept only while none is there.
+    /// When timed acquires end because no server answers. Used only while there is no connection.
     overdue: BTreeSet<(Instant, u64)>,
     /// At most three messages per request, and a few about the lease.
     outgoing: VecDeque<ClientMessage>,
-    /// Goes before all of them: behind them it could come too late.
+    /// Sent before all others: behind them it could arrive too late.
     renewal: Option<ClientMessage>,
-    /// When the server was seen to be there last.
+    /// When the server last showed that it is alive.
     moved: Instant,
     outputs: Vec<Output>,
-    /// How many streams in a row turned out to be drained.
+    /// The number of consecutive streams whose server was draining.
     drained: usize,
     life: Life,
 }
@@ -160,14 +162,14 @@ enum Lease {
 
 struct OpenLease {
     id: u64,
-    /// The datacenter that gave it, as people know it.
+    /// The datacenter that issued it, by its name for people.
     of: Arc<str>,
     secret: Bytes,
     clock: LeaseClock,
     standing: Standing,
 }
 
-/// What the stream and the lease have to do with each other.
+/// The state of the lease on the current stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Detached,
@@ -181,7 +183,7 @@ enum Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Running,
-    /// The lease is being closed, until then at most.
+    /// The lease is being closed; at the latest the session ends then.
     Closing(Instant),
     Closed(Ending),
 }
@@ -189,9 +191,9 @@ enum Life {
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The server has nothing of it any more.
+    /// The server has confirmed the end of the lease.
     Confirmed,
-    /// The server may keep the lease until its time is over.
+    /// The server may keep the lease until it expires.
     NotConfirmed,
 }
 
@@ -201,14 +203,14 @@ struct Request {
     locks: Vec<LockMode>,
     label: String,
     wait: Wait,
-    /// When its caller does not want to wait any longer.
+    /// The end of the caller's wait.
     deadline: Option<Instant>,
     stage: Stage,
-    /// How often it was asked for under this key.
+    /// How many times the acquire was sent under this key.
     asked: u32,
 }
 
-/// What is known of a request. See the top of this file.
+/// The state of a request, as far as the client knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     /// The server does not know it.
@@ -216,17 +218,17 @@ enum Stage {
     /// The server may know it, and may have granted it.
     Asked,
     Held(Held),
-    /// Held, unless the server lost it at its restart.
+    /// Held, unless the server lost it in a restart.
     InDoubt(Held),
-    /// Given up by its holder.
+    /// Its holder has released it.
     Releasing,
-    /// Given up by its waiter; held or not, nobody wants it.
+    /// Its caller has given it up; it may be held or not.
     Cancelling,
-    /// It was held. Kept until its guard is gone, to tell it why.
+    /// It was held and is lost. Kept until its guard is gone, to report the reason.
     Lost(LostReason),
 }
 
-/// What a reclaim says of a grant.
+/// The part of a grant that a reclaim contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     request: RequestId,
@@ -255,7 +257,8 @@ impl Session {
         }
     }
 
-    /// Moves all that is to be sent, in order, to the end of `messages`. A renewal goes before them: [`Session::take_renewal`].
+    /// Moves all messages to be sent, in order, to the end of `messages`. A renewal goes before them:
+    /// [`Session::take_renewal`].
     pub(super) fn take_messages(&mut self, messages: &mut VecDeque<ClientMessage>) {
         if messages.is_empty() {
             std::mem::swap(messages, &mut self.outgoing);
@@ -272,7 +275,8 @@ impl Session {
         self.renewal.take()
     }
 
-    /// The same for a call of its own, outside the stream: it shows the secret of the lease.
+    /// As [`Session::take_renewal`], for a call of its own outside the stream: it carries the secret of the
+    /// lease.
     pub(super) fn take_renewal_apart(&mut self) -> Option<KeepAliveRequest> {
         self.renewal.take()?;
         let Lease::Open(lease) = &self.lease else { return None };
@@ -283,12 +287,13 @@ impl Session {
         self.renewal.is_some()
     }
 
-    /// The server was there at that time: bytes came from it, or it took what had to wait. What is unanswered only takes its time.
+    /// Notes that the server was alive at that time: bytes came from it, or it accepted bytes that had to
+    /// wait. Missing answers are then only slow.
     pub(super) fn moved(&mut self, at: Instant) {
         self.moved = self.moved.max(at);
     }
 
-    /// Moves all that the shell has to do, in order, to the end of `outputs`.
+    /// Moves all actions for the shell, in order, to the end of `outputs`.
     pub(super) fn take_outputs(&mut self, outputs: &mut Vec<Output>) {
         outputs.append(&mut self.outputs);
     }
@@ -297,7 +302,7 @@ impl Session {
         !self.outputs.is_empty()
     }
 
-    /// Once nothing more will happen.
+    /// Returns how the session ended, once nothing more will happen.
     pub(super) fn ending(&self) -> Option<Ending> {
         match self.life {
             Life::Closed(ending) => Some(ending),
@@ -305,12 +310,12 @@ impl Session {
         }
     }
 
-    /// Calls go out at once.
+    /// Returns true if calls are sent at once.
     pub(super) fn is_ready(&self) -> bool {
         matches!(&self.lease, Lease::Open(lease) if lease.standing == Standing::Good)
     }
 
-    /// When [`Session::on_time`] has something to do.
+    /// Returns when [`Session::on_time`] has something to do.
     pub(super) fn next_deadline(&self) -> Instant {
         let lease = match &self.lease {
             Lease::None => None,
@@ -332,11 +337,11 @@ impl Session {
         [lease, caller, orphan, closing].into_iter().flatten().min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Time has passed. Has to be called before anything else that depends on time is handed in.
+    /// Advances the time. Must be called before anything else that depends on time.
     pub(super) fn on_time(&mut self, now: Instant) {
         match &mut self.lease {
             Lease::Open(lease) if now >= lease.clock.expires() => {
-                // This process may not have run for long.
+                // This process may have been stopped for a long time.
                 let is_over = now >= lease.clock.ended();
                 self.leave(Why::Expired);
                 self.lose_lease(now, if is_over { &LostReason::LeaseEnded } else { &LostReason::Expired });

@@ -1,4 +1,5 @@
-//! A restarted server is told what is held.
+//! Reclaims: the client tells a restarted server which locks it holds
+//! (`docs/algorithm.md#65-restart-grace-and-reclaim`).
 
 use std::collections::BTreeSet;
 
@@ -14,12 +15,13 @@ use crate::proto::client_message::Call;
 use crate::proto::{self, HeldLocks};
 use crate::time::Instant;
 
-/// About the largest message: the server takes 2 MiB, and a single grant may need more than half of that.
+/// Approximate size of the largest message, in bytes: the server accepts 2 MiB, and a single grant may need
+/// more than half of that.
 const PIECE: usize = 512 << 10;
 
 impl Session {
-    /// Sends all that is held, and only that: what is being released was taken out when the release was wanted.
-    /// What waits gets fresh keys, see the top of `mod.rs`.
+    /// Reclaims everything that is held, and nothing else: a request was taken out when its release was
+    /// wanted. Waiting requests get fresh keys, as the comment of the parent module explains.
     pub(super) fn reclaim(&mut self) {
         for number in self.by_key(|stage| matches!(stage, Stage::Queued | Stage::Asked)) {
             let key = self.number();
@@ -27,7 +29,7 @@ impl Session {
                 (request.key, request.asked) = (key, 0);
             }
         }
-        // What the server may have committed keeps its key, by which it is known.
+        // A transaction that the server may have committed keeps its key, by which the server knows it.
         for number in self.txns_that(|stage| *stage == TxnStage::Queued) {
             let key = self.number();
             if let Some(txn) = self.txns.get_mut(&number) {
@@ -51,7 +53,7 @@ impl Session {
         self.send_pieces(pieces);
     }
 
-    /// A grant as it is reclaimed. It is in doubt no more: the answer will tell.
+    /// Returns a grant as a reclaim states it. It is no longer in doubt: the answer decides.
     fn held_locks(&mut self, number: u64) -> Option<HeldLocks> {
         let request = self.requests.get_mut(&number)?;
         let (Stage::Held(held) | Stage::InDoubt(held)) = request.stage else { return None };
@@ -76,7 +78,7 @@ impl Session {
         }
     }
 
-    /// The answers to all pieces but the last are empty.
+    /// Processes an answer. Those to all pieces but the last are empty.
     pub(super) fn on_reclaimed(&mut self, now: Instant, answer: &proto::ReclaimResponse) {
         let Some(left) = self.reclaim_answers_left() else { return };
         if left > 0 {
@@ -93,9 +95,9 @@ impl Session {
         self.go_on(now);
     }
 
-    /// The server does not take the reclaim: it may have had it from another stream already.
+    /// The server refuses the reclaim: it may have received it on another stream already.
     pub(super) fn on_reclaim_refused(&mut self, now: Instant) {
-        // Pieces that were sent are answered too.
+        // The other pieces that were sent will be answered too.
         let Some(left) = self.reclaim_answers_left() else { return };
         if left == 0 {
             self.doubt_held();
@@ -103,7 +105,7 @@ impl Session {
         }
     }
 
-    /// After one more answer; `None` if none was awaited.
+    /// Counts one more answer. Returns how many are missing, `None` if none was expected.
     fn reclaim_answers_left(&mut self) -> Option<u64> {
         let Lease::Open(lease) = &mut self.lease else { return None };
         let Standing::Reclaiming(left) = &mut lease.standing else { return None };
@@ -119,7 +121,7 @@ impl Session {
         }
     }
 
-    /// One request is lost; the lease lives on.
+    /// Ends a held request as lost; the lease lives on.
     pub(super) fn lose(&mut self, number: u64, reason: LostReason) {
         if let Some(request) = self.requests.get_mut(&number) {
             request.stage = Stage::Lost(reason.clone());

@@ -1,4 +1,4 @@
-//! What it means that the server says no.
+//! Refusals of the server.
 
 use super::transactions::TxnStage;
 use super::{Ending, Lease, Life, Output, Request, Session, Stage, Standing, Why};
@@ -18,7 +18,7 @@ impl Session {
             Tag::AttachLease => self.on_attach_refused(now, &error),
             Tag::KeepAlive | Tag::Reclaim(_) if ends_lease(error.reason()) => self.on_no_lease(now),
             Tag::KeepAlive => self.leave(Why::NotAttached),
-            // It did not look at what is reclaimed, and still expects that: once more, after a pause.
+            // The server did not examine the reclaim, and still expects it: sent once more, after a pause.
             Tag::Reclaim(_)
                 if matches!(error.reason(), Reason::Unavailable | Reason::ResourceExhausted)
                     && error.retry_after_ms > 0 =>
@@ -26,7 +26,7 @@ impl Session {
                 self.leave(Why::NotAttached);
             }
             Tag::Reclaim(_) => self.on_reclaim_refused(now),
-            // Under a lease that is lost, and is known to be.
+            // A call under a lease that is lost, and is known to be.
             Tag::Outcome(_) => self.on_txn_refused(now, tag, error),
             Tag::Begin(number) | Tag::Step(number) | Tag::Abort(number) => {
                 match (error.reason(), self.txns.get(&number).map(|txn| &txn.stage)) {
@@ -37,7 +37,7 @@ impl Session {
                 }
             }
             Tag::Acquire(number) | Tag::Release(number) | Tag::Cancel(number) => {
-                // A call under a lease that was given up before needs no further thought.
+                // A call under a lease that was given up before needs no further action.
                 let Some(request) = self.requests.get(&number) else { return };
                 match (error.reason(), &request.stage) {
                     (_, Stage::Lost(_)) => {}
@@ -54,14 +54,14 @@ impl Session {
         let attaching = matches!(&self.lease, Lease::Open(lease) if lease.standing == Standing::Attaching);
         match error.reason() {
             _ if !attaching => {}
-            // It did not look at the lease.
+            // The server did not examine the lease.
             Reason::Unavailable | Reason::ResourceExhausted => self.leave(Why::NotAttached),
             _ => self.on_no_lease(now),
         }
     }
 
-    /// The server does not have our lease. Calls under an earlier one are refused like that too; but those are
-    /// answered before the next lease is.
+    /// The server does not have our lease. Calls under an earlier lease are refused in the same way, but
+    /// these refusals come before the answer to the opening of the next lease.
     fn on_no_lease(&mut self, now: Instant) {
         if let Lease::Open(lease) = &self.lease
             && lease.standing != Standing::Detached
@@ -83,15 +83,15 @@ impl Session {
             (Stage::InDoubt(_), _) => self.lose(number, LostReason::NotReclaimed),
             (Stage::Asked, reason) if is_judged_first(reason) => self.turn_down(number, error),
             (Stage::Asked, Reason::KeyFinished) => self.on_key_finished(now, number),
-            // It is asked for again at the next endpoint.
+            // The request is sent again to the next endpoint.
             (Stage::Asked, Reason::Draining) if self.move_on() => {}
             (Stage::Asked, _) => self.refuse(number, of_refusal(error)),
-            // A release or a cancellation is on its way and will be answered too.
+            // A release or a cancellation is in flight and will be answered too.
             (Stage::Queued | Stage::Held(_) | Stage::Releasing | Stage::Cancelling | Stage::Lost(_), _) => {}
         }
     }
 
-    /// The server has not looked at what it knows of the request: it may have granted it when it was asked first.
+    /// The server refused without looking up the request: it may have granted it when it was sent first.
     fn turn_down(&mut self, number: u64, error: proto::Error) {
         match self.requests.get_mut(&number) {
             Some(request) if request.asked > 1 => request.stage = Stage::Cancelling,
@@ -101,7 +101,8 @@ impl Session {
         self.outputs.push(Output::Acquired { number, outcome: Err(of_refusal(error)) });
     }
 
-    /// Its holder is told that it is lost; whatever the server has under its key, nobody wants.
+    /// Reports a held request as lost, and cancels its key, since no caller wants anything that the server
+    /// may still hold under it.
     pub(super) fn lose_and_cancel(&mut self, number: u64) {
         let Some(Request { key, .. }) = self.requests.get(&number) else { return };
         let unwanted = Request {
@@ -119,8 +120,8 @@ impl Session {
         self.send_cancel(number);
     }
 
-    /// The request is over, and its answer was lost with a stream. Nobody released or cancelled it, so it was not
-    /// granted: it was refused or timed out.
+    /// The request is over, and its answer was lost with a stream. The client neither released nor cancelled
+    /// it, so it was not granted: it was refused or timed out.
     fn on_key_finished(&mut self, now: Instant, number: u64) {
         let key = self.number();
         let Some(request) = self.requests.get_mut(&number) else { return };
@@ -129,7 +130,7 @@ impl Session {
             (_, Some(deadline)) if deadline <= now => {
                 self.refuse(number, AcquireError::TimedOut { locks: Vec::new() });
             }
-            // There is time left, so it was refused for a passing reason.
+            // There is time left, so the reason of the refusal was temporary.
             _ => {
                 (request.key, request.asked) = (key, 0);
                 self.ask(now, number);
@@ -139,11 +140,12 @@ impl Session {
 
     fn on_giving_back_refused(&mut self, number: u64, error: proto::Error) {
         match (self.requests.get(&number).map(|request| &request.stage), error.reason()) {
-            // The server did not look: that goes out again on the next stream, if the lease lives for so long.
+            // The server did not look it up: the call is repeated on the next stream, if the lease lives for
+            // so long.
             (Some(Stage::Releasing | Stage::Cancelling), Reason::Unauthenticated) => {
                 self.leave(Why::NotAttached);
             }
-            // A restarted server has forgotten it: it is as free as can be.
+            // A restarted server no longer knows it, so the locks are free.
             (Some(Stage::Releasing), Reason::NotHeld | Reason::KeyFinished) => self.finish(number, Ok(())),
             (Some(Stage::Releasing), reason) => {
                 self.finish(number, Err(ClientError::Refused(reason, error.message)));
@@ -154,8 +156,8 @@ impl Session {
     }
 }
 
-/// The server says so before it looks at what it knows of the call: of one that is made again it says nothing of how the
-/// first one did.
+/// Returns true for refusals that the server gives before it looks up the call. Such a refusal of a repeated
+/// call does not show the outcome of the first one.
 pub(super) fn is_judged_first(reason: Reason) -> bool {
     matches!(reason, Reason::PermissionDenied | Reason::Unauthenticated)
 }

@@ -1,4 +1,4 @@
-//! What the server says of transactions.
+//! Answers of the server about transactions.
 
 use super::refusals::is_judged_first;
 use super::transactions::{Txn, TxnStage};
@@ -10,7 +10,7 @@ use crate::proto::{self, Reason, StepResponse, TransactionState};
 use crate::time::Instant;
 
 impl Session {
-    /// A begin is answered: the transaction is open, or it was one step and is over.
+    /// Processes the answer to a begin: the transaction is open, or it was one step and is over.
     pub(super) fn on_begun(&mut self, number: u64, answer: StepResponse) {
         let Some(txn) = self.txns.get_mut(&number) else { return };
         if txn.stage != TxnStage::Beginning {
@@ -29,7 +29,7 @@ impl Session {
         self.outputs.push(Output::Stepped { number, outcome: Ok(answer) });
     }
 
-    /// The step that was on its way is answered.
+    /// Processes the answer to the step in flight.
     pub(super) fn on_stepped(&mut self, number: u64, answer: StepResponse) {
         let Some(txn) = self.txns.get_mut(&number) else { return };
         if txn.stage != TxnStage::Open {
@@ -48,7 +48,7 @@ impl Session {
         }
     }
 
-    /// What became of an orphan.
+    /// Processes the outcome of an orphan.
     pub(super) fn on_outcome(&mut self, number: u64, answer: StepResponse) {
         let Some(Txn { stage: TxnStage::Orphan, steps, .. }) = self.txns.get(&number) else { return };
         let waiting = steps.front().map_or(number, |(step, _)| *step);
@@ -60,7 +60,7 @@ impl Session {
         match tag {
             Tag::Begin(number) => self.on_begin_refused(now, number, error),
             Tag::Step(number) => self.on_step_refused(number, error),
-            // It is over, or was never begun, or has committed: nobody has it.
+            // The transaction is over, was never begun, or has committed: it has no handle any more.
             Tag::Abort(number) => drop(self.forget_txn(number)),
             Tag::Outcome(number) => self.on_no_outcome(number, error),
             _ => {}
@@ -73,7 +73,7 @@ impl Session {
         match error.reason() {
             reason if is_judged_first(reason) && asked > 1 => self.turn_txn_down(number, error),
             Reason::Draining if self.move_on() => {}
-            // Its answer was lost, or the server was told of higher keys. It did not commit and never will.
+            // Its answer was lost, or the server knows higher keys by now. It did not commit and never will.
             Reason::TransactionUnknown if asked > 1 => {
                 let key = self.number();
                 if let Some(txn) = self.txns.get_mut(&number) {
@@ -109,8 +109,9 @@ impl Session {
         }
     }
 
-    /// The server has not looked at what it knows of the transaction: what was asked for may have been done when it was
-    /// asked first. So it may have committed; if it did not, it is aborted, because nobody knows what is in it.
+    /// The server refused without looking up the transaction: the call may have been executed when it was
+    /// sent first. So the transaction may have committed. If it did not, it is aborted, because its content
+    /// is unknown.
     fn turn_txn_down(&mut self, number: u64, error: proto::Error) {
         let Some(txn) = self.txns.get_mut(&number) else { return };
         let (began, may_have_committed) = (txn.stage == TxnStage::Beginning, txn.may_have_committed());
@@ -125,8 +126,8 @@ impl Session {
         self.send_abort(number);
     }
 
-    /// An orphan is no transaction of the server's. That it knows nothing of the lease says as much: it remembers the
-    /// commits of leases that ended for longer than is asked here.
+    /// The server does not know the orphan, so it did not commit. The same follows if the server does not
+    /// know the lease: it remembers the commits of an ended lease for longer than the client asks.
     fn on_no_outcome(&mut self, number: u64, error: proto::Error) {
         match error.reason() {
             Reason::Unavailable | Reason::ResourceExhausted => self.leave(Why::NotAttached),

@@ -1,4 +1,4 @@
-//! Transactions: what is known of them, what callers want of them, what has to be asked again.
+//! Transactions: their states, the calls of their callers, the calls that have to be repeated.
 //!
 //! ```text
 //!  begin --> Queued --> Beginning --answer--> Open --steps, one at a time--> over
@@ -7,19 +7,22 @@
 //!              '-- a lease is lost: it goes to the next one
 //! ```
 //!
-//! A broken stream changes nothing here either: what is unanswered is asked again, under the same key. The server makes
-//! no change twice: a begin goes on where it stood, and every further step says how many changes came before it.
+//! A broken stream changes nothing here either: an unanswered call is repeated, under the same key. The
+//! server makes no change twice: a repeated begin resumes where it stood, and every further step states how
+//! many changes came before it.
 //!
-//! **A commit without an answer** outlives its lease. While the lease lives it is asked again like anything else. When
-//! the lease is lost the transaction is an *orphan*: it is asked after on any stream, with the secret of that lease,
-//! which the server remembers for long after. That it has no such lease, then means that it did not commit. Only when
-//! nobody answers in time the outcome is unknown.
+//! **A commit without an answer** outlives its lease. While the lease lives it is repeated like any other
+//! call. When the lease is lost the transaction is an *orphan*: the client asks for its outcome on any
+//! stream, with the secret of that lease, which the server remembers for long after the end of the lease. If
+//! the server then knows no such lease, the transaction did not commit. The outcome is unknown only if no
+//! server answers in time.
 //!
-//! **A begin whose key the server has left behind** (it says that there is no such transaction) did not commit and never
-//! will: it failed and its answer was lost, or a restarted server was told of higher keys first. It begins anew, with a
-//! fresh key.
+//! **A begin whose key the server has passed** (it answers that there is no such transaction) did not commit
+//! and never will: it failed and its answer was lost, or a restarted server learned of higher keys first. It
+//! begins again, with a fresh key.
 //!
-//! **What is settled**: the server may forget all transactions below the first one that has not ended here.
+//! **Acknowledged through** (`settled`): the server may discard the outcomes of all transactions below the
+//! first one that has not ended here.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,43 +39,43 @@ use crate::proto::client_message::Call;
 use crate::proto::{self, Step, Then};
 use crate::time::Instant;
 
-/// See the top of this file.
+/// A transaction, with its unanswered steps.
 #[derive(Debug)]
 pub(super) struct Txn {
     pub key: u64,
     pub new: NewTxn,
-    /// When its caller does not want to wait for locks any longer.
+    /// The end of its caller's wait for locks.
     pub deadline: Option<Instant>,
     pub stage: TxnStage,
-    /// How often it was begun under this key.
+    /// How many times it was begun under this key.
     pub asked: u32,
     /// How many of its changes were answered.
     pub made: usize,
-    /// Numbers and steps in the order made. The first one is on its way, or will be.
+    /// Numbers and steps in the order made. The first one is in flight, or will be.
     pub steps: VecDeque<(u64, Step)>,
-    /// How often the first one was asked for.
+    /// How many times the first one was sent.
     pub step_asked: u32,
-    /// Under which it was begun, with the lease's secret.
+    /// The lease under which it was begun, with its secret.
     pub lease: (u64, Bytes),
 }
 
-/// What is known of a transaction.
+/// The state of a transaction, as far as the client knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TxnStage {
     /// The server does not know it.
     Queued,
     Beginning,
     Open,
-    /// Nobody has it any more.
+    /// Its handle is gone.
     GivenUp,
     /// Its lease is lost and its commit unanswered.
     Orphan,
-    /// It ended with its lease. Kept until its handle is gone, to tell it why.
+    /// It ended with its lease. Kept until its handle is gone, to report the reason.
     Lost(LostReason),
 }
 
 impl Txn {
-    /// Whether the server may have committed it without our knowing.
+    /// Returns true if the server may have committed it and the client does not know.
     pub fn may_have_committed(&self) -> bool {
         let commits = |step: &Step| step.then() == Then::Commit;
         match self.stage {
@@ -85,7 +88,7 @@ impl Txn {
 }
 
 impl Session {
-    /// Wants a transaction. An [`Output::Stepped`] with its number will tell.
+    /// Begins a transaction. An [`Output::Stepped`] with its number will report the outcome.
     pub(in crate::client) fn begin(&mut self, now: Instant, mut new: NewTxn) -> Result<u64, TxnError> {
         if self.life != Life::Running {
             return Err(TxnError::Closed);
@@ -122,7 +125,7 @@ impl Session {
         Ok(number)
     }
 
-    /// Wants a further step. An [`Output::Stepped`] with the number of the step will tell.
+    /// Starts a further step. An [`Output::Stepped`] with the number of the step will report the outcome.
     pub(in crate::client) fn step(&mut self, txn: u64, step: Step) -> Result<u64, TxnError> {
         let number = self.number();
         let ready = self.is_ready();
@@ -144,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Nobody has it any more, whatever it is by now.
+    /// Ends a transaction whose handle is gone, whatever its state.
     pub(in crate::client) fn give_up(&mut self, number: u64) {
         let Some(txn) = self.txns.get_mut(&number) else { return };
         match txn.stage {
@@ -166,7 +169,7 @@ impl Session {
         }
     }
 
-    /// Sends the begin of a transaction, or sends it again.
+    /// Sends the begin of a transaction, or repeats it.
     pub(super) fn ask_begin(&mut self, now: Instant, number: u64) {
         let (Lease::Open(lease), settled) = (&self.lease, self.settled()) else { return };
         let Some(txn) = self.txns.get_mut(&number) else { return };
@@ -178,7 +181,7 @@ impl Session {
         self.send(Tag::Begin(number), Call::Begin(begin));
     }
 
-    /// Sends the first unanswered step of a transaction, or sends it again.
+    /// Sends the first unanswered step of a transaction, or repeats it.
     pub(super) fn ask_step(&mut self, number: u64) {
         let Some(txn) = self.txns.get_mut(&number) else { return };
         if let Some(step) = step_request(txn, Bytes::new()) {
@@ -195,8 +198,8 @@ impl Session {
         self.send(Tag::Abort(number), Call::GoOn(abort));
     }
 
-    /// Asks what became of a commit whose lease is lost. Its locks are lost too, so none is waited for. Settles nothing of that
-    /// lease: there may be others to ask after.
+    /// Asks for the outcome of a commit whose lease is lost. Its locks are lost too, so it waits for none.
+    /// Acknowledges no outcomes of that lease, because other orphans may need theirs.
     pub(super) fn ask_orphan(&mut self, number: u64) {
         let Some(txn) = self.txns.get(&number) else { return };
         let secret = txn.lease.1.clone();
@@ -210,12 +213,12 @@ impl Session {
         self.send(Tag::Outcome(number), call);
     }
 
-    /// Up to which key everything has ended, or belongs to a lease that has: a handle that is kept after that shall not
-    /// keep the server from forgetting what this lease does.
+    /// Returns the highest key up to which every transaction has ended, or belongs to a lease that has ended:
+    /// a handle that outlives its lease must not keep the server from discarding the outcomes of this lease.
     fn settled(&self) -> u64 {
         let mut first: Option<u64> = None;
         for (number, txn) in &self.txns {
-            // A key is its transaction's number, or a later one given anew: those that follow are higher.
+            // A key is its transaction's number, or a higher one assigned later: all further keys are higher.
             if first.is_some_and(|first| first < *number) {
                 break;
             }
@@ -259,7 +262,7 @@ impl Session {
         }
     }
 
-    /// No server is there for it.
+    /// Ends a begin because no server answers.
     pub(super) fn end_wait_of_begin(&mut self, number: u64, error: &dyn Fn() -> AcquireError) {
         let Some(txn) = self.txns.get_mut(&number) else { return };
         match txn.stage {
@@ -278,7 +281,7 @@ impl Session {
         }
     }
 
-    /// The numbers of transactions in some stages.
+    /// Returns the numbers of the transactions in some stages.
     pub(super) fn txns_that(&self, of: impl Fn(&TxnStage) -> bool) -> Vec<u64> {
         self.txns.iter().filter(|(_, txn)| of(&txn.stage)).map(|(number, _)| *number).collect()
     }
@@ -293,7 +296,7 @@ impl Session {
         }
     }
 
-    /// It is over; whoever waits for one of its steps is told why.
+    /// Ends a transaction, and reports the reason to the callers that wait for its steps.
     pub(super) fn end_txn(&mut self, number: u64, why: impl Fn() -> CommitError) {
         let Some(txn) = self.forget_txn(number) else { return };
         let begin_waits = match txn.stage {
@@ -305,7 +308,7 @@ impl Session {
         self.outputs.extend(told.map(|number| Output::Stepped { number, outcome: Err(why()) }));
     }
 
-    /// It is over, and everybody has been told.
+    /// Removes a transaction whose callers all have their outcomes.
     pub(super) fn forget_txn(&mut self, number: u64) -> Option<Txn> {
         let txn = self.txns.remove(&number)?;
         if txn.stage == TxnStage::Orphan {
@@ -352,7 +355,7 @@ fn begin_request(
     }
 }
 
-/// `None` if no step waits for an answer.
+/// Returns `None` if no step waits for an answer.
 fn step_request(txn: &Txn, secret: Bytes) -> Option<proto::GoOnRequest> {
     let (_, step) = txn.steps.front()?;
     Some(proto::GoOnRequest {

@@ -1,7 +1,8 @@
-//! What every watch does: it keeps the vector of what it was told, so it can go on at any endpoint.
+//! The part that all watches share: a watch keeps the vector up to which it has returned events, so it can
+//! resume at any endpoint.
 //!
-//! Connecting again is a future of its own, kept beside the watch: a caller that gives up waiting and asks again, however
-//! often, does not start it anew.
+//!  Reconnecting is a future of its own, kept beside the watch: a caller that drops `next` and calls it again
+//!  does not restart the attempt, however often.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,15 +18,15 @@ use super::super::queries::Viewer;
 use crate::names::DcId;
 use crate::proto::{Reason, Snapshot};
 
-/// One kind of watch: what it follows, and how that is said.
+/// One kind of watch: its subject, its call and its responses.
 pub(super) trait Subject: Clone + Send + Sync + 'static {
     type Response: Send + 'static;
-    /// What callers are told.
+    /// The events that callers get.
     type News: Send;
 
     fn read(response: Self::Response) -> Said<Self::News>;
 
-    /// The call that begins it, on a connection of its own.
+    /// The call that begins the watch, on a connection of its own.
     fn call(
         &self,
         client: Api,
@@ -33,39 +34,39 @@ pub(super) trait Subject: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Response<Streaming<Self::Response>>, Status>> + Send;
 }
 
-/// What a response says.
+/// The content of a response.
 pub(super) enum Said<N> {
     Begun(Snapshot),
     Reached(Snapshot),
     /// An entry of the log.
     Entry(DcId, u64, N),
-    /// Something that does not count for where to go on.
+    /// An event that does not change the position from which to resume.
     Passing(N),
-    /// Of a newer server.
+    /// Sent by a newer server.
     Unknown,
 }
 
-/// What a watch has to tell.
+/// The next result of a watch.
 pub(super) enum Next<N> {
     News(N),
-    /// It is complete up to its position, which may have moved.
+    /// All events up to the position were returned; the position may have moved.
     Reached,
 }
 
-/// A watch, perhaps without a connection.
+/// A watch, with or without a connection.
 pub(super) struct Following<S: Subject> {
     way: Way<S>,
-    /// What it was told, or knew before.
+    /// The vector of the events that were returned, or that the caller excluded at the start.
     position: Snapshot,
     link: Link<S>,
 }
 
-/// How to come to a server.
+/// The way to a server.
 #[derive(Clone)]
 struct Way<S> {
     /// At least one.
     endpoints: Arc<[Dialled]>,
-    /// Which of them is next.
+    /// The index of the next one to try.
     turn: usize,
     subject: S,
 }
@@ -73,7 +74,7 @@ struct Way<S> {
 enum Link<S: Subject> {
     Up(Box<Up<S>>),
     Coming(Coming<S>),
-    /// Not tried since the last error that was told.
+    /// No attempt since the last error was returned.
     Down,
 }
 
@@ -104,7 +105,8 @@ impl<S: Subject> Following<S> {
         Err(last)
     }
 
-    /// Waits for what comes next, and connects again meanwhile if need be. An error is a server's refusal to go on.
+    /// Waits for the next event, and reconnects meanwhile if needed. An error is a server's refusal to
+    /// continue.
     pub(super) async fn next(&mut self) -> Result<Next<S::News>, ClientError> {
         loop {
             match &mut self.link {
@@ -171,7 +173,7 @@ impl<S: Subject> std::fmt::Debug for Following<S> {
 }
 
 impl<S: Subject> Way<S> {
-    /// Tries endpoint after endpoint until one takes the watch, or refuses it for good.
+    /// Tries endpoint after endpoint until one accepts the watch, or refuses it for good.
     async fn come(mut self, from: Snapshot) -> Result<(Up<S>, Snapshot), ClientError> {
         for failures in 1.. {
             sleep(pause(failures)).await;
@@ -183,7 +185,7 @@ impl<S: Subject> Way<S> {
         Err(ClientError::Closed)
     }
 
-    /// One endpoint: the stream, and where it begins.
+    /// Tries one endpoint. Returns the stream and its first position.
     async fn attempt(&mut self, from: Option<Snapshot>) -> Result<(Up<S>, Snapshot), ClientError> {
         let dialled = &self.endpoints[self.turn % self.endpoints.len()];
         self.turn += 1;
@@ -226,7 +228,7 @@ fn status_error(endpoint: &str, status: Status) -> ClientError {
     }
 }
 
-/// Whether trying again may help.
+/// Returns true if another attempt may help.
 fn passes(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { source: LinkError::Stream(status), .. } => {

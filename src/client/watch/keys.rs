@@ -1,4 +1,4 @@
-//! Following keys: every committed change of them.
+//! Watches of keys: every committed change of them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::proto::watch_response::Event;
 use crate::proto::{self, Snapshot, WatchPrefix, WatchResponse, change};
 use crate::update_messages;
 
-/// Which keys to follow, and from when on. At most 100 keys and prefixes.
+/// The keys to watch, and the position from which to start. At most 100 keys and prefixes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchRequest {
     keys: Keys,
@@ -31,18 +31,18 @@ struct Keys {
 }
 
 impl WatchRequest {
-    /// The keys of a bucket (1 to 255 bytes) whose names begin with `prefix` (up to 1 024 bytes; empty for all), from
-    /// now on.
+    /// Watches the keys of a bucket (1 to 255 bytes) whose names begin with `prefix` (up to 1 024 bytes;
+    /// empty for all), from now on.
     pub fn new(bucket: impl AsRef<[u8]>, prefix: impl AsRef<[u8]>) -> WatchRequest {
         WatchRequest::default().and(bucket, prefix)
     }
 
-    /// One key, from now on.
+    /// Watches one key, from now on.
     pub fn of(key: &Key) -> WatchRequest {
         WatchRequest::default().and_key(key)
     }
 
-    /// These keys too.
+    /// Adds the keys of a bucket whose names begin with `prefix`.
     #[must_use]
     pub fn and(mut self, bucket: impl AsRef<[u8]>, prefix: impl AsRef<[u8]>) -> WatchRequest {
         let bytes = Bytes::copy_from_slice;
@@ -52,15 +52,15 @@ impl WatchRequest {
         self
     }
 
-    /// This key too.
+    /// Adds a key.
     #[must_use]
     pub fn and_key(mut self, key: &Key) -> WatchRequest {
         self.keys.keys.push(operations::key(key));
         self
     }
 
-    /// Everything that is not in this snapshot: that of a read, or [`Watch::position`] of an earlier watch, in whatever
-    /// datacenter.
+    /// Starts with all commits that are not in this snapshot: that of a read, or [`Watch::position`] of an
+    /// earlier watch, in any datacenter.
     #[must_use]
     pub fn after(mut self, snapshot: &Snapshot) -> WatchRequest {
         self.from = Some(snapshot.clone());
@@ -68,14 +68,14 @@ impl WatchRequest {
     }
 }
 
-/// A commit that changed keys which a watch follows.
+/// A commit that changed watched keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// Where it was made.
+    /// The datacenter of the commit.
     pub dc: DcId,
-    /// Its number in the log of that datacenter.
+    /// The sequence number of the commit in the log of that datacenter.
     pub seq: u64,
-    /// Those of its changes that are followed, in the order in which they were made.
+    /// Its changes to watched keys, in the order in which they were made.
     pub changes: Vec<Change>,
 }
 
@@ -86,50 +86,50 @@ pub struct Change {
     pub action: Action,
 }
 
-/// What happened to a key.
+/// The content of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
     Update(Update),
-    /// It went with all that it had.
+    /// The key was removed with all its content.
     Removed,
-    /// It is to live for that long from the commit on, or longer if that was asked before.
+    /// The key was set to expire that long after the commit, or later if an earlier change set it so.
     Expires(Duration),
-    /// It went with all that it had because its time was over or its value was done.
+    /// The key was removed with all its content because it expired or its value was written as done.
     Lapsed,
-    /// Something that the server knows and this client does not: read the key.
+    /// A change that the server knows and this client does not: read the key.
     Unknown,
 }
 
-/// What a [`Watch`] has to tell who wants to know also that there was nothing.
+/// A result of [`Watch::next_news`], which also reports progress without events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     Changed(Changed),
-    /// Nothing that it follows was changed up to its [position](Watch::position), but for what it told. Comes now and then
-    /// while other keys change.
+    /// Nothing else that is watched has changed up to the [position](Watch::position). Reported from time to
+    /// time while other keys change.
     Reached,
 }
 
-/// Follows keys: each commit that changed any of them is told once, when it is durable in the datacenter, after all that
-/// it depends on. Begun by [`Viewer::watch`].
+/// A watch of keys: returns each commit that changed any of them once, when it is durable in the datacenter,
+/// after everything that it depends on. Started by [`Viewer::watch`].
 #[derive(Debug)]
 pub struct Watch(Following<Keys>);
 
 impl Viewer {
-    /// Begins to follow keys. Whatever is committed after this has returned is told, if it was not left out by
-    /// [`WatchRequest::after`].
+    /// Starts a watch of keys. Every commit after this has returned is reported, unless
+    /// [`WatchRequest::after`] excludes it.
     ///
-    /// Tries every endpoint once. [`ClientError::WatchTooOld`]: see there.
+    ///  Tries every endpoint once. For [`ClientError::WatchTooOld`] see there.
     pub async fn watch(&self, request: WatchRequest) -> Result<Watch, ClientError> {
         Following::begin(self, request.keys, request.from).await.map(Watch)
     }
 }
 
 impl Watch {
-    /// The next commit. May be given up and asked for again; nothing is lost by that.
+    /// Returns the next commit. Cancel-safe: dropping the future loses no event.
     ///
-    /// While no server answers it waits, and connects again. An error is the server's refusal to go on, such as
-    /// [`ClientError::WatchTooOld`]; called again, it asks the server again.
+    ///  While no server answers it waits and reconnects. An error is the server's refusal to continue, such
+    ///  as [`ClientError::WatchTooOld`]; the next call asks the server again.
     pub async fn next(&mut self) -> Result<Changed, ClientError> {
         loop {
             if let News::Changed(changed) = self.next_news().await? {
@@ -138,8 +138,8 @@ impl Watch {
         }
     }
 
-    /// As [`Watch::next`], and tells also when the position moved without a commit that is followed: for who keeps it
-    /// somewhere.
+    /// As [`Watch::next`], and also reports when the position moved without a watched commit. For callers
+    /// that store the position.
     pub async fn next_news(&mut self) -> Result<News, ClientError> {
         Ok(match self.0.next().await? {
             Next::News(changed) => News::Changed(changed),
@@ -147,8 +147,8 @@ impl Watch {
         })
     }
 
-    /// What was told so far, and what there was nothing to tell of: to go on from there with another watch, pass it to
-    /// [`WatchRequest::after`].
+    /// Returns the snapshot up to which all events were returned. To resume from there with another watch,
+    /// pass it to [`WatchRequest::after`].
     pub fn position(&self) -> &Snapshot {
         self.0.position()
     }
@@ -177,7 +177,7 @@ impl Subject for Keys {
     }
 }
 
-/// What this client cannot name, it skips.
+/// Skips changes that this client cannot represent.
 fn read(proto::WatchChanged { dc, seq, changes }: proto::WatchChanged) -> Option<Said<Changed>> {
     let dc = u8::try_from(dc).ok().and_then(DcId::new)?;
     let changes = changes.into_iter().filter_map(change_of).collect();

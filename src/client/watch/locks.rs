@@ -1,4 +1,4 @@
-//! Following locks: where they move, and who holds them here.
+//! Watches of locks: their moves, and their holders in one datacenter.
 
 use bytes::Bytes;
 use tonic::{Response, Status, Streaming};
@@ -11,7 +11,7 @@ use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
 use crate::proto::watch_locks_response::Event;
 use crate::proto::{self, Snapshot, WatchLocksRequest, WatchLocksResponse};
 
-/// Which locks to follow, and from when on. At most 100 names and prefixes.
+/// The locks to watch, and the position from which to start. At most 100 names and prefixes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LockWatchRequest {
     locks: Locks,
@@ -25,32 +25,32 @@ struct Locks {
 }
 
 impl LockWatchRequest {
-    /// One lock.
+    /// Watches one lock.
     pub fn of(name: &LockName) -> LockWatchRequest {
         LockWatchRequest::default().and(name)
     }
 
-    /// The locks whose names begin with `prefix` (up to 1 024 bytes; empty for all).
+    /// Watches the locks whose names begin with `prefix` (up to 1 024 bytes; empty for all).
     pub fn prefix(prefix: impl AsRef<[u8]>) -> LockWatchRequest {
         LockWatchRequest::default().and_prefix(prefix)
     }
 
-    /// This lock too.
+    /// Adds a lock.
     #[must_use]
     pub fn and(mut self, name: &LockName) -> LockWatchRequest {
         self.locks.names.push(Bytes::copy_from_slice(name.as_bytes()));
         self
     }
 
-    /// These locks too.
+    /// Adds the locks whose names begin with `prefix`.
     #[must_use]
     pub fn and_prefix(mut self, prefix: impl AsRef<[u8]>) -> LockWatchRequest {
         self.locks.prefixes.push(Bytes::copy_from_slice(prefix.as_ref()));
         self
     }
 
-    /// Every move that is not in this snapshot: [`LockWatch::position`] of an earlier watch, in whatever datacenter.
-    /// Without it: from now on.
+    /// Starts with all moves that are not in this snapshot: [`LockWatch::position`] of an earlier watch, in
+    /// any datacenter. Without it: from now on.
     #[must_use]
     pub fn after(mut self, snapshot: &Snapshot) -> LockWatchRequest {
         self.from = Some(snapshot.clone());
@@ -58,36 +58,37 @@ impl LockWatchRequest {
     }
 }
 
-/// Something that happened to locks which a watch follows.
+/// An event of watched locks.
 ///
-/// Moves are told once, in causal order, whatever happens. Who holds a lock is told of the datacenter that the watch is
-/// connected to, as long as this client keeps up: keep holders by request and lock, forget all at
-/// [`LockEvent::Anew`], and know that they are complete from [`LockEvent::Current`] on.
+///  Every move is reported once, in causal order, in all circumstances. Holders are reported for the
+///  datacenter to which the watch is connected, as long as this client reads fast enough: keep holders by
+///  request and lock, discard all at [`LockEvent::Anew`], and consider them complete from
+///  [`LockEvent::Current`] on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockEvent {
-    /// From the log.
+    /// A move, from the log.
     Moved(Moved),
-    /// What was told of holders counts no more: the watch has connected, or it did not keep up.
+    /// All holders reported before are void: the watch has connected, or the client read too slowly.
     Anew,
-    /// All who hold anything since [`LockEvent::Anew`] have been told.
+    /// All holders since [`LockEvent::Anew`] have been reported.
     Current,
-    /// These locks are held; told perhaps twice before [`LockEvent::Current`].
+    /// These locks are held; possibly reported twice before [`LockEvent::Current`].
     Granted(Holding),
-    /// They are not held any more; perhaps never told to be, before [`LockEvent::Current`].
+    /// These locks are no longer held; possibly never reported as held before [`LockEvent::Current`].
     Released(Holding),
-    /// The position moved, and there was nothing to tell.
+    /// The position moved without an event.
     Reached,
 }
 
-/// Parts of locks that moved in one step.
+/// Parts of locks that moved in one entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Where they were.
+    /// The datacenter that owned them before.
     pub dc: DcId,
-    /// The number of the move in the log of that datacenter.
+    /// The sequence number of the entry in the log of that datacenter.
     pub seq: u64,
-    /// Of those locks that are followed.
+    /// Only of watched locks.
     pub moves: Vec<LockMove>,
 }
 
@@ -95,41 +96,41 @@ pub struct Moved {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockMove {
     pub lock: LockName,
-    /// The datacenters that they are named after.
+    /// The homes of the parts.
     pub parts: Vec<DcId>,
-    /// The datacenter that has them now.
+    /// The datacenter that owns them now.
     pub to: DcId,
 }
 
-/// Who holds locks.
+/// The holder of locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
     pub request: RequestId,
     pub token: FencingToken,
-    /// What its client said of itself.
+    /// The label that its client set.
     pub label: String,
-    /// Those of its locks that are followed.
+    /// Only its watched locks.
     pub locks: Vec<(LockName, Mode)>,
 }
 
-/// Follows locks. Begun by [`Viewer::watch_locks`].
+/// A watch of locks. Started by [`Viewer::watch_locks`].
 #[derive(Debug)]
 pub struct LockWatch(Following<Locks>);
 
 impl Viewer {
-    /// Begins to follow locks: every move after this has returned is told, and who holds them.
+    /// Starts a watch of locks. Every move after this has returned is reported, and the holders.
     ///
-    /// Tries every endpoint once. [`ClientError::WatchTooOld`]: see there.
+    ///  Tries every endpoint once. For [`ClientError::WatchTooOld`] see there.
     pub async fn watch_locks(&self, request: LockWatchRequest) -> Result<LockWatch, ClientError> {
         Following::begin(self, request.locks, request.from).await.map(LockWatch)
     }
 }
 
 impl LockWatch {
-    /// What happens next. May be given up and asked for again; nothing is lost by that.
+    /// Returns the next event. Cancel-safe: dropping the future loses no event.
     ///
-    /// While no server answers it waits, and connects again. An error is the server's refusal to go on, such as
-    /// [`ClientError::WatchTooOld`]; called again, it asks the server again.
+    ///  While no server answers it waits and reconnects. An error is the server's refusal to continue, such
+    ///  as [`ClientError::WatchTooOld`]; the next call asks the server again.
     pub async fn next(&mut self) -> Result<LockEvent, ClientError> {
         Ok(match self.0.next().await? {
             Next::News(event) => event,
@@ -137,7 +138,8 @@ impl LockWatch {
         })
     }
 
-    /// Up to where all moves were told: to go on from there with another watch, pass it to [`LockWatchRequest::after`].
+    /// Returns the snapshot up to which all moves were reported. To resume from there with another watch,
+    /// pass it to [`LockWatchRequest::after`].
     pub fn position(&self) -> &Snapshot {
         self.0.position()
     }
@@ -156,7 +158,7 @@ impl Subject for Locks {
         client.watch_locks(WatchLocksRequest { names, prefixes, from }).await
     }
 
-    /// What this client cannot name, it skips.
+    /// Skips events that this client cannot represent.
     fn read(response: WatchLocksResponse) -> Said<LockEvent> {
         let read = match response.event {
             Some(Event::Begun(begun)) => Some(Said::Begun(begun.snapshot.unwrap_or_default())),

@@ -1,10 +1,10 @@
-//! Following keys and locks, also over broken connections.
+//! Watches of keys and locks, across broken connections.
 //!
 //! | file | job |
 //! |---|---|
-//! | `follow.rs` | the stream: begun, gone on with, begun again elsewhere |
+//! | `follow.rs` | the stream: started, and resumed at any endpoint |
 //! | `keys.rs` | [`Watch`]: commits that change keys |
-//! | `locks.rs` | [`LockWatch`]: where locks move, who holds them |
+//! | `locks.rs` | [`LockWatch`]: moves of locks, and their holders |
 
 mod follow;
 mod keys;

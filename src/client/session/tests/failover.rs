@@ -1,4 +1,4 @@
-//! Endpoints that lead elsewhere, as transcripts.
+//! Endpoints of other datacenters, as transcripts.
 
 use super::talk::{Talk, opened, refused};
 use crate::client::error::LostReason;

@@ -1,4 +1,5 @@
-//! Requests as transcripts: what a caller, the network or the server does, and what the session says to it.
+//! Requests as transcripts: the events of the caller, the network and the server, and the messages of the
+//! session.
 
 use std::time::Duration;
 
@@ -147,12 +148,12 @@ fn a_future_that_is_dropped_leaves_nothing_behind_whatever_had_happened() {
     talk.hear(Tag::Acquire(waiting), granted(40));
     assert!(talk.outputs().is_empty(), "nobody is told");
     talk.hear(Tag::Cancel(waiting), Answer::Cancelled(proto::CancelResponse {}));
-    // It is granted, and its future did not look: released.
+    // It is granted, and its future was dropped unseen: released.
     let granted = talk.hold("b", 41);
     talk.session.abandon(granted);
     assert_eq!(talk.said(), ["release key 2"]);
     talk.hear(Tag::Release(granted), released());
-    // The server never heard of it: forgotten.
+    // The server never received it: dropped.
     talk.session.disconnected(talk.now);
     let queued = talk.acquire("c", Wait::AtMost(TTL));
     talk.session.abandon(queued);
@@ -210,7 +211,7 @@ fn a_lease_counts_from_before_its_last_answered_renewal_was_sent() {
     let queued = talk.acquire("c", Wait::Forever);
     let expires = talk.now + (TTL - lease_margin(TTL));
     assert_eq!(talk.session.next_deadline(), expires);
-    // Attaching is a renewal only once it is answered.
+    // Attaching counts as a renewal only once it is answered.
     talk.pass(Duration::from_secs(5));
     talk.session.connected(talk.now);
     talk.session.disconnected(talk.now);
@@ -223,7 +224,7 @@ fn a_lease_counts_from_before_its_last_answered_renewal_was_sent() {
         Output::Acquired { number, outcome: Err(AcquireError::LeaseLost(LostReason::Expired)) }
             if *number == waiting)));
     assert_eq!(outputs.len(), 2);
-    // What the server never heard of goes to the next lease.
+    // A request that the server never received moves to the next lease.
     talk.said();
     talk.session.connected(talk.now);
     assert_eq!(talk.said(), ["hello", "open lease"]);
@@ -291,7 +292,8 @@ fn who_loses_a_lock_to_an_operator_knows_to_whom_and_why() {
     talk.hear_unasked(taken(40));
     assert!(matches!(&talk.outputs()[..], [Output::Lost { number, reason: told }]
         if *number == lost && *told == reason));
-    // The server says so again whenever the client comes back, also of what the client has forgotten.
+    // The server repeats this whenever the client reconnects, even for requests that the client no longer
+    // has.
     talk.hear_unasked(taken(40));
     talk.hear_unasked(taken(39));
     assert!(talk.outputs().is_empty());
@@ -316,7 +318,7 @@ fn a_timed_acquire_ends_when_nobody_answers() {
     for output in outputs {
         assert!(matches!(output, Output::Acquired { outcome: Err(AcquireError::Unreachable), .. }));
     }
-    // It may have been granted: it is given up as soon as somebody is there.
+    // It may have been granted: it is cancelled as soon as there is a server.
     talk.reattach(Restarted::No);
     assert_eq!(talk.said(), [format!("cancel key {asked}")]);
     assert!(!talk.session.requests.contains_key(&queued));
@@ -347,7 +349,8 @@ fn a_finished_key_means_that_a_refusal_was_lost() {
     assert!(said[0].starts_with("acquire c key ") && said[0] != "acquire c key 3 forever", "{said:?}");
 }
 
-/// The rules were changed while the answer was on its way: the server refuses the retry before it looks at its key.
+/// The access rules were changed while the answer was in flight: the server refuses the retry before it looks
+/// up its key.
 #[test]
 fn an_acquire_that_was_granted_unseen_is_given_back_when_its_retry_is_refused() {
     for reason in [Reason::PermissionDenied, Reason::Unauthenticated] {
@@ -360,14 +363,14 @@ fn an_acquire_that_was_granted_unseen_is_given_back_when_its_retry_is_refused() 
         assert!(matches!(talk.outputs()[..],
             [Output::Acquired { outcome: Err(AcquireError::Refused(told, _)), .. }] if told == reason));
         assert_eq!(talk.said(), ["cancel key 1"]);
-        // Who is not known is not heard, either: it is cancelled on the next stream.
+        // A client that is not authenticated cannot cancel either: the cancel is repeated on the next stream.
         talk.hear(Tag::Cancel(asked), refused(Reason::Unauthenticated));
         assert!(matches!(talk.outputs()[..], [Output::Reconnect(Why::NotAttached)]));
         talk.reattach(Restarted::No);
         assert_eq!(talk.said(), ["cancel key 1"]);
         talk.hear(Tag::Cancel(asked), refused(Reason::NotHeld));
         assert!(talk.session.requests.is_empty() && talk.outputs().is_empty());
-        // What was asked for only once was not done.
+        // A request that was sent only once was not executed.
         let once = talk.acquire("b", Wait::Forever);
         talk.said();
         talk.hear(Tag::Acquire(once), refused(reason));
@@ -399,7 +402,7 @@ fn a_lease_that_ends_with_its_stream_stays_at_a_draining_server() {
     talk.hear_unasked(Answer::Draining(proto::Draining { drain_timeout_ms: 1 }));
     assert!(talk.outputs().is_empty());
     assert_eq!(talk.session.lost(talk.now, held), None);
-    // Then there is nothing to lose.
+    // Now there is nothing to lose.
     talk.session.release(held);
     talk.hear(Tag::Release(held), Answer::Released(proto::ReleaseResponse {}));
     talk.outputs();
@@ -441,7 +444,7 @@ fn a_draining_server_is_left_while_there_is_another_endpoint() {
     assert!(matches!(talk.outputs()[..], [Output::Reconnect(Why::Draining)]));
     talk.reattach(Restarted::No);
     assert_eq!(talk.said(), ["acquire a key 1 forever"]);
-    // That one drains too: there is none left.
+    // That server drains too: there is no further endpoint.
     talk.hear(Tag::Acquire(1), refused(Reason::Draining));
     assert!(matches!(talk.outputs()[..], [Output::Acquired { outcome: Err(AcquireError::Draining), .. }]));
 }

@@ -1,4 +1,4 @@
-//! A session, and a test that plays its callers, its network and its server.
+//! A session, and a test that acts as its callers, its network and its server.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::time::Instant;
 pub(super) const TTL: Duration = Duration::from_secs(9);
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
-/// A session, its time, and a server that the test plays.
+/// A session, its time, and the server that the test acts as.
 pub(super) struct Talk {
     pub session: Session,
     pub now: Instant,
@@ -36,7 +36,7 @@ impl Talk {
         Talk { session, now: Instant::ZERO + Duration::from_secs(1000) }
     }
 
-    /// With a stream and a lease.
+    /// Returns a session with a stream and a lease.
     pub(super) fn ready() -> Talk {
         let mut talk = Talk::new(2, OnDisconnect::Keep);
         talk.session.connected(talk.now);
@@ -57,7 +57,7 @@ impl Talk {
         self.session.acquire(self.now, request).expect("the session runs")
     }
 
-    /// A lock that is held.
+    /// Acquires a lock, and grants it.
     pub(super) fn hold(&mut self, lock: &str, n: u64) -> u64 {
         let number = self.acquire(lock, Wait::Forever);
         self.hear(Tag::Acquire(number), granted(n));
@@ -75,7 +75,7 @@ impl Talk {
         self.session.on_message(self.now, ServerMessage { tag: 0, answer: Some(answer) });
     }
 
-    /// The stream breaks, and another one is there.
+    /// Breaks the stream and opens another one.
     pub(super) fn reconnect(&mut self) {
         self.session.disconnected(self.now);
         self.session.connected(self.now);
@@ -95,7 +95,7 @@ impl Talk {
         outputs
     }
 
-    /// What the session sent, in short.
+    /// Returns the messages that the session sent, in short.
     pub(super) fn said(&mut self) -> Vec<String> {
         let mut messages = std::collections::VecDeque::new();
         self.session.take_messages(&mut messages);

@@ -1,4 +1,5 @@
-//! Transactions as transcripts: what a caller, the network or the server does, and what the session says to it.
+//! Transactions as transcripts: the events of the caller, the network and the server, and the messages of the
+//! session.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl Talk {
         self.session.begin(self.now, new).expect("the session runs")
     }
 
-    /// A transaction that is open, with that many changes.
+    /// Opens a transaction with that many changes.
     fn open(&mut self, changes: usize) -> u64 {
         let number = self.begin(new(step(changes, Then::GoOn)));
         self.hear(Tag::Begin(number), stepped(TransactionState::Open));
@@ -48,12 +49,12 @@ impl Talk {
         self.session.step(txn, step).expect("it is open")
     }
 
-    /// Whether all that the caller is told is that this went well.
+    /// Returns true if the caller's only output is a success of this call.
     fn told_well(&mut self, number: u64) -> bool {
         matches!(self.outputs()[..], [Output::Stepped { number: told, outcome: Ok(_) }] if told == number)
     }
 
-    /// What the caller is told of this, which is all.
+    /// Returns the error of this call, which must be the caller's only output.
     fn told_ill(&mut self, number: u64) -> CommitError {
         match self.outputs().pop() {
             Some(Output::Stepped { number: told, outcome: Err(error) }) if told == number => error,
@@ -61,7 +62,7 @@ impl Talk {
         }
     }
 
-    /// The stream breaks before the answer, and what was asked is asked again on the next one.
+    /// Breaks the stream before the answer; the call is repeated on the next stream.
     fn reattach_quietly(&mut self) {
         self.said();
         self.reattach(Restarted::No);
@@ -264,7 +265,8 @@ fn an_outcome_is_unknown_only_when_nobody_answers_or_the_server_says_so() {
     assert!(matches!(talk.told_ill(txn), CommitError::OutcomeUnknown(_)));
 }
 
-/// The rules were changed while the answer was on its way: the server refuses the retry before it looks at its key.
+/// The access rules were changed while the answer was in flight: the server refuses the retry before it looks
+/// up its key.
 #[test]
 fn a_commit_whose_retry_is_refused_by_new_rules_may_have_been_made() {
     for reason in [Reason::PermissionDenied, Reason::Unauthenticated] {
@@ -304,8 +306,8 @@ fn a_step_whose_retry_is_refused_by_new_rules_ends_its_transaction() {
     let error = talk.told_ill(changes);
     assert!(matches!(error, CommitError::NotCommitted(TxnError::Over(Reason::PermissionDenied, _))));
     assert_eq!(talk.said(), ["step key 1 after 0 0 changes 0 reads abort"]);
-    // One that was asked for only once was not done, and the transaction is as before: also when that was after others
-    // that were asked for twice.
+    // A call that was sent only once was not executed, and the transaction is as before. The same holds after
+    // other calls that were sent twice.
     let mut talk = Talk::ready();
     let txn = talk.open(1);
     let first = talk.step(txn, step(2, Then::GoOn));
