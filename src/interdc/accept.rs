@@ -1,8 +1,8 @@
-//! Incoming connections, until it is known who they are.
+//! Incoming connections, until the peer is identified.
 //!
-//! Strangers are bounded in number (in all, and from one address), in time, and in what they may send: only a
-//! datacenter's certificate gets as far as a hello. When many wait, addresses must first prove that they are real,
-//! which costs nothing here.
+//! Unidentified connections are bounded in number (in all, and from one address), in time, and in the bytes
+//! they may send: only a connection with a datacenter's certificate reaches the hello. When many wait,
+//! addresses must first prove that they are real, which costs the server nothing.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,14 +23,14 @@ use super::shared::{Context, Peer, nonce};
 use crate::names::DcId;
 use crate::pki::{Role, peer_identity};
 
-/// Connections that may be between their first packet and their hello, in all.
+/// Most connections between their first packet and their hello, in all.
 pub(super) const MAX_PENDING: usize = 64;
 /// The same, from one IP address.
 const MAX_PENDING_FROM_ONE: usize = 16;
-/// From so many on, addresses are validated first.
+/// With this many waiting connections, addresses are validated first.
 const VALIDATE_FROM: usize = 16;
 
-/// A peer's connection, with its hello read and found good.
+/// A connection of a peer after its hello was read and found valid.
 pub(super) struct Candidate {
     connection: Unconfirmed,
     send: SendStream,
@@ -44,7 +44,7 @@ impl Candidate {
         self.connection.fail(&refusal.into());
     }
 
-    /// Answers the hello; the link is up when the dialler confirms.
+    /// Answers the hello. The link is up when the dialler confirms.
     pub(super) async fn welcome(
         mut self,
         context: Arc<Context>,
@@ -81,11 +81,11 @@ pub(super) struct Acceptor {
     pub candidates: BTreeMap<DcId, mpsc::Sender<Candidate>>,
 }
 
-/// What to do with a connection attempt.
+/// The decision about a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     Take,
-    /// Come back with the token in the answer: proves the address.
+    /// Ask the client to return with the token of a retry packet, which proves its address.
     Validate,
     Refuse,
 }
@@ -98,7 +98,7 @@ impl Acceptor {
                 incoming = self.endpoint.accept() => match incoming {
                     Some(incoming) => self.admit(incoming, &mut pending),
                     None => {
-                        // The endpoint is only closed after this task: its socket has failed.
+                        // The endpoint is closed only after this task, so its socket has failed.
                         tracing::error!("the UDP socket failed: no links until a restart");
                         self.context.has_failed.store(true, Ordering::Relaxed);
                         break;
@@ -118,7 +118,7 @@ impl Acceptor {
                 let acceptor = self.clone();
                 pending.start(from.ip(), async move { acceptor.introduce(incoming).await });
             }
-            // An address that is not validated can always be asked to prove itself.
+            // A connection that is not validated can always be answered with a retry.
             Admission::Validate => drop(incoming.retry()),
             Admission::Refuse => {
                 self.context.refused(from, "too many connections at once");
@@ -127,7 +127,7 @@ impl Acceptor {
         }
     }
 
-    /// Finds out who it is, and hands the connection to that peer's task.
+    /// Identifies the peer and hands the connection to that peer's task.
     async fn introduce(&self, incoming: Incoming) {
         let from = incoming.remote_address();
         let limit = self.context.timeout;
@@ -178,7 +178,8 @@ impl Acceptor {
         Ok((send, receive, hello, version))
     }
 
-    /// A peer that has more connections waiting than its task can take will dial again: dropping one says so.
+    /// If a peer has more connections waiting than its task takes, the connection is dropped; the peer then
+    /// dials again.
     fn hand_over(&self, peer: DcId, candidate: Candidate) {
         if let Some(task) = self.candidates.get(&peer) {
             drop(task.try_send(candidate));
@@ -186,7 +187,7 @@ impl Acceptor {
     }
 }
 
-/// The connections of which it is not known yet who they are.
+/// Connections whose peers are not identified yet.
 #[derive(Default)]
 struct Pending {
     tasks: JoinSet<IpAddr>,
@@ -212,7 +213,7 @@ impl Pending {
         });
     }
 
-    /// Waits for ever while there is none.
+    /// Pending for ever while there is none.
     async fn one_done(&mut self) {
         let Some(done) = self.tasks.join_next().await else { return std::future::pending().await };
         let from = done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));

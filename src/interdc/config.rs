@@ -1,4 +1,4 @@
-//! What links need to know.
+//! Configuration of the links.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -11,12 +11,13 @@ use crate::names::DcId;
 use crate::pki::Credentials;
 use crate::wire::MAX_FRAME;
 
-/// How much may wait to be sent on one lane of one link. Beyond it the link is reset: the peer takes less than it
-/// is sent, and what it lacks is sent again once it is back.
+/// The limit of messages that wait to be sent on one lane of one link. Beyond it the link is reset, because
+/// the peer receives more slowly than it is sent to; messages that it lacks are sent again when the link is
+/// back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueBound {
     pub messages: usize,
-    /// Raising it costs that much memory per peer and lane, at worst.
+    /// Bytes of messages. Raising it costs that much memory per peer and lane, at worst.
     pub bytes: usize,
 }
 
@@ -29,7 +30,7 @@ impl Default for QueueBound {
 /// The versions of the protocol between datacenters that this release speaks.
 const VERSIONS: RangeInclusive<u16> = 1..=2;
 
-/// The links of one datacenter. What all datacenters must agree on: `cluster`, `epoch`.
+/// The links of one datacenter. All datacenters of a cluster must agree on `cluster` and `epoch`.
 #[derive(Clone, Debug)]
 pub struct InterdcConfig {
     /// This datacenter.
@@ -38,26 +39,27 @@ pub struct InterdcConfig {
     pub cluster: String,
     /// The membership epoch. Default 0.
     pub epoch: u32,
-    /// The UDP address to listen on; every peer is dialled from it, too.
+    /// The UDP address to listen on. Peers are dialled from it, too.
     pub listen: SocketAddr,
-    /// The other members, and where they are reached: `host:port`, resolved anew for every attempt. Default none.
+    /// The other members and their addresses: `host:port`, resolved anew for every attempt. Default none.
     pub peers: Vec<(DcId, String)>,
-    /// Who this datacenter is, and whom it trusts. Links made after a change go by the new ones; those that are up stay.
+    /// The credentials of this datacenter and the authorities that it trusts. Links made after a change use
+    /// the new ones; existing links stay.
     pub tls: watch::Receiver<Credentials>,
-    /// A peer that says nothing for so long is gone. Also how long an attempt to connect, or a hello, may take.
-    /// Default 3 s, between 10 ms and a day; raising it delays the discovery of dead peers, lowering it below a few round
-    /// trips breaks links.
+    /// A peer that sends nothing for this long is taken for dead. Also the limit for a connection attempt and
+    /// for a hello. Default 3 s, between 10 ms and one day. Raising it delays the detection of dead peers;
+    /// lowering it below a few round trips breaks links.
     pub peer_timeout: Duration,
-    /// The protocol versions spoken here; with each peer the highest common one. Default: those of this release.
+    /// The protocol versions spoken here. A link uses the highest common one. Default: those of this release.
     pub versions: RangeInclusive<u16>,
-    /// For each lane of each link.
+    /// The bound of each lane of each link.
     pub queue: QueueBound,
     /// Simulated distance, for playgrounds and tests. Default none.
     pub wan: Option<Wan>,
 }
 
 impl InterdcConfig {
-    /// All else by default; so it knows no peers yet, and its credentials stay as they are.
+    /// Creates a configuration with defaults: no peers, and credentials that do not change.
     pub fn new(me: DcId, cluster: &str, listen: SocketAddr, tls: Credentials) -> InterdcConfig {
         InterdcConfig::following(me, cluster, listen, watch::channel(tls).1)
     }

@@ -17,25 +17,25 @@ use super::shared::{Context, Peer, nonce};
 use super::transport;
 use crate::pki::Credentials;
 
-/// The name in the TLS handshake. It decides nothing: a peer is known by its certificate's identity.
+/// The name in the TLS handshake. It decides nothing: a peer is identified by its certificate.
 const SERVER_NAME: &str = "geolock";
-/// Addresses of one host name that are tried in one attempt.
+/// Most addresses of one host name that are tried in one attempt.
 const MAX_ADDRESSES: usize = 8;
-/// How long an address may be silent before the next one is tried beside it: longer than most round trips, and all of them
-/// have their turn within half of the shortest useful time limit.
+/// An address may be silent for this long before the next one is tried beside it. It is longer than most
+/// round trips; and all addresses have had their turn within half of the shortest useful time limit.
 const STAGGER: Duration = Duration::from_millis(150);
 
 /// A connection that both sides agreed to use as their link.
 pub(super) struct Established {
     pub connection: Connection,
     pub version: u16,
-    /// What the arbiter calls it.
+    /// The number that the arbiter gave the connection.
     pub nonce: u64,
-    /// Which run of the peer it leads to.
+    /// Identifies the run of the peer.
     pub incarnation: u64,
 }
 
-/// A connection that is no link yet. Dropped, it tells the other side that another one is used.
+/// A connection that is not a link yet. Dropping it tells the other side that another connection is used.
 pub(super) struct Unconfirmed(Option<Connection>);
 
 impl Unconfirmed {
@@ -51,7 +51,7 @@ impl Unconfirmed {
         self.0.take().expect("only taken by value, or in drop")
     }
 
-    /// Closes it with what went wrong, so that both sides can say it.
+    /// Closes it with the reason, so that both sides can log it.
     pub(super) fn fail(mut self, error: &AttemptError) {
         if let Some(connection) = self.0.take() {
             let code = match error {
@@ -72,8 +72,9 @@ impl Drop for Unconfirmed {
     }
 }
 
-/// How long to wait before the next attempt: nothing before the first, then 50 ms, doubled each time up to 1 s. Each
-/// is drawn from the upper half of that, so that two datacenters do not go on meeting halfway.
+/// The wait before the next attempt: none before the first, then 50 ms, doubled each time up to 1 s. Each
+/// wait is drawn at random from the upper half of that, so that two datacenters do not keep dialling each
+/// other at the same moment.
 #[derive(Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -82,7 +83,7 @@ pub(super) struct Backoff {
 impl Backoff {
     const FIRST: Duration = Duration::from_millis(50);
     const LAST: Duration = Duration::from_secs(1);
-    /// A link that lived so long was a good one.
+    /// A link that lived this long counts as stable.
     const STABLE: Duration = Duration::from_secs(1);
 
     fn next(&mut self) -> Duration {
@@ -94,7 +95,7 @@ impl Backoff {
         full * percent / 100
     }
 
-    /// A link came to its end. One that ended at once counts as another failure.
+    /// Notes the end of a link. A link that ended at once counts as one more failure.
     pub(super) fn link_ended(&mut self, lived: Duration) {
         self.failures = if lived >= Self::STABLE { 1 } else { self.failures.max(1) };
     }
@@ -151,7 +152,7 @@ impl Dialler {
         first_of(addresses, until, dial).await.map_err(of_all)
     }
 
-    /// At least one address.
+    /// Resolves the peer's name to at least one address.
     async fn resolve(&self) -> Result<Vec<SocketAddr>, AttemptError> {
         let found = lookup_host(&self.peer.address).await.map_err(|error| self.unresolved(error))?;
         let addresses: Vec<SocketAddr> = found.take(MAX_ADDRESSES).collect();
@@ -162,7 +163,8 @@ impl Dialler {
         AttemptError::Resolve { address: self.peer.address.clone(), reason: reason.to_string() }
     }
 
-    /// The peer's answer, the version to speak, and what the arbiter calls the connection.
+    /// Exchanges hellos. Returns the peer's answer, the version to speak, and the number that the arbiter
+    /// gave the connection.
     async fn greet(&self, connection: &Connection) -> Result<(Hello, u16, u64), AttemptError> {
         let arbiter = self.context.arbitrates(self.peer.id);
         let ours = Hello::new(&self.context, if arbiter { nonce() } else { 0 }, self.peer.last_link());
@@ -177,9 +179,10 @@ impl Dialler {
     }
 }
 
-/// The connection that is there first. The addresses are tried in their order, each next one when the one before has failed
-/// or has been silent for [`STAGGER`]; those before go on meanwhile. So a dead address costs no more than that, and a slow one
-/// nothing. What is not there at `until` has failed; the failures come in the order of the addresses.
+/// Returns the first connection that is established. The addresses are tried in order: the next one when the
+/// one before has failed or has been silent for [`STAGGER`]; earlier attempts continue meanwhile. So a dead
+/// address costs no more than that, and a slow one nothing. An attempt that is not complete at `until` has
+/// failed. The failures are in the order of the addresses.
 async fn first_of<C, F>(
     addresses: Vec<SocketAddr>,
     until: Instant,
@@ -190,7 +193,7 @@ where
     F: Future<Output = Result<C, AttemptError>> + Send + 'static,
 {
     let mut failures: Vec<_> = addresses.iter().map(|address| (*address, AttemptError::TimedOut)).collect();
-    // Those that are not needed any more are dropped with it.
+    // Dropping it cancels the attempts that are not needed any more.
     let mut attempts = JoinSet::new();
     let mut next = 0..addresses.len();
     loop {
@@ -221,7 +224,8 @@ where
     }
 }
 
-/// What to say of them all: the same whichever was tried first, as names give their addresses in another order each time.
+/// Combines the failures into one error. It does not depend on the order of the attempts, because name
+/// servers return addresses in varying order.
 fn of_all(mut failures: Vec<(SocketAddr, AttemptError)>) -> AttemptError {
     failures.sort_by_key(|(address, _)| *address);
     let is_superseded = |(_, error): &(_, AttemptError)| *error == AttemptError::Superseded;
@@ -250,7 +254,7 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
-    /// Port 1 is silent, 2 refuses, all others are there.
+    /// Port 1 is silent, port 2 refuses, all others answer.
     async fn dial(address: SocketAddr) -> Result<u16, AttemptError> {
         match address.port() {
             1 => pending().await,
@@ -275,7 +279,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_address_that_failed_is_named_with_its_reason() {
-        // In one order, in whichever they are tried: it is the same failure each time.
+        // The order of the attempts does not matter: the error is the same.
         let said = "no connection: 127.0.0.1:1: no answer in time; 127.0.0.1:2: refused";
         assert_eq!(first(&[2, 1], STAGGER).await, Err(said.into()));
         let refused = AttemptError::RefusedByPeer("unknown".into());

@@ -1,7 +1,7 @@
-//! The network thread: starts the endpoint and its tasks, and at the end joins them all.
+//! The network thread: starts the endpoint and its tasks, and joins them all at the end.
 //!
-//! A thread of its own, with a runtime of one thread: packets are handled two to three times faster than on a
-//! shared one, and no client request can hold them up.
+//! It is a thread of its own with a single-threaded runtime: packets are handled two to three times faster
+//! than on a shared runtime, and no client request can delay them.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -26,12 +26,12 @@ use super::wan::Pump;
 use crate::names::ClusterId;
 use crate::pki::{Credentials, Identity, Role};
 
-/// How long the endpoint may take to tell its peers that it is gone.
+/// How long the endpoint may take to tell its peers that it closes.
 const CLOSING_TIME: Duration = Duration::from_millis(500);
-/// Incoming connections that may wait for a peer's task.
+/// Most incoming connections that wait for a peer's task.
 const WAITING_CANDIDATES: usize = 2;
 
-/// An endpoint that is set up but does nothing yet.
+/// An endpoint that is set up and not running yet.
 pub(super) struct Setup {
     pub context: Arc<Context>,
     pub local_address: SocketAddr,
@@ -42,7 +42,7 @@ pub(super) struct Setup {
     renewal: Renewal,
 }
 
-/// Takes new credentials into use for those that dial in. Diallers look at them with every attempt.
+/// Installs new credentials for incoming connections. Diallers read the credentials with every attempt.
 struct Renewal {
     endpoint: Endpoint,
     tls: watch::Receiver<Credentials>,
@@ -50,7 +50,7 @@ struct Renewal {
 }
 
 impl Renewal {
-    /// For ever, or until nobody can change them any more.
+    /// Runs until the sender of the credentials is dropped.
     async fn run(mut self) {
         while self.tls.changed().await.is_ok() {
             let server = transport::server(&self.tls.borrow_and_update(), &self.transport);
@@ -86,7 +86,7 @@ impl Setup {
             Arc::new(TokioRuntime),
         )?;
         let diallers = context.peers.iter().map(|peer| {
-            // So that what cannot be used is found now.
+            // Checks the configuration now, so that an unusable one is found at start.
             transport::client(&config.tls.borrow(), peer.id, &transport)?;
             Ok(Dialler {
                 endpoint: endpoint.clone(),
@@ -102,7 +102,7 @@ impl Setup {
         Ok(Setup { context, local_address, runtime, endpoint, diallers, pump, renewal })
     }
 
-    /// Runs until told to stop, and everything has ended.
+    /// Runs until it is stopped and all tasks have ended.
     pub(super) fn run(self, events: mpsc::Sender<LinkEvent>, shutdown: watch::Receiver<bool>) {
         let Setup { context, runtime, endpoint, diallers, pump, renewal, .. } = self;
         let links = run(context, endpoint, diallers, Helpers { pump, renewal }, events, shutdown);
@@ -110,14 +110,14 @@ impl Setup {
     }
 }
 
-/// Does something, and waits for nothing that it leaves behind: a name may still be being resolved, on a thread that nobody can
-/// stop.
+/// Runs a future to its end, and waits for nothing that it leaves behind: a name may still be resolving on a
+/// thread that cannot be stopped.
 fn run_alone(runtime: Runtime, work: impl Future<Output = ()>) {
     runtime.block_on(work);
     runtime.shutdown_background();
 }
 
-/// What goes on beside the links, for as long as there are any.
+/// Tasks that run beside the links.
 struct Helpers {
     pump: Option<Pump>,
     renewal: Renewal,
@@ -158,7 +158,7 @@ async fn run(
     stopped(&mut shutdown).await;
     join(&mut tasks).await;
     endpoint.close(CloseCode::ShuttingDown.value(), b"shut down");
-    // Peers that do not hear of it find out after their peer_timeout.
+    // Peers that do not receive the close find out after their `peer_timeout`.
     let _ = timeout(CLOSING_TIME, endpoint.wait_idle()).await;
     helpers.abort_all();
     join(&mut helpers).await;
@@ -228,7 +228,8 @@ mod tests {
         thread::spawn(move || {
             run_alone(runtime, async move {
                 let (begin, begun) = tokio::sync::oneshot::channel();
-                // As the resolver of the standard library, it goes on whoever waits for it.
+                // As in the resolver of the standard library, the blocking call continues after its caller is
+                // gone.
                 let name = spawn_blocking(move || (begin.send(()), resolving.recv()));
                 begun.await.expect("it has a thread");
                 drop(name);

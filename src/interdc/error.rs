@@ -1,4 +1,4 @@
-//! What can go wrong on the way to a peer, and what each is called on the wire.
+//! Errors of links, and their codes on the wire.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::pki::PkiError;
 use crate::time::brief;
 use crate::wire::MAX_FRAME;
 
-/// Why links could not be started. Nothing runs.
+/// The reason why links could not be started. Nothing runs.
 #[derive(Debug, thiserror::Error)]
 pub enum InterdcError {
     #[error("{found} cannot be used by datacenter {me} of cluster {cluster}: issue a certificate for it")]
@@ -32,7 +32,7 @@ pub enum InterdcError {
     Quic(#[from] quinn::crypto::rustls::NoInitialCipherSuite),
 }
 
-/// Why a message was not taken. It will not be sent, and the link it was meant for is gone or about to go.
+/// The reason why a message was not queued. It will not be sent, and its link is down or about to go down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     #[error("that link is gone")]
@@ -43,7 +43,7 @@ pub enum SendError {
     Size(usize),
 }
 
-/// Why a link went down.
+/// The reason why a link went down.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DownReason {
     #[error("nothing was heard from it for too long")]
@@ -68,7 +68,7 @@ pub enum DownReason {
     ShuttingDown,
 }
 
-/// What is wrong with the bytes of a stream.
+/// An error in the bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("a stream starts with format {found}, known here is {known}")]
@@ -85,7 +85,7 @@ pub enum FrameError {
     Truncated,
 }
 
-/// Why a hello was refused. Either side may say so; both log it.
+/// The reason why a hello was refused. Either side may refuse; both log it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("its cluster is {found}, ours is {ours}")]
@@ -166,7 +166,7 @@ impl DownReason {
     }
 }
 
-/// Why an attempt to get a link came to nothing.
+/// The reason why an attempt to get a link failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AttemptError {
     #[error("could not resolve {address}: {reason}")]
@@ -175,7 +175,7 @@ pub(super) enum AttemptError {
     Connect(String),
     #[error("refused by it: {0}")]
     RefusedByPeer(String),
-    /// It uses another connection instead: not a failure.
+    /// The peer uses another connection instead: not a failure.
     #[error("it uses another connection")]
     Superseded,
     #[error("refused here: {0}")]
@@ -190,8 +190,8 @@ impl From<ConnectionError> for AttemptError {
             ConnectionError::ApplicationClosed(close) if close.error_code == CloseCode::Duplicate.value() => {
                 AttemptError::Superseded
             }
-            // Given up before it was a connection, because there was another one: quinn closes it then without a word, and
-            // during the handshake with a word of its own.
+            // The peer dropped the attempt before it was a connection, because there was another one. quinn
+            // then closes it without a reason, or during the handshake with a code of its own.
             ConnectionError::ApplicationClosed(close) if close.reason.is_empty() => AttemptError::Superseded,
             ConnectionError::ConnectionClosed(close)
                 if close.error_code == TransportErrorCode::APPLICATION_ERROR =>

@@ -1,4 +1,4 @@
-//! What the rest of the server hears of its links.
+//! Events of links for the rest of the server.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::error::DownReason;
 use crate::names::DcId;
 
-/// One link to a peer, from its `Up` to its `Down`. What is sent names the link it is meant for: a message that
-/// was meant for one that has gone meanwhile must not travel on its successor.
+/// One link to a peer, from its `Up` to its `Down`. A message names the link it is meant for: it must not be
+/// sent on the successor of that link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LinkId {
     peer: DcId,
@@ -25,15 +25,15 @@ impl LinkId {
     }
 }
 
-/// The independent streams in each direction of a link. Order is kept within a lane, not between them. What waits for room on
-/// the way goes by lane: the first ones first.
+/// The independent streams in each direction of a link. Order is kept within a lane, not between lanes. When
+/// the path is full, lanes are sent in the order of this list.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lane {
-    /// Small, and waited for.
+    /// Small messages that are waited for.
     Urgent,
-    /// In its order, and waited for.
+    /// Ordered messages that are waited for.
     Bulk,
-    /// Large, and able to wait.
+    /// Large messages that can wait.
     State,
 }
 
@@ -60,16 +60,17 @@ impl fmt::Display for Lane {
     }
 }
 
-/// An event of a link. For one peer they are strictly ordered: `Up`, then what happens on that link, then its
+/// An event of a link. Events of one peer are strictly ordered: `Up`, then the events of that link, then its
 /// `Down`, and only then the next `Up`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// Both sides know each other's cluster, datacenter and epoch, and speak protocol `version`.
+    /// The link is up: both sides know each other's cluster, datacenter and epoch, and speak protocol
+    /// `version`.
     Up { peer: DcId, link: LinkId, version: u16 },
-    /// The link is gone, with everything sent and not yet received.
+    /// The link is down. Messages that were sent and not yet received are lost.
     Down { peer: DcId, reason: DownReason },
-    /// The peer sent this.
+    /// A message from the peer.
     Received { peer: DcId, lane: Lane, bytes: Bytes },
-    /// That many of the messages sent left their queue: there is room again.
+    /// That many sent messages have left their queue, which has room again.
     Flushed { peer: DcId, lane: Lane, messages: usize },
 }

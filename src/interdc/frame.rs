@@ -1,7 +1,7 @@
 //! Messages on a stream: a length (u32, big endian), then that many bytes.
 //!
-//! Pure. Nothing is allocated for a frame beyond what a first look at its length allows, and then no faster than
-//! its bytes arrive: a peer that announces much and sends little holds little.
+//! Pure. The length of a frame is checked first; then memory is allocated no faster than its bytes arrive. So
+//! a peer that announces much and sends little occupies little memory.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -11,17 +11,17 @@ use crate::wire::MAX_FRAME;
 /// The first byte of every stream.
 pub(super) const FORMAT: u8 = 1;
 
-/// Room taken at once for a frame whose bytes have not arrived yet.
+/// Bytes allocated at once for a frame that has not arrived yet.
 const FIRST_ROOM: usize = 64 << 10;
 const HEADER: usize = size_of::<u32>();
 
-/// The header of a frame of `len` bytes, which is not more than [`MAX_FRAME`].
+/// Returns the header of a frame of `len` bytes, at most [`MAX_FRAME`].
 pub(super) fn header(len: usize) -> [u8; HEADER] {
     let len = u32::try_from(len).expect("no message is longer than a frame: checked when it was queued");
     len.to_be_bytes()
 }
 
-/// Takes frames out of a stream's bytes, however these are cut.
+/// Extracts frames from the pieces of a stream, however it is cut.
 #[derive(Default)]
 pub(super) struct Deframer {
     header: [u8; HEADER],
@@ -31,8 +31,8 @@ pub(super) struct Deframer {
 }
 
 impl Deframer {
-    /// The next frame, once it is complete. Takes what it uses off `input`; returns nothing only when `input` is
-    /// empty.
+    /// Returns the next frame once it is complete. Consumes the bytes it uses from `input`; returns `None`
+    /// only when `input` is empty.
     pub(super) fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, FrameError> {
         if self.header_have < HEADER {
             let taken = input.len().min(HEADER - self.header_have);
@@ -53,7 +53,7 @@ impl Deframer {
         Ok(Some(std::mem::take(&mut self.body).freeze()))
     }
 
-    /// To be called where the stream ends.
+    /// Checks that the stream does not end within a frame. Call at the end of the stream.
     pub(super) fn finish(&self) -> Result<(), FrameError> {
         if self.header_have == 0 { Ok(()) } else { Err(FrameError::Truncated) }
     }

@@ -11,7 +11,7 @@ use super::shared::Context;
 use crate::names::{ClusterId, DcId};
 use crate::wire;
 
-/// A stream, cut by its first byte; whole frames come out the same however it is cut.
+/// Deframes a stream that is cut as its first byte says; the frames must not depend on the cut.
 pub(crate) fn frames(data: &[u8]) -> bool {
     let Some((cut, stream)) = data.split_first() else { return false };
     let whole = deframe(stream, stream.len().max(1));
@@ -19,7 +19,7 @@ pub(crate) fn frames(data: &[u8]) -> bool {
     whole.1 && !whole.0.is_empty()
 }
 
-/// The frames, and whether the stream ends after the last of them.
+/// Returns the frames, and true if the stream ends after the last of them.
 fn deframe(stream: &[u8], cut: usize) -> (Vec<Bytes>, bool) {
     let (mut deframer, mut frames) = (Deframer::default(), Vec::new());
     for piece in stream.chunks(cut) {
@@ -35,7 +35,8 @@ fn deframe(stream: &[u8], cut: usize) -> (Vec<Bytes>, bool) {
     (frames, is_over)
 }
 
-/// What a stream begins with: format, length, hello. Whether it is one of another member of the cluster `fuzz`.
+/// Decodes the start of a stream: format, length, hello. Returns true if it is the hello of another member of
+/// the cluster `fuzz`.
 pub(crate) fn hello(data: &[u8]) -> bool {
     let Some((&[format, a, b], body)) = data.split_first_chunk() else { return false };
     if format != FORMAT || usize::from(u16::from_be_bytes([a, b])) != body.len() {
@@ -57,7 +58,7 @@ pub(crate) fn hello(data: &[u8]) -> bool {
     })
 }
 
-/// What [`frames`] takes: cut after every `cut` + 1 bytes.
+/// Builds an input of [`frames`]: cut after every `cut` + 1 bytes.
 #[cfg(test)]
 pub(crate) fn stream_bytes(cut: u8, messages: &[&[u8]]) -> Vec<u8> {
     let mut bytes = vec![cut];
@@ -68,7 +69,7 @@ pub(crate) fn stream_bytes(cut: u8, messages: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// What [`hello`] takes: of a member that speaks these versions.
+/// Builds an input of [`hello`]: a member that speaks these versions.
 #[cfg(test)]
 pub(crate) fn hello_bytes(versions: (u16, u16)) -> Vec<u8> {
     let hello = Hello::of_test(versions, ClusterId::of("fuzz"));

@@ -1,4 +1,4 @@
-//! The way in: start, send, close, count, shut down.
+//! The public interface of links: start, send, close, statistics, shutdown.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use super::queue::Unqueued;
 use super::shared::{Context, InterdcStats};
 use crate::wire::MAX_FRAME;
 
-/// The links of one datacenter, on a thread of their own. Dropped, it tells that thread to stop and does not wait for
-/// it; [`Interdc::shutdown`] does.
+/// The links of one datacenter, on a thread of their own. Dropping it stops that thread without waiting for
+/// it; [`Interdc::shutdown`] waits.
 pub struct Interdc {
     links: Links,
     local_address: SocketAddr,
@@ -27,23 +27,23 @@ pub struct Interdc {
     thread: JoinHandle<()>,
 }
 
-/// The live links, for sending and looking. Cheap to clone.
+/// The live links, for sending messages and reading statistics. Cheap to clone.
 #[derive(Clone)]
 pub struct Links {
     context: Arc<Context>,
 }
 
 impl Interdc {
-    /// Listens, and begins to dial every peer. What happens is reported to `events`, which must be read: a reader
-    /// that is slow slows the peers down, and links end when there is none.
+    /// Starts to listen and to dial every peer. Events go to `events`, which must be read: a slow reader
+    /// slows the peers down, and links end when the receiver is dropped.
     pub fn start(config: InterdcConfig, events: mpsc::Sender<LinkEvent>) -> Result<Interdc, InterdcError> {
         let address = config.listen;
         let socket = UdpSocket::bind(address).map_err(|source| InterdcError::Listen { address, source })?;
         Interdc::start_on(socket, config, events)
     }
 
-    /// As [`Interdc::start`], on a socket that is already bound (`config.listen` is not looked at): for whoever has
-    /// to know all ports before anything starts.
+    /// As [`Interdc::start`], on a socket that is already bound (`config.listen` is ignored): for callers
+    /// that need to know all ports before anything starts.
     pub fn start_on(
         socket: UdpSocket,
         config: InterdcConfig,
@@ -57,18 +57,18 @@ impl Interdc {
         let (ending, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             setup.run(events, stopping);
-            // Nobody may be waiting.
+            // The receiver may be dropped.
             let _ = ending.send(());
         })?;
         Ok(Interdc { links, local_address, stop, ended, thread })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
 
-    /// For others who send or look.
+    /// Returns a handle for other users of the links.
     pub fn links(&self) -> Links {
         self.links.clone()
     }
@@ -88,22 +88,22 @@ impl Interdc {
         self.links.stats()
     }
 
-    /// Whether its socket has failed: there are no links any more.
+    /// Returns true if the socket has failed: no link works any more.
     pub fn has_failed(&self) -> bool {
         self.links.context.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Whether messages of other lanes than [`Lane::Urgent`] are received. While they are not, QUIC's flow control stops
-    /// their senders, and heartbeats pass them by. They are, until this says otherwise.
+    /// Sets if messages of other lanes than [`Lane::Urgent`] are received; at first they are. While they are
+    /// not, QUIC's flow control stops their senders, and heartbeats overtake them.
     pub fn take_bulk(&self, takes: bool) {
         self.links.context.takes_bulk.send_replace(takes);
     }
 
-    /// Lets what is queued go out for up to a second, closes every link, and returns when nothing runs any more.
+    /// Sends queued messages for up to a second, closes every link, and returns when all tasks have ended.
     pub async fn shutdown(self) {
-        // Nobody hears it only if everything has ended already.
+        // Fails only if everything has ended already.
         let _ = self.stop.send(true);
-        // An error means that the thread panicked; joining it passes that on.
+        // An error means that the thread panicked; joining it propagates the panic.
         let _ = self.ended.await;
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
@@ -112,8 +112,8 @@ impl Interdc {
 }
 
 impl Links {
-    /// Queues a message on a lane of a link. Never waits. A message that cannot be queued would leave a hole in its
-    /// lane, so the link is reset then: its `Down` comes.
+    /// Queues a message on a lane of a link. Never blocks. A message that cannot be queued would leave a gap
+    /// in its lane, so the link is reset then, and its `Down` follows.
     pub fn send(&self, link: LinkId, lane: Lane, message: Bytes) -> Result<(), SendError> {
         let link = self.live(link).ok_or(SendError::Gone)?;
         let size = message.len();
@@ -130,15 +130,15 @@ impl Links {
         })
     }
 
-    /// Closes a link, and tells the peer why: it broke the protocol. It is dialled again after a while. Does nothing
-    /// to a link that has gone.
+    /// Closes a link and tells the peer the reason: it broke the protocol. The peer is dialled again after a
+    /// back-off. Does nothing if the link is down.
     pub fn close(&self, link: LinkId, reason: &str) {
         if let Some(link) = self.live(link) {
             link.end(DownReason::ClosedHere(reason.into()));
         }
     }
 
-    /// What happened since the start.
+    /// Returns statistics since the start.
     pub fn stats(&self) -> InterdcStats {
         self.context.stats()
     }

@@ -1,4 +1,4 @@
-//! What two datacenters say first, on the first bidirectional stream of a connection:
+//! The first messages of two datacenters, on the first bidirectional stream of a connection:
 //!
 //! ```text
 //!   dialler                         acceptor
@@ -7,10 +7,10 @@
 //!      ── confirm ────────────────────>      now the link is up on both sides
 //! ```
 //!
-//! With TLS 1.3 a dialler whose certificate is refused still sees its connection succeed at first, so only the
-//! answer proves that it was accepted; and only the confirmation proves to the acceptor that the dialler means this
-//! connection (see `peer.rs`). It is a byte, not the end of the stream, because a stream that is just dropped ends,
-//! too.
+//! With TLS 1.3 a dialler whose certificate is refused still sees its connection succeed at first, so only
+//! the answer proves that it was accepted. And only the confirmation proves to the acceptor that the dialler
+//! uses this connection (see `peer.rs`). The confirmation is a byte, not the end of the stream, because a
+//! stream that is merely dropped ends, too.
 
 use quinn::{RecvStream, SendStream};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ const MAGIC: [u8; 4] = *b"gloc";
 const MAX_HELLO: usize = 256;
 const CONFIRM: u8 = 1;
 
-/// Wire type: this never changes; a release with another hello starts its streams with another format.
+/// Wire type: it never changes. A release with another hello starts its streams with another format byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
     magic: [u8; 4],
@@ -35,11 +35,11 @@ pub(super) struct Hello {
     cluster: ClusterId,
     pub dc: DcId,
     epoch: u32,
-    /// Tells one run of a server from its next.
+    /// Identifies one run of a server.
     pub incarnation: u64,
-    /// What the arbiter of the two calls this connection; 0 from the other.
+    /// The number that the arbiter of the two gives this connection; 0 from the other side.
     pub link: u64,
-    /// What the arbiter called the last link that was up, as far as this run of the sender knows; 0 for none.
+    /// The arbiter's number of the last link that was up, as far as this run of the sender knows; 0 for none.
     pub last_link: u64,
 }
 
@@ -57,7 +57,7 @@ impl Hello {
         }
     }
 
-    /// All that is asked of one that was read: for fuzz targets.
+    /// Runs all checks on a decoded hello, for fuzz targets.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn probe(&self, context: &Context) -> bool {
         self.named().is_ok() & self.check(context, self.dc).is_ok()
@@ -69,7 +69,7 @@ impl Hello {
         Hello { magic: MAGIC, versions, cluster, dc, epoch: 0, incarnation: 5, link: 3, last_link: 0 }
     }
 
-    /// What the sender, which is the arbiter, calls the connection.
+    /// Returns the number of the connection. The sender is the arbiter.
     pub(super) fn named(&self) -> Result<u64, Refusal> {
         if self.link == 0 {
             Err(Refusal::NotHello("it gives the connection no number".into()))
@@ -78,7 +78,7 @@ impl Hello {
         }
     }
 
-    /// The version to speak with a sender whose certificate is that of `certificate`.
+    /// Returns the version to speak with a sender whose certificate is that of `certificate`.
     pub(super) fn check(&self, context: &Context, certificate: DcId) -> Result<u16, Refusal> {
         if self.magic != MAGIC {
             return Err(Refusal::NotHello("it does not start like one".into()));

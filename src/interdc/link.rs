@@ -1,11 +1,11 @@
 //! One link: a connection that both sides agreed on, its lanes out and its lanes in.
 //!
-//! All of them run in one task and end together, with one reason: whichever comes first. Every lane is a
+//! All lanes run in one task and end together, with the reason that occurs first. Every lane is a
 //! unidirectional stream: format, lane number, then frames.
 //!
-//! The peer is told the reason by a packet that waits, like all others, for room in the congestion window while there
-//! is more to be sent (quinn 0.11). So on a path that is full it may not come, and the peer learns of the end from the
-//! next connection, or from silence.
+//! The peer learns the reason from a packet that waits, like all others, for room in the congestion window
+//! while there is more to be sent (quinn 0.11). On a full path it may not arrive, and the peer learns of the
+//! end from the next connection, or from silence.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use super::frame::{Deframer, FORMAT};
 use super::queue::LaneQueue;
 use super::shared::Peer;
 
-/// How long a side that shuts down, or sees the other do so, waits for what is still on its way.
+/// How long a side waits for messages in transit when it shuts down or sees the other side do so.
 pub(super) const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// Pieces of a stream taken at once.
+/// Pieces of a stream that are taken at once.
 const CHUNKS: usize = 32;
 
 pub(super) struct Link {
     pub id: LinkId,
     pub connection: Connection,
     lanes: [LaneQueue; Lane::COUNT],
-    /// Set once, by whoever wants the link to end.
+    /// The reason to end the link; set once, by the first that wants it to end.
     ending: Mutex<Option<DownReason>>,
     ended: Notify,
 }
@@ -52,7 +52,7 @@ impl Link {
         self.ended.notify_one();
     }
 
-    /// Lets what is queued go out, and then the link end.
+    /// Sends the queued messages, and then ends the link.
     pub(super) fn finish(&self) {
         Lane::ALL.into_iter().for_each(|lane| self.queue(lane).finish());
     }
@@ -68,7 +68,7 @@ impl Link {
     }
 }
 
-/// A link at work, from the side of the task that runs it.
+/// A running link, as its task sees it.
 pub(super) struct Running<'a> {
     pub link: &'a Link,
     pub peer: &'a Peer,
@@ -80,7 +80,7 @@ pub(super) struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Moves messages until the link ends, and says why it did. The connection is still open then.
+    /// Moves messages until the link ends, and returns the reason. The connection is still open then.
     pub(super) async fn until_end(&self) -> DownReason {
         tokio::select! {
             reason = self.link.wanted_end() => reason,
@@ -96,7 +96,7 @@ impl Running<'_> {
             self.send_lane(Lane::State)
         );
         match sent {
-            // All are drained: the other side closes the connection once it has everything.
+            // All lanes are drained: the other side closes the connection once it has received everything.
             Ok(_) => self.link.connection.closed().await.into(),
             Err(reason) => reason,
         }
@@ -105,7 +105,7 @@ impl Running<'_> {
     async fn send_lane(&self, lane: Lane) -> Result<(), DownReason> {
         let queue = self.link.queue(lane);
         let mut stream = self.link.connection.open_uni().await?;
-        // Fails for a closed stream only, and then the write below says so.
+        // Fails only for a closed stream, and then the write below returns the error.
         let _ = stream.set_priority((Lane::COUNT - lane.index()) as i32);
         stream.write_all(&[FORMAT, lane.index() as u8]).await?;
         while let Some(mut batch) = queue.take().await {
@@ -114,7 +114,7 @@ impl Running<'_> {
             self.peer.sent(lane, batch.messages, batch.bytes);
             self.report(LinkEvent::Flushed { peer: self.peer.id, lane, messages: batch.messages }).await?;
         }
-        // A lane that the other side ended before is ended all the same.
+        // Fails if the other side has ended the lane before, which makes no difference.
         let _ = stream.finish();
         Ok(())
     }
@@ -133,7 +133,8 @@ impl Running<'_> {
                 self.receive_lane(Lane::State, state, &one_ended)
             )
         };
-        // A side that shuts down ends all lanes; some without the others are no link, and not waited with for long.
+        // A side that shuts down ends all lanes. Some lanes without the others are no link, so this does not
+        // wait long for the rest.
         let too_long = async {
             one_ended.notified().await;
             sleep(DRAIN_TIME).await;
@@ -144,7 +145,8 @@ impl Running<'_> {
         }
     }
 
-    /// Each lane is read as soon as it comes: its beginning, too, waits for room on the way, after those before it.
+    /// Accepts lanes one by one and reads each as soon as it is open: the first bytes of a lane, too, wait
+    /// for room on the path, behind the lanes before it.
     async fn accept_lanes(&self, opened: Vec<oneshot::Sender<RecvStream>>) -> Result<(), DownReason> {
         let mut opened: Vec<_> = opened.into_iter().map(Some).collect();
         let first = timeout(self.timeout, self.accept_lane(&mut opened)).await;
@@ -165,22 +167,22 @@ impl Running<'_> {
             return Err(FrameError::Format { found: format, known: FORMAT }.into());
         }
         match opened.get_mut(usize::from(lane)).and_then(Option::take) {
-            // Who reads it is there as long as this is.
+            // The reader lives as long as this future.
             Some(reader) => drop(reader.send(stream)),
             None => return Err(FrameError::Lane(lane).into()),
         }
         Ok(())
     }
 
-    /// Passes the frames of a lane on until it ends in good order. Waits for whoever reads the events; QUIC's flow
-    /// control passes that on to the sender.
+    /// Passes on the frames of a lane until it ends properly. Blocks while the reader of the events is slow;
+    /// QUIC's flow control then stops the sender.
     async fn receive_lane(
         &self,
         lane: Lane,
         opened: oneshot::Receiver<RecvStream>,
         ended: &Notify,
     ) -> Result<(), DownReason> {
-        // Without it there is another reason for the end.
+        // If the lane was never opened, the link ends for another reason.
         let Ok(mut stream) = opened.await else { return Ok(()) };
         let mut takes_bulk = self.takes_bulk.clone();
         let mut deframer = Deframer::default();
@@ -190,7 +192,7 @@ impl Running<'_> {
                 while let Some(bytes) = deframer.next(chunk)? {
                     self.peer.received(lane, bytes.len());
                     if lane != Lane::Urgent {
-                        // Its sender lives as long as the links.
+                        // The sender of this value lives as long as the links.
                         takes_bulk.wait_for(|takes| *takes).await.map_err(|_| DownReason::ShuttingDown)?;
                     }
                     self.report(LinkEvent::Received { peer: self.peer.id, lane, bytes }).await?;
@@ -202,7 +204,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Without anybody to report to, there is nothing left to do.
+    /// Reports an event. Fails if no reader of the events is left; then there is nothing left to do.
     async fn report(&self, event: LinkEvent) -> Result<(), DownReason> {
         self.events.send(event).await.map_err(|_| DownReason::ShuttingDown)
     }

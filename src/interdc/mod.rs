@@ -1,14 +1,14 @@
-//! Links between datacenters: QUIC with mutual TLS. Dials, accepts, backs off, keeps exactly one link per pair of
-//! datacenters. Knows bytes and peers, no locks.
+//! Links between datacenters: QUIC with mutual TLS. Dials, accepts, backs off, and keeps exactly one link per
+//! pair of datacenters. Knows bytes and peers, no locks.
 //!
 //! ```text
 //!   Interdc ── send ──> lane queues ──> writers ══ QUIC ══> readers ── Received ──> events
 //!      │                                   ▲                   ▲
-//!      └ its own thread, one runtime:      └── link.rs ────────┘   one link: four lanes, one end
+//!      └ its own thread, one runtime:      └── link.rs ────────┘   one link: three lanes, one end
 //!           endpoint.rs   starts and joins everything
-//!           peer.rs       one task per peer: no link -> link -> no link; the only one to report its events
-//!           dial.rs       outgoing attempts        accept.rs   incoming ones, until it is known who it is
-//!           hello.rs      what both sides say first
+//!           peer.rs       one task per peer: no link -> link -> no link; the only reporter of its events
+//!           dial.rs       outgoing attempts        accept.rs   incoming ones, until the peer is identified
+//!           hello.rs      the first messages of both sides
 //! ```
 
 mod accept;

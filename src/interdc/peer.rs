@@ -1,20 +1,22 @@
-//! One task per peer: without a link it dials and takes what comes in; with one it moves messages until that ends;
-//! and so on. All events of a peer come from its task, so they are in order by construction.
+//! One task per peer. Without a link it dials and accepts; with a link it moves messages until the link ends;
+//! then it starts again. All events of a peer come from its task, so they are in order by construction.
 //!
 //! # Which connection is the link
 //!
-//! Both sides dial, because either may be the one that can, and because the one that restarts knows it first. So two
-//! connections may be under way at once, and exactly one must survive. One side decides, the *arbiter*: the one with
-//! the lower id. A connection becomes the link when its dialler confirms it (`hello.rs`), and
+//! Both sides dial, because possibly only one of them can reach the other, and because a side that restarts
+//! knows first that the link is gone. So two connections may be in progress at once, and exactly one must
+//! survive. One side decides, the *arbiter*: the one with the lower id. A connection becomes the link when
+//! its dialler confirms it (`hello.rs`), and
 //!
-//! - the arbiter pauses its own dialling while it waits for the confirmation of a connection it has welcomed, so it
-//!   never has two that may still be confirmed;
-//! - the other side leaves the choice to it: it confirms what the arbiter welcomes, welcomes what the arbiter dials,
-//!   and whatever is confirmed last is the link.
+//! - the arbiter pauses its own dialling while it waits for the confirmation of a connection it has welcomed,
+//!   so it never has two that may still be confirmed;
+//! - the other side leaves the choice to it: it confirms what the arbiter welcomes, welcomes what the arbiter
+//!   dials, and the connection that is confirmed last is the link.
 //!
-//! While it has a link, the arbiter turns a new connection away as a double dial, unless the peer cannot mean that:
-//! it runs anew since (another incarnation), or it says that the last link it knows of is this very one, so it has
-//! lost it. Then the old link is half dead and the new one replaces it, as soon as it is confirmed.
+//! While it has a link, the arbiter refuses a new connection as a double dial, with two exceptions: the peer
+//! has restarted since (another incarnation), or the peer says that the last link it knows of is this very
+//! one, so it has lost it. Then the old link is half dead, and the new connection replaces it as soon as it
+//! is confirmed.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -41,10 +43,10 @@ pub(super) struct PeerTask {
     pub shutdown: watch::Receiver<bool>,
 }
 
-/// How a link ended, for what comes next.
+/// The way a link ended, which decides how to continue.
 enum After {
     Down,
-    /// This is the link now.
+    /// This connection is the link now.
     Replaced(Established),
     Stop,
 }
@@ -68,7 +70,7 @@ impl PeerTask {
         }
     }
 
-    /// Without a link: until there is one, or it is time to stop.
+    /// Runs without a link: until there is one, or it is time to stop.
     async fn meet(&mut self) -> Option<Established> {
         let arbiter = self.context.arbitrates(self.peer.id);
         let mut dial = pin!(self.dialler.dial(&mut self.backoff));
@@ -87,7 +89,7 @@ impl PeerTask {
         }
     }
 
-    /// With a link: from its `Up` to its `Down`.
+    /// Runs with a link: from its `Up` to its `Down`.
     async fn serve(&mut self, established: Established) -> After {
         let (nonce, incarnation) = (established.nonce, established.incarnation);
         let link = Link::new(self.peer.next_link_id(), established.connection, self.context.queue);
@@ -99,7 +101,7 @@ impl PeerTask {
             true => self.move_messages(&link, nonce, incarnation).await,
             false => (DownReason::ShuttingDown, None),
         };
-        // Again, for the case that it was not told: closing twice changes nothing.
+        // Closes it in case the code above did not: closing twice has no effect.
         link.connection.close(reason.code().value(), reason.to_string().as_bytes());
         self.backoff.link_ended(began.elapsed());
         self.peer.link_down(&reason);
@@ -111,8 +113,8 @@ impl PeerTask {
         }
     }
 
-    /// Until the link ends: why, and what replaces it. Closes the connection before its streams are dropped, so that
-    /// the peer sees the reason and not cut-off streams.
+    /// Runs the link until it ends. Returns the reason, and the connection that replaces it. Closes the
+    /// connection before its streams are dropped, so that the peer sees the reason and not truncated streams.
     async fn move_messages(
         &mut self,
         link: &Link,
@@ -133,7 +135,8 @@ impl PeerTask {
                 reason = &mut end => break (reason, None),
                 outcome = self.welcoming.done() => match outcome {
                     Ok(established) => {
-                        // While nobody reads the events, the old one may have ended unnoticed: then that is why.
+                        // While the events were not read, the old link may have ended unnoticed: then that is
+                        // the reason.
                         let reason = link.connection.close_reason().map_or(DownReason::Replaced, Into::into);
                         break (reason, Some(established));
                     }
@@ -149,7 +152,7 @@ impl PeerTask {
                 }
                 () = stopped(&mut self.shutdown) => {
                     link.finish();
-                    // What is not through by then is lost with the link, as always.
+                    // Messages that are not delivered by then are lost with the link, as always.
                     let _ = timeout(DRAIN_TIME, &mut end).await;
                     break (DownReason::ShuttingDown, None);
                 }
@@ -159,8 +162,8 @@ impl PeerTask {
         (reason, next)
     }
 
-    /// Reports an event, however long its reader takes; at shutdown not longer than [`DRAIN_TIME`]. False when
-    /// nobody reads any more.
+    /// Reports an event, however slow its reader is; at shutdown waits for at most [`DRAIN_TIME`]. Returns
+    /// false when the reader is gone.
     async fn tell(&mut self, event: LinkEvent) -> bool {
         let PeerTask { events, shutdown, .. } = self;
         let out_of_time = async {
@@ -175,15 +178,15 @@ impl PeerTask {
     }
 }
 
-/// Completes once it is time to stop; also when nobody is left to say so.
+/// Completes when it is time to stop; also when the sender is dropped.
 pub(super) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, and with it everybody who could want links.
+    // An error means that the sender is dropped, and with it everything that could use links.
     let _ = shutdown.wait_for(|stop| *stop).await;
 }
 
 type Welcome = Pin<Box<dyn Future<Output = Result<Established, AttemptError>> + Send>>;
 
-/// The incoming connection whose confirmation is awaited, if any. A newer one takes its place.
+/// The incoming connection whose confirmation is awaited, if any. A newer one replaces it.
 #[derive(Default)]
 pub(super) struct Welcoming(Option<Welcome>);
 
@@ -196,7 +199,7 @@ impl Welcoming {
         self.0.is_some()
     }
 
-    /// Waits for ever while there is none. May be dropped and called again.
+    /// Pending for ever while there is none. Cancel safe.
     async fn done(&mut self) -> Result<Established, AttemptError> {
         let Some(welcome) = &mut self.0 else { return std::future::pending().await };
         let outcome = welcome.await;

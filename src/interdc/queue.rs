@@ -1,7 +1,7 @@
 //! The messages that wait to be sent on one lane of one link.
 //!
-//! Bounded in number and bytes; a message counts until QUIC took it, so what a writer has in hand is inside the
-//! bound, too. Whoever sends never waits: full is an answer.
+//! Bounded in number and bytes. A message counts until QUIC has taken it, so the batch of the writer is
+//! within the bound, too. A sender never blocks: it gets an error when the queue is full.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -12,13 +12,13 @@ use tokio::sync::Notify;
 use super::config::QueueBound;
 use super::frame::header;
 
-/// A writer hands QUIC about this much at a time: large enough that the cost of a write vanishes, small enough
-/// that room is reported back while a long queue drains.
+/// A writer passes about this much to QUIC at a time: enough to make the cost of a write negligible, and
+/// little enough to report room early while a long queue drains.
 const BATCH_BYTES: usize = 256 << 10;
-/// Messages from this size on are handed over as they are, smaller ones copied together.
+/// Messages of at least this size are passed on as they are; smaller ones are copied together.
 const COPY_BELOW: usize = 4 << 10;
 
-/// Why a message was not queued.
+/// The reason why a message was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unqueued {
     Full,
@@ -34,7 +34,7 @@ pub(super) struct LaneQueue {
 #[derive(Default)]
 struct Queued {
     messages: VecDeque<Bytes>,
-    /// Waiting, or in the writer's hand.
+    /// Messages that wait, or that the writer has taken.
     held_messages: usize,
     held_bytes: usize,
     finished: bool,
@@ -45,7 +45,7 @@ pub(super) struct Batch {
     /// Frames, ready to be written.
     pub chunks: Vec<Bytes>,
     pub messages: usize,
-    /// Of the messages, without their headers.
+    /// Bytes of the messages, without their headers.
     pub bytes: usize,
 }
 
@@ -71,13 +71,13 @@ impl LaneQueue {
         Ok(())
     }
 
-    /// No more messages are taken; what waits may still be sent.
+    /// Closes the queue: no more messages are accepted; those that wait may still be sent.
     pub(super) fn finish(&self) {
         self.queued().finished = true;
         self.changed.notify_one();
     }
 
-    /// The next messages to write, once there are any; `None` when finished and empty. For one writer.
+    /// Waits for the next messages to write; `None` when the queue is finished and empty. For one writer.
     pub(super) async fn take(&self) -> Option<Batch> {
         loop {
             {
@@ -93,7 +93,7 @@ impl LaneQueue {
         }
     }
 
-    /// `batch` was written.
+    /// Notes that `batch` was written.
     pub(super) fn release(&self, batch: &Batch) {
         let mut queued = self.queued();
         queued.held_messages -= batch.messages;

@@ -1,4 +1,4 @@
-//! What the network thread and its users share: who is who, the live links, and what is counted.
+//! State shared by the network thread and its users: the peers, the live links, and the counters.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
@@ -14,29 +14,29 @@ use super::event::{Lane, LinkId};
 use super::link::Link;
 use crate::names::{ClusterId, DcId};
 
-/// At most one line about refused connections in so long: a stranger must not fill the log.
+/// Least time between two log lines about refused connections: a stranger must not fill the log.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What does not change while links run.
+/// Settings that do not change while links run, and shared counters.
 pub(super) struct Context {
     pub me: DcId,
     pub cluster: ClusterId,
     pub epoch: u32,
     pub versions: RangeInclusive<u16>,
-    /// Tells this run of the server from its next.
+    /// Identifies this run of the server.
     pub incarnation: u64,
     /// How long a connection attempt or a hello may take.
     pub timeout: Duration,
     pub queue: QueueBound,
     pub peers: Vec<Arc<Peer>>,
     pub refusals: Mutex<Refusals>,
-    /// The socket has failed: there are no links any more.
+    /// The socket has failed: no link works any more.
     pub has_failed: AtomicBool,
-    /// Whether messages of other lanes than [`Lane::Urgent`] are passed on.
+    /// True while messages of other lanes than [`Lane::Urgent`] are passed on.
     pub takes_bulk: watch::Sender<bool>,
 }
 
-/// Connections that were turned away before it was clear who they are.
+/// Connections that were refused before their peer was identified.
 #[derive(Default)]
 pub(super) struct Refusals {
     count: u64,
@@ -49,12 +49,13 @@ impl Context {
         self.peers.iter().find(|peer| peer.id == dc)
     }
 
-    /// Of each pair of datacenters, one decides which of their connections is the link: the one with the lower id.
+    /// Returns true if this side decides which connection to `peer` is the link. Of each pair, that is the
+    /// datacenter with the lower id.
     pub(super) fn arbitrates(&self, peer: DcId) -> bool {
         self.me < peer
     }
 
-    /// An attempt from there came to nothing.
+    /// Notes that an attempt from that address failed.
     pub(super) fn failed(&self, from: std::net::SocketAddr, error: &AttemptError) {
         if *error != AttemptError::Superseded {
             self.refused(from, &error.to_string());
@@ -85,7 +86,7 @@ impl Context {
     }
 }
 
-/// A number that no other run or connection has, and that is no secret. Never 0.
+/// Returns a number that no other run or connection has. It is not a secret, and never 0.
 pub(super) fn nonce() -> u64 {
     RandomState::new().hash_one(0).max(1)
 }
@@ -96,12 +97,12 @@ pub(super) struct Peer {
     /// As configured: `host:port`.
     pub address: String,
     link: Mutex<Option<Arc<Link>>>,
-    /// What the arbiter called the last link that was up; 0 for none.
+    /// The arbiter's number of the last link that was up; 0 for none.
     last_link: AtomicU64,
     /// Links that were up so far.
     generation: AtomicU64,
     lanes: [LaneCounters; Lane::COUNT],
-    /// On the links before this one.
+    /// Bytes on earlier links.
     wire: Mutex<WireStats>,
     last_error: Mutex<Option<String>>,
 }
@@ -156,7 +157,7 @@ impl Peer {
         self.set_error(reason.to_string());
     }
 
-    /// An attempt at a link failed. The same failure again and again is logged once.
+    /// Notes that an attempt at a link failed. The same failure repeated is logged once.
     pub(super) fn failed(&self, error: &AttemptError) {
         if *error == AttemptError::Superseded {
             return;
@@ -167,7 +168,7 @@ impl Peer {
         }
     }
 
-    /// Whether it is another error than the last.
+    /// Stores the error. Returns true if it differs from the last one.
     fn set_error(&self, text: String) -> bool {
         let mut last = self.last_error.lock().expect("nothing panics while it holds an error");
         let differs = last.as_ref() != Some(&text);
@@ -216,22 +217,22 @@ impl LaneCounters {
     }
 }
 
-/// What happened on the links of one datacenter since its start.
+/// Statistics of the links of one datacenter since its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterdcStats {
-    /// In the order of ids.
+    /// Ordered by id.
     pub peers: Vec<PeerStats>,
-    /// Incoming connections turned away: strangers, wrong certificates, too many at once.
+    /// Incoming connections refused: strangers, wrong certificates, too many at once.
     pub refused: u64,
     pub last_refusal: Option<String>,
 }
 
-/// What happened on the links to one peer since the start.
+/// Statistics of the links to one peer since the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStats {
     pub peer: DcId,
     pub up: bool,
-    /// As QUIC estimates it, while the link is up.
+    /// QUIC's estimate, while the link is up.
     pub rtt: Option<Duration>,
     pub urgent: LaneStats,
     pub bulk: LaneStats,
@@ -239,17 +240,17 @@ pub struct PeerStats {
     pub wire: WireStats,
     /// Links after the first.
     pub reconnects: u64,
-    /// Why there is no link, or why there was none before this one.
+    /// The reason why there is no link, or why there was none before this one.
     pub last_error: Option<String>,
 }
 
 impl PeerStats {
-    /// On all lanes together.
+    /// Returns the number of messages sent on all lanes.
     pub fn messages_sent(&self) -> u64 {
         [self.urgent, self.bulk, self.state].iter().map(|lane| lane.messages_sent).sum()
     }
 
-    /// On all lanes together.
+    /// Returns the number of messages received on all lanes.
     pub fn messages_received(&self) -> u64 {
         [self.urgent, self.bulk, self.state].iter().map(|lane| lane.messages_received).sum()
     }
@@ -264,7 +265,7 @@ pub struct LaneStats {
     pub bytes_received: u64,
 }
 
-/// Bytes in datagrams: what the way costs, with QUIC's own frames, acknowledgements and what was sent again.
+/// Bytes in UDP datagrams, including QUIC's own frames, acknowledgements and retransmissions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireStats {
     pub bytes_sent: u64,

@@ -13,18 +13,19 @@ use super::event::Lane;
 use crate::names::DcId;
 use crate::pki::Credentials;
 
-/// How often a quiet link says that it lives; more often when `peer_timeout` is short.
+/// The keep-alive interval of a quiet link; shorter when `peer_timeout` is short.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// A lane carries some 8 MB/s over round trips of 220 ms. More would be better on long ways, but what quinn (0.11) may have to
-/// keep in pieces is bounded by 1024 of them, and it ends the connection beyond that: of a window that holds no more than
-/// twice as many packets, losses of any pattern cannot make so many.
+/// With this window a lane carries about 8 MB/s over round trips of 220 ms. A larger window would carry more
+/// on long paths. But quinn (0.11) keeps at most 1024 out-of-order pieces of a stream and ends the connection
+/// beyond that; with a window of at most twice as many packets, no pattern of losses can produce so many.
 pub(super) const STREAM_WINDOW: u32 = 2 << 20;
-/// Each lane has its window whatever stands still on the others: heartbeats come while nothing else is taken.
+/// Each lane has its own window even if the others are blocked: heartbeats arrive while nothing else is
+/// received.
 const CONNECTION_WINDOW: u32 = Lane::COUNT as u32 * STREAM_WINDOW;
-/// What all connections that are not yet accepted may have sent beyond their first packet.
+/// Most bytes that all connections not yet accepted may have sent beyond their first packets.
 const INCOMING_BUFFER: u64 = 1 << 20;
 
-/// The settings that both sides share.
+/// Returns the settings that both sides share.
 pub(super) fn transport(peer_timeout: Duration) -> Result<Arc<TransportConfig>, InterdcError> {
     let out_of_range = || InterdcError::BadPeerTimeout(peer_timeout);
     if !(Duration::from_millis(10)..=Duration::from_secs(86_400)).contains(&peer_timeout) {
@@ -38,12 +39,12 @@ pub(super) fn transport(peer_timeout: Duration) -> Result<Arc<TransportConfig>, 
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
         .send_window(u64::from(CONNECTION_WINDOW))
-        // One for the hello; one for each lane.
+        // One stream for the hello; one for each lane.
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .max_concurrent_uni_streams(VarInt::from_u32(Lane::COUNT as u32))
         .datagram_receive_buffer_size(None)
-        // Measured (docs/performance.md): many times what Cubic carries where one datagram in a thousand is lost, and no less
-        // where none is.
+        // Measured (docs/performance.md): BBR carries many times the throughput of Cubic when one datagram in
+        // a thousand is lost, and no less when none is.
         .congestion_controller_factory(Arc::new(BbrConfig::default()));
     Ok(Arc::new(config))
 }
@@ -62,7 +63,7 @@ pub(super) fn server(
         .transport_config(transport.clone())
         .max_incoming(MAX_PENDING)
         .incoming_buffer_size_total(INCOMING_BUFFER)
-        // Datacenters do not wander, and a link's distance must not change under it.
+        // The addresses of datacenters do not change during a connection, and neither may the path of a link.
         .migration(false);
     Ok(config)
 }

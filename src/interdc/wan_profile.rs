@@ -1,4 +1,4 @@
-//! How far apart the datacenters of a playground are.
+//! Distances between the datacenters of a playground.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ use crate::names::DcId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WanProfile {
     name: String,
-    /// `None`: every pair is next door, however many there are.
+    /// `None`: no distance between any pair, however many datacenters there are.
     rtt: Option<BTreeMap<(u8, u8), Duration>>,
 }
 
-/// Why there are no distances.
+/// The reason why there are no distances.
 #[derive(Debug, thiserror::Error)]
 pub enum WanProfileError {
     #[error("{name}: neither a preset (zero, eu, world) nor a file that can be read: {source}")]
@@ -43,11 +43,11 @@ struct File {
     rtt_ms: BTreeMap<String, f64>,
 }
 
-/// Longest round trip that makes sense, in milliseconds.
+/// Longest accepted round trip, in milliseconds.
 const MAX_RTT_MS: f64 = 60_000.0;
 
 impl WanProfile {
-    /// The preset of that name (`zero`, `eu`, `world`), or the file at that path.
+    /// Loads the preset of that name (`zero`, `eu`, `world`), or the file at that path.
     pub fn load(name: &str) -> Result<WanProfile, WanProfileError> {
         let preset = |rtts: [u64; 3]| {
             let pairs = [(0, 1), (0, 2), (1, 2)].into_iter();
@@ -67,7 +67,7 @@ impl WanProfile {
         Ok(WanProfile { name: name.into(), rtt })
     }
 
-    /// The delay of what one of them sends to the other: half their round-trip time.
+    /// Returns the one-way delay between two datacenters: half their round-trip time.
     pub fn one_way(&self, from: DcId, to: DcId) -> Result<Duration, WanProfileError> {
         let (a, b) = (from.min(to).get(), from.max(to).get());
         match &self.rtt {

@@ -1,4 +1,4 @@
-//! A peer with a good certificate and a good hello, that breaks the rules afterwards.
+//! A peer with a valid certificate and a valid hello that breaks the rules afterwards.
 
 use quinn::{Connection, SendStream};
 use tokio::time::{Duration, timeout};
@@ -44,17 +44,18 @@ impl Broken {
         stream
     }
 
-    /// All lanes, opened as they should be.
+    /// All lanes, opened properly.
     async fn lanes(&self) -> [SendStream; 3] {
         [self.lane(&[FORMAT, 0]).await, self.lane(&[FORMAT, 1]).await, self.lane(&[FORMAT, 2]).await]
     }
 
-    /// The link goes down for this reason, the raw peer hears it, and a real peer can take its place.
+    /// Asserts that the link goes down for this reason, that the raw peer receives the reason, and that a
+    /// real peer can take its place.
     async fn closes_for(mut self, error: FrameError) {
         assert_eq!(self.right.down().await, DownReason::Frame(error));
         let told = close_reason(&self.connection).await;
         assert!(told.contains(&error.to_string()), "{told}");
-        // Its endpoint went away with `meet`; its socket is free once its last connection is.
+        // Its endpoint was dropped in `meet`; its socket is free once its last connection is dropped.
         drop((self.connection, self._hello));
         let mut real = self.world.start(1);
         self.right.up().await;

@@ -1,4 +1,4 @@
-//! Two datacenters that get along.
+//! Two datacenters that work properly.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn simultaneous_dials_end_in_one_link_that_stays() {
         let world = World::new();
         let (mut low, mut high) = (world.start(0), world.start(1));
         let (to_high, to_low) = (low.up().await, high.up().await);
-        // Whatever else was under way is settled by the time many round trips have passed on the link.
+        // All other attempts have ended by the time many round trips have passed on the link.
         for turn in 0..30_u32 {
             low.interdc.send(to_high, Lane::Urgent, Bytes::copy_from_slice(&turn.to_be_bytes())).unwrap();
             assert_eq!(high.message().await.1.as_ref(), turn.to_be_bytes());
@@ -55,7 +55,7 @@ async fn simultaneous_dials_end_in_one_link_that_stays() {
         }
         assert_eq!((low.stats().reconnects, high.stats().reconnects), (0, 0));
         assert!(low.stats().up && high.stats().up);
-        // That is how datacenters meet, and nobody's fault.
+        // A double dial is normal and counts as no error.
         for node in [&low, &high] {
             let (all, peer) = (node.interdc.stats(), node.stats());
             assert_eq!((all.refused, all.last_refusal, peer.last_error), (0, None, None));
@@ -65,7 +65,7 @@ async fn simultaneous_dials_end_in_one_link_that_stays() {
 
 #[tokio::test]
 async fn simultaneous_dials_from_afar_end_in_one_link_that_stays() {
-    // The way there and the way back differ, so that each side in turn is far ahead of the other.
+    // The delays in the two directions differ, so that each side in turn is far ahead of the other.
     for (there, back) in [(20, 20), (1, 30), (30, 1)] {
         let world = World::new();
         let far = |id: u8, one_way| {
@@ -115,7 +115,7 @@ async fn urgent_messages_come_while_others_are_not_taken() {
         low.interdc.send(to_high, Lane::State, message.clone()).unwrap();
         low.interdc.send(to_high, Lane::Urgent, message).unwrap();
     }
-    // Its events are read, too: a link waits for who reads what it tells of messages that have left.
+    // The events of the sender are read, too: a link blocks until its `Flushed` events are read.
     let flushed = tokio::spawn(async move {
         let mut left = 0;
         while left < 3 * MESSAGES as usize {
@@ -138,7 +138,7 @@ async fn urgent_messages_come_while_others_are_not_taken() {
     flushed.await.expect("all messages leave");
 }
 
-/// Each of the other lanes stands still with as much as its own window lets in.
+/// Each of the other lanes blocks with as many bytes as its own window admits.
 #[tokio::test]
 async fn urgent_messages_come_while_both_others_are_full() {
     let world = World::new();
@@ -151,7 +151,7 @@ async fn urgent_messages_come_while_both_others_are_full() {
             low.interdc.send(to_high, lane, large.clone()).unwrap();
         }
     }
-    // One message of each is read and not passed on; beyond that there is a window for each.
+    // One message of each lane is read and not passed on; beyond that each lane has a window.
     let full = 2 * (large.len() as u64 + u64::from(STREAM_WINDOW));
     while low.stats().wire.bytes_sent < full {
         tokio::task::yield_now().await;
@@ -179,12 +179,12 @@ async fn urgent_messages_come_while_both_others_are_full() {
     }
 }
 
-/// Most are copied together with others, some are sent as they are and take many packets.
+/// Most messages are copied together with others; some are sent as they are and take many packets.
 fn size_of_message(number: u32) -> usize {
     if number.is_multiple_of(50) { 20_000 } else { 4 + number as usize % 200 }
 }
 
-/// Reads until all messages have come, in order, and all own ones have left.
+/// Reads until all messages have arrived, in order, and all own ones have left.
 async fn gets_all(node: &mut Node, messages: u32) {
     let (mut next, mut flushed) = ([0_u32; Lane::COUNT], [0_usize; Lane::COUNT]);
     while next != [messages; Lane::COUNT] || flushed != [messages as usize; Lane::COUNT] {
@@ -206,7 +206,7 @@ async fn gets_all(node: &mut Node, messages: u32) {
         assert_eq!(lane.bytes_sent, lane.bytes_received);
     }
     assert!(stats.up && stats.rtt.is_some());
-    // What goes on the wire is more than what is said.
+    // More bytes go over the wire than the messages have.
     let said = stats.urgent.bytes_sent + stats.bulk.bytes_sent + stats.state.bytes_sent;
     assert!(stats.wire.bytes_sent > said && stats.wire.bytes_received > said, "{stats:?}");
 }
@@ -255,7 +255,7 @@ async fn a_peer_that_restarts_without_a_word_replaces_its_half_dead_link() {
         let (wan, goes_to) = (Wan::new(1), world.address(stayer));
         let mut config = world.config(1 - stayer);
         config.wan = Some(wan.clone());
-        // Nobody may notice by itself in the time of this test.
+        // Neither side may detect the loss by its timeout during this test.
         config.peer_timeout = Duration::from_secs(3_600);
         let mut stays_config = world.config(stayer);
         stays_config.peer_timeout = Duration::from_secs(3_600);
@@ -296,7 +296,7 @@ async fn a_full_queue_resets_the_link() {
     let (mut low, mut high) = (world.start_with(bounded(&world, 1_000)), world.start(1));
     let link = low.up().await;
     high.up().await;
-    // Nobody reads the other side's events: first they fill up, then QUIC's window, then the queue.
+    // The other side's events are not read: first they fill up, then QUIC's window, then the queue.
     let message = Bytes::from(vec![7; 1 << 20]);
     let full = loop {
         match low.interdc.send(link, Lane::Bulk, message.clone()) {
@@ -306,7 +306,8 @@ async fn a_full_queue_resets_the_link() {
     };
     assert_eq!(full, SendError::Full { lane: Lane::Bulk });
     assert_eq!(low.down().await, DownReason::QueueFull { lane: Lane::Bulk });
-    // Here the peer may never hear why: what closes a connection is one datagram, and buffers are full on the way.
+    // The peer may never receive the reason here: it is sent in one datagram, and buffers on the path are
+    // full.
     while !matches!(high.event().await, LinkEvent::Down { .. }) {}
     let link = low.up().await;
     high.up().await;
@@ -317,8 +318,8 @@ async fn a_full_queue_resets_the_link() {
 #[tokio::test]
 async fn the_peer_reads_that_a_queue_was_full() {
     let world = World::new();
-    // Room for one, so that next to nothing is in flight when it is full: the word that says why must not wait
-    // for room on the path (see `link.rs`).
+    // Room for one message, so that next to nothing is in flight when the queue is full: the packet with the
+    // reason must not wait for room on the path (see `link.rs`).
     let (mut low, mut high) = (world.start_with(bounded(&world, 1)), world.start(1));
     let link = low.up().await;
     high.up().await;
@@ -337,7 +338,7 @@ async fn the_peer_reads_that_a_queue_was_full() {
     assert!(matches!(&reason, DownReason::ClosedByPeer(why) if why.contains("queue")), "{reason}");
 }
 
-/// The lower datacenter, with room for so many messages on a lane.
+/// The lower datacenter, with room for that many messages on a lane.
 fn bounded(world: &World, messages: usize) -> InterdcConfig {
     InterdcConfig { queue: QueueBound { messages, bytes: 8 << 20 }, ..world.config(0) }
 }
@@ -396,7 +397,8 @@ async fn delayed_links_take_their_time_and_lossy_ones_lose_nothing() {
     let mut high = world.start_with(InterdcConfig { wan: high, ..world.config(1) });
     let link = low.up().await;
     high.up().await;
-    // From here on: a dial that loses its last word may be taken back for another one, with what was sent by then.
+    // Losses begin here: a dial whose confirmation is lost may be replaced by another one, and messages sent
+    // by then would be lost.
     for (id, wan) in (0..).zip(&wans) {
         wan.set_loss(world.address(1 - id), 0.05);
     }
@@ -414,7 +416,7 @@ async fn delayed_links_take_their_time_and_lossy_ones_lose_nothing() {
 
 #[tokio::test]
 async fn renewed_credentials_end_no_link_and_count_for_the_next() {
-    // Who is reached accepts, the other one dials: both have to go by the new ones.
+    // The side that can be reached accepts, the other one dials: both have to use the new credentials.
     for reachable in [0, 1] {
         let (world, next) = (World::new(), World::new());
         let (renew, tls) = watch::channel(world.credentials(Role::Dc(dc(0))));
@@ -425,7 +427,7 @@ async fn renewed_credentials_end_no_link_and_count_for_the_next() {
         let link = here.up().await;
         there.up().await;
 
-        // Of another authority, which the other one does not know; trusting both.
+        // Issued by another authority, which the other side does not know; it trusts both.
         let folder = next.issue(Role::Dc(dc(0)), Validity::days(1));
         let known =
             std::fs::read_to_string(world.issue(Role::Dc(dc(0)), Validity::days(1)).join(CA_FILE)).unwrap();
@@ -437,7 +439,7 @@ async fn renewed_credentials_end_no_link_and_count_for_the_next() {
 
         there.interdc.shutdown().await;
         here.down().await;
-        // One that trusts the new authority only.
+        // A peer that trusts the new authority only.
         let tls = watch::channel(next.credentials(Role::Dc(dc(1)))).1;
         let mut there = world.start_with(InterdcConfig { tls, ..theirs });
         here.up().await;

@@ -1,4 +1,4 @@
-//! Peers that are not who or what they must be.
+//! Peers that are not the ones they must be.
 
 use std::net::UdpSocket;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,8 @@ use super::world::{Raw, World, close_reason, dc};
 use crate::interdc::{Interdc, InterdcConfig, InterdcError, hello};
 use crate::pki::{Role, Validity};
 
-/// Starts datacenter 0 as it should be and datacenter 1 with `changed`, and returns what each says about the other.
+/// Starts datacenter 0 properly and datacenter 1 with `changed`, and returns the error of each about the
+/// other.
 async fn quarrel(world: &World, changed: InterdcConfig, wanted: &str) -> [String; 2] {
     let (right, wrong) = (world.start(0), world.start_with(changed));
     let said = [right.peer_error(wanted).await, wrong.peer_error(wanted).await];
@@ -49,7 +50,7 @@ async fn the_highest_common_version_is_spoken() {
 #[tokio::test]
 async fn a_release_and_the_one_before_it_work_together() {
     let world = World::new();
-    // An upgrade: one after the other speaks the next version, too, and both say what they have to say.
+    // An upgrade: one after the other speaks the next version, too. The links use the common version.
     for (old, new) in [(1..=1, 1..=2), (1..=2, 1..=2), (1..=2, 2..=3)] {
         let common = *old.end();
         let mut first = world.start_with(InterdcConfig { versions: old, ..world.config(0) });
@@ -93,7 +94,7 @@ async fn a_clients_certificate_is_refused() {
     let mut credentials = world.credentials(Role::Dc(dc(1)));
     credentials.replace_pair_unchecked(&world.issue(Role::Client("ci".into()), Validity::days(1)));
     let stranger = world.raw(1, &credentials);
-    // It may look connected at first: the certificate is looked at last.
+    // It may appear connected at first: the certificate is checked last.
     let connection = stranger.connect(&world, 0).await;
     let reason = close_reason(&connection).await;
     assert!(reason.contains("geolock://test/client/ci"), "{reason}");
@@ -194,10 +195,10 @@ async fn a_peer_that_never_answers_the_hello_is_given_up_and_dialled_again() {
 #[tokio::test]
 async fn a_flood_of_strangers_does_not_keep_a_peer_out() {
     let world = World::new();
-    // It can only be reached: a link proves that it still accepts.
+    // This side can only be reached: a link proves that it still accepts.
     let peers = vec![(dc(1), "127.0.0.1:1".into())];
     let mut right = world.start_with(InterdcConfig { peers, ..world.config(0) });
-    // First packets of handshakes that nobody goes on with.
+    // First packets of handshakes that are never continued.
     let stranger = world.raw(1, &world.credentials(Role::Dc(dc(1))));
     let first_packets = first_packets(&stranger, 40).await;
     drop(stranger);
@@ -212,7 +213,7 @@ async fn a_flood_of_strangers_does_not_keep_a_peer_out() {
     real.up().await;
 }
 
-/// What `raw` sends first, for so many connections, to somebody who never answers.
+/// Returns the first packets that `raw` sends for that many connections to an address that never answers.
 async fn first_packets(raw: &Raw, count: usize) -> Vec<Vec<u8>> {
     let sink = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = sink.local_addr().unwrap();
@@ -262,10 +263,10 @@ async fn a_host_that_does_not_resolve_is_reported() {
     assert!(error.contains("no port here"), "{error}");
 }
 
-/// A hello of cluster 7, otherwise in order.
+/// A hello of cluster 7, otherwise valid.
 const HELLO_OF_ANOTHER_CLUSTER: &[u8] = &[b'g', b'l', b'o', b'c', 1, 1, 7, 1, 0, 5, 0, 0];
 
-/// Says this hello, and returns the answer: a reason for closing.
+/// Sends this hello, and returns the reason with which the connection is closed.
 async fn greeted(connection: &quinn::Connection, hello: &[u8]) -> String {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     send.write_all(&[1, 0, hello.len() as u8]).await.unwrap();

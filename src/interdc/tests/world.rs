@@ -1,4 +1,4 @@
-//! Datacenters for tests, and a raw peer that says what it likes.
+//! Datacenters for tests, and a raw peer that can send anything.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) fn dc(id: u8) -> DcId {
     DcId::new(id).unwrap()
 }
 
-/// A place with an authority, and a port for each of two datacenters.
+/// A directory with an authority, and a port for each of two datacenters.
 pub(super) struct World {
     dir: TempDir,
     authority: Authority,
@@ -52,7 +52,7 @@ impl World {
         folder
     }
 
-    /// How datacenter `id`, 0 or 1, is set up to meet the other.
+    /// Returns the configuration of datacenter `id`, 0 or 1, with the other one as peer.
     pub(super) fn config(&self, id: u8) -> InterdcConfig {
         let other = 1 - id;
         let tls = self.credentials(Role::Dc(dc(id)));
@@ -72,7 +72,7 @@ impl World {
         Node::start(socket, config)
     }
 
-    /// An endpoint that is no geolock, on the port of datacenter `id`, with the credentials given.
+    /// Returns an endpoint that is not geolock, on the port of datacenter `id`, with the given credentials.
     pub(super) fn raw(&self, id: u8, credentials: &Credentials) -> Raw {
         let transport = transport::transport(Duration::from_secs(3)).unwrap();
         let socket = self.sockets[usize::from(id)].try_clone().unwrap();
@@ -99,7 +99,7 @@ impl Node {
         timeout(PATIENCE, self.events.recv()).await.expect("an event in time").expect("links run")
     }
 
-    /// The next event, which is `Up`.
+    /// Returns the next event, which is `Up`.
     pub(super) async fn up(&mut self) -> LinkId {
         match self.event().await {
             LinkEvent::Up { link, .. } => link,
@@ -107,7 +107,7 @@ impl Node {
         }
     }
 
-    /// The reason in the next event but `Flushed`, which is `Down`.
+    /// Returns the reason of the next event apart from `Flushed`, which is `Down`.
     pub(super) async fn down(&mut self) -> super::super::DownReason {
         loop {
             match self.event().await {
@@ -118,7 +118,7 @@ impl Node {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub(super) async fn message(&mut self) -> (Lane, Bytes) {
         loop {
             match self.event().await {
@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    /// Reads, which a sender has to do as well, until so many messages have left their queue.
+    /// Reads events, as every sender has to, until that many messages have left their queue.
     pub(super) async fn flushed(&mut self, mut wanted: usize) {
         while wanted > 0 {
             match self.event().await {
@@ -143,12 +143,13 @@ impl Node {
         self.interdc.stats().peers.swap_remove(0)
     }
 
-    /// Waits until the last error about the only peer satisfies `wanted`; checks whenever the links had time to run.
+    /// Waits until the last error about the only peer satisfies `wanted`; checks whenever the links had time
+    /// to run.
     pub(super) async fn peer_error(&self, wanted: &str) -> String {
         self.until(|node| node.stats().last_error.filter(|error| error.contains(wanted)), wanted).await
     }
 
-    /// As `peer_error`, for what was refused before it was clear who it is.
+    /// As `peer_error`, for connections refused before their peer was identified.
     pub(super) async fn refusal(&self, wanted: &str) -> String {
         let find = |node: &Node| node.interdc.stats().last_refusal.filter(|error| error.contains(wanted));
         self.until(find, wanted).await
@@ -168,19 +169,19 @@ impl Node {
     }
 }
 
-/// A peer that knows QUIC and has a certificate, and is otherwise free.
+/// A peer that speaks QUIC and has a certificate, and otherwise does anything.
 pub(super) struct Raw {
     pub endpoint: Endpoint,
     credentials: Credentials,
 }
 
 impl Raw {
-    /// A connection to datacenter `id` of `world`.
+    /// Opens a connection to datacenter `id` of `world`.
     pub(super) async fn connect(&self, world: &World, id: u8) -> Connection {
         timeout(PATIENCE, self.dial(world.address(id), id)).await.unwrap().unwrap()
     }
 
-    /// An attempt at a connection to datacenter `id`, which may or may not be at that address.
+    /// Begins a connection to datacenter `id`, which may or may not be at that address.
     pub(super) fn dial(&self, address: SocketAddr, id: u8) -> quinn::Connecting {
         let transport = transport::transport(Duration::from_secs(3)).unwrap();
         let config = transport::client(&self.credentials, dc(id), &transport).unwrap();
@@ -188,7 +189,7 @@ impl Raw {
     }
 }
 
-/// What the other side says when it closes the connection.
+/// Returns the reason with which the other side closes the connection.
 pub(super) async fn close_reason(connection: &Connection) -> String {
     timeout(PATIENCE, connection.closed()).await.expect("closed in time").to_string()
 }

@@ -1,4 +1,4 @@
-//! What is on its way: a heap by due time.
+//! Datagrams in transit: a heap ordered by due time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -10,14 +10,14 @@ use bytes::Bytes;
 use quinn::udp::{EcnCodepoint, Transmit};
 use tokio::sync::Notify;
 
-/// What may be on its way at once from one socket; beyond it datagrams are lost, as in a router. Above 1 Gbit/s over
-/// a quarter of a second.
+/// Most bytes in transit from one socket; beyond it datagrams are lost, as in a router. More than 1 Gbit/s
+/// over a quarter of a second.
 const MAX_ON_THE_WAY: usize = 64 << 20;
 
-/// What quinn hands over to send, owned. May hold several datagrams of one size.
+/// An owned copy of a transmit of quinn. May hold several datagrams of one size.
 pub(super) struct Parcel {
     due: Instant,
-    /// Breaks ties: what was sent first arrives first.
+    /// Breaks ties: datagrams sent first arrive first.
     number: u64,
     destination: SocketAddr,
     ecn: Option<EcnCodepoint>,
@@ -58,11 +58,11 @@ impl PartialEq for Parcel {
 
 impl Eq for Parcel {}
 
-/// What is on its way.
+/// The datagrams in transit.
 #[derive(Default)]
 pub(super) struct Line {
     parcels: Mutex<Parcels>,
-    /// There is an earlier parcel than before.
+    /// Notified when there is an earlier parcel than before.
     pub changed: Notify,
 }
 

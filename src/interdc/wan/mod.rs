@@ -1,15 +1,16 @@
-//! Distance, simulated: a socket that holds outgoing datagrams back by a delay per destination, and loses some, or all;
-//! that lets them overtake each other, sends some twice, or passes only so many bytes a second.
+//! Simulated distance: a socket that delays outgoing datagrams per destination, and loses some or all of
+//! them; that reorders them, sends some twice, or limits the bytes per second.
 //!
-//! A wrapper around quinn's socket, so that real QUIC runs over it unchanged. Datagrams wait in a heap by due time; one
-//! task, the pump, sends those that are due. It sleeps on a [`FineTimer`](crate::fine_timer::FineTimer): the runtime's would
-//! add one to two milliseconds to every round trip. A datagram that is on its way when its path is cut still arrives.
+//! It wraps quinn's socket, so that real QUIC runs over it unchanged. Datagrams wait in a heap by due time;
+//! one task, the pump, sends those that are due. It sleeps on a [`FineTimer`](crate::fine_timer::FineTimer):
+//! the runtime's timer would add one to two milliseconds to every round trip. A datagram that is in transit
+//! when its path is cut still arrives.
 //!
 //! | file | job |
 //! |---|---|
-//! | `mod.rs` | [`Wan`]: the ways, and what becomes of a datagram |
-//! | `socket.rs` | quinn's socket around it |
-//! | `line.rs`, `pump.rs` | what is on its way; who sends it when it is due |
+//! | `mod.rs` | [`Wan`]: the paths, and the fate of a datagram |
+//! | `socket.rs` | the wrapper of quinn's socket |
+//! | `line.rs`, `pump.rs` | datagrams in transit; the task that sends them when due |
 
 mod line;
 mod pump;
@@ -27,7 +28,7 @@ pub(super) use pump::Pump;
 use quinn::AsyncUdpSocket;
 use socket::DelayingSocket;
 
-/// The distances from one datacenter's socket to the others. Cheap to clone; may be changed while in use.
+/// The paths from one datacenter's socket to the others. Cheap to clone; may be changed while in use.
 #[derive(Clone)]
 pub struct Wan {
     paths: Arc<Mutex<Paths>>,
@@ -39,27 +40,28 @@ struct Paths {
     tally: WanTally,
 }
 
-/// What became of datagrams so far, on all ways together.
+/// Counts of datagrams so far, over all paths.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct WanTally {
     pub lost: u64,
-    /// Held back before they were sent.
+    /// Delayed before they were sent.
     pub delayed: u64,
     /// Sent twice.
     pub twice: u64,
 }
 
-/// The way to one destination. By default as if there were none of this.
+/// The path to one destination. The default has no effect on datagrams.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct WanPath {
     pub one_way: Duration,
-    /// Added to each datagram's delay: up to so much, so that they overtake each other.
+    /// Most random delay added to each datagram, so that they overtake each other.
     pub jitter: Duration,
     /// The share of datagrams that is lost, 0 to 1.
     pub loss: f64,
     /// The share of datagrams that arrives twice, 0 to 1.
     pub duplicate: f64,
-    /// What passes in a second; 0 for no limit. What would wait for longer than a second for its turn is lost.
+    /// Bandwidth in bytes per second; 0 for no limit. A datagram that would wait for longer than a second for
+    /// its turn is lost.
     pub bytes_per_second: u64,
     /// Everything is lost.
     pub cut: bool,
@@ -68,14 +70,14 @@ pub struct WanPath {
 #[derive(Clone, Copy, Default)]
 struct Path {
     set: WanPath,
-    /// When a path of bounded width has passed all that was sent on it.
+    /// When a path of limited bandwidth has passed all bytes sent on it.
     free_at: Option<Instant>,
 }
 
 /// See [`WanPath::bytes_per_second`].
 const MAX_TURN: Duration = Duration::from_secs(1);
 
-/// What becomes of a datagram.
+/// The fate of a datagram.
 enum Fate {
     Now,
     After(Duration),
@@ -83,19 +85,20 @@ enum Fate {
 }
 
 impl Wan {
-    /// No distances yet. Which datagrams get lost is drawn from `seed`.
+    /// Creates paths without effect. Losses are drawn from `seed`.
     pub fn new(seed: u64) -> Wan {
-        // The generator below must not start at 0.
+        // The state of the generator below must not be 0.
         let (by_destination, random) = (BTreeMap::new(), seed | 1 << 63);
         Wan { paths: Arc::new(Mutex::new(Paths { by_destination, random, tally: WanTally::default() })) }
     }
 
-    /// The way to `destination` is like this from now on.
+    /// Sets the path to `destination` from now on.
     pub fn set(&self, destination: SocketAddr, path: WanPath) {
         self.change(destination, |now| *now = path);
     }
 
-    /// Delays what is sent to `destination` by `one_way`. A round trip takes twice that if the way back is as long.
+    /// Delays datagrams to `destination` by `one_way`. A round trip takes twice that if the way back is as
+    /// long.
     pub fn set_delay(&self, destination: SocketAddr, one_way: Duration) {
         self.change(destination, |path| path.one_way = one_way);
     }
@@ -105,7 +108,7 @@ impl Wan {
         self.change(destination, |path| path.loss = share);
     }
 
-    /// Loses everything that is sent to `destination` from now on.
+    /// Loses every datagram sent to `destination` from now on.
     pub fn cut(&self, destination: SocketAddr) {
         self.change(destination, |path| path.cut = true);
     }
@@ -115,12 +118,13 @@ impl Wan {
         self.change(destination, |path| path.cut = false);
     }
 
-    /// What became of datagrams since this was made.
+    /// Returns the counts of datagrams since this was created.
     pub fn tally(&self) -> WanTally {
         self.paths().tally
     }
 
-    /// A socket with these distances around `inner`, and the task that it needs. Must be called within a runtime.
+    /// Returns a socket around `inner` with these paths, and the task that it needs. Must be called within a
+    /// runtime.
     pub(super) fn wrap(&self, inner: Arc<dyn AsyncUdpSocket>) -> io::Result<(Arc<dyn AsyncUdpSocket>, Pump)> {
         let line = Arc::new(Line::default());
         let socket = DelayingSocket { inner: inner.clone(), wan: self.clone(), line: line.clone() };
@@ -131,7 +135,7 @@ impl Wan {
         change(&mut self.paths().by_destination.entry(canonical(destination)).or_default().set);
     }
 
-    /// Of a datagram of so many bytes.
+    /// Decides the fate of a datagram of that many bytes.
     fn fate(&self, destination: SocketAddr, bytes: usize) -> Fate {
         let mut paths = self.paths();
         let fate = paths.fate(canonical(destination), bytes);
@@ -149,7 +153,7 @@ impl Wan {
         twice
     }
 
-    /// Whether something may befall one datagram and not the next.
+    /// Returns true if the path may treat one datagram differently from the next.
     fn is_fickle(&self, destination: SocketAddr) -> bool {
         let paths = self.paths();
         let path = paths.by_destination.get(&canonical(destination));
@@ -170,7 +174,7 @@ impl fmt::Debug for Wan {
 }
 
 impl Path {
-    /// How long a datagram waits until it has passed a path of bounded width; `None`: too long.
+    /// Returns how long a datagram waits until it has passed a path of limited bandwidth; `None` if too long.
     fn turn(&mut self, bytes: usize) -> Option<Duration> {
         let now = Instant::now();
         let takes = Duration::from_secs_f64(bytes as f64 / self.set.bytes_per_second as f64);
@@ -203,12 +207,12 @@ impl Paths {
         }
     }
 
-    /// Draws whether something does that befalls such a share.
+    /// Draws if an event of that probability happens.
     fn happens(&mut self, share: f64) -> bool {
         share > 0.0 && self.draw() < share
     }
 
-    /// Between 0 and 1: xorshift64*, of which the upper 53 bits are good.
+    /// Returns a number between 0 and 1: xorshift64*, whose upper 53 bits are used.
     fn draw(&mut self) -> f64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;

@@ -1,4 +1,4 @@
-//! The task that sends what is due.
+//! The task that sends datagrams when they are due.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,7 +9,7 @@ use quinn::AsyncUdpSocket;
 use super::line::Line;
 use crate::fine_timer::FineTimer;
 
-/// Sends the delayed datagrams when they are due.
+/// Sends delayed datagrams when they are due.
 pub(in crate::interdc) struct Pump {
     inner: Arc<dyn AsyncUdpSocket>,
     line: Arc<Line>,
@@ -28,7 +28,7 @@ impl Pump {
             while let Some(parcel) = self.line.take_due() {
                 while let Err(error) = self.inner.try_send(&parcel.transmit()) {
                     if error.kind() != io::ErrorKind::WouldBlock {
-                        // Lost, as datagrams may be.
+                        // The datagram is lost, as datagrams may be.
                         break;
                     }
                     if poll_fn(|cx| writable.as_mut().poll_writable(cx)).await.is_err() {

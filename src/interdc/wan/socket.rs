@@ -1,4 +1,4 @@
-//! quinn's socket, with every datagram that leaves it judged first.
+//! The wrapper of quinn's socket: decides the fate of every datagram that is sent.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -45,7 +45,7 @@ impl AsyncUdpSocket for DelayingSocket {
         if !self.wan.is_fickle(transmit.destination) {
             return self.send_one(transmit);
         }
-        // Each datagram has its own luck. One that does not fit the socket's buffer now is lost, too.
+        // Each datagram has its own fate. One that does not fit the socket's buffer now is lost, too.
         for contents in transmit.contents.chunks(transmit.segment_size.unwrap_or(usize::MAX)) {
             let datagram = Transmit { contents, segment_size: None, ..transmit.clone() };
             let _ = self.send_one(&datagram);
