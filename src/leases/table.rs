@@ -223,8 +223,8 @@ impl Leases {
 
     /// Starts the grace period after a restart: no lock is granted and no part leaves until every lease has
     /// reclaimed or ended. Each lease has its full time to live for that, from now and from each renewal; in
-    /// all at most `most` and at most [`GRACES`] times to live from now. A renewal while reclaims cannot be
-    /// judged extends that bound to a full time to live after it.
+    /// all at most `most` and at most [`GRACES`] times to live from now, but at least one. A renewal while
+    /// reclaims cannot be judged extends that bound to a full time to live after it.
     pub fn start_grace(&mut self, most: Duration, now: Instant) {
         for (index, lease) in &mut self.rows {
             let ends = now + lease.ttl;

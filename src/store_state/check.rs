@@ -8,7 +8,7 @@ use crate::store_state::digest::{self, Digests};
 use crate::store_state::store::Store;
 
 impl Store {
-    /// Loses the value of a key that has no effects, as a bug would.
+    /// Loses the value of a key that has no effects: a deliberate bug.
     #[cfg(test)]
     pub fn corrupt(&mut self, key: &Key) {
         let row = *self.by_key.get(key).expect("it has a value");
@@ -20,7 +20,7 @@ impl Store {
     /// Asserts the invariants. Walks everything: for tests and the simulator.
     ///
     /// # Panics
-    /// With what is broken.
+    /// If an invariant is broken; the message says which one.
     pub fn check_invariants(&self) {
         let effects: usize = self.records.iter().map(|(_, record)| record.effects_len()).sum();
         assert_eq!(effects, self.unfolded.len(), "every effect waits to be folded once");

@@ -1,4 +1,4 @@
-//! What is at a key: its value, and the marks beside it.
+//! The content of a key: its value, tombstones and lifetimes.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Slots};
 use crate::store_state::marks::{Fate, Marks};
 
-/// A value, and what decides whether a late change is still one of it (`marks.rs`).
+/// The value of a key, and the marks that decide if a late change still belongs to it (`marks.rs`).
 ///
-/// An end takes away everything, also what it has not seen: what is here when it is applied, and what comes later
-/// from a transaction that had not seen it. So a key that ended never comes back to life by an update that was under
-/// way; who has seen the end creates the key anew.
+/// An end takes away everything, also what it has not seen: the content when it is applied, and changes that
+/// arrive later from a transaction that had not seen it. So a key that ended never comes back by an update
+/// that was under way; an update that has seen the end makes the key anew.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Content {
     pub(super) slots: Slots,
@@ -20,7 +20,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// What the key shows.
+    /// Returns the value.
     pub fn slots(&self) -> &Slots {
         &self.slots
     }
@@ -34,7 +34,8 @@ impl Content {
         }
     }
 
-    /// Forgets what only commits that have not seen `stable` could need: there will be none any more.
+    /// Drops everything that only commits could need that have not seen `stable`: there will be none any
+    /// more.
     pub fn settle(&mut self, stable: &VersionVector) {
         self.marks.settle(stable);
         self.slots.settle(stable);
@@ -51,23 +52,23 @@ impl Content {
         self.slots.settle_some(stable, after, most)
     }
 
-    /// Whether nothing is left, as if the key had never been written.
+    /// Returns true if nothing is left, as if the key had never been written.
     pub fn is_empty(&self) -> bool {
         self.marks.is_empty() && self.slots.is_empty()
     }
 
-    /// Whether it is known to have ended.
+    /// Returns true if an end of the key is known.
     #[cfg(test)]
     pub fn has_ends(&self) -> bool {
         self.marks.has_ends()
     }
 
-    /// Whether it does not live for ever: its time runs, or it is done.
+    /// Returns true for an expiring key: it has a time to live, or is done.
     pub fn is_mortal(&self) -> bool {
         !self.marks.lifetimes().is_empty() || self.slots.done_by().is_some()
     }
 
-    /// How long it is to live, as each datacenter wants it that does.
+    /// Returns the lifetimes that the datacenters want.
     #[cfg(test)]
     pub(crate) fn lifetimes(&self) -> &[super::Lifetime] {
         self.marks.lifetimes()

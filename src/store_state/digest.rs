@@ -1,4 +1,5 @@
-//! What buckets show, in one number each: replicas that applied the same show the same, and this is how to see it.
+//! Sums over what readers see of each bucket, one number each. Replicas that applied the same entries have
+//! equal sums, so unequal sums show a fault (`docs/algorithm.md#85-comparing-replicas`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +11,14 @@ use crate::crdt::value::{Shown, Update};
 use crate::keys::Key;
 use crate::store_state::content::Content;
 
-/// A bucket by its name.
+/// The name of a bucket.
 pub type Bucket = Arc<[u8]>;
 
-/// The digests of all buckets that have one, in the order of their names.
+/// The digests of all buckets that have one, ordered by name.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Digest(pub Vec<BucketDigest>);
 
-/// What a bucket shows: a wrapping sum of hashes over everything visible in it, 0 for an empty one.
+/// The digest of a bucket: a wrapping sum of hashes over everything visible in it, 0 for an empty one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BucketDigest {
     pub bucket: Bucket,
@@ -25,17 +26,17 @@ pub struct BucketDigest {
 }
 
 impl Digest {
-    /// All of it in one number.
+    /// Returns the sum over all buckets.
     pub fn sum(&self) -> u128 {
         self.0.iter().map(|row| mix(&row.bucket, row.sum)).fold(0, u128::wrapping_add)
     }
 
-    /// About how many bytes it takes on the wire.
+    /// Returns the approximate number of bytes on the wire.
     pub fn weight(&self) -> usize {
         self.0.iter().map(|row| 20 + row.bucket.len()).sum()
     }
 
-    /// The buckets in which the two differ.
+    /// Returns the buckets in which the two differ.
     pub fn differences(&self, other: &Digest) -> Vec<Bucket> {
         let by_name = |digest: &Digest| -> BTreeMap<Bucket, u128> {
             digest.0.iter().map(|row| (row.bucket.clone(), row.sum)).collect()
@@ -46,7 +47,7 @@ impl Digest {
     }
 }
 
-/// What a bucket that shows something adds to the sum of all.
+/// Returns the summand of a bucket that is not empty in the sum over all buckets.
 fn mix(bucket: &[u8], sum: u128) -> u128 {
     let mut hasher = Xxh3::new();
     hasher.update(&sum.to_le_bytes());
@@ -54,18 +55,18 @@ fn mix(bucket: &[u8], sum: u128) -> u128 {
     hasher.digest128()
 }
 
-/// The sums, kept up to date change by change.
+/// The sums, updated with each change.
 #[derive(Debug, Default)]
 pub(super) struct Digests {
     sums: BTreeMap<Bucket, u128>,
-    /// That of all buckets, as [`Digest::sum`] has it.
+    /// The sum over all buckets, as in [`Digest::sum`].
     total: u128,
-    /// Of all that is shown, about.
+    /// Approximate number of bytes of all visible values.
     bytes: u64,
 }
 
 impl Digests {
-    /// The bucket needs no room if it shows nothing then.
+    /// Adds to the sum of a bucket, and drops the bucket if it shows nothing then.
     pub fn add(&mut self, key: &Key, shown: Shown) {
         if self.change(key, |before| before.plus(shown)) == 0 {
             self.sums.remove(key.bucket());
@@ -94,17 +95,17 @@ impl Digests {
         after.sum
     }
 
-    /// How many buckets show something.
+    /// Returns the number of buckets that show something.
     pub fn len(&self) -> usize {
         self.sums.len()
     }
 
-    /// About how many bytes all values have that are shown.
+    /// Returns the approximate number of bytes of all visible values.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// [`Digest::sum`] of [`Digests::all`], without looking at any.
+    /// Returns [`Digest::sum`] of [`Digests::all`], without walking the buckets.
     pub fn total(&self) -> u128 {
         self.total
     }
@@ -115,12 +116,12 @@ impl Digests {
     }
 }
 
-/// What a key adds to its bucket's digest.
+/// Returns the summand of a key in its bucket's digest.
 pub(super) fn of(key: &Key, content: &Content) -> Shown {
     content.slots.digest(seed(key))
 }
 
-/// The part of [`of`] that an update may change.
+/// Returns the part of [`of`] that an update may change.
 pub(super) fn near(key: &Key, content: &Content, update: &Update) -> Shown {
     content.slots.digest_near(seed(key), update)
 }

@@ -1,18 +1,22 @@
-//! What a key has beside its value: the ends that late operations may still be concurrent with, and how long it lives on.
+//! Tombstones and lifetimes of a key: the ends that late operations may still be concurrent with, and how
+//! long the key lives.
 //!
-//! A key ends when a client removes it, or when it lapses: its time is over, or its value is done. Both take away what is
-//! there, and what comes later from a transaction that had not seen the end; they differ in what they do to the key as it
-//! was made anew by somebody who had seen *another* end of it, concurrent with this one:
+//! A key ends when a client removes it, or when it expires: its time is over, or its value is done. Both take
+//! away the present value and what arrives later from a transaction that had not seen the end
+//! (`docs/algorithm.md#82-ends-of-keys`). They differ in their effect on a key that was made anew after
+//! *another*, concurrent end:
 //!
-//! - A removal is somebody's wish, and takes that away, too: no update survives that had not seen the removal.
-//! - A lapse is housekeeping, which several datacenters may do for each other while they cannot talk. So it only ends
-//!   what it was about. Every operation has a *generation*: how many ends, one after the other, it comes after. Of a key
-//!   only the highest generation counts, and two lapses that saw the same ends make the same one. So whoever made the key
-//!   anew after one of them keeps it when the other arrives.
+//! - A removal is a client's wish, and takes the new key away, too: no update survives that had not seen the
+//!   removal.
+//! - An expiry is housekeeping, which several datacenters may do for each other while they cannot talk. So it
+//!   only ends the key that it was about. Every operation has a *generation*: the number of ends, one after
+//!   the other, that it comes after. Only the highest generation of a key counts, and two expiries that saw
+//!   the same ends make the same generation. So a key that was made anew after one of them stays when the
+//!   other arrives.
 //!
-//! Both rules look only at what operations have seen: in whatever causal order a replica applies them, the same is left.
-//! What every further commit has seen (causal stability: Baquero, Almeida, Shoker, *Making operation-based CRDTs
-//! operation-based*, 2014) is forgotten, and most keys have no marks at all.
+//! Both rules depend only on what operations have seen, so the result is the same in whatever causal order a
+//! replica applies them. Ends that every further commit has seen (causal stability: Baquero, Almeida, Shoker,
+//! *Making operation-based CRDTs operation-based*, 2014) are compacted, and most keys have none at all.
 
 use std::cmp::max;
 
@@ -24,7 +28,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Dot};
 use crate::time::{TimeToLive, Timestamp};
 
-/// See the module.
+/// Tombstones and lifetimes of a key; empty for most keys.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Marks(Option<Box<Kept>>);
 
@@ -33,37 +37,38 @@ pub(super) struct Marks(Option<Box<Kept>>);
 struct Kept {
     /// The generation that every further operation has at least.
     settled: u64,
-    /// By commit, so by datacenter.
+    /// Ordered by commit, so by datacenter.
     ends: SmallVec<[End; 1]>,
-    /// Removals by clients, by commit, but for those that another one has seen.
+    /// Removals by clients, ordered by commit, except those that another removal has seen.
     removals: SmallVec<[Dot; 1]>,
-    /// By datacenter, one each.
+    /// Ordered by datacenter, at most one each.
     lifetimes: SmallVec<[Lifetime; 1]>,
 }
 
-/// An end of the key, and the generation that whoever has seen it belongs to at least.
+/// An end of the key, and the least generation of an operation that has seen it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct End {
     dot: Dot,
     generation: u64,
-    /// Of this one and those before it in its datacenter.
+    /// The highest generation of this end and the earlier ones of the same datacenter.
     #[serde(skip)]
     highest: u64,
 }
 
-/// How long one datacenter wants the key to live, at least. Which of two stands depends on clocks, and with that who sees
-/// to the end; when that is does not: each datacenter counts for itself from when it applied the wish.
+/// The least time that one datacenter wants the key to live. The clocks decide which of two lifetimes counts,
+/// and so which datacenter writes the end. They do not decide when: each datacenter counts the time from when
+/// it applied the wish (`docs/algorithm.md#83-expiry`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Lifetime {
-    /// The commit that wants it.
+    /// The commit with this wish.
     pub dot: Dot,
-    /// Of that commit.
+    /// The stamp of that commit.
     pub stamp: Timestamp,
     pub ttl: TimeToLive,
 }
 
 impl Lifetime {
-    /// By its maker's clock, in milliseconds since the Unix epoch.
+    /// Returns the end by its maker's clock, in milliseconds since the Unix epoch.
     pub fn ends_at(&self) -> u64 {
         self.stamp.millis() + self.ttl.millis()
     }
@@ -73,19 +78,19 @@ impl Lifetime {
     }
 }
 
-/// What a change may do to a key.
+/// The effect of a change on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// What it says.
+    /// The change is applied.
     In,
-    /// Nothing: it is of a key that has ended.
+    /// The change has no effect, because it belongs to a key that has ended.
     Out,
-    /// It ends the key.
+    /// The change ends the key.
     Ends,
 }
 
 impl Marks {
-    /// Applies what a change does to the marks; the value has to follow.
+    /// Applies a change to the tombstones and lifetimes. The caller applies the returned effect to the value.
     pub fn apply(&mut self, action: &Action, at: &At<'_>) -> Fate {
         if let (None, Action::Update(_)) = (&self.0, action) {
             return Fate::In;
@@ -114,12 +119,13 @@ impl Marks {
         fate
     }
 
-    /// Whether an update would be one of the key as it is now, and not of one that has ended.
+    /// Returns true if an update belongs to the present key, and not to one that has ended.
     pub fn lets_in(&self, at: &At<'_>) -> bool {
         self.0.as_ref().is_none_or(|kept| kept.lets_in(kept.generation_of(at), at))
     }
 
-    /// Forgets what only commits that have not seen `stable` could need: there will be none any more.
+    /// Drops everything that only commits could need that have not seen `stable`: there will be none any
+    /// more.
     pub fn settle(&mut self, stable: &VersionVector) {
         if let Some(kept) = &mut self.0 {
             kept.settle(stable);
@@ -135,33 +141,33 @@ impl Marks {
         self.0.is_none()
     }
 
-    /// Whether the key is known to have ended.
+    /// Returns true if an end of the key is known.
     #[cfg(test)]
     pub fn has_ends(&self) -> bool {
         self.0.as_ref().is_some_and(|kept| !kept.ends.is_empty() || !kept.removals.is_empty())
     }
 
-    /// How long it is to live, as each datacenter wants it that does.
+    /// Returns the lifetimes that the datacenters want, at most one each.
     pub fn lifetimes(&self) -> &[Lifetime] {
         self.0.as_ref().map_or(&[], |kept| &kept.lifetimes)
     }
 
-    /// The lifetime whose datacenter sees to the end.
+    /// Returns the lifetime that counts; its datacenter writes the end.
     pub fn standing(&self) -> Option<&Lifetime> {
         self.lifetimes().iter().max_by_key(|lifetime| lifetime.rank())
     }
 }
 
 impl Kept {
-    /// How many ends, one after the other, an operation comes after.
+    /// Returns the generation of an operation: the number of ends, one after the other, that it comes after.
     fn generation_of(&self, at: &At<'_>) -> u64 {
         let seen = self.generation_where(|ends| ends.partition_point(|end| end.dot.is_in(at.seen)));
         let own = self.ends.binary_search_by_key(&at.dot, |end| end.dot);
         own.map_or(seen, |own| max(seen, self.ends[own].generation))
     }
 
-    /// The highest among the first ends of each datacenter, as many as `seen` says of all that it has. However often a
-    /// key ended while some datacenter was away, this takes few steps.
+    /// Returns the highest generation among the first ends of each datacenter; `seen` returns how many ends
+    /// count of those given. It takes few steps, however often the key ended while some datacenter was away.
     fn generation_where(&self, seen: impl Fn(&[End]) -> usize) -> u64 {
         let (mut generation, mut rest) = (self.settled, &self.ends[..]);
         while let Some(first) = rest.first() {
@@ -174,17 +180,17 @@ impl Kept {
         generation
     }
 
-    /// The highest that there is.
+    /// Returns the highest generation.
     fn newest(&self) -> u64 {
         self.generation_where(<[End]>::len)
     }
 
-    /// Whether an operation of that generation is one on the key as it is now.
+    /// Returns true if an operation of that generation belongs to the present key.
     fn lets_in(&self, generation: u64, at: &At<'_>) -> bool {
         generation == self.newest() && self.removals.iter().all(|dot| at.has_seen(*dot))
     }
 
-    /// Notes an end; whether it leads to a new generation.
+    /// Adds an end. Returns true if it begins a new generation.
     fn end(&mut self, dot: Dot, generation: u64) -> bool {
         let is_new = generation > self.newest();
         let place = self.ends.partition_point(|end| end.dot < dot);
@@ -205,7 +211,7 @@ impl Kept {
         self.removals.insert(place, at.dot);
     }
 
-    /// Sooner than was asked before changes nothing.
+    /// Adds a wish. One that ends earlier than the datacenter's present wish changes nothing.
     fn live(&mut self, new: Lifetime) {
         match self.lifetimes.binary_search_by_key(&new.dot.dc, |lifetime| lifetime.dot.dc) {
             Ok(place) if new.rank() > self.lifetimes[place].rank() => self.lifetimes[place] = new,
@@ -219,13 +225,13 @@ impl Kept {
         self.ends.retain(|end| end.generation > self.settled);
         self.removals.retain(|dot| !dot.is_in(stable));
         if self.ends.is_empty() {
-            // All that comes has the same: any number will do.
+            // All further operations have the same generation, so any number will do.
             self.settled = 0;
         }
     }
 }
 
-/// As it was written, by a disk or a peer.
+/// The encoding on disk and on the wire.
 #[derive(Deserialize)]
 struct Raw {
     settled: u64,

@@ -1,4 +1,4 @@
-//! One key: its content at the floor, and the effects after it.
+//! The record of one key: its content at the floor, and the effects after it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -13,10 +13,11 @@ use crate::names::Position;
 use crate::store_state::content::Content;
 use crate::store_state::marks::{Fate, Lifetime, Marks};
 
-/// More effects than this between the floor and a reader are applied once, to a copy that is kept.
+/// If more effects than this are between the floor and a reader, they are applied once, to a copy that is
+/// kept.
 const REPLAYED: usize = 8;
 
-/// See the module.
+/// The record of one key.
 #[derive(Debug)]
 pub(super) struct Record {
     pub key: Key,
@@ -24,24 +25,25 @@ pub(super) struct Record {
     pub content: Content,
     /// After `content`, in the order of application.
     effects: VecDeque<Effect>,
-    /// The content further on, so that readers need not apply many effects again and again.
+    /// The content at a later position, so that readers need not apply many effects again and again.
     ahead: Option<Box<(Position, Content)>>,
     /// The marks after all effects, while some effect may change them.
     newest_marks: Option<Marks>,
-    /// How often it stands in the store's list of what to settle.
+    /// Number of its elements in the store's list of changes to compact.
     pub unsettled: u32,
-    /// Which stable vector its content was settled at, by its number, with nothing folded since; 0 if none.
+    /// Number of the stable vector at which its content was compacted, with nothing folded since; 0 if none.
     pub settled_at: u64,
-    /// Which stable vector it is being settled at, by its number, and the last of its elements that was.
+    /// Number of the stable vector at which its content is being compacted, and the last element that was
+    /// compacted.
     pub settling: Option<Box<(u64, Bytes)>>,
 }
 
-/// A change that is applied, as part of its entry.
+/// An applied change, as part of its entry.
 #[derive(Clone, Debug)]
 pub(super) struct Effect {
     pub position: Position,
     entry: Arc<Entry>,
-    /// Which operation of the entry is the commit, and which change of it this is.
+    /// Index of the commit among the operations of the entry, and of the change in the commit.
     op: u32,
     index: u32,
 }
@@ -90,7 +92,8 @@ impl Record {
         }
     }
 
-    /// Appends an effect; says what becomes of its change. Updates are not asked about.
+    /// Appends an effect. Returns the effect of its change on the key; for an update always [`Fate::In`],
+    /// which is not checked.
     pub fn push(&mut self, effect: Effect) -> Fate {
         let fate = match effect.action() {
             Action::Update(_) => Fate::In,
@@ -103,22 +106,22 @@ impl Record {
         fate
     }
 
-    /// The marks with all effects.
+    /// Returns the marks with all effects.
     pub fn newest_marks(&self) -> &Marks {
         self.newest_marks.as_ref().unwrap_or(&self.content.marks)
     }
 
-    /// How long the key is to live, with all effects.
+    /// Returns the lifetimes with all effects.
     pub fn lifetimes(&self) -> &[Lifetime] {
         self.newest_marks().lifetimes()
     }
 
-    /// The lifetime whose datacenter sees to the end, with all effects.
+    /// Returns the lifetime that counts, with all effects; its datacenter writes the end.
     pub fn standing(&self) -> Option<&Lifetime> {
         self.newest_marks().standing()
     }
 
-    /// The content that a snapshot shows, which is not before the floor.
+    /// Returns the content that a snapshot shows; the snapshot is not before the floor.
     pub fn read(&mut self, at: Position) -> Cow<'_, Content> {
         let end = self.effects.partition_point(|effect| effect.position <= at);
         if end == 0 {
@@ -146,14 +149,14 @@ impl Record {
         Cow::Owned(content)
     }
 
-    /// The content with all effects.
+    /// Returns the content with all effects.
     pub fn newest(&self) -> Content {
         let mut content = self.content.clone();
         self.effects.iter().for_each(|effect| effect.apply_to(&mut content));
         content
     }
 
-    /// The type that the newest content shows, found without building it where that is possible.
+    /// Returns the type of the newest value, without building the value where that is possible.
     pub fn newest_type(&mut self) -> Option<Type> {
         match self.effects.back().map(Effect::action) {
             Some(Action::Update(update)) => Some(update.root_type()),
@@ -171,7 +174,8 @@ impl Record {
         !self.effects.is_empty()
     }
 
-    /// Folds the next effect in; `around` sees the content before and after it. Whether there was one.
+    /// Folds the next effect into the content; calls `around` with the content before and after it. Returns
+    /// true if there was one.
     pub fn fold_next(&mut self, floor: Position, mut around: impl FnMut(&Content, &Effect, Side)) -> bool {
         if self.effects.front().is_none_or(|effect| effect.position > floor) {
             return false;
@@ -191,7 +195,7 @@ impl Record {
         true
     }
 
-    /// Forgets an end before it is stable, as a bug would.
+    /// Drops an end before it is stable: a deliberate bug.
     #[cfg(test)]
     pub fn forget_end(&mut self, dot: crate::crdt::value::Dot) {
         if !self.has_effects() {
@@ -199,18 +203,18 @@ impl Record {
         }
     }
 
-    /// Asserts that what is kept beside the effects is what they come to.
+    /// Asserts that the data kept beside the effects equals the result of the effects.
     pub fn check(&self) {
         assert_eq!(*self.newest_marks(), self.newest().marks, "the newest marks of {}", self.key);
     }
 
-    /// Whether it can be forgotten.
+    /// Returns true if the record can be removed.
     pub fn is_over(&self) -> bool {
         self.effects.is_empty() && self.unsettled == 0 && self.content.is_empty()
     }
 }
 
-/// Of an effect.
+/// Before or after an effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Before,

@@ -1,4 +1,4 @@
-//! Which snapshots are open.
+//! The open snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::crdt::VersionVector;
 use crate::names::Position;
 
-/// By the position that they show: what they show as a vector, and for how many readers.
+/// By position: the vector of the snapshot, and its number of readers.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots(BTreeMap<Position, (Arc<VersionVector>, usize)>);
 

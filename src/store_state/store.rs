@@ -23,35 +23,37 @@ use crate::store_state::snapshots::Snapshots;
 use crate::time::Timestamp;
 use crate::work;
 
-/// The row of a key. Reused after its record is over.
+/// Index of a key's row. It is reused after the record was removed.
 type Row = u32;
 
-/// See the module.
+/// All keys of a datacenter, with the open snapshots.
 pub(crate) struct Store {
     me: DcId,
     pub(super) by_key: HashMap<Key, Row, foldhash::fast::FixedState>,
     pub(super) records: Slab<Record>,
     snapshots: Snapshots,
     durable: Position,
-    /// One for each effect, in the order of application.
+    /// One for each effect that is not folded yet, in the order of application.
     pub(super) unfolded: VecDeque<(Position, Row)>,
-    /// Folded changes that left marks, in the order of application, those that had to wait once more behind them.
+    /// Folded changes that left marks or tombstones, in the order of application; those that were deferred
+    /// are at the end.
     pub(super) unsettled: VecDeque<(Dot, Row)>,
-    /// What every further commit has seen.
+    /// The stable vector: every further commit has seen it.
     stable: VersionVector,
-    /// How often that has changed.
+    /// Number of changes of `stable`.
     stables: u64,
-    /// How many of `unsettled` are to be looked at: each once when there is a reason, so that those that have to wait
-    /// cost nothing in between.
+    /// Number of elements of `unsettled` that are to be examined. Each is examined once when there is a
+    /// reason, so those that have to wait cost nothing in between.
     to_settle: usize,
-    /// Some of them waited for effects to be folded.
+    /// Some of them wait for effects to be folded.
     some_waited: bool,
-    /// Read from a checkpoint and not settled since: what the checkpoint had applied, and the next row to look at.
+    /// Set from a restore until the restored keys are compacted: the vector that the checkpoint had applied,
+    /// and the next row to compact.
     restored: Option<(VersionVector, Row)>,
     pub(super) digests: Digests,
     #[cfg(test)]
     pub mutation: Option<crate::sim::Mutation>,
-    /// How often a value was settled.
+    /// Number of values that were compacted.
     #[cfg(test)]
     pub settled: usize,
 }
@@ -64,20 +66,21 @@ pub struct ChangeError {
     pub error: OpError,
 }
 
-/// How much there is.
+/// Sizes of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct StoreCounts {
     pub keys: u64,
-    /// About how many bytes their values have, as readers see them.
+    /// Approximate number of bytes of the values, as readers see them.
     pub value_bytes: u64,
-    /// Effects that some open snapshot does not show yet.
+    /// Effects that are not folded, because some open snapshot does not show them yet.
     pub effects: u64,
     pub snapshots: u64,
-    /// Marks of removals that some datacenter may not have seen.
+    /// Changes that left tombstones or other marks and are not compacted yet.
     pub unsettled: u64,
 }
 
-/// What an uncommitted change is applied with, on a copy for its own transaction.
+/// Sequence number of the commit that an uncommitted change is applied with, on a copy for its own
+/// transaction.
 const UNCOMMITTED: u64 = u64::MAX >> 20;
 
 impl Store {
@@ -113,8 +116,8 @@ impl Store {
         }
     }
 
-    /// Applies the commit that is operation `op` of an entry recorded at `position`, and tells what it does to how long
-    /// keys live.
+    /// Applies the commit that is operation `op` of an entry recorded at `position`. Calls `tell` for each
+    /// effect that the commit has on the lifetime of a key.
     pub fn apply(
         &mut self,
         entry: &Arc<Entry>,
@@ -151,18 +154,19 @@ impl Store {
         row
     }
 
-    /// The journal is durable up to here: what new snapshots show.
+    /// Records that the journal is durable up to here; new snapshots show it.
     pub fn note_durable(&mut self, position: Position) {
         self.durable = position;
     }
 
-    /// Opens the snapshot of everything that is durable, `vector`; to be closed once.
+    /// Opens the snapshot of everything that is durable, `vector`; the caller closes it once.
     pub fn open_snapshot(&mut self, vector: &Arc<VersionVector>) -> Position {
         self.snapshots.open(self.durable, vector);
         self.durable
     }
 
-    /// Opens the snapshot of everything that is applied, also what is not durable yet; to be closed once.
+    /// Opens the snapshot of everything that is applied, also if it is not durable yet; the caller closes it
+    /// once.
     pub fn open_snapshot_at(&mut self, newest: Position, vector: &Arc<VersionVector>) {
         self.snapshots.open(newest, vector);
     }
@@ -171,7 +175,7 @@ impl Store {
         self.snapshots.close(at);
     }
 
-    /// What the oldest open snapshot shows, if that is less than what is durable.
+    /// Returns the vector of the oldest open snapshot, if it is below the durable vector.
     pub fn oldest_vector(&self) -> Option<&Arc<VersionVector>> {
         self.snapshots.oldest().filter(|(at, _)| *at < self.durable).map(|(_, vector)| vector)
     }
@@ -180,8 +184,8 @@ impl Store {
         self.snapshots.oldest().map_or(self.durable, |(oldest, _)| oldest.min(self.durable))
     }
 
-    /// What an open snapshot shows at a key, with changes of the reader's own transaction on top. Only the beginning of it if
-    /// the budget is overdrawn then.
+    /// Reads a key at an open snapshot, with the changes of the reader's own transaction on top. If the
+    /// reading exceeds the budget, only its beginning is returned.
     pub fn read<'a>(
         &mut self,
         key: &Key,
@@ -201,13 +205,14 @@ impl Store {
         content.slots().read_within(me, budget)
     }
 
-    /// The rights of each datacenter to a bounded counter, as known here; none if the key is something else.
+    /// Returns each datacenter's rights to a bounded counter, as known here; nothing if the value has another
+    /// type.
     pub fn rights(&self, key: &Key) -> Vec<(DcId, u64)> {
         let row = self.by_key.get(key);
         row.map_or_else(Vec::new, |row| self.records[*row as usize].newest().slots.rights())
     }
 
-    /// Whether a client of this datacenter may make these changes now, one after the other.
+    /// Checks that a client of this datacenter may make these changes now, one after the other.
     pub fn check(&mut self, changes: &[Change], seen: &VersionVector) -> Result<(), ChangeError> {
         let mut repeated: BTreeMap<&Key, Option<Content>> = BTreeMap::new();
         if changes.len() > 1 {
@@ -261,7 +266,7 @@ impl Store {
         checked.map_err(|error| ChangeError { key: key.clone(), error })
     }
 
-    /// The content with everything applied so far.
+    /// Returns the content with everything applied so far.
     fn newest(&mut self, key: &Key) -> Content {
         match self.by_key.get(key) {
             Some(row) => self.records[*row as usize].read(Position(u64::MAX)).into_owned(),
@@ -269,7 +274,8 @@ impl Store {
         }
     }
 
-    /// Folds effects that every open snapshot shows into their contents, at most so many. Whether there are more.
+    /// Folds at most `most` effects that every open snapshot shows into their contents. Returns true if there
+    /// are more.
     #[inline]
     pub fn fold(&mut self, most: usize) -> bool {
         !self.unfolded.is_empty() && self.fold_some(most)
@@ -332,8 +338,8 @@ impl Store {
         }
     }
 
-    /// What buckets show at the floor; with no snapshot open and all folded, that is all that is durable. Walks all
-    /// buckets: to be asked for when the sums differ.
+    /// Returns the digests of all buckets at the floor, if that is all that is durable: no snapshot is open
+    /// and all effects are folded. Walks all buckets, so it is called only when the sums differ.
     pub fn digest(&self) -> Option<Digest> {
         self.shows_durable().then(|| {
             work::count(self.digests.len());
@@ -341,13 +347,13 @@ impl Store {
         })
     }
 
-    /// The sum of [`Store::digest`], which is kept up to date.
+    /// Returns the sum of [`Store::digest`], which is kept up to date.
     pub fn digest_sum(&self) -> Option<u128> {
         self.shows_durable().then(|| self.digests.total())
     }
 
-    /// The sum of what buckets show at the floor, if everything up to there is folded; the vector of the floor, `None` for all
-    /// that is durable; and its position.
+    /// Returns the sum over what readers see at the floor, if everything up to there is folded: the position
+    /// of the floor; its vector, `None` for all that is durable; the sum.
     pub fn digest_sum_at_floor(&self) -> Option<(Position, Option<&Arc<VersionVector>>, u128)> {
         let (floor, vector) = match self.snapshots.oldest() {
             Some((oldest, vector)) if oldest < self.durable => (oldest, Some(vector)),
@@ -357,12 +363,13 @@ impl Store {
         is_folded.then(|| (floor, vector, self.digests.total()))
     }
 
-    /// Whether the digests are those of all that is durable.
+    /// Returns true if the digests are those of all that is durable.
     fn shows_durable(&self) -> bool {
         self.unfolded.front().is_none_or(|(position, _)| *position > self.durable)
     }
 
-    /// What keys have at an open snapshot, at most so many rows from `row` on; and where to go on, `None` at the end.
+    /// Returns the contents of keys at an open snapshot, from at most `most` rows beginning at `row`, and the
+    /// next row, `None` at the end.
     pub fn export(&mut self, at: Position, row: usize, most: usize) -> (Vec<(Key, Content)>, Option<usize>) {
         let end = row.saturating_add(most).min(self.records.capacity());
         let mut contents = Vec::new();
@@ -377,13 +384,13 @@ impl Store {
         (contents, (end < self.records.capacity()).then_some(end))
     }
 
-    /// What keys have, with everything applied so far.
+    /// Returns the contents of all keys, with everything applied so far.
     pub fn contents(&self) -> Vec<(Key, Content)> {
         let newest = self.records.iter().map(|(_, record)| (record.key.clone(), record.newest()));
         newest.filter(|(_, content)| !content.is_empty()).collect()
     }
 
-    /// Takes in what a checkpoint kept, before anything is applied.
+    /// Restores the contents of a checkpoint, before anything is applied.
     pub fn restore(&mut self, contents: Vec<(Key, Content)>, applied: &VersionVector) {
         for (key, content) in contents {
             assert!(self.take_in(key, content), "a checkpoint has every key once");
@@ -391,7 +398,8 @@ impl Store {
         self.end_restore(applied);
     }
 
-    /// Takes in what one key has, before anything is applied. Refused if it was there.
+    /// Restores the content of one key, before anything is applied. Returns false if the key was already
+    /// present.
     pub fn take_in(&mut self, key: Key, content: Content) -> bool {
         if self.by_key.contains_key(&key) {
             return false;
@@ -401,13 +409,13 @@ impl Store {
         true
     }
 
-    /// What was taken in is all that `applied` amounts to.
+    /// Ends a restore: the restored contents are all that `applied` amounts to.
     pub fn end_restore(&mut self, applied: &VersionVector) {
         self.restored = Some((applied.clone(), 0));
     }
 }
 
-/// Whether a change leaves something that can be forgotten once every datacenter has seen it.
+/// Returns true if a change leaves something that can be dropped once every datacenter has seen it.
 fn leaves_marks(action: &Action) -> bool {
     match action {
         Action::Update(update) => update.leaves_marks(),
@@ -416,7 +424,8 @@ fn leaves_marks(action: &Action) -> bool {
     }
 }
 
-/// Where an operation of a transaction stands that is not committed: after everything it has seen.
+/// Returns the place of an uncommitted operation of a transaction: after everything that the transaction has
+/// seen.
 fn uncommitted(me: DcId, index: usize, seen: &VersionVector) -> At<'_> {
     let dot = Dot { dc: me, seq: UNCOMMITTED };
     At { dot, index: index as u32, stamp: Timestamp::MAX, seen }

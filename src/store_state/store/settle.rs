@@ -1,4 +1,5 @@
-//! What only commits could need that have not seen what is stable is forgotten: some of it with each step.
+//! Compaction: drops everything that only commits could need that have not seen the stable vector, some of it
+//! in each step (`docs/algorithm.md#81-stability`).
 
 use super::{Row, Store};
 use crate::crdt::VersionVector;
@@ -6,7 +7,7 @@ use crate::crdt::value::Dot;
 use crate::work;
 
 impl Store {
-    /// Every commit that is applied here from now on has seen `stable`.
+    /// Sets the stable vector: every commit that is applied here from now on has seen `stable`.
     pub fn note_stable(&mut self, stable: &VersionVector) {
         if self.stable != *stable {
             self.stable = stable.clone();
@@ -15,8 +16,7 @@ impl Store {
         }
     }
 
-    /// Forgets what only commits could need that have not seen what is stable, of at most so many keys. Whether there
-    /// are more.
+    /// Compacts at most `most` keys and marks. Returns true if there are more.
     #[inline]
     pub fn settle(&mut self, most: usize) -> bool {
         (self.to_settle > 0 || self.restored.is_some()) && self.settle_some(most)
@@ -39,16 +39,18 @@ impl Store {
         self.to_settle > 0
     }
 
-    /// Answers whether all of it is done, or put off; if not, as many marks were looked at as may be.
+    /// Compacts the key of a change. Returns true if it is done or deferred; false if the budget of marks is
+    /// used up or the vector advanced meanwhile.
     fn settle_one(&mut self, dot: Dot, row: Row, marks: &mut usize) -> bool {
         let record = &mut self.records[row as usize];
         if record.has_effects() {
-            // They were applied before it was stable, and may have seen less.
+            // These effects were applied before the vector became stable, and may have seen less.
             self.some_waited = true;
             self.unsettled.push_back((dot, row));
             return true;
         }
-        // Once for all changes of a key that are stable together: it walks all that the value has marked.
+        // Once for all changes of a key that are stable together, because compaction walks all marks of the
+        // value.
         if record.settled_at != self.stables {
             let (at, after) = match record.settling.take() {
                 Some(begun) => (begun.0, Some(begun.1)),
@@ -59,7 +61,7 @@ impl Store {
                 return false;
             }
             if at != self.stables {
-                // More has become stable meanwhile, also of what was settled first.
+                // More has become stable meanwhile, also for the elements that were compacted first.
                 return false;
             }
             record.settled_at = self.stables;
@@ -81,7 +83,7 @@ impl Store {
         for row in next as usize..end {
             let Some(record) = self.records.get_mut(row) else { continue };
             if record.has_effects() {
-                // Later: what stands here as a mark is stable already.
+                // Deferred. The dot that stands for it is always stable.
                 record.unsettled += 1;
                 self.some_waited = true;
                 self.unsettled.push_back((Dot { dc: self.me, seq: 0 }, row as Row));

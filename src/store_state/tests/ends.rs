@@ -1,4 +1,4 @@
-//! Removals, lapses and lifetimes: what is left of a key, in whatever causal order its changes come.
+//! Removals, expiries and lifetimes: the content of a key, in whatever causal order its changes arrive.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use crate::wire;
 
 type Commit = histories::Commit<Action>;
 
-/// What a transaction wants to do to the key.
+/// The action of a transaction on the key.
 #[derive(Clone, Debug)]
 enum What {
     Write,
@@ -41,7 +41,7 @@ fn wanted() -> impl Strategy<Value = Vec<What>> {
     vec(what, 1..4)
 }
 
-/// What is written is like no other.
+/// Every written element is unique.
 fn action(dot: Dot, index: usize, what: What) -> Action {
     match what {
         What::Write => write(&format!("{}:{}:{index}", dot.dc, dot.seq)),
@@ -74,14 +74,15 @@ impl Change<'_> {
     }
 }
 
-/// What is left by the rules alone: what is written, and how long it is to live.
+/// Returns the result by the rules alone: the written elements that are left, and the lifetimes.
 fn expected(commits: &[Commit]) -> (BTreeSet<String>, BTreeMap<DcId, (u64, Dot)>) {
     let indexed = |commit| {
         let Commit { changes, .. }: &Commit = commit;
         (0..changes.len()).map(move |index| Change { commit, index })
     };
     let changes: Vec<Change<'_>> = commits.iter().flat_map(indexed).collect();
-    // In causal order: how many ends, one after the other, each comes after; an end counts itself.
+    // In causal order: the number of ends, one after the other, that each change comes after; an end counts
+    // itself.
     let mut generations: Vec<u64> = Vec::new();
     for (place, change) in changes.iter().enumerate() {
         let seen = changes[..place]
@@ -132,7 +133,7 @@ fn apply(content: &mut Content, commit: &Commit) {
     }
 }
 
-/// What the histories must have had in them for their laws to mean something.
+/// Counts of the cases that the histories must contain, or their laws mean nothing.
 #[derive(Default, Debug)]
 struct Found {
     several_lifetimes: usize,
@@ -195,7 +196,7 @@ fn count(commits: &[Commit], found: &mut Found) {
         found.concurrent_lapses += all[place + 1..].iter().filter(unseen).count();
     }
     let (written, _) = expected(commits);
-    // Written by somebody who has not seen some lapse.
+    // Written by a commit that has not seen some expiry.
     let outlives = |commit: &&Commit| {
         let is_left =
             written.iter().any(|w| w.starts_with(&format!("{}:{}:", commit.dot.dc, commit.dot.seq)));
@@ -207,7 +208,7 @@ fn count(commits: &[Commit], found: &mut Found) {
 /// A change by a datacenter that has seen these commits.
 type Made<'a> = (u8, &'a [(u8, u64)], Action);
 
-/// How a key stands after these changes.
+/// Returns the content of a key after these changes.
 fn after(changes: &[Made<'_>]) -> Content {
     let mut content = Content::default();
     let mut seqs = [0_u64; DCS as usize];
@@ -239,7 +240,7 @@ fn who_made_a_key_anew_keeps_it_when_another_lapse_of_the_same_arrives() {
     assert_eq!(left(&after(&there_first)), ["new"]);
     let here_first = [first.clone(), lapse_here.clone(), lapse_there, anew.clone()];
     assert_eq!(left(&after(&here_first)), ["new"]);
-    // A client's removal means it.
+    // A client's removal takes it away.
     let removal = (0, &[(0, 1)][..], Action::Remove);
     assert!(left(&after(&[first, (1, &[(0, 1)], Action::Lapse), anew, removal])).is_empty());
 }
@@ -258,7 +259,7 @@ fn bytes_that_are_no_marks_are_refused() {
     let content = after(&[(0, &[], Action::Remove), (1, &[], Action::Lapse), (2, &[], Action::Lapse)]);
     let bytes = wire::encode("content", &content).expect("it is small");
     assert_eq!(wire::decode::<Content>("content", &bytes).expect("its own bytes"), content);
-    // No value; marks: nothing settled; three ends, of dc0, dc1 and dc2; then the removal by dc0.
+    // No value; marks: generation 0 settled; three ends, of dc0, dc1 and dc2; then the removal by dc0.
     assert_eq!(bytes, [0, 1, 0, 3, 0, 1, 1, 1, 1, 1, 2, 1, 1, 1, 0, 1, 0]);
     for (place, wrong) in [(2, 1), (4, 3), (6, 0)] {
         let mut bytes = bytes.clone();

@@ -22,17 +22,17 @@ const ME: DcId = match DcId::new(0) {
 };
 const KEYS: u8 = 4;
 
-/// What happens to a store.
+/// An event of a store.
 #[derive(Clone, Debug)]
 enum Move {
-    /// Keys with a number for the change each.
+    /// Keys, with a number for each change.
     Commit(Vec<(u8, u8)>),
     /// The journal is durable up to everything that is applied.
     Sync,
     Open,
-    /// Closes one of those that are open, if any.
+    /// Closes one of the open snapshots, if any.
     Close(usize),
-    /// Folds at most so many effects.
+    /// Folds at most this number of effects.
     Fold(usize),
     Settle,
 }
@@ -54,7 +54,7 @@ fn key(n: u8) -> Key {
     Key::new(b"b", &[n + 1]).expect("a short key")
 }
 
-/// Even keys are counters, odd ones sets; any can be removed, lapse, or live only for some time.
+/// Even keys are counters, odd ones sets; any can be removed, expire, or have a time to live.
 fn change(n: u8, number: u8) -> Change {
     let element = vec![vec![number % 10].into()];
     let op = match (n % 2, number % 3) {
@@ -71,7 +71,7 @@ fn change(n: u8, number: u8) -> Change {
     Change { key: key(n), action }
 }
 
-/// What the model knows: all keys after every commit.
+/// The state of the model: all keys after every commit.
 type Version = BTreeMap<u8, Content>;
 
 struct Pair {
@@ -132,7 +132,7 @@ impl Pair {
                 self.store.fold(most);
             }
             Move::Settle => {
-                // Alone, what is stable is what every open snapshot shows.
+                // With one datacenter, the stable vector is that of the oldest open snapshot.
                 let oldest = self.open.iter().copied().chain([self.durable]).min().unwrap_or(0);
                 self.store.note_stable(&[(ME, oldest as u64)].into_iter().collect());
                 self.store.settle(usize::MAX);
@@ -188,7 +188,7 @@ proptest! {
             pair.make(one);
             pair.compare();
         }
-        // Everything is closed, durable, folded and stable: nothing is left of old versions.
+        // Everything is closed, durable, folded and stable: no old version is left.
         pair.make(Move::Sync);
         while !pair.open.is_empty() {
             pair.make(Move::Close(0));
