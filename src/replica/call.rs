@@ -1,4 +1,4 @@
-//! What clients ask of a datacenter and what they are told.
+//! The calls of clients to a datacenter, and the replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::replica::watch_call::{Watch, WatchRefusal};
 use crate::room::{Load, Room};
 use crate::time::{Timestamp, brief};
 
-/// Where a reply goes: the client's own number `tag` within a session. A call gets exactly one reply, except
-/// an acquire that is retried under the same client key: only its last call is answered.
+/// The address of a reply: the client's own number `tag` within a session. Each call gets exactly one reply,
+/// except an acquire that is retried under the same idempotency key: then only the last call gets one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId {
     pub session: SessionId,
@@ -30,70 +30,71 @@ pub struct CallId {
 /// How long an acquire waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// Answered at once from this datacenter's own parts; never sends anything to another datacenter.
+    /// Is granted or refused at once with the parts that are here; sends nothing to another datacenter.
     Try,
     AtMost(Duration),
     Forever,
 }
 
-/// Names a request of a lease.
+/// The name of a request of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     Id(RequestId),
     Key(ClientKey),
 }
 
-/// A client call.
+/// A call of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Answer: [`Reply::LeaseOpened`]. The lease is attached to the session.
+    /// Opens a lease and attaches it to the session. Reply: [`Reply::LeaseOpened`].
     OpenLease { secret: Secret, ttl: Duration, on_disconnect: OnDisconnect },
-    /// Goes on with a lease on this session. Also renews it. Answer: [`Reply::LeaseAttached`].
+    /// Attaches an existing lease to this session and renews it. Reply: [`Reply::LeaseAttached`].
     AttachLease { lease: LeaseId, secret: Secret },
-    /// Answer: [`Reply::Renewed`].
+    /// Renews a lease. Reply: [`Reply::Renewed`].
     KeepAlive { lease: LeaseId, proof: Proof },
-    /// Releases and cancels all that the lease has. Answer: [`Reply::LeaseClosed`].
+    /// Ends a lease; releases and cancels all its requests. Reply: [`Reply::LeaseClosed`].
     CloseLease { lease: LeaseId, proof: Proof },
-    /// Answer: [`Reply::Granted`] or a refusal, perhaps much later.
+    /// Requests locks. Reply: [`Reply::Granted`] or a refusal, perhaps much later.
     Acquire(Acquire),
-    /// Releases a held request. Answer: [`Reply::Released`].
+    /// Releases a held request. Reply: [`Reply::Released`].
     Release { lease: LeaseId, proof: Proof, target: Target },
-    /// Cancels a waiting request (its acquire is answered [`Refusal::Cancelled`]), releases a held one.
-    /// Answer: [`Reply::Released`].
+    /// Cancels a waiting request (its acquire is refused with [`Refusal::Cancelled`]) or releases a held one.
+    /// Reply: [`Reply::Released`].
     Cancel { lease: LeaseId, proof: Proof, target: Target },
-    /// After a restart of the server: all that the client still holds under a lease, which also ends the
-    /// lease's part of the grace period. Answer: [`Reply::Reclaimed`].
+    /// After a restart of the server: lists all that the client still holds under a lease. It also ends the
+    /// lease's grace period. Reply: [`Reply::Reclaimed`].
     Reclaim { lease: LeaseId, proof: Proof, held: Vec<Reclaim> },
-    /// Answer: [`Reply::Described`], within a second.
+    /// Describes the holders and waiters of a lock. Reply: [`Reply::Described`], within a second.
     Describe { lock: LockName },
-    /// Locks that are held, waited for, or have parts away from home; in no order. Answer: [`Reply::Listed`].
+    /// Lists the locks that are held, waited for, or have parts away from home, in no order. Reply:
+    /// [`Reply::Listed`].
     List { prefix: Vec<u8>, cursor: ListCursor, limit: usize },
-    /// The locks that are waited for most in this datacenter; of those that begin with `prefix` at most `limit`.
-    /// Answer: [`Reply::Top`], within a second.
+    /// Lists the locks with the most waiting in this datacenter, at most `limit` of those whose name begins
+    /// with `prefix`. Reply: [`Reply::Top`], within a second.
     Top { prefix: Vec<u8>, limit: usize },
-    /// Answer: [`Reply::Status`].
+    /// Reply: [`Reply::Status`].
     Status,
-    /// Takes a lock from whoever holds it in this datacenter. Answer: [`Reply::Forced`], within a second.
+    /// Takes a lock from its holder in this datacenter. Reply: [`Reply::Forced`], within a second.
     ForceRelease(Force),
-    /// What was taken from whom, lately. Answer: [`Reply::Audited`].
+    /// Lists the latest force releases. Reply: [`Reply::Audited`].
     Audit,
-    /// Answer: [`Reply::Stepped`], when it is open.
+    /// Begins a transaction. Reply: [`Reply::Stepped`], when it is open.
     Begin(Begin),
-    /// Answer: [`Reply::Stepped`].
+    /// Makes a step of an open transaction. Reply: [`Reply::Stepped`].
     GoOn(GoOn),
-    /// Answer: [`Reply::Stepped`].
+    /// Reads keys outside of a transaction. Reply: [`Reply::Stepped`].
     Look(Look),
-    /// Answer: [`Reply::Watching`], then [`super::Notice::Changed`] for every commit or [`super::Notice::Lock`] for what
-    /// happens to locks, and [`super::Notice::Reached`] from time to time.
+    /// Begins a watch. Reply: [`Reply::Watching`], then [`super::Notice::Changed`] for every commit or
+    /// [`super::Notice::Lock`] for every change of locks, and [`super::Notice::Reached`] from time to time.
     Watch(Watch),
-    /// Ends the watch that the call with this tag began. Answer: [`Reply::Unwatched`].
+    /// Ends the watch that the call with this tag began. Reply: [`Reply::Unwatched`].
     Unwatch { watch: u64 },
-    /// The client of this watch has read so much of what it was told of holders
-    /// ([`LockEvent::weight`](super::watch_call::LockEvent::weight)). Answer: [`Reply::WatchTaken`].
+    /// The client has read `weight` of the holder events of this watch
+    /// ([`LockEvent::weight`](super::watch_call::LockEvent::weight)). Reply: [`Reply::WatchTaken`].
     WatchTaken { watch: u64, weight: usize },
 }
 
-/// See [`Call::Acquire`].
+/// The arguments of [`Call::Acquire`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acquire {
     pub lease: LeaseId,
@@ -101,11 +102,11 @@ pub struct Acquire {
     pub key: Option<ClientKey>,
     pub wants: Wants,
     pub wait: Wait,
-    /// Free text for people: who. At most [`crate::names::MAX_LABEL`] bytes.
+    /// Free text that names the client for people. At most [`crate::names::MAX_LABEL`] bytes.
     pub label: Arc<str>,
 }
 
-/// A grant that a client says it holds.
+/// A grant that a client claims to hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reclaim {
     pub request: RequestId,
@@ -115,18 +116,18 @@ pub struct Reclaim {
     pub label: Arc<str>,
 }
 
-/// Where a listing goes on; the default is its start. Opaque to clients.
+/// The place at which a listing resumes; the default is its start. Opaque to clients.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ListCursor(pub u64);
 
-/// The answer to a [`Call`].
+/// The reply to a [`Call`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     LeaseOpened {
         lease: LeaseId,
         ttl: Duration,
     },
-    /// `reclaim`: the server restarted since; it waits for a [`Call::Reclaim`].
+    /// `reclaim`: the server has restarted since and waits for a [`Call::Reclaim`].
     LeaseAttached {
         ttl: Duration,
         reclaim: bool,
@@ -137,22 +138,22 @@ pub enum Reply {
     LeaseClosed,
     Granted(Grant),
     Released,
-    /// Those in `lost` are no longer held: somebody else may hold them.
+    /// The requests in `lost` are no longer held: another client may hold their locks.
     Reclaimed {
         kept: Vec<RequestId>,
         lost: Vec<RequestId>,
     },
     Described(Box<LockDescription>),
-    /// `next`: where to go on, `None` at the end.
+    /// `next`: where the listing resumes, `None` at the end.
     Listed {
         locks: Vec<LockSummary>,
         next: Option<ListCursor>,
     },
-    /// The hottest first.
+    /// The hottest lock first.
     Top(Vec<HotLock>),
     Status(Box<Status>),
     Forced(Box<ForceOutcome>),
-    /// The last ones, the latest last.
+    /// The latest force releases, oldest first.
     Audited(Vec<Arc<Forced>>),
     Stepped(Box<Stepped>),
     Watching {
@@ -160,7 +161,7 @@ pub enum Reply {
     },
     Unwatched,
     WatchTaken,
-    /// Nothing was changed, or the request is over.
+    /// Nothing was changed, or the request has ended.
     Refused(Refusal),
 }
 
@@ -169,11 +170,11 @@ pub enum Reply {
 pub struct Grant {
     pub request: RequestId,
     pub token: FencingToken,
-    /// Everything that was committed under these locks so far is in it.
+    /// Contains everything that was committed under these locks before.
     pub snapshot: Arc<VersionVector>,
 }
 
-/// Why a call was refused. Each has one number in the client API.
+/// The reason why a call was refused. Each has one number in the client API.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     #[error("lease {0} is not known here: it ended, or never was")]
@@ -225,7 +226,7 @@ pub enum Refusal {
     Watch(#[from] WatchRefusal),
 }
 
-/// A limit of `docs/algorithm.md#121-bounds` that a client can run into by load.
+/// A limit of `docs/algorithm.md#121-bounds` that a client can reach by load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     WaitingPerLease,
@@ -233,15 +234,15 @@ pub enum Limit {
     HeldPerServer,
     Leases,
     Transactions,
-    /// What open transactions want to change, and what those that wait want to read.
+    /// Bytes that open transactions keep for their changes, and waiting ones for their reads.
     TransactionBytes,
-    /// Commits whose client does not say that it knows of them.
+    /// Commits whose outcome the client has not acknowledged.
     Outcomes,
-    /// What watches follow.
+    /// Names and keys that watches follow.
     Watches,
-    /// The server is far behind with what it has read.
+    /// The server is far behind with the calls that it has received.
     Load,
-    /// What the locks' names of one lease take.
+    /// Bytes of the lock names of one lease.
     NamesPerLease,
 }
 
@@ -264,30 +265,31 @@ impl std::fmt::Display for Limit {
     }
 }
 
-/// Why a wait waits: one lock as this datacenter sees it, with what others said of their holders.
+/// The reason why a request waits: one lock as this datacenter sees it, with the holders that other
+/// datacenters reported.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockDescription {
     pub lock: LockName,
-    /// The owner of every part, by the part's number.
+    /// The parts with their owners, by home.
     pub owners: Vec<(DcId, DcId)>,
     /// Holders here and elsewhere, by datacenter.
     pub holders: Vec<HolderInfo>,
-    /// Datacenters that own parts and did not say in time who holds the lock there.
+    /// Datacenters that own parts and did not report their holders in time.
     pub unknown: DcSet,
-    /// In the order in which they are served; at most [`MAX_DESCRIBED`] of them.
+    /// In the order in which they are served, at most [`MAX_DESCRIBED`].
     pub waiters: Vec<WaiterInfo>,
-    /// How many wait in all.
+    /// Number of all waiters.
     pub waiting: usize,
-    /// Owners of parts that cannot be reached from here.
+    /// Owners of parts that are unreachable from here.
     pub unreachable: DcSet,
-    /// Owners of parts that are there and do not serve; also this datacenter, if it does not.
+    /// Owners of parts that are reachable and do not serve. Contains this datacenter if it does not serve.
     pub not_serving: Vec<(DcId, NotServing)>,
 }
 
-/// Most holders and waiters that a description lists for a lock.
+/// Most holders and most waiters that a description lists for a lock.
 pub const MAX_DESCRIBED: usize = 100;
 
-/// Who holds a lock.
+/// A holder of a lock.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HolderInfo {
     pub dc: DcId,
@@ -295,11 +297,11 @@ pub struct HolderInfo {
     pub mode: Mode,
     pub token: FencingToken,
     pub label: Arc<str>,
-    /// For how long, as measured where it is held.
+    /// How long it has held the lock, as measured where it is held.
     pub held_for: Duration,
 }
 
-/// Who waits for a lock.
+/// A waiter for a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WaiterInfo {
     pub request: RequestId,
@@ -307,7 +309,7 @@ pub struct WaiterInfo {
     pub mode: Mode,
     /// Known for requests of this datacenter only.
     pub label: Option<Arc<str>>,
-    /// It waits for a datacenter that cannot be reached or does not serve, and stops nobody meanwhile.
+    /// It waits for a datacenter that is unreachable or does not serve, and stops no other request meanwhile.
     pub parked: bool,
 }
 
@@ -317,19 +319,19 @@ pub struct LockSummary {
     pub lock: LockName,
     /// The parts owned here.
     pub parts_here: DcSet,
-    /// Holders in this datacenter.
+    /// Number of holders in this datacenter.
     pub holders: usize,
     pub held: Option<Mode>,
-    /// Requests of all datacenters that wait, as far as known here.
+    /// Number of waiting requests of all datacenters, as known here.
     pub waiting: usize,
 }
 
-/// A lock that is waited for, and how much; times by this datacenter's clock.
+/// A lock with waiters, and how contended it is. Times are by this datacenter's clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HotLock {
-    /// With the first waiter only, and at most [`MAX_HOT_HOLDERS`] holders.
+    /// Describes the first waiter only, and at most [`MAX_HOT_HOLDERS`] holders.
     pub lock: LockDescription,
-    /// How many hold it in this datacenter.
+    /// Number of holders in this datacenter.
     pub holders_here: usize,
     /// How long the first waiter has waited.
     pub first_waits: Duration,
@@ -338,16 +340,16 @@ pub struct HotLock {
     pub seen_for: Duration,
 }
 
-/// See [`HotLock`].
+/// Most holders that a [`HotLock`] describes.
 pub const MAX_HOT_HOLDERS: usize = 10;
 
-/// How long requests of clients of this datacenter waited, from the acquire to the answer on its way out; from the moments
-/// at which the machine took either up, so that who is granted within one step waited for 0.
+/// How long requests of clients of this datacenter waited, from the step that received the acquire to the
+/// step that emitted the reply. A request that is granted in one step waited for 0.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Acquires {
     /// Granted with the parts that were here.
     pub local: Histogram,
-    /// Another datacenter had to be asked.
+    /// Granted after another datacenter was asked.
     pub remote: Histogram,
 }
 
@@ -359,7 +361,7 @@ pub struct Status {
     pub draining: bool,
     /// This datacenter's clock is too far ahead of most others: it makes no entries.
     pub clock_skew: bool,
-    /// On the disk of its journal.
+    /// Room on the disk of its journal.
     pub room: Room,
     pub load: Load,
     pub applied: VersionVector,
@@ -369,21 +371,23 @@ pub struct Status {
     pub acquires: Acquires,
 }
 
-/// What a datacenter does.
+/// The phase of a datacenter's lifecycle (`docs/algorithm.md#91-lifecycle`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Just restarted: waits out the clock readings it may have handed out before.
+    /// Just restarted: waits until time has passed the clock readings that it may have used before.
     Starting,
-    /// Some member is still to say how much it has of this datacenter's log (a new data directory waits for all of them, a
-    /// restart for `peer_timeout` at most), or has more of it than is here: that is fetched before anything is written.
+    /// Log recovery: some member has still to announce how much of this datacenter's log it has (a new data
+    /// directory waits for all members, a restart for `peer_timeout` at most), or has more of it than is
+    /// here. The missing entries are fetched before anything is written.
     ReadOnly,
-    /// Waits for the clients of before the restart to reclaim their locks; that many leases are missing.
+    /// Waits for clients to reclaim their locks after a restart. `leases`: leases that have neither reclaimed
+    /// nor ended.
     Grace {
         leases: usize,
     },
     Serving,
-    /// The log of `dc` is not the same everywhere from its entry `seq` on, or before: a directory went on from an older disk. Reads
-    /// only, until people have decided which history is kept.
+    /// The log of `dc` has two histories that differ at entry `seq` or before: a directory was continued from
+    /// an older disk. Serves reads only, until an operator decides which history is kept.
     Forked {
         dc: DcId,
         seq: u64,
@@ -394,30 +398,30 @@ pub enum Phase {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerStatus {
     pub dc: DcId,
-    /// There is a link.
+    /// A link to it is up.
     pub linked: bool,
-    /// It is known to live, by whatever path.
+    /// It is known to live, directly or through others.
     pub reachable: bool,
-    /// What it said to have, durably.
+    /// The durable vector that it announced.
     pub acknowledged: VersionVector,
-    /// Entries here that it has not acknowledged, but for its own.
+    /// Entries here that it has not acknowledged, without its own.
     pub lag: u64,
-    /// How long ago the oldest of these that is durable became that, in ms, at most since the start of this process; 0 if
-    /// it has all. A peer acknowledges with its heartbeats.
+    /// How long ago the oldest of these entries became durable here, in ms, at most since the start of this
+    /// process; 0 if it lacks none. A peer acknowledges with its heartbeats.
     pub lag_ms: u64,
-    /// Entries that it has durably, as it said, and that are not applied here.
+    /// Entries that it announced as durable and that are not applied here.
     pub lacking: u64,
-    /// It lacks what is not kept here any more: it gets a state transfer.
+    /// It lacks entries that are truncated here: it gets a state transfer.
     pub too_far_behind: bool,
-    /// Its clock less ours when last heard, in ms.
+    /// Its clock minus ours when last heard, in ms.
     pub clock_ahead_ms: i64,
-    /// An entry stamped too far ahead waits before the link.
+    /// The link is paused before an entry that is stamped too far ahead.
     pub paused_by_skew: bool,
-    /// It is there and hands nothing over: why.
+    /// The reason why it does not serve although it is reachable.
     pub not_serving: Option<NotServing>,
 }
 
-/// Plain counters and gauges since the start of the process; published by the edge.
+/// Counters and gauges since the start of the process; the edge publishes them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     // gauges
@@ -451,7 +455,7 @@ pub struct Counts {
     pub transfers_received: u64,
     pub hand_offs_sent: u64,
     pub hand_offs_received: u64,
-    /// Locks of which parts went back to where they belong because nobody used them here.
+    /// Locks whose unused parts went back to their homes (idle return).
     pub gone_home: u64,
     pub entries_made: u64,
     pub entries_applied: u64,

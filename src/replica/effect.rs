@@ -1,4 +1,4 @@
-//! All that a datacenter can want done.
+//! All outputs of a datacenter.
 
 use std::sync::Arc;
 
@@ -16,46 +16,48 @@ use crate::replica::watch_call::{Changed, LockNews, WatchRefusal};
 use crate::room::Room;
 use crate::store_state::Bucket;
 
-/// An output of [`super::Replica::poll_effect`], to be performed in this order. Everything that leaves the
-/// datacenter has already waited for the journal: no effect has to wait for another.
+/// An output of [`super::Replica::poll_effect`], to be performed in this order. The machine has already
+/// waited for the journal before it emits an output, so no effect waits for another
+/// (`docs/algorithm.md#43-output-commit`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Append this record; positions come without gaps. Answered by [`super::Event::Durable`], one for many.
+    /// Append this record. Positions have no gaps. [`super::Event::Durable`] follows, one for many records.
     Persist { position: Position, record: Record },
-    /// Queue this on the link to `peer`, which is up. Answered by [`super::Event::Flushed`].
+    /// Queue this message on the link to `peer`, which is up. [`super::Event::Flushed`] follows.
     Send { peer: DcId, message: Message },
-    /// Answer this call. The session may be gone.
+    /// Send this reply. The session may have ended.
     Reply { call: CallId, reply: Reply },
-    /// Tell this session something it did not ask for. The session may be gone.
+    /// Send this notice to a session. The session may have ended.
     Notify { session: SessionId, notice: Notice },
     /// `peer` broke the protocol: close its link with this error. It may connect again.
     CloseLink { peer: DcId, violation: Violation },
-    /// Keep this state once everything up to its position is durable; then what it covers can be forgotten.
+    /// Store this checkpoint once everything up to its position is durable. Then the records that it covers
+    /// can be dropped.
     Checkpoint(Box<Checkpoint>),
-    /// Tell the operator.
+    /// Report this to the operator.
     Report(Report),
 }
 
-/// What a session is told unasked.
+/// A message to a session that is not the reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The lease ended, with all that it held.
+    /// The lease ended, with all its held and waiting requests.
     LeaseEnded { lease: LeaseId },
-    /// A reclaimed lock turned out to be somebody else's: this request holds nothing any more.
+    /// A reclaimed lock belongs to another holder: this request holds nothing any more.
     LockLost { lease: LeaseId, request: RequestId },
-    /// This request holds nothing any more: its locks were taken away. May be told twice.
+    /// This request holds nothing any more: an operator released its locks by force. May be sent twice.
     ForcedOut(Arc<Forced>),
-    /// A watch of this session, by the tag of the call that began it, saw a commit.
+    /// A commit for a watch of this session. It carries the tag of the call that began the watch.
     Changed(Box<Changed>),
-    /// A watch of this session saw something happen to locks.
+    /// A change of locks for a watch of this session.
     Lock(Box<LockNews>),
-    /// A watch was told all that there is for it up to here.
+    /// All changes up to this vector that match the watch have been sent.
     Reached { watch: u64, vector: VersionVector },
-    /// A watch is over: what follows cannot be told.
+    /// The watch ended: later changes cannot be sent.
     WatchEnded { watch: u64, why: WatchRefusal },
 }
 
-/// What an operator is told: one line in the log each.
+/// A report to the operator: one line in the log each.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
     PhaseChanged(crate::replica::call::Phase),
@@ -63,36 +65,37 @@ pub enum Report {
         peer: DcId,
         reachable: bool,
     },
-    /// `peer` is there and does not serve, or (`None`) serves again.
+    /// `peer` is reachable and does not serve, or (`None`) serves again.
     PeerServes {
         peer: DcId,
         why: Option<NotServing>,
     },
-    /// `peer` goes by another value of an option that all should have in common, in milliseconds.
+    /// `peer` has another value of an option that must be equal in the cluster. Values are in milliseconds.
     OptionDiffers {
         peer: DcId,
         option: &'static str,
         ours: u32,
         theirs: u32,
     },
-    /// `peer`'s clock is ahead of ours, or behind (negative), by more than half of `max_clock_skew`.
+    /// The clock of `peer` is ahead of ours, or behind (negative), by more than half of `max_clock_skew`.
     ClockDrifts {
         peer: DcId,
         ahead_ms: i64,
     },
-    /// An entry of `dc` stamped that far ahead waits before the link from `peer`.
+    /// An entry of `dc` that is stamped `ahead_ms` ahead of our clock is held back on the link from `peer`.
     EntryTooFarAhead {
         peer: DcId,
         dc: DcId,
         seq: u64,
         ahead_ms: u64,
     },
-    /// Our clock is ahead of most peers by more than `max_clock_skew` (or no longer is): no entries are made.
+    /// Our clock is ahead of most peers by more than `max_clock_skew` (or no longer is): we make no entries.
     ClockSkew {
         active: bool,
     },
-    /// After a restart our wall clock is ahead of most others that were heard by more than `max_clock_skew`, of each of these by
-    /// at least so many milliseconds (`None`: no longer): nothing is stamped.
+    /// After a restart our wall clock is ahead of the clocks of most heard members by more than
+    /// `max_clock_skew`; `ahead_ms` is the least of these differences. `None`: no longer. Meanwhile we stamp
+    /// nothing.
     ClockContradicted {
         ahead_ms: Option<i64>,
     },
@@ -104,56 +107,58 @@ pub enum Report {
     DiskRoom {
         room: Room,
     },
-    /// As many entries are kept for others as a minority may keep (or no longer are): no more are made.
+    /// A minority keeps as many entries for the others as it may (or no longer does): it makes no more
+    /// entries.
     LogFull {
         full: bool,
     },
-    /// A request lost its locks to an operator.
+    /// An operator released the locks of a request by force.
     Forced(Arc<Forced>),
     LeaseExpired {
         lease: LeaseId,
         held: usize,
         waiting: usize,
     },
-    /// `peer` lacks entries that are no longer kept here: it needs a state transfer.
+    /// `peer` lacks entries that are truncated here: it needs a state transfer.
     PeerTooFarBehind {
         peer: DcId,
     },
-    /// `peer` keeps what we lack no more: we ask for its state.
+    /// `peer` has truncated entries that we lack: we ask for its state.
     StateWanted {
         peer: DcId,
     },
-    /// The state of `peer` was taken over.
+    /// The state of `peer` was installed.
     StateTaken {
         peer: DcId,
         vector: VersionVector,
     },
-    /// The state of `peer` came and was not taken over. It is tried again.
+    /// The state of `peer` was received and could not be installed. We try again.
     StateOfNoUse {
         peer: DcId,
         why: &'static str,
     },
-    /// Our state cannot be given to `peer`.
+    /// Our state cannot be sent to `peer`.
     StateNotGiven {
         peer: DcId,
         why: String,
     },
-    /// `peer` shows its readers something else than we do, although both have applied the same: one of the two replicas is
-    /// broken.
+    /// `peer` shows its readers different data than we do, although both have applied the same entries: one
+    /// of the two replicas is broken.
     DigestsDiffer {
         peer: DcId,
         bucket: Bucket,
     },
-    /// `peer` had something else than we at a vector that both passed under load: one of the two replicas is broken.
+    /// `peer` had different data than we at a vector that both passed under load: one of the two replicas is
+    /// broken.
     SumsDiffer {
         peer: DcId,
         of: Summed,
     },
-    /// Peers know our log up to `theirs`, we only up to `ours`.
+    /// Peers know our log up to `theirs`, we know it only up to `ours`.
     OwnLogBehind {
         ours: u64,
         theirs: u64,
     },
-    /// There are two histories: nothing is granted, moved or committed here any more.
+    /// Two histories of one log exist: we no longer grant, transfer or commit.
     Forked(Fork),
 }

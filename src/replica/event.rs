@@ -1,36 +1,38 @@
-//! All that can happen to a datacenter.
+//! All inputs of a datacenter.
 
 use crate::names::{DcId, Position};
 use crate::replica::call::{Call, CallId, SessionId};
 use crate::replica::message::Message;
 use crate::room::{Load, Room};
 
-/// An input of [`super::Replica::handle`]. Passing time is none: every event brings the time with it, and
-/// [`Event::Tick`] brings nothing else.
+/// An input of [`super::Replica::handle`]. The passing of time is not an event of its own: every call carries
+/// the time, and [`Event::Tick`] carries nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A deadline has come.
+    /// A deadline has passed.
     Tick,
-    /// The journal is durable up to here.
+    /// The journal is durable up to this position.
     Durable { position: Position },
-    /// How much room the journal's disk has now; at first it is [`Room::Enough`].
+    /// How much room the journal's disk has. Initially [`Room::Enough`].
     Disk { room: Room },
-    /// Whether this datacenter keeps up with what clients ask; at first it does.
+    /// Tells the machine if this server keeps up with the calls of its clients. Initially it does.
     Load { load: Load },
-    /// A link to `peer` is up: both sides know each other's cluster, epoch and version.
+    /// A link to `peer` is up: both sides have checked cluster, epoch and version.
     LinkUp { peer: DcId },
-    /// It is gone, with everything sent and not yet received. Comes before the next [`Event::LinkUp`].
+    /// The link to `peer` is down. All messages that were sent and not yet received are lost. Comes before
+    /// the next [`Event::LinkUp`] of that peer.
     LinkDown { peer: DcId },
-    /// `peer` sent this on its link.
+    /// `peer` sent this message on its link.
     Received { peer: DcId, message: Message },
-    /// The link to `peer` took that many of the messages sent off its queue, `batches` of them entries: there is room again.
+    /// The link to `peer` took `messages` sent messages off its queue, `batches` of them with entries, so the
+    /// queue has room again.
     Flushed { peer: DcId, messages: usize, batches: usize },
-    /// A client asks.
+    /// A client made a call.
     Client { call: CallId, request: Call },
-    /// A client's session is closed: nothing sent to it arrives any more.
+    /// A client's session is closed: replies and notices to it no longer arrive.
     SessionClosed { session: SessionId },
-    /// State shall go to disk. Answered by [`super::Effect::Checkpoint`], perhaps some steps later.
+    /// The edge wants a checkpoint. [`super::Effect::Checkpoint`] follows, perhaps some steps later.
     Checkpoint,
-    /// Shutting down: acquire nothing more.
+    /// The server shuts down: it accepts no new acquires.
     Drain,
 }

@@ -1,8 +1,8 @@
-//! Pure. One datacenter as one state machine: the rooms below composed.
+//! Pure. One datacenter as one deterministic state machine, composed of the modules below.
 //!
-//! The shell hands in events with the time ([`Replica::handle`]), performs the effects
-//! ([`Replica::poll_effect`]) and calls again at [`Replica::next_deadline`]. Everything else is decided here,
-//! the same way in production and in the simulator.
+//! The edge passes in events with the time ([`Replica::handle`]), performs the effects
+//! ([`Replica::poll_effect`]) and calls again at [`Replica::next_deadline`]. Every other decision is made
+//! here, in production and in the simulator alike (`docs/algorithm.md#21-the-machine`).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod anti_entropy;
@@ -88,28 +88,30 @@ use crate::store_state::Store;
 use crate::time::{Instant, Now};
 use crate::work;
 
-/// One datacenter.
+/// The state machine of one datacenter.
 pub struct Replica {
     config: ReplicaConfig,
     now: Now,
     clock: HybridClock,
     bounds: bounds::Bounds,
-    /// The next request number.
+    /// The next request number to hand out.
     next_n: u64,
-    /// The last record handed to the journal.
+    /// The position of the last record that was emitted to the journal.
     position: Position,
     gate: gate::Gate,
-    /// Up to where the journal is durable, as it said.
+    /// The journal's last announced durable position; steps process it in portions.
     durable_to: Position,
-    /// By how much tokens are ahead of the clock.
+    /// How far fencing tokens are ahead of the clock.
     lead: tokens::Lead,
     log: Log,
     inbox: Inbox,
     locks: Locks,
     leases: Leases,
-    /// The last end of a lease that never said after a restart what it held: every grant may be in conflict with it.
+    /// Position of the last end of a lease that, since the restart, never said which locks it held. Any grant
+    /// may conflict with it, so every grant waits for it.
     unaccounted_end: Position,
-    /// The last record of what this disk had lost and has got back, own entries above all: any lock may have been used in it.
+    /// Position of the last record that this disk had lost and regained, mostly own entries. Any lock may
+    /// have been used under it, so every grant waits for it (`docs/algorithm.md#95-regained-entries`).
     regained: Position,
     reach: reach::Reach,
     links: links::Links,
@@ -133,9 +135,9 @@ pub struct Replica {
     renew_bound_at: Instant,
     /// Entries may have become sendable.
     pump: bool,
-    /// There may be more entries of the log to forget than one step does.
+    /// The log may have more entries to truncate than one step does.
     truncates: bool,
-    /// The store has more to fold or to settle than one step does.
+    /// The store has more to fold or to compact than one step does.
     store_backlog: bool,
     export: Option<export::Export>,
     counts: Counts,
@@ -144,10 +146,10 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// First fires whatever had expired by `now`, then the event. `now.mono` never goes back.
+    /// Fires all timers that had expired by `now`, then applies the event. `now.mono` never goes back.
     ///
     /// # Panics
-    /// When an invariant is broken on which mutual exclusion rests: better no server than a second owner.
+    /// If an invariant that mutual exclusion rests on is broken: no server is better than a second owner.
     pub fn handle(&mut self, now: Now, event: Event) {
         self.advance(now);
         match event {
@@ -167,7 +169,8 @@ impl Replica {
         self.finish_step();
     }
 
-    /// The next effect, to be performed in this order, after each [`Replica::handle`] until there is none.
+    /// Returns the next effect. Call it after each [`Replica::handle`] until it returns `None`, and perform
+    /// the effects in this order.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.effects.pop_front();
         if effect.is_none() {
@@ -176,12 +179,13 @@ impl Replica {
         effect
     }
 
-    /// When to call [`Replica::handle`] with [`Event::Tick`] if nothing else happens before.
+    /// Returns the time at which to call [`Replica::handle`] with [`Event::Tick`] if no other event comes
+    /// first.
     pub fn next_deadline(&self) -> Option<Instant> {
         Some(self.wakes_at())
     }
 
-    /// The same; every step asks, so it looks at nothing but what is remembered.
+    /// The same, never `None`. Every step calls it, so it reads remembered deadlines only.
     #[inline]
     fn wakes_at(&self) -> Instant {
         let mut next = self.heartbeat_at.min(self.renew_bound_at).min(self.anti_entropy.next_at);
@@ -199,7 +203,7 @@ impl Replica {
         next
     }
 
-    /// Whether something goes on bit by bit.
+    /// Returns true if work that is spread over several steps is not finished.
     fn has_work(&self) -> bool {
         let is_asked = self.transfers.has_work(self.gate.durable());
         let is_busy = self.store_backlog || self.export.is_some() || self.watches.are_scanning() || is_asked;
@@ -212,42 +216,42 @@ impl Replica {
         is_busy || goes_on || self.locks.has_idle(self.now.mono)
     }
 
-    /// Who this is.
+    /// Returns the datacenter that this machine is.
     pub fn dc(&self) -> DcId {
         self.config.dc
     }
 
-    /// Whom this datacenter believes to own a part of a lock.
+    /// Returns the owner of a part of a lock, as known here.
     pub fn owner_of(&self, lock: &crate::names::LockName, part: DcId) -> DcId {
         self.locks.ownership().owner(lock, part)
     }
 
-    /// Who owns what, as far as is known here.
+    /// Returns the ownership of all parts, as known here.
     pub fn ownership(&self) -> &Ownership {
         self.locks.ownership()
     }
 
-    /// The entries of the causal log that were applied here.
+    /// Returns the vector of the entries that are applied here.
     pub fn applied(&self) -> &VersionVector {
         self.log.applied()
     }
 
-    /// The members that cannot be reached, as seen from here.
+    /// Returns the members that are unreachable, as seen from here.
     pub fn unreachable(&self) -> DcSet {
         self.reach.unreachable()
     }
 
-    /// The members that hand nothing over, as seen from here: they cannot be reached, or are there and do not serve.
+    /// Returns the members that are away, as seen from here: unreachable, or reachable and not serving.
     pub fn away(&self) -> DcSet {
         self.reach.away()
     }
 
-    /// What it does at this moment.
+    /// Returns the phase of the lifecycle.
     pub fn phase(&self) -> Phase {
         self.current_phase()
     }
 
-    /// The other members.
+    /// Returns the other members.
     fn peers(&self) -> DcSet {
         self.config.agreed.members.difference(DcSet::only(self.config.dc))
     }

@@ -1,4 +1,5 @@
-//! What every step has in common: expiry before it, consequences after it, records and stamps on the way.
+//! The parts that all steps share: expired timers before the event, consequences after it, and the records
+//! and stamps that both make (`docs/algorithm.md#21-the-machine`).
 
 use std::sync::Arc;
 
@@ -14,23 +15,23 @@ use crate::room::Room;
 use crate::time::{Now, Timestamp};
 use crate::work;
 
-/// Idle locks that one step looks at, at most.
+/// Most idle locks that one step examines.
 const IDLE_PER_STEP: usize = 64;
-/// Effects of commits that one step folds, and keys that it settles, at most.
+/// Most effects of commits that one step folds, and most keys that it compacts.
 const EFFECTS_PER_STEP: usize = 1024;
-/// Records that one step takes note of when the journal has made more durable at once.
+/// Most records that one step notes as durable when a sync covers more.
 const RECORDS_PER_STEP: u64 = 512;
-/// Answers and grants that waited for these and go out in one step, at most.
+/// Most outputs that waited for the journal and that one step emits.
 const GATED_PER_STEP: usize = 512;
-/// Operations of one entry stop at about that many bytes: far below a frame.
+/// Bytes at which the operations of one entry stop, approximately. Far below a frame.
 const ENTRY_WEIGHT: usize = 1 << 20;
-/// And at so many locks and parts in them, if that is not one request: an entry is applied in one step.
+/// Most locks and parts in one entry, unless one request has more: an entry is applied in one step.
 const ENTRY_ROWS: usize = 64;
-/// Locks of one transfer, at most.
+/// Most locks of one transfer operation.
 const TRANSFER_LOCKS: usize = 64;
 
 impl Replica {
-    /// Lets time pass and fires whatever has expired.
+    /// Moves the time to `now` and fires all timers that have expired.
     pub(super) fn advance(&mut self, now: Now) {
         assert!(
             now.mono >= self.now.mono,
@@ -76,8 +77,8 @@ impl Replica {
         self.update_reach();
         self.update_phase();
         self.expire_keys();
-        // Who was granted has its token before the event can end it, and what moved stands in the log before the event can
-        // look at who owns what.
+        // A granted request gets its token before the event can end it. A transfer is in the log before the
+        // event can read the ownership.
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::SeenBeforeLogged) {
             self.locks.settle(now.mono);
@@ -86,7 +87,7 @@ impl Replica {
         self.settle();
     }
 
-    /// Whether the time that passed can change anything. If not, the step before this has left nothing to be done.
+    /// Returns true if the time that passed can change anything. If not, the previous step has left no work.
     fn is_anything_due(&self) -> bool {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::LeaseByWallClock) {
@@ -95,7 +96,8 @@ impl Replica {
         self.reach.has_news() || self.wakes_at() <= self.now.mono
     }
 
-    /// Draws the consequences of an event until nothing more follows.
+    /// Applies the consequences of an event until nothing more follows. `docs/algorithm.md#21-the-machine`
+    /// gives the reason for this order.
     pub(super) fn finish_step(&mut self) {
         self.update_reach();
         self.update_phase();
@@ -118,7 +120,8 @@ impl Replica {
         self.note_sums();
     }
 
-    /// Grants, moves and asks, until nothing more follows; what moves and what is asked is in the log then.
+    /// Grants, transfers and publishes until nothing more follows. On return, every transfer and published
+    /// request is in the log.
     fn settle(&mut self) {
         loop {
             self.locks.settle(self.now.mono);
@@ -127,13 +130,14 @@ impl Replica {
             if !ops.is_empty() {
                 self.make_entries(ops);
             } else if self.locks.is_settled() {
-                // A transaction in one step may have committed as soon as it was granted, and let its locks go.
+                // A one-step transaction may have committed as soon as it was granted, and released its
+                // locks.
                 break;
             }
         }
     }
 
-    /// Appends own entries: one, unless it would be too large for a frame, or for those who apply it.
+    /// Appends own entries: one, unless it would be too large for a frame or for one step of its receivers.
     pub(super) fn make_entries(&mut self, ops: Vec<Op>) {
         let mut chunk = Vec::new();
         let (mut weight, mut rows) = (0, 0);
@@ -148,7 +152,7 @@ impl Replica {
         self.make_entry(chunk);
     }
 
-    /// Appends one own entry. Answers where the journal has it.
+    /// Appends one own entry. Returns its position in the journal.
     pub(super) fn make_entry(&mut self, ops: Vec<Op>) -> Position {
         let at = self.stamp();
         let dc = self.config.dc;
@@ -156,7 +160,7 @@ impl Replica {
         let seq = deps.get(dc) + 1;
         self.locks.note_own_entry(seq, &ops, self.now.mono);
         let (cluster, prev) = (self.config.agreed.cluster, self.own_head());
-        // Version 1 would lose it on the way.
+        // An entry of version 1 has no field for the lead.
         let lead_ms = if self.life.chained { self.lead.millis } else { 0 };
         assert!(!self.is_forked(), "nothing is added to one of two histories");
         let entry = Arc::new(Entry { cluster, epoch: 0, dc, seq, at, deps, ops, prev, lead_ms });
@@ -170,7 +174,7 @@ impl Replica {
         position
     }
 
-    /// Hands a record to the journal.
+    /// Emits a record to the journal. Returns its position.
     pub(super) fn persist(&mut self, record: Record) -> Position {
         self.position.0 += 1;
         self.effects.push_back(Effect::Persist { position: self.position, record });
@@ -195,12 +199,13 @@ impl Replica {
         self.note_some_durable();
     }
 
-    /// Whether more is durable, or may go out, than the steps before this one took note of.
+    /// Returns true if the journal has more durable records, or the gate more ready outputs, than earlier
+    /// steps have processed.
     pub(super) fn has_more_durable(&self) -> bool {
         self.durable_to > self.gate.durable() || self.gate.has_ready()
     }
 
-    /// Goes on with what is durable, and with what waited for it, as far as one step may.
+    /// Processes durable records and emits the outputs that waited for them, within the limits of one step.
     fn note_some_durable(&mut self) {
         let mut news = false;
         if !self.gate.has_ready() {
@@ -222,7 +227,7 @@ impl Replica {
         }
     }
 
-    /// Answers whether that holds more entries than before.
+    /// Returns true if more entries are durable than before.
     fn note_durable(&mut self, position: Position) -> bool {
         work::count((position.0 - self.gate.durable().0) as usize);
         self.gate.note_durable(position);
@@ -235,7 +240,7 @@ impl Replica {
         news
     }
 
-    /// Lets an effect out once the journal is durable up to `position`.
+    /// Emits an output once the journal is durable up to `position` (`docs/algorithm.md#43-output-commit`).
     pub(super) fn after(&mut self, position: Position, gated: Gated) {
         if let Some(gated) = self.gate.pass(position, gated) {
             self.let_out(gated);
@@ -262,7 +267,8 @@ impl Replica {
         }
     }
 
-    /// A new reading of the clock, to be handed out; never above what the journal will bound.
+    /// Returns a new clock reading. If it exceeds the reservation, a record that reserves more is written
+    /// first.
     pub(super) fn stamp(&mut self) -> Timestamp {
         assert!(self.life.quiet_until.is_none(), "nothing is stamped right after a restart");
         let stamp = self.clock.tick();
@@ -272,14 +278,14 @@ impl Replica {
         stamp
     }
 
-    /// A new request number.
+    /// Returns a new request number.
     pub(super) fn number(&mut self) -> u64 {
         let n = self.next_n;
         self.pass_number(n);
         n
     }
 
-    /// Numbers up to `n` were handed out.
+    /// Records that all numbers up to `n` have been used.
     pub(super) fn pass_number(&mut self, n: u64) {
         self.next_n = self.next_n.max(n + 1);
         if self.next_n > self.bounds.recorded().n {
@@ -287,22 +293,25 @@ impl Replica {
         }
     }
 
-    /// Goes on above all numbers that were ever handed out: this start may be that of an old copy of the disk, or of an
-    /// empty one in its place, and nobody else knows what was.
+    /// Moves the next number above all numbers that may have been used. The disk may be an old copy, or an
+    /// empty one in the place of a used one, and no other member knows which numbers this datacenter has used
+    /// (`docs/algorithm.md#47-numbers`).
     pub(super) fn outnumber(&mut self) {
         self.pass_numbers_until(self.clock.physical_millis());
     }
 
-    /// Goes on above the numbers that were handed out while the clock had not passed these milliseconds.
+    /// Moves the next number above all numbers that can have been used before the clock reached `millis`.
     pub(super) fn pass_numbers_until(&mut self, millis: u64) {
-        // Half of all numbers, whatever a wall clock says.
+        // At most half of all numbers, however far ahead a wall clock is.
         let millis = millis.min(MAX_NUMBER / 2 / NUMBERS_PER_MILLI);
         self.pass_number(millis * NUMBERS_PER_MILLI);
     }
 
-    /// Sets readings and numbers aside for the next half second.
+    /// Writes a record that reserves clock readings for the next half second, and request numbers
+    /// (`docs/algorithm.md#102-reservation`).
     pub(super) fn record_bound(&mut self) {
-        // Right after a restart the clock's bound stays: one that grew with every restart would run away.
+        // Right after a restart the bound of the clock stays. If every restart raised it, a server that
+        // restarts again and again would run away from real time.
         let clock = match self.life.quiet_until {
             Some(_) => self.bounds.recorded().clock,
             None => self.clock.bound(CLOCK_BOUND),
@@ -316,7 +325,7 @@ impl Replica {
         }
     }
 
-    /// Renews the bound ahead of time, so that no grant has to wait for the disk because of it.
+    /// Renews the reservation ahead of time, so that no grant waits for the disk because of it.
     pub(super) fn renew_bound(&mut self) {
         self.renew_bound_at = self.now.mono + CLOCK_BOUND / 2;
         let soon = self.clock.bound(CLOCK_BOUND / 2);
@@ -331,7 +340,8 @@ impl Replica {
     }
 }
 
-/// Transfers of many locks are cut into pieces of moderate size; a request stays whole, its limit is 1 MiB.
+/// Cuts a transfer of many locks into pieces of moderate size. A request stays whole; its names are at most 1
+/// MiB.
 fn split_op(op: Op) -> Vec<Op> {
     match op {
         Op::Transfer { to, parts } if op_is_large(&parts) => {
