@@ -1,8 +1,10 @@
-//! Every now and then two datacenters compare what they have.
+//! Comparison of replicas: from time to time two datacenters compare their data
+//! (`docs/algorithm.md#85-comparing-replicas`).
 //!
-//! Entries travel by themselves, to whoever lacks them and by whatever way is left ([`crate::causal_log`]). A round looks
-//! whether that works: it makes up for what was lost on the way, and at equal vectors it compares what readers see. Equal
-//! vectors with unequal digests mean a broken replica: an alarm that names the bucket, never a silent repair.
+//! Entries normally reach every member by themselves, by any path that is left ([`crate::causal_log`]). A
+//! round checks that this works: it sends what was lost on the way, and at equal vectors it compares the data
+//! that readers see. Equal vectors with unequal digests mean a broken replica: this raises an alarm that
+//! names the bucket, and is never repaired silently.
 
 use super::Replica;
 use super::effect::Report;
@@ -13,37 +15,37 @@ use crate::names::{DcId, DcSet, Position};
 use crate::store_state::{Bucket, Digest};
 use crate::time::Instant;
 
-/// Bytes that a message of digests may take: some 15 000 buckets with the longest names.
+/// Most bytes of a message of digests: some 15 000 buckets with the longest names.
 const MAX_DIGEST: usize = 4 << 20;
-/// In place of the name of a bucket when these are too many to be compared.
+/// Stands for the name of a bucket when there are too many buckets to compare.
 const TOO_MANY: &[u8] = b"(too many buckets to say which)";
 
-/// When the next round is, and with whom.
+/// The schedule of the rounds, and their results.
 pub(super) struct AntiEntropy {
     pub next_at: Instant,
     rounds: u64,
-    /// Peers whose digests differed when they were last compared: one alarm each time that begins.
+    /// Peers whose digests differed at the last comparison; each time that begins, one alarm is raised.
     alarmed: DcSet,
     shown: Summary,
     owned: Summary,
 }
 
-/// The points of one of the two that are summed.
+/// The points of one of the two sums.
 #[derive(Default)]
 struct Summary {
     points: Points,
-    /// Where the last one was noted: nothing is hashed before there is another.
+    /// Position of the last point: nothing is hashed before there is a newer record.
     noted: Position,
-    /// Peers that had another sum at some point when these were last compared.
+    /// Peers that had another sum at some point at the last comparison.
     alarmed: DcSet,
 }
 
-/// What is summed for comparison.
+/// The data that a sum covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Summed {
-    /// What readers see.
+    /// The data that readers see.
     Shown,
-    /// Who owns which part of which lock.
+    /// The owner of each part of each lock.
     Owned,
 }
 
@@ -60,7 +62,7 @@ impl AntiEntropy {
 }
 
 impl Replica {
-    /// Begins a round with some peer that there is a link to.
+    /// Begins a round with one of the linked peers.
     pub(super) fn on_anti_entropy_due(&mut self) {
         self.anti_entropy.next_at = self.now.mono + self.config.local.anti_entropy;
         if self.life.quiet_until.is_some() {
@@ -71,7 +73,8 @@ impl Replica {
             return;
         }
         self.anti_entropy.rounds += 1;
-        // Spread by a fixed odd factor: every peer gets its turn, in an order that differs between datacenters.
+        // Spread by a fixed odd factor: every peer gets its turn, in an order that differs between
+        // datacenters.
         let seed = self.config.local.hash_seed ^ u64::from(self.config.dc.get());
         let turn = self.anti_entropy.rounds.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let peer = linked[turn as usize % linked.len()];
@@ -99,7 +102,7 @@ impl Replica {
             let vector = if mutated { self.log.durable() } else { vector };
             owned.points.note(self.position, vector, self.locks.ownership_sum());
         }
-        // A state that was taken over counts once it is durable.
+        // An installed state counts once it is durable.
         if let Some((position, vector, sum)) = self.store.digest_sum_at_floor()
             && shown.noted < position
             && self.log.taken().is_none()
@@ -109,7 +112,7 @@ impl Replica {
         }
     }
 
-    /// A peer tells the sums at points that it passed.
+    /// A peer sent its sums at points that it passed.
     pub(super) fn on_sums(&mut self, peer: DcId, shown: &[SumAt], owned: &[SumAt]) {
         if self.is_forked() {
             return;
@@ -129,13 +132,13 @@ impl Replica {
         }
     }
 
-    /// What readers see at the durable vector, if that can be said now.
+    /// Returns the digest of the data at the durable vector, if it is available now.
     fn digest(&self) -> Option<Digest> {
-        // A state that was taken over counts once it is durable.
+        // An installed state counts once it is durable.
         self.store.digest().filter(|_| self.log.taken().is_none())
     }
 
-    /// The sum of that.
+    /// Returns the sum of that digest.
     fn digest_sum(&self) -> Option<u128> {
         self.store.digest_sum().filter(|_| self.log.taken().is_none())
     }
@@ -145,7 +148,7 @@ impl Replica {
         Message::Compare { durable: (**self.log.durable()).clone(), sum }
     }
 
-    /// A peer compares: it gets what it lacks, and hears if it shows something else.
+    /// A peer compares: sends it the entries that it lacks, and the digests if its sum differs.
     pub(super) fn on_compare(&mut self, peer: DcId, durable: &VersionVector, sum: Option<u128>) {
         let ours = self.log.durable().clone();
         if !durable.covers(&ours) {
@@ -153,7 +156,7 @@ impl Replica {
             self.pump = true;
         }
         if *durable != *ours {
-            // It looks at our vector with our next heartbeat, which sends what we lack.
+            // The peer compares with our vector when our next heartbeat arrives, and sends what we lack.
             return;
         }
         let (Some(sum), Some(theirs)) = (self.digest_sum(), sum) else { return };
@@ -171,7 +174,7 @@ impl Replica {
         }
     }
 
-    /// A peer shows something else at the same vector, bucket by bucket.
+    /// A peer has other data at the same vector; it sent its digests bucket by bucket.
     pub(super) fn on_digests(&mut self, peer: DcId, durable: &VersionVector, theirs: &Digest) {
         if *durable != **self.log.durable() {
             return;
@@ -180,7 +183,7 @@ impl Replica {
         self.alarm(peer, digest.differences(theirs));
     }
 
-    /// Once, until the two are the same again.
+    /// Raises an alarm once, until the two are equal again.
     fn alarm(&mut self, peer: DcId, differences: Vec<Bucket>) {
         if differences.is_empty() || self.anti_entropy.alarmed.contains(peer) {
             return;

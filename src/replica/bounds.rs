@@ -1,31 +1,32 @@
-//! Durable upper bounds of what is handed out: clock readings and request numbers.
+//! Id reservation: durable upper bounds of clock readings and request numbers
+//! (`docs/algorithm.md#102-reservation`).
 //!
-//! Neither is journaled one by one. A record says in advance how far they may go, so that a restart starts
-//! above everything that was handed out before: never more than [`CLOCK_BOUND`](super::CLOCK_BOUND) ahead.
+//! Neither is journaled one by one. A record reserves them in advance, so that a restart begins above
+//! everything that was used before; readings are reserved at most [`CLOCK_BOUND`](super::CLOCK_BOUND) ahead.
 
 use std::collections::VecDeque;
 
 use crate::names::Position;
 use crate::time::Timestamp;
 
-/// Fewer numbers than this are handed out in a millisecond, on average since the epoch.
+/// Fewer numbers than this are used per millisecond, on average since the epoch.
 pub(super) const NUMBERS_PER_MILLI: u64 = 1 << 10;
-/// How many request numbers one record sets aside: 64 ms of them, so that even a server that restarts again and again does
-/// not get ahead of [`NUMBERS_PER_MILLI`].
+/// Request numbers that one record reserves: 64 ms of them, so that even a server that restarts again and
+/// again does not exceed [`NUMBERS_PER_MILLI`].
 pub(super) const NUMBERS: u64 = 1 << 16;
 
-/// A bound: readings up to `clock` and numbers below `n` may be handed out.
+/// A reservation: readings up to `clock` and numbers below `n` may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Bound {
     pub clock: Timestamp,
     pub n: u64,
 }
 
-/// See the module.
+/// The durable reservation, and those that are being written.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     durable: Bound,
-    /// That of the clock when this run began. A run that the disk does not know of may have handed out more.
+    /// The reserved reading when this run began. A run that the disk does not know may have used higher ones.
     before: Timestamp,
     /// Recorded and not durable yet, in order.
     pending: VecDeque<(Position, Bound)>,
@@ -36,7 +37,7 @@ impl Bounds {
         Bounds { durable, before: durable.clock, pending: VecDeque::new() }
     }
 
-    /// The latest that is recorded.
+    /// Returns the latest recorded reservation.
     pub fn recorded(&self) -> Bound {
         self.pending.back().map_or(self.durable, |(_, bound)| *bound)
     }
@@ -51,17 +52,18 @@ impl Bounds {
         }
     }
 
-    /// The bound of the clock on disk, if this run has set it.
+    /// Returns the durable clock reservation, if this run has made it.
     pub fn own_clock(&self) -> Option<Timestamp> {
         Some(self.durable.clock).filter(|clock| *clock > self.before)
     }
 
-    /// Where the journal allows to hand out more than now.
+    /// Returns the position of the next reservation that will be durable; [`Position::default`] if none is
+    /// pending.
     pub fn next_position(&self) -> Position {
         self.pending.front().map_or(Position::default(), |(position, _)| *position)
     }
 
-    /// Where the journal allows to hand these out; [`Position::default`] if it does already.
+    /// Returns the position of the reservation that covers these; [`Position::default`] if it is durable.
     pub fn position_of(&self, clock: Timestamp, n: u64) -> Position {
         let allows = |bound: &Bound| clock <= bound.clock && n < bound.n;
         if allows(&self.durable) {

@@ -1,12 +1,12 @@
-//! The invariants that one datacenter can see by itself.
+//! The invariants that one datacenter can check by itself (`docs/algorithm.md#11-invariants`).
 
 use super::Replica;
 
 impl Replica {
-    /// Asserts the invariants. Walks everything: for tests and the simulator.
+    /// Asserts the invariants. Examines the whole state: for tests and the simulator.
     ///
     /// # Panics
-    /// With what is broken.
+    /// If an invariant is broken; the message names it.
     pub fn check(&self) {
         self.locks.check();
         self.store.check_invariants();
@@ -34,13 +34,13 @@ impl Replica {
         );
     }
 
-    /// As by a bug or by broken memory: a key loses its value here and nowhere else.
+    /// A fault, as by a bug or by broken memory: a key loses its value here and nowhere else.
     #[cfg(test)]
     pub(super) fn corrupt_store(&mut self, key: &crate::keys::Key) {
         self.store.corrupt(key);
     }
 
-    /// The same: a part of a lock that nobody uses here moves, which is in no log.
+    /// The same: a part of a lock that is not used here moves without an entry.
     #[cfg(test)]
     pub(super) fn corrupt_ownership(&mut self, lock: crate::names::LockName) {
         let parts = vec![(self.config.dc, 1)];

@@ -1,4 +1,4 @@
-//! What clients ask: acquire, release, cancel, and the calls that only look.
+//! Calls of clients: acquire, release, cancel, and reads.
 
 use std::sync::Arc;
 
@@ -12,13 +12,14 @@ use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
 use crate::names::{ClientKey, LeaseId, MAX_LABEL, Position, RequestId};
 use crate::room::{Load, Room};
 
-/// What a client is told to wait when a limit is reached.
+/// Delay after which a client may retry when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
-/// Who is refused while there is too much to do is told to wait for up to so many times this in addition.
+/// Under overload the delay is longer by up to `SPREAD_STEPS` times this, so that clients do not return all
+/// at once.
 const SPREAD: std::time::Duration = std::time::Duration::from_millis(10);
 const SPREAD_STEPS: u64 = 51;
 
-/// Locks that a client wants, under a lease of its own.
+/// An acquire under a known lease.
 pub(super) struct NewAcquire<'a> {
     pub lease: LeaseIndex,
     pub wants: &'a Wants,
@@ -26,10 +27,10 @@ pub(super) struct NewAcquire<'a> {
     pub label: &'a Arc<str>,
 }
 
-/// What became of a request that a client names.
+/// The state of a request that a client names.
 enum Found {
     Request(RequestIndex),
-    /// Ending it again succeeds.
+    /// It has ended; ending it again succeeds.
     Over,
     /// The lease never had it.
     Never,
@@ -38,7 +39,7 @@ enum Found {
 impl Replica {
     #[inline]
     pub(super) fn on_client(&mut self, call: CallId, request: Call) {
-        // What most calls are, before anything large is moved.
+        // Fast path for the most frequent calls, before anything large is moved.
         match &request {
             Call::Acquire(acquire) if self.life.quiet_until.is_none() => {
                 return self.on_acquire(call, acquire);
@@ -119,7 +120,7 @@ impl Replica {
         }
     }
 
-    /// Whether an acquire may start, and under which lease; `None` when it is a retry that is dealt with.
+    /// Returns the lease under which an acquire may start; `None` if it is a retry that is already handled.
     fn admit_acquire(&mut self, call: CallId, acquire: &Acquire) -> Result<Option<LeaseIndex>, Refusal> {
         let lease = self.authorise(acquire.lease, acquire.proof, call)?;
         if let Some(key) = acquire.key {
@@ -148,8 +149,9 @@ impl Replica {
         Ok(Some(lease))
     }
 
-    /// Whether anything new is taken on: not while this datacenter is far behind. Asked only when a call is known to be new.
-    /// Who asks again for what was begun before, such as what became of a commit, is told.
+    /// Refuses a new call while this server is overloaded. Called only when the call is known to be new: a
+    /// retry, such as a question for the outcome of a commit, is answered
+    /// (`docs/algorithm.md#98-full-disk-overload`).
     #[inline]
     pub(super) fn admit_load(&self) -> Result<(), Refusal> {
         match self.life.load {
@@ -160,15 +162,15 @@ impl Replica {
 
     #[cold]
     fn overload(&self) -> Refusal {
-        // Not all at once: they come back over as long as they wait at least.
+        // Spread out: the clients return over at least as long as they wait.
         let later = SPREAD * (self.counts.shed % SPREAD_STEPS) as u32;
         Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later }
     }
 
-    /// Whether there is room for one more request.
+    /// Returns an error if there is no room for one more request.
     #[inline]
     pub(super) fn admit_request(&self, lease: LeaseIndex) -> Result<(), Refusal> {
-        // Not even a reading of the clock could be handed out.
+        // A full disk cannot even reserve a clock reading.
         if self.life.room == Room::Full {
             return Err(Refusal::DiskFull);
         }
@@ -180,7 +182,7 @@ impl Replica {
         if self.life.quiet_until.is_some() || counts.waiting >= local.max_waiting as u64 {
             return exhausted(Limit::WaitingPerServer);
         }
-        // A lock more in a request takes as much as a request more.
+        // A further lock of a request costs as much as a further request.
         if counts.held + counts.further >= local.max_held as u64 {
             return exhausted(Limit::HeldPerServer);
         }
@@ -203,13 +205,13 @@ impl Replica {
         }
     }
 
-    /// Why a request was given up at once.
+    /// Returns the reason why a request was refused at once.
     pub(super) fn not_free(&self, wait: Wait) -> Refusal {
         if wait == Wait::Try { Refusal::NotFree } else { Refusal::DiskFull }
     }
 
-    /// A request that was admitted: granted at once, or it waits; `None` if it would have to wait, and does not want to or
-    /// may not: what others are told of it would have to be written.
+    /// Starts an admitted request: it is granted at once, or waits. Returns `None` if it would have to wait,
+    /// and does not want to or must not, because publishing it would need the disk.
     pub(super) fn start_request(&mut self, new: &NewAcquire<'_>, ticket: Ticket) -> Option<RequestIndex> {
         let id = RequestId { dc: self.config.dc, n: self.number() };
         let at = self.stamp();
@@ -231,7 +233,7 @@ impl Replica {
         Some(request)
     }
 
-    /// The same acquire again: its client lost the answer, or came back on another stream.
+    /// The same acquire again: its client lost the reply, or reconnected on another stream.
     fn retry(
         &mut self,
         call: CallId,
@@ -258,7 +260,7 @@ impl Replica {
             true => Found::Over,
             false => self.find_target(row, target),
         };
-        // Before it says what it holds a client takes out what it releases.
+        // A client removes a lock from its reclaim before it releases the lock.
         if let (Found::Never, Target::Key(key), true) = (&found, target, self.leases.get(row).unaccounted) {
             self.leases.get_mut(row).finished.finish(key);
             return self.reply(call, Reply::Released);
@@ -282,7 +284,7 @@ impl Replica {
             Ok(row) => row,
             Err(refusal) => return self.refuse(call, refusal),
         };
-        // Keys start in order: one that never started says nothing of those before it.
+        // Keys start in order: a deferred call that never started says nothing of the keys below it.
         let was_early = self.cancel_early(call, lease, target) || self.release_early(lease, target);
         let found = if was_early { Found::Over } else { self.find_target(row, target) };
         match found {
@@ -297,7 +299,7 @@ impl Replica {
             }
             Found::Over => self.reply(call, Reply::Released),
             Found::Never => match target {
-                // It has overtaken its acquire, which is to find that out.
+                // The cancel has overtaken its acquire, which must find its key ended.
                 Target::Key(key) => {
                     self.finish_unbegun(row, key);
                     self.reply(call, Reply::Released);
@@ -315,13 +317,14 @@ impl Replica {
         self.leases.get_mut(lease).finished.finish(key);
     }
 
-    /// The request that a client means.
+    /// Finds the request that a client names.
     fn find_target(&self, lease: LeaseIndex, target: Target) -> Found {
         let row = self.leases.get(lease);
         let (found, was) = match target {
             Target::Key(key) => (row.keys.get(key), row.finished.is_over(key)),
             Target::Id(id) => {
-                // Numbers of leases and requests are one series: what is older than the lease was never its own.
+                // Leases and requests share one series of numbers: an id older than the lease was never its
+                // own.
                 let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.next_n;
                 match self.locks.find(id) {
                     Some(request) if self.is_of(request, row.id) => (Some(request), true),

@@ -1,4 +1,4 @@
-//! Options of the core. Read from files and flags by the crate's `config.rs`; documented here, once.
+//! Options of the core, documented here. The crate's `config.rs` reads them from files and flags.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::names::{ClusterId, DcId, DcSet};
 /// Options of one datacenter's core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaConfig {
-    /// Who this is.
+    /// The datacenter of this process.
     pub dc: DcId,
-    /// What all members must agree on.
+    /// Options that must be equal in the whole cluster.
     pub agreed: AgreedConfig,
-    /// What this process may choose by itself.
+    /// Options that each process may choose.
     pub local: LocalConfig,
     /// A deliberate bug, for the tests of the simulator's checkers.
     #[cfg(test)]
@@ -31,78 +31,80 @@ impl ReplicaConfig {
     }
 }
 
-/// What all members of a cluster must have in common.
+/// Options that must be equal in the whole cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgreedConfig {
     pub cluster: ClusterId,
-    /// All datacenters, this one among them.
+    /// All datacenters, this one included.
     pub members: DcSet,
-    /// How often a datacenter tells each peer what it has and whom it heard. Default 500 ms, 10 ms to 10 s.
-    /// Lower finds a dead peer no sooner (see `peer_timeout`) but relays round a cut link sooner; each costs a
-    /// small message per peer.
+    /// Interval at which a datacenter sends each peer its vectors and the members that it heard. Default 500
+    /// ms, 10 ms to 10 s. A lower value does not find a dead peer sooner (see `peer_timeout`), but relays
+    /// around a cut link sooner; each heartbeat costs a small message per peer.
     pub heartbeat: Duration,
-    /// A datacenter of which nothing new was heard for that long, by whatever path, is unreachable: requests
-    /// that need it are parked. Default 3 s, at least 3 heartbeats. Lower unblocks others sooner after a crash;
-    /// too low parks requests on a hiccup.
+    /// A datacenter from which nothing new was heard for this long, by any path, is unreachable: requests
+    /// that need it are parked. Default 3 s, at least 3 heartbeats. A lower value unblocks others sooner
+    /// after a crash; a value that is too low parks requests on a hiccup.
     pub peer_timeout: Duration,
-    /// An entry stamped further ahead of our clock than this waits. Default 5 s, 100 ms to 1 h. Bounds what a
-    /// wrong clock can do to the order of requests.
+    /// An entry that is stamped further ahead of our clock than this is held back. Default 5 s, 100 ms to 1
+    /// h. Bounds the effect of a wrong clock on the order of requests.
     pub max_clock_skew: Duration,
 }
 
-/// What a process may choose by itself.
+/// Options that each process may choose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalConfig {
-    /// When a lock leaves, by lock-name prefix; the longest matching prefix counts.
+    /// When a lock leaves, by prefix of the lock name; the longest matching prefix counts.
     pub hold: Vec<HoldRule>,
-    /// Longest time to live that a lease may ask for; also bounds the grace period after a restart.
-    /// Default 60 s, 1 s to 1 h. Raising it lengthens the wait after a crash for locks of clients that died too.
+    /// Longest time to live that a lease may have; also bounds the grace period after a restart. Default 60
+    /// s, 1 s to 1 h. A higher value lengthens the wait after a crash for locks of clients that died, too.
     pub max_lease_ttl: Duration,
-    /// Most requests of one lease that wait. Default 10 000. Bounds what one client can make a server remember.
+    /// Most waiting requests of one lease. Default 10 000. Bounds the memory that one client can take.
     pub max_waiting_per_lease: usize,
-    /// Most bytes of lock names in the requests of one lease, held and waiting. Default 64 MiB. Bounds what one client can make
-    /// a server remember, too: a request may have 1 MiB of names.
+    /// Most bytes of lock names in the requests of one lease, held and waiting. Default 64 MiB. Bounds the
+    /// memory that one client can take, too: a request may have 1 MiB of names.
     pub max_names_per_lease: usize,
-    /// Most requests of clients that wait in this server. Default 1 000 000, some 400 bytes each if it wants
-    /// one lock with a short name; names, labels and further locks come on top.
+    /// Most requests of clients that wait in this server. Default 1 000 000. A request for one lock with a
+    /// short name takes some 400 bytes; names, labels and further locks are extra.
     pub max_waiting: usize,
-    /// Most requests held in this server. Default 4 000 000, some 600 bytes each for one lock with a short name. Locks
-    /// beyond the first of a request count, too, held or waited for.
+    /// Most requests held in this server. Default 4 000 000. A request for one lock with a short name takes
+    /// some 600 bytes. Further locks of a request count like requests, held or waiting.
     pub max_held: usize,
     /// Most leases of this server. Default 1 000 000.
     pub max_leases: usize,
-    /// Longest that a transaction is open, from when it has its locks and its snapshot. Default 20 s, 1 s to 1 h. Bounds how
-    /// long a client that hangs keeps locks and old versions of values.
+    /// Longest time that a transaction is open, from when it has its locks and its snapshot. Default 20 s, 1
+    /// s to 1 h. Bounds how long a client that hangs keeps locks and old versions of values.
     pub max_transaction: Duration,
-    /// Most transactions that are open or wait in this server. Default 100 000.
+    /// Most transactions that are open or waiting in this server. Default 100 000.
     pub max_transactions: usize,
-    /// Most bytes that all transactions which are not committed yet want to change, and the keys that transactions and
-    /// reads want to see which wait for their locks or their snapshot. Default 256 MiB.
+    /// Most bytes kept for transactions and reads: the changes of uncommitted transactions, and the keys that
+    /// waiting transactions and reads are to read. Default 256 MiB.
     pub max_transaction_bytes: usize,
-    /// When entries that some member lacks weigh more than that many bytes, members that are far behind are given up: they get
-    /// a state transfer when they are back. Default 256 MiB, 1 MiB to 16 GiB. It is memory, and twice that on disk; at
-    /// four times as much, when no quorum of members has them, nothing is committed here and no lock moves.
+    /// When the entries that some member lacks weigh more than this many bytes, members that are far behind
+    /// are given up: they get a state transfer when they are back. Default 256 MiB, 1 MiB to 16 GiB. It is
+    /// memory, and twice that on disk. If no quorum of members has the entries, this server stops commits and
+    /// moves of locks at four times this value.
     pub max_log: usize,
-    /// Most bytes that the names take which all watches of this server follow, about. Default 64 MiB: some 100 000 watches
-    /// of one name each.
+    /// Approximate bound of the bytes of all names that watches of this server follow. Default 64 MiB: some
+    /// 100 000 watches of one name each.
     pub max_watch_bytes: usize,
-    /// How long a description waits for the holders in other datacenters, and how long before the end of a wait (or half of that)
-    /// they are asked for its answer. Default 1 s, 10 ms to 5 s: clients give up after 7 s.
+    /// How long a description waits for the holders in other datacenters. Also how long before the end of a
+    /// wait (at most half of the wait) they are asked, for the reply to a timeout. Default 1 s, 10 ms to 5 s:
+    /// clients give up after 7 s.
     pub describe_timeout: Duration,
-    /// How often this datacenter compares what it has with some other. Default 5 s, 100 ms to 1 h. Lower finds a replica
-    /// that differs sooner; it costs two small messages.
+    /// Interval at which this datacenter compares its data with one other. Default 5 s, 100 ms to 1 h. A
+    /// lower value finds a replica that differs sooner; a round costs two small messages.
     pub anti_entropy: Duration,
-    /// Most messages queued on a link before the rest waits here. Default 64.
+    /// Most messages queued on a link; further ones wait here. Default 64.
     pub link_window: usize,
-    /// Seed of the hash tables that clients' lock names go into: random per process, so that no client can
+    /// Seed of the hash tables that contain names from clients: random per process, so that no client can
     /// choose names that collide. No decision depends on it.
     pub hash_seed: u64,
 }
 
 /// Shortest time to live of a lease.
 pub const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
-/// Readings of the hybrid clock are durably bounded that far ahead at most; a restarted datacenter stamps
-/// nothing for that long.
+/// How far ahead readings of the hybrid clock are reserved, at most; a restarted datacenter stamps nothing
+/// for this long.
 pub const CLOCK_BOUND: Duration = Duration::from_millis(500);
 
 impl AgreedConfig {

@@ -1,5 +1,6 @@
-//! Explains a wait: who owns, holds and waits for a lock. Holders elsewhere are asked outside the log, within
-//! a bounded time; whoever does not answer is shown as unknown. `timeouts.rs` asks ahead of time.
+//! Descriptions of locks: the owners, holders and waiters of a lock. Holders in other datacenters are asked
+//! for outside the log, within a bounded time; a datacenter that does not reply is listed as unknown.
+//! `timeouts.rs` asks ahead of time.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +17,15 @@ use crate::names::{DcId, DcSet, LockName};
 use crate::time::Instant;
 use crate::work;
 
-/// Most locks that one question asks about; a timeout explains that many of the locks that were in the way.
+/// Most locks of one query; the reply to a timeout describes this many of the locks in the way.
 pub(super) const MAX_EXPLAINED: usize = 8;
-/// Descriptions under way; beyond that, others are answered without asking elsewhere.
+/// Most descriptions in progress; further ones are answered without asking other datacenters.
 pub(super) const MAX_PENDING: usize = 1024;
 
-/// What a description is for.
+/// The call that a description is for.
 pub(super) enum Purpose {
     Describe,
-    /// A lock was taken away.
+    /// A force release.
     Force(Taken),
     Top(Top),
 }
@@ -37,12 +38,12 @@ struct Pending {
     deadline: Instant,
 }
 
-/// Descriptions that wait for others.
+/// Descriptions that wait for other datacenters.
 #[derive(Default)]
 pub(super) struct Descriptions {
     pending: BTreeMap<u64, Pending>,
     deadlines: Deadlines<u64>,
-    /// What requests may have to say that wait no longer soon.
+    /// Queries for requests whose wait ends soon.
     pub(super) ahead: AskedAhead,
     last: u64,
 }
@@ -61,7 +62,7 @@ impl Descriptions {
         self.ahead.len()
     }
 
-    /// The number of a new question.
+    /// Returns the number of a new query.
     pub(super) fn query(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -69,7 +70,7 @@ impl Descriptions {
 }
 
 impl LockDescription {
-    /// Who has parts of it.
+    /// Returns the owners of its parts.
     pub(super) fn owner_dcs(&self) -> DcSet {
         self.owners.iter().map(|(_, owner)| *owner).collect()
     }
@@ -81,7 +82,7 @@ impl Replica {
         self.explain(call, Purpose::Describe, vec![description]);
     }
 
-    /// A lock as it is known here, with so many holders and waiters at most.
+    /// Returns the description of a lock as it is known here, with at most `most` holders and waiters.
     pub(super) fn describe(&self, lock: &LockName, most: usize) -> LockDescription {
         let owners: Vec<(DcId, DcId)> = self.locks.owners(lock).collect();
         let (all, unreachable) = (owners.iter().map(|(_, owner)| *owner).collect(), self.reach.unreachable());
@@ -125,7 +126,7 @@ impl Replica {
         holders.filter_map(info).collect()
     }
 
-    /// Asks the other owners for their holders, then answers.
+    /// Asks the other owners for their holders, then answers the call.
     pub(super) fn explain(&mut self, call: CallId, purpose: Purpose, mut locks: Vec<LockDescription>) {
         for lock in &mut locks {
             lock.unknown = lock.owner_dcs().intersection(self.peers());
@@ -172,7 +173,7 @@ impl Replica {
         }
     }
 
-    /// A peer that was asked will not answer any more.
+    /// A peer that was asked will not reply any more.
     pub(super) fn descriptions_without(&mut self, peer: DcId) {
         let mut answered = Vec::new();
         for (query, pending) in &mut self.descriptions.pending {

@@ -1,9 +1,11 @@
-//! Calls that come too soon after a start wait until they can be judged.
+//! Deferred calls: a call that comes too early after a start waits until it can be judged.
 //!
-//! What needs the clock waits until that can be read. What was promised before the start waits until this datacenter has its
-//! own log, as far as anybody knows it ([`Replica::has_past`]): a disk that was rolled back believes in parts that it
-//! has given away since, lacks others that came since, and knows nothing of commits that it made since. So reclaims wait, and
-//! whoever may be asking after a commit of before.
+//! Calls that need a clock reading wait until the clock may be read. Calls that concern the time before the
+//! start wait until this datacenter has all of its own log, as far as any reachable member knows
+//! ([`Replica::has_past`]): a rolled-back disk believes in parts that it has given away since, lacks parts
+//! that came since, and knows nothing of commits that it made since. So reclaims wait, and all calls that may
+//! ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
+//! `docs/algorithm.md#74-outcomes-at-most-once`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,37 +18,40 @@ use crate::causal_log::Wants;
 use crate::names::LeaseId;
 use crate::work;
 
-/// Leases, and requests that they held, which one step gives back, about: a lease gets back all that it held at once.
+/// Leases, and requests that they reclaim, which one step processes, approximately: one lease is always
+/// processed as a whole.
 const RECLAIMED_PER_STEP: usize = 512;
-/// Calls that may wait at a time, beside reclaims.
+/// Most calls that wait at a time, without reclaims.
 const MAX_EARLY: usize = 10_000;
 
-/// See the module.
+/// The deferred calls.
 #[derive(Default)]
 pub(super) struct Early {
-    /// In the order in which they came.
+    /// In the order of arrival.
     calls: Vec<(CallId, Call)>,
-    /// About how many bytes they take.
+    /// Approximate size of `calls` in bytes.
     bytes: usize,
-    /// One for each lease: its last word.
+    /// The latest reclaim of each lease.
     reclaims: BTreeMap<LeaseId, (CallId, Vec<Reclaim>)>,
-    /// The same by the session that they came on, so that closing one looks at no other's.
+    /// The same by session, so that closing a session examines only its own.
     by_session: BTreeSet<(SessionId, LeaseId)>,
-    /// Requests in them.
+    /// Number of requests in `reclaims`.
     reclaimed: usize,
-    /// Transactions that wait and whose keys had their turn when they came: later ones of their leases go on.
+    /// Waiting transactions whose key has had its turn on arrival: calls with higher keys of their leases
+    /// proceed.
     turns: BTreeSet<TxnId>,
-    /// Leases with lower numbers are of before the start.
+    /// Leases with lower numbers were opened before the start.
     first_lease: u64,
 }
 
 impl Early {
-    /// From `n` on numbers are handed out by this run.
+    /// This run hands out numbers from `n`.
     pub fn begin_at(&mut self, n: u64) {
         self.first_lease = n;
     }
 
-    /// Drops the calls that came on a session. A transaction of which a copy waits, which came on another session, keeps its turn.
+    /// Drops the calls of a session. A transaction keeps its turn if a copy of its call waits that came on
+    /// another session.
     pub fn close_session(&mut self, session: SessionId) {
         let mut gone = Vec::new();
         for (_, request) in self.calls.extract_if(.., |(call, _)| call.session == session) {
@@ -74,18 +79,19 @@ impl Early {
         Some((call, held))
     }
 
-    /// Whether some lease waits to be given back what it held.
+    /// Returns true if a reclaim waits.
     pub fn has_reclaims(&self) -> bool {
         !self.reclaims.is_empty()
     }
 
-    /// Takes the turn that the key of a transaction had when it came, if it waited. There is one for each key: of copies
-    /// that waited together only the first is begun.
+    /// Takes the turn that the key of a deferred transaction got on arrival; returns true if it had one. Each
+    /// key has one turn: of copies that waited together only the first is begun.
     pub fn take_turn(&mut self, id: TxnId) -> bool {
         self.turns.remove(&id)
     }
 
-    /// Whether a call of that weight may wait, beside others that keep so many bytes of the same bound.
+    /// Returns true if a call of this weight may wait. `beside`: bytes of other things under the same bound
+    /// `most`.
     fn has_room(&self, weight: usize, beside: usize, most: usize) -> bool {
         self.calls.len() < MAX_EARLY && self.bytes + weight + beside <= most
     }
@@ -106,7 +112,7 @@ impl Early {
     }
 }
 
-/// Under which lease and key something new would begin.
+/// Returns the lease and key under which the call would begin something new.
 fn key_of(request: &Call) -> Option<TxnId> {
     match request {
         Call::Begin(begin) => Some(TxnId { lease: begin.lease, key: begin.key }),
@@ -115,7 +121,7 @@ fn key_of(request: &Call) -> Option<TxnId> {
     }
 }
 
-/// About how many bytes a call keeps while it waits.
+/// Returns the approximate number of bytes that a call keeps while it waits.
 fn weight(request: &Call) -> usize {
     let names =
         |wants: &Wants| wants.locks().iter().map(|(name, _)| 32 + name.as_bytes().len()).sum::<usize>();
@@ -130,18 +136,18 @@ fn weight(request: &Call) -> usize {
 }
 
 impl Replica {
-    /// Whether what was promised before the start can be judged.
+    /// Returns true if calls that concern the time before the start can be judged.
     pub(super) fn has_past(&self) -> bool {
         self.life.quiet_until.is_none() && self.has_own_log()
     }
 
-    /// Whether a call comes too soon.
+    /// Returns true if a call must be deferred.
     pub(super) fn must_wait(&self, request: &Call) -> bool {
         let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::GoOn(_));
         (needs_clock && self.life.quiet_until.is_some()) || self.may_be_commit_of_before(request).is_some()
     }
 
-    /// A call that must wait does so, if there is room.
+    /// Defers a call if there is room.
     pub(super) fn put_off(&mut self, call: CallId, request: Call) {
         let (beside, most) = (self.kept_for_transactions(), self.config.local.max_transaction_bytes);
         if self.early.has_room(weight(&request), beside, most) {
@@ -150,30 +156,32 @@ impl Replica {
         } else if let Some(id) = self.may_be_commit_of_before(&request) {
             self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
         } else {
-            // It is told what it may not do yet.
+            // The call is executed now, and refused because it is too early.
             self.do_for_client(call, request);
         }
     }
 
-    /// The transaction that a call may ask after, if it may have been committed before the start without being known here.
+    /// Returns the transaction whose outcome the call may ask for, if it may have been committed before the
+    /// start without being known here.
     fn may_be_commit_of_before(&self, request: &Call) -> Option<TxnId> {
         let (lease, key) = match request {
             Call::Begin(begin) if begin.step.then == Then::Commit && !begin.step.changes.is_empty() => {
                 (begin.lease, begin.key)
             }
-            // Also one that does not commit: it is not to overtake one that does.
+            // Also one that does not commit: it must not overtake one that does.
             Call::GoOn(go_on) => (go_on.lease, go_on.key),
             _ => return None,
         };
         let id = TxnId { lease, key };
         let is_of_before = lease.dc() == Some(self.config.dc) && lease.n() < self.early.first_lease;
-        // Not before those that came earlier either, which go on when all reclaims are judged.
+        // Nor before earlier deferred calls, which resume when all reclaims are judged.
         let is_judged = self.has_past() && !self.early.has_reclaims();
         (is_of_before && !is_judged && !self.transactions.knows(id)).then_some(id)
     }
 
-    /// Keys of a lease are new in rising order, and others go on while a transaction waits. Until the clock can be read all that
-    /// begins waits, in order; cancels do not, and so many of them say something of all keys below.
+    /// Takes the turn of a key on arrival. The keys of a lease begin in rising order, and calls with higher
+    /// keys proceed while a transaction waits. Until the clock may be read, all that begins waits in order.
+    /// Cancels do not wait, and many of them end all lower keys, so such keys are marked as waiting.
     fn keep_turn(&mut self, call: CallId, request: &Call) {
         let (proof, id) = match (request, key_of(request)) {
             (Call::Begin(begin), Some(id)) => (begin.proof, id),
@@ -193,7 +201,8 @@ impl Replica {
         }
     }
 
-    /// A reclaim waits, the only one of its lease. All together want no more than could be held.
+    /// Defers a reclaim, the only one of its lease. All deferred reclaims together name at most `max_held`
+    /// requests.
     pub(super) fn put_off_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
         if self.early.reclaimed + held.len() > self.config.local.max_held {
             let limit = Limit::HeldPerServer;
@@ -204,15 +213,16 @@ impl Replica {
         self.early.reclaims.insert(lease, (call, held));
     }
 
-    /// A reclaim that waits counts no more: its lease ends, or reclaims anew, because the stream that it came from is gone.
-    /// Were it kept beside a new one, a release would be taken out of it, and not out of what is held by then.
+    /// Drops the deferred reclaim of a lease: the lease ends, or reclaims again because the stream of the
+    /// first reclaim broke. Were it kept beside a new one, a release would be taken out of the old reclaim
+    /// and not out of the locks that are held by then.
     pub(super) fn end_early_reclaim(&mut self, lease: LeaseId, why: Refusal) {
         if let Some((call, _)) = self.early.take_reclaim(lease) {
             self.refuse(call, why);
         }
     }
 
-    /// A client lets go what its reclaim, which waits, says that it holds. Whether that did.
+    /// Removes a released request from the deferred reclaim of its lease. Returns true if it was there.
     pub(super) fn release_early(&mut self, lease: LeaseId, target: Target) -> bool {
         let Some((_, held)) = self.early.reclaims.get_mut(&lease) else { return false };
         let is_it = |reclaim: &mut Reclaim| match target {
@@ -228,7 +238,7 @@ impl Replica {
         !released.is_empty()
     }
 
-    /// An acquire that has not started yet is cancelled by its key, on its own session. Whether there was one.
+    /// Cancels a deferred acquire by its key, on its own session. Returns true if there was one.
     pub(super) fn cancel_early(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
         let Target::Key(key) = target else { return false };
         let is_it = |(other, early): &(CallId, Call)| {
@@ -247,7 +257,7 @@ impl Replica {
         was_there
     }
 
-    /// The past is known now, if it is: whatever waited for that goes on. Reclaims some at a time, then the rest.
+    /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
     pub(super) fn judge_past(&mut self) {
         if self.early.is_empty() || !self.has_past() {
             return;
@@ -268,7 +278,7 @@ impl Replica {
         self.early.turns.clear();
     }
 
-    /// Starts what came before the clock could be read.
+    /// Executes the calls that waited for the clock.
     pub(super) fn start_early(&mut self) {
         self.early.bytes = 0;
         for (call, request) in std::mem::take(&mut self.early.calls) {

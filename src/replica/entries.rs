@@ -1,4 +1,4 @@
-//! Entries that arrive: whether they may be applied, and what they do.
+//! Received entries: the checks before one is applied, and its effects on the state.
 
 use std::sync::Arc;
 
@@ -13,16 +13,17 @@ use crate::names::{DcId, MAX_NUMBER, Position};
 use crate::room::Room;
 use crate::work;
 
-/// A lock of an entry costs about as much as looking at so many rows: what follows from it is part of the step, too.
+/// Rows that one lock of an entry counts for in the step's budget of work, because consequences follow from
+/// it.
 const LOCK_WORK: usize = 16;
 
-/// What is to be done with an entry that a link brought.
+/// The verdict on a received entry.
 enum Admission {
     Apply,
     Duplicate,
-    /// It depends on something that has not arrived.
+    /// It depends on an entry that has not arrived.
     Missing,
-    /// It is stamped that many milliseconds too far ahead of our clock.
+    /// Its stamp is this many milliseconds too far ahead of our clock.
     TooFarAhead {
         by_ms: u64,
     },
@@ -37,7 +38,7 @@ impl Replica {
         for entry in &entries {
             self.log.note_sent_by(peer, entry);
         }
-        // Asked for again when there is room.
+        // It is requested again when there is room.
         if self.life.room == Room::Full {
             return;
         }
@@ -46,7 +47,7 @@ impl Replica {
             return self.links.note_dropped(peer);
         }
         let mut entries = entries.into_iter();
-        // Nearly always nothing is held back, and all of them can be applied, one after the other.
+        // Fast path: nothing is held back, and all entries can be applied one after the other.
         while let Some(entry) = entries.as_slice().first().filter(|_| !waits && !self.inbox.holds_of(peer)) {
             self.compare_entry(peer, entry);
             if self.is_forked() {
@@ -65,7 +66,7 @@ impl Replica {
         self.drain_inbox();
     }
 
-    /// Applies whatever can be applied, of all links, until nothing more can.
+    /// Applies the held-back entries of all links until none can be applied any more.
     pub(super) fn drain_inbox(&mut self) {
         self.links.clear_retry();
         if self.life.room == Room::Full || self.is_forked() {
@@ -87,7 +88,8 @@ impl Replica {
         }
     }
 
-    /// Applies what it can of one link. Names the first entry that depends on something which has not arrived.
+    /// Applies the held-back entries of one link, as far as possible. Returns the first entry that depends on
+    /// one that has not arrived.
     fn drain_link(&mut self, peer: DcId) -> Option<(DcId, u64)> {
         if self.awaits_heads(peer) {
             return None;
@@ -125,9 +127,10 @@ impl Replica {
         missing
     }
 
-    /// The link waits before an entry from the future: it is neither applied nor dropped.
+    /// Pauses the link before an entry that is stamped too far ahead: it is neither applied nor dropped
+    /// (`docs/algorithm.md#103-clock-skew`).
     fn pause(&mut self, peer: DcId, entry: &Entry, by_ms: u64) {
-        // Our clock needs about that long; no longer than a heartbeat, in case it is slewed.
+        // Our clock needs about that long. At most one heartbeat, in case the clock is slewed.
         let wait = std::time::Duration::from_millis(by_ms.max(1)).min(self.config.agreed.heartbeat);
         self.links.retry_at_most(self.now.mono + wait);
         if self.links.note_paused(peer, (entry.dc, entry.seq)) {
@@ -137,7 +140,7 @@ impl Replica {
         }
     }
 
-    /// An entry came again.
+    /// A duplicate of an applied entry arrived.
     #[cfg_attr(not(test), expect(unused_variables, reason = "what it says was done when it came first"))]
     fn note_duplicate(&mut self, entry: &Arc<Entry>) {
         self.counts.duplicates += 1;
@@ -196,7 +199,8 @@ impl Replica {
         from_the_future.or_else(|| self.validate(entry).err())
     }
 
-    /// Whether the operations of an entry, the next of its datacenter, keep the rules.
+    /// Checks the operations of an entry, which is the next of its datacenter
+    /// (`docs/algorithm.md#46-validation`).
     pub(super) fn validate(&self, entry: &Entry) -> Result<(), EntryFault> {
         self.locks.validate(entry.dc, &entry.ops)?;
         let commits = || entry.ops.iter().filter_map(Op::as_commit);
@@ -213,7 +217,7 @@ impl Replica {
 
     fn apply(&mut self, entry: &Arc<Entry>) {
         if entry.dc == self.config.dc {
-            // It may come before its sender has told how many there are.
+            // The entry may arrive before its sender announced how many there are.
             self.note_own_log_behind(entry.seq);
             self.pass_own_numbers(entry);
             self.make_way_for(entry);
@@ -226,9 +230,10 @@ impl Replica {
         self.counts.entries_applied += 1;
     }
 
-    /// An own entry comes back that gave parts away: nobody held their locks then. If this disk did not know that it was old, it has
-    /// granted them since, or given them back to those that had held them before; these lose them now. One of them may hold a lock
-    /// that came back here later: nobody can know that before all entries are here.
+    /// An own entry that transferred parts comes back. When it was made, nobody here held their locks. If
+    /// this disk did not know that it was old, it may have granted them since, or accepted reclaims of
+    /// earlier holders; those holders lose them now. One of them may hold a lock that came back here later,
+    /// but that cannot be known before all entries are here (`docs/algorithm.md#95-regained-entries`).
     fn make_way_for(&mut self, entry: &Entry) {
         let moved = entry.ops.iter().filter_map(|op| match op {
             Op::Transfer { parts, .. } => Some(parts),
@@ -241,8 +246,8 @@ impl Replica {
         }
     }
 
-    /// An own entry comes back that was lost here: the numbers in it were handed out, and some after them that are in no entry.
-    /// What is recorded of numbers is above them again before the entry is in the journal.
+    /// A lost own entry comes back: the numbers in it were used, and some after them that are in no entry.
+    /// The reservation covers them before the entry is in the journal.
     fn pass_own_numbers(&mut self, entry: &Entry) {
         let numbers = entry.ops.iter().filter_map(|op| match op {
             Op::Request { id, .. } => Some(id.n),
@@ -255,10 +260,10 @@ impl Replica {
         }
     }
 
-    /// What an entry does to the state: from a link, or from the journal.
+    /// Applies an entry to the state, from a link or from the journal.
     pub(super) fn take_in(&mut self, entry: &Arc<Entry>, position: Position) {
         self.take_in_ops(entry, position);
-        // Whoever made it knew that all know version 2.
+        // Its maker knew that all members know version 2.
         self.life.chained |= entry.prev != 0;
         self.log.apply(entry.clone(), position, self.now.mono);
     }
@@ -290,7 +295,7 @@ impl Replica {
         }
     }
 
-    /// A peer broke the protocol: nothing more is taken from its link.
+    /// A peer broke the protocol: closes its link and ignores the rest.
     pub(super) fn close_link(&mut self, peer: DcId, violation: Violation) {
         self.counts.violations += 1;
         self.inbox.clear(peer);

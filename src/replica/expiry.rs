@@ -1,21 +1,21 @@
-//! Keys lapse: their time is over, or their value is done.
+//! Expiring keys: a key ends when its time is over or its value is done (`docs/algorithm.md#83-expiry`).
 //!
-//! Nothing lapses by itself at a certain time: replicas would differ, and clocks with them. One datacenter logs that a key
-//! lapses, and with that entry it is gone, everywhere in the same causal order:
+//! No key expires by a clock alone: clocks differ, so replicas would differ. One datacenter logs an entry
+//! that ends the key, and that entry ends it everywhere, in causal order:
 //!
-//! - A key's time is counted by the monotonic clock of each datacenter, from when it applied the commit that asked for it
-//!   (the longest counts, if several did). When it is over there, the datacenter that asked, and whose [`Lifetime`]
-//!   stands, logs the end. Only that one: it knows whether somebody prolonged the key a moment ago. If it cannot be
-//!   reached, the lowest member that can be takes its place, `peer_timeout` later.
-//! - A value is done when its type says so. The datacenter that wrote it last logs the end once that write is stable: so
-//!   everybody knows, and nobody writes to it any more.
+//! - Each datacenter counts a key's time by its monotonic clock, from when it applied the commit that asked
+//!   for it (the longest time, if several did). When the time is over there, the datacenter whose
+//!   [`Lifetime`] stands logs the end. Only that one: it knows if a client prolonged the key a moment ago. If
+//!   it is unreachable, the lowest reachable member logs the end `peer_timeout` later.
+//! - A value is done when its type says so. The datacenter that wrote it last logs the end once that write is
+//!   stable: then every datacenter knows it, and none writes to the value any more.
 //!
-//! That two datacenters log the same end, because they cannot talk, does no harm ([`Action::Lapse`]). That one logs it in
-//! spite of a prolongation which it has not seen does: an end wins. So nobody acts on what it knew before it was away: a
-//! datacenter that restarted, or hears of a peer again, catches up first.
+//! Two datacenters that cannot talk may log the same end, which is harmless ([`Action::Lapse`]). An end that
+//! has not seen a prolongation is harmful, because the end wins. So a datacenter that restarted, or hears
+//! from a peer again, catches up before it ends keys.
 //!
-//! After a restart times are counted anew. Of its own wishes a datacenter knows when it made them, by its own clock; of
-//! others' it does not, and counts the whole time again. So a key lapses later than asked, but not sooner.
+//! After a restart times are counted anew. A datacenter knows by its own clock when it made its own wishes;
+//! the time of the wishes of others begins again. So a key lives longer than asked rather than shorter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,31 +31,31 @@ use crate::names::{DcId, Position};
 use crate::store_state::{Lifetime, Touched};
 use crate::time::Instant;
 
-/// Keys that one commit ends, at most, and that one step looks at.
+/// Most keys that one commit ends and that one step examines.
 const KEYS_PER_STEP: usize = 1_000;
 
-/// Which keys lapse when.
+/// The expiring keys and their times.
 pub(super) struct Expiry {
     rows: Slab<Row>,
     by_key: HashMap<Key, u32, foldhash::fast::FixedState>,
-    /// Keys whose time runs.
+    /// Keys whose time is running.
     due: Deadlines<u32>,
-    /// Keys whose time is over, by the datacenter that sees to their end and when their time was over.
+    /// Keys whose time is over, by the datacenter that is to end them and the time at which it was over.
     left_to: BTreeMap<DcId, Deadlines<u32>>,
-    /// Keys that this datacenter wrote for the last time, by its entry.
+    /// Keys whose done value was written here last, with the seq of that entry.
     done: BTreeSet<(u64, Key)>,
-    /// After a restart: from when on a peer that was not heard of counts as away.
+    /// After a restart: the time from which a peer that was not heard counts as away.
     settled_at: Instant,
-    /// Nothing can be done before.
+    /// No keys are ended before this time.
     retry_at: Instant,
 }
 
 /// One key.
 struct Row {
     key: Key,
-    /// When its time is over, as counted here.
+    /// The time at which it expires, as counted here.
     at: Instant,
-    /// Whom it is left to, once it is over.
+    /// After it expired: the datacenter that is to end it.
     left_to: Option<DcId>,
 }
 
@@ -72,18 +72,18 @@ impl Expiry {
         }
     }
 
-    /// Whether no key is to lapse.
+    /// Returns true if no key is to end.
     #[inline]
     fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.done.is_empty()
     }
 
-    /// Keys whose time runs, or that are to lapse otherwise.
+    /// Number of keys that expire or are done.
     pub fn len(&self) -> usize {
         self.rows.len() + self.done.len()
     }
 
-    /// The key lives until then, at least.
+    /// The key lives until `until` at least.
     fn live(&mut self, key: &Key, until: Instant) {
         let until = match self.forget(key) {
             Some(before) => before.max(until),
@@ -93,7 +93,7 @@ impl Expiry {
         self.due.insert(until, row);
     }
 
-    /// Its time is over, and another datacenter is to see to its end.
+    /// The key has expired, and another datacenter is to end it.
     fn leave(&mut self, key: Key, at: Instant, to: DcId) {
         let row = self.insert(key, at, Some(to));
         self.left_to.entry(to).or_default().insert(at, row);
@@ -106,7 +106,7 @@ impl Expiry {
         row
     }
 
-    /// Nothing is known of the key any more. Answers when its time was to be over.
+    /// Removes the key. Returns the time at which it was to expire.
     fn forget(&mut self, key: &Key) -> Option<Instant> {
         let index = self.by_key.remove(key)?;
         let row = self.rows.remove(index as usize);
@@ -126,13 +126,13 @@ impl Expiry {
         changed
     }
 
-    /// A key whose time is over by `now`; it is forgotten.
+    /// Removes and returns a key that had expired by `now`.
     fn pop_due(&mut self, now: Instant) -> Option<(Key, Instant)> {
         let row = self.due.pop_expired(now)?;
         Some(self.popped(row))
     }
 
-    /// A key that was left to `dc` and whose time was over by `before`; it is forgotten.
+    /// Removes and returns a key that `dc` was to end and that had expired by `before`.
     fn pop_left(&mut self, dc: DcId, before: Instant) -> Option<(Key, Instant)> {
         let row = self.left(dc, |keys| keys.pop_expired(before))?;
         Some(self.popped(row))
@@ -144,7 +144,8 @@ impl Expiry {
         (key, at)
     }
 
-    /// A commit did something to how long a key lives. `own`: the entry, if it is one of this datacenter.
+    /// Applies what a commit did to the lifetime of a key. `own`: the seq of the entry, if it is one of this
+    /// datacenter.
     pub fn touch(&mut self, key: &Key, touched: Touched, now: Instant, own: Option<u64>) {
         match touched {
             Touched::Lives(ttl) => self.live(key, now + ttl.duration()),
@@ -161,14 +162,14 @@ impl Expiry {
         self.done.clear();
     }
 
-    /// Asserts that a key which lives only for some time is known.
+    /// Asserts that an expiring key is registered.
     pub fn check(&self, key: &Key) {
         assert!(self.by_key.contains_key(key), "{key} lives only for some time, and nobody counts it");
     }
 }
 
 impl Replica {
-    /// Everything was read from disk: time begins to run.
+    /// Everything was read from disk: registers all expiring keys, and starts their times.
     pub(super) fn restart_expiry(&mut self) {
         if self.position > Position::default() {
             self.expiry.settled_at = self.now.mono + self.config.agreed.peer_timeout;
@@ -178,8 +179,8 @@ impl Replica {
         self.count_anew(keys);
     }
 
-    /// What keys have did not come about by commits that were applied here one by one. Among these are all that do not
-    /// live for ever.
+    /// The contents of the store did not come from commits that were applied here one by one, so all times
+    /// begin anew. `keys` contains all keys that expire or are done.
     pub(super) fn count_anew(&mut self, keys: Vec<Key>) {
         self.expiry.forget_all();
         let (me, now, clock_ms) = (self.config.dc, self.now.mono, self.clock.physical_millis());
@@ -194,7 +195,7 @@ impl Replica {
         }
     }
 
-    /// When the next key lapses, if that is up to this datacenter.
+    /// Returns when this datacenter has to end the next key.
     #[inline]
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         if self.expiry.is_empty() { None } else { self.next_of_some() }
@@ -210,7 +211,8 @@ impl Replica {
         Some(next.max(self.expiry.retry_at))
     }
 
-    /// The datacenters that cannot see to the end of their keys and for which this one does.
+    /// Returns the unreachable datacenters whose keys this datacenter ends: it is the lowest reachable
+    /// member.
     fn left_to_us(&self) -> impl Iterator<Item = DcId> {
         let away = self.reach.unreachable();
         let here = self.config.agreed.members.difference(away).iter().next();
@@ -218,14 +220,14 @@ impl Replica {
         keepers.into_iter().flatten().filter(move |dc| away.contains(*dc))
     }
 
-    /// Whether this datacenter knows enough of the others to end keys: it caught up with all that live, and it waited for
-    /// the rest.
+    /// Returns true if this datacenter may end keys: it has caught up with all members that live, and has
+    /// waited for the rest.
     fn may_end_keys(&self) -> bool {
         let all_heard = self.reach.unreachable().is_empty() || self.now.mono >= self.expiry.settled_at;
         self.can_commit().is_ok() && all_heard && !self.reach.is_catching_up()
     }
 
-    /// Ends keys that are to lapse now.
+    /// Ends the keys that are to end now.
     pub(super) fn expire_keys(&mut self) {
         let now = self.now.mono;
         if self.next_expiry().is_none_or(|at| at > now) {
@@ -256,7 +258,8 @@ impl Replica {
         self.end_keys(keys);
     }
 
-    /// A key's time is over: it joins those to be ended, or is left to somebody else than `instead_of`.
+    /// A key has expired: adds it to `keys`, or leaves it to the datacenter whose lifetime stands, unless
+    /// that is `instead_of`.
     fn see_to(&mut self, key: Key, at: Instant, instead_of: Option<DcId>, keys: &mut Vec<Key>) {
         let Some(keeper) = self.store.standing_lifetime(&key).map(|lifetime| lifetime.dot.dc) else { return };
         if keeper == self.config.dc || Some(keeper) == instead_of {
@@ -266,7 +269,7 @@ impl Replica {
         }
     }
 
-    /// Keys that were written here for the last time, and everybody knows.
+    /// Takes the done keys whose last write was made here and is stable.
     fn take_done(&mut self) -> Vec<Key> {
         let stable = self.stability.stable().get(self.config.dc);
         let mut keys = Vec::new();
@@ -276,7 +279,8 @@ impl Replica {
                 self.expiry.done.insert((seq, key));
                 break;
             }
-            // Something greater may have been written meanwhile; if it was done, too, it stands here for itself.
+            // A greater value may have been written meanwhile. If that is done, too, it has an item of its
+            // own.
             if self.store.done_by(&key).is_some_and(|dot| dot.dc == self.config.dc && dot.seq == seq) {
                 keys.push(key);
             }
@@ -285,7 +289,7 @@ impl Replica {
     }
 
     fn end_keys(&mut self, mut keys: Vec<Key>) {
-        // Some may be done, and their time over.
+        // A key may be done and expired.
         keys.sort_unstable();
         keys.dedup();
         if keys.is_empty() {
@@ -301,7 +305,7 @@ impl Replica {
     }
 }
 
-/// How much is left of a wish that a disk or a peer kept.
+/// Returns the time that is left of a wish that was read from disk or received in a state.
 fn time_left(lifetime: &Lifetime, me: DcId, clock_ms: u64) -> Duration {
     match lifetime.dot.dc == me {
         true => {
@@ -338,7 +342,7 @@ mod tests {
         expiry.leave(key.clone(), at(5), dc);
         assert_eq!((expiry.due.len(), expiry.len()), (0, 1));
         assert_eq!(expiry.pop_left(dc, at(4)), None);
-        // It is asked for again.
+        // Another commit asks for the key to live.
         expiry.live(&key, at(2));
         assert!(expiry.left_to.is_empty());
         assert_eq!(

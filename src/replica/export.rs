@@ -1,5 +1,5 @@
-//! A checkpoint, made bit by bit: who owns what, who asks and what keys have is read as it was when the checkpoint began, some
-//! of it with every step, so that no client waits while millions of locks and keys are copied.
+//! Makes a checkpoint step by step: ownership, request table and contents are read as they were when the
+//! checkpoint began, some rows per step, so that no client waits while millions of locks and keys are copied.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::names::Position;
 use crate::store_state::Content;
 use crate::work;
 
-/// Keys, requests, or locks that one step copies, at most.
+/// Most keys, requests, or locks that one step copies.
 const ROWS_PER_STEP: usize = 1024;
 
-/// A checkpoint under way.
+/// A checkpoint in progress.
 pub(super) struct Export {
     checkpoint: Box<Checkpoint>,
     at: Position,
-    /// Until all locks and requests are read.
+    /// `None` when all locks and requests are read.
     reader: Option<ReaderId>,
     next_row: usize,
 }
 
 impl Replica {
-    /// Begins a checkpoint, unless one is under way.
+    /// Begins a checkpoint, unless one is in progress.
     pub(super) fn on_checkpoint_wanted(&mut self) {
         if self.transfers.is_taking() {
             self.transfers.postpone_checkpoint();
@@ -41,7 +41,7 @@ impl Replica {
         }
     }
 
-    /// Goes on with it.
+    /// Copies some more rows of the checkpoint in progress.
     pub(super) fn export_some(&mut self) {
         if self.export.is_none() {
             return;
@@ -82,19 +82,19 @@ impl Replica {
         }
     }
 
-    /// How many read what locks have: checkpoints and states under way.
+    /// Returns the number of readers of the locks: checkpoints and state transfers in progress.
     pub(super) fn readers(&self) -> usize {
         let export = self.export.as_ref().filter(|export| export.reader.is_some());
         export.into_iter().count() + self.transfers.readers()
     }
 
-    /// All that the records persisted so far amount to, at once. To be kept once they are durable.
+    /// Returns the state that the records so far amount to, at once. To be stored once they are durable.
     pub fn checkpoint(&self) -> Checkpoint {
         let (ownership, requests) = (self.ownership().copy(), self.request_table());
         Checkpoint { ownership, requests, contents: self.contents(), ..self.begin_checkpoint() }
     }
 
-    /// Every key that has something, by no order, as the last applied entry left it.
+    /// Returns every key with content, in no order, as of the last applied entry.
     pub fn contents(&self) -> Vec<(Key, Content)> {
         self.store.contents()
     }

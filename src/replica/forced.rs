@@ -1,14 +1,17 @@
-//! Force release: an operator takes a lock from whoever holds it in this datacenter, and it is remembered who did, and why.
+//! Force release: an operator takes a lock from its holder in this datacenter, and the server remembers the
+//! operator and the reason (`docs/algorithm.md#97-force-release`).
 //!
-//! To the locks it is what the end of a lease is: the record of it is on disk before a lock that was taken away is granted in
-//! conflict, and before the operator is answered. A call of the victim may be refused sooner. A request is atomic, so whoever
-//! loses one of its locks loses all; a transaction cannot commit any more. The lease lives on.
+//! To the locks it is like the end of a lease: its record is durable before a conflicting grant and the reply
+//! to the operator are emitted. A call of the victim may be refused sooner. A request is atomic, so one that
+//! loses a lock loses all; a transaction cannot commit any more. The lease lives on.
 //!
-//! A victim may not hear of it: its stream broke, or the server crashed. So what was taken from a lease is remembered as
-//! long as the lease lives: it is told again whenever a client attaches the lease, and a reclaim of it after a restart is refused.
-//! A lease of which that would become too much ends.
+//! A victim may miss the notice: its stream broke, or the server crashed. So the server remembers what a
+//! lease lost as long as the lease lives: it repeats the notice whenever a client attaches the lease, and
+//! refuses a reclaim of a lost request after a restart. A lease that lost too many requests ends, which
+//! bounds the memory.
 //!
-//! Nothing of this is told to other datacenters. A lock that is held there is taken away there: the answer says where.
+//! Other datacenters learn nothing of it. A lock that is held there must be released by force there; the
+//! reply names the holders.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,41 +28,41 @@ use super::transactions::{Death, TxnId};
 use crate::lock_state::Holder;
 use crate::names::{ClientKey, FencingToken, ForceReason, LeaseId, LockName, Mode, Position, RequestId};
 
-/// Forced releases that are remembered for people, at most.
+/// Most force releases that are remembered for operators.
 pub const MAX_AUDITED: usize = 1_000;
-/// Holders that one call takes a lock from, at most.
+/// Most holders that one call takes a lock from.
 pub const MAX_VICTIMS: usize = 1_000;
-/// A lease from which that many requests were taken ends.
+/// A lease that lost this many requests ends.
 const MAX_OF_LEASE: usize = 1_000;
 
-/// What an operator wants.
+/// The arguments of a force release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Force {
     pub lock: LockName,
-    /// Who that is, as the edge knows it.
+    /// The operator, as the edge authenticated it.
     pub by: Arc<str>,
     pub reason: ForceReason,
 }
 
-/// A request that lost its locks to an operator. Also kept on disk: fields keep their order.
+/// A request that lost its locks to an operator. Also kept on disk: the order of the fields must not change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Forced {
-    /// Counts them, from 1, in this datacenter.
+    /// Serial number in this datacenter, from 1.
     pub number: u64,
-    /// When: ms since the epoch by the wall clock of this datacenter.
+    /// Time of the release: ms since the epoch by the wall clock of this datacenter.
     pub at_ms: u64,
     pub by: Arc<str>,
     pub reason: ForceReason,
-    /// The lock that was named.
+    /// The lock that the operator named.
     pub lock: LockName,
-    /// How it was held.
+    /// The mode in which it was held.
     pub mode: Mode,
     pub lease: LeaseId,
     pub request: RequestId,
     pub token: FencingToken,
-    /// Of the victim.
+    /// Label of the victim.
     pub label: Arc<str>,
-    /// How many locks the request held, all of which it lost.
+    /// Number of locks that the request held; it lost all of them.
     pub locks: u64,
 }
 
@@ -69,32 +72,33 @@ impl std::fmt::Display for Forced {
     }
 }
 
-/// What became of a [`Force`].
+/// The outcome of a [`Force`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForceOutcome {
-    /// From whom the lock was taken.
+    /// The requests that lost the lock.
     pub taken: Vec<Arc<Forced>>,
-    /// The lock as it was then: who holds it still, here ([`MAX_VICTIMS`] at a time lose it) and elsewhere.
+    /// The lock at that moment, with its remaining holders, here (one call takes it from [`MAX_VICTIMS`]) and
+    /// elsewhere.
     pub lock: LockDescription,
 }
 
-/// Taken away, and not answered yet.
+/// A force release whose call is not answered yet.
 pub(super) struct Taken {
     taken: Vec<Arc<Forced>>,
-    /// Where the journal has it.
+    /// Journal position of its last record.
     position: Position,
 }
 
-/// All that is remembered of forced releases.
+/// All remembered force releases.
 #[derive(Default)]
 pub(super) struct Audit {
-    /// The last ones, by number.
+    /// The latest ones, by number.
     rows: VecDeque<Arc<Forced>>,
-    /// Those of leases that live.
+    /// Those of living leases.
     of_leases: BTreeMap<LeaseId, BTreeMap<RequestId, Arc<Forced>>>,
-    /// The keys of those that this process knows the key of.
+    /// Their idempotency keys, as far as this process knows them.
     by_key: BTreeMap<(LeaseId, ClientKey), RequestId>,
-    /// Where the journal has the last one.
+    /// Journal position of the latest one.
     position: Position,
 }
 
@@ -103,13 +107,13 @@ impl Audit {
         self.rows.back().map_or(1, |last| last.number + 1)
     }
 
-    /// Whether a request of this lease lost its locks. Known as long as the lease lives.
+    /// Returns true if this request lost its locks by force. Known as long as the lease lives.
     pub fn was_forced_out(&self, lease: LeaseId, request: RequestId) -> bool {
         self.of_leases.get(&lease).is_some_and(|requests| requests.contains_key(&request))
     }
 
-    /// How the request of this lease that a client means lost its locks, if it did. Known as long as the lease lives, by its
-    /// key until a restart.
+    /// Returns the force release of the request that a client names, if there was one. Known as long as the
+    /// lease lives; by key until a restart.
     pub fn taken(&self, lease: LeaseId, target: Target) -> Option<&Arc<Forced>> {
         let requests = self.of_leases.get(&lease)?;
         let id = match target {
@@ -125,7 +129,7 @@ impl Audit {
         }
     }
 
-    /// For a checkpoint, by number.
+    /// Returns all of them for a checkpoint, by number.
     pub fn to_keep(&self) -> Vec<Arc<Forced>> {
         let all = self.rows.iter().chain(self.of_leases.values().flat_map(BTreeMap::values));
         let by_number: BTreeMap<u64, &Arc<Forced>> = all.map(|forced| (forced.number, forced)).collect();
@@ -178,7 +182,7 @@ impl Replica {
         if let Some(key) = ticket.key {
             self.audit.by_key.insert((forced.lease, key), forced.request);
         }
-        // Granted, and the answer waited for the journal.
+        // It was granted, and the reply waited for the journal.
         if let Some(call) = call {
             self.refuse(call, Refusal::ForcedOut(forced.clone()));
         }
@@ -199,7 +203,7 @@ impl Replica {
         forced
     }
 
-    /// Remembers it, live or from the disk.
+    /// Remembers a force release, in a running server or during recovery.
     pub(super) fn note_forced(&mut self, forced: Arc<Forced>, position: Position) {
         self.audit.position = position;
         let is_alive = self.leases.find(forced.lease).is_some();
@@ -215,14 +219,14 @@ impl Replica {
         }
     }
 
-    /// Keeps bounded what must be remembered of a lease.
+    /// Ends a lease that lost too many requests, to bound the memory.
     fn end_if_crowded(&mut self, lease: LeaseId) {
         let taken = self.audit.of_leases.get(&lease).map_or(0, BTreeMap::len);
         let Some(index) = self.leases.find(lease).filter(|_| taken >= MAX_OF_LEASE) else { return };
         self.audit.position = self.take_lease_away(index);
     }
 
-    /// A client is back and may not have heard of all that it lost.
+    /// A client attached its lease and may have missed notices: sends all of them again.
     pub(super) fn tell_forced_out(&mut self, lease: LeaseId, session: SessionId) {
         let lost = self.audit.of_leases.get(&lease).into_iter().flat_map(BTreeMap::values);
         for forced in lost.cloned().collect::<Vec<_>>() {
@@ -235,7 +239,8 @@ impl Replica {
         self.after(position, Gated::Effect(effect));
     }
 
-    /// Who else holds the lock is known, as far as others said.
+    /// The other holders of the lock are known, as far as other datacenters reported them: replies to the
+    /// operator.
     pub(super) fn answer_force(&mut self, call: CallId, taken: Taken, lock: LockDescription) {
         let Taken { taken, position } = taken;
         let reply = Reply::Forced(Box::new(ForceOutcome { taken, lock }));

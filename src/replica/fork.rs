@@ -1,15 +1,17 @@
-//! Two logs under one name: a datacenter went on from an older disk and wrote other entries under numbers that some member
-//! has already.
+//! Forks: two histories of one log. A datacenter continued from an old disk and wrote other entries under
+//! numbers that some member already has (`docs/algorithm.md#96-two-histories`).
 //!
-//! Nothing can merge that: what depends on one of the entries is wrong where the other is applied. So whoever sees two hashes of one
-//! entry stops for good, across restarts: it grants, hands over, appends and applies nothing more, and tells all peers, which stop,
-//! too. Readers are still served. Which of the two histories is kept, people decide ([`Replica::resolve_fork`]).
+//! Nothing can merge that: an entry that depends on one history is wrong where the other one is applied. So
+//! the first member that sees two hashes of one entry stops, across restarts: it grants, transfers, appends
+//! and applies nothing more, and informs all peers, which stop, too. Reads are still served. An operator
+//! decides which history is kept ([`Replica::resolve_fork`]).
 //!
-//! It is seen in what a peer says of its durable vector, in an entry whose predecessor is another one than that which is here, in
-//! an entry that comes again and is another one, and in a state, which comes with the hashes of the last entries of every log.
-//! Entries wait until the peer that brings them has said what it has: one that only depends on another history shows nothing. It is
-//! not seen when those that meet have given each other up and each has gone on for so many entries that they know no hash of
-//! one number: then the one that lacks entries takes the state of the other over.
+//! A fork shows in the durable vector of a peer with its head hashes, in an entry whose predecessor differs
+//! from the one here, in a duplicate that differs, and in a state, which carries the hashes of the last
+//! entries of every log. Entries of a peer wait until the peer has announced its heads, because an entry that
+//! only depends on another history does not show it. A fork stays unseen if both sides have given each other
+//! up and each has written so many entries that they know no hash of a common number: then the side that
+//! lacks entries installs the state of the other.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,24 +24,24 @@ use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
 
-/// Which entry there are two of. Disk type.
+/// The entry that exists in two versions. Disk type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fork {
-    /// Whose log it is.
+    /// The datacenter whose log it is.
     pub dc: DcId,
-    /// The first entry of it that is known to differ; the first that does may be an earlier one.
+    /// The first entry that is known to differ; the first that really differs may be an earlier one.
     pub seq: u64,
-    /// [`Entry::hash`] of the one here; 0 if there is none here.
+    /// [`Entry::hash`] of the version here; 0 if there is none here.
     pub ours: u64,
-    /// And of the other one; 0 if only the word of `peer` is known.
+    /// The hash of the other version; 0 if `peer` only reported the fork.
     pub theirs: u64,
-    /// The peer that has the other one, or told of it.
+    /// The peer that has the other version, or reported it.
     pub peer: DcId,
 }
 
 impl Replica {
-    /// A data directory was chosen to be the one that is kept, and all others that differ are gone. To be called before the first
-    /// step.
+    /// An operator has chosen this data directory, and all others that differ are gone. Call it before the
+    /// first step.
     pub fn resolve_fork(&mut self) {
         if self.life.fork.take().is_some() {
             self.persist(Record::ForkResolved);
@@ -54,7 +56,8 @@ impl Replica {
         if self.is_forked() {
             return;
         }
-        // What this step has already decided is part of the history that is here: a wait that is over, say.
+        // The decisions that this step has already made, such as the end of a wait, belong to the history
+        // here.
         let ops = self.locks.take_ops();
         if !ops.is_empty() {
             self.make_entries(ops);
@@ -64,7 +67,7 @@ impl Replica {
         self.persist(Record::Forked(fork));
         self.report(Report::Forked(fork));
         self.stop_transfers();
-        // All are to stop at once.
+        // All members are to stop at once.
         self.tell_links();
     }
 
@@ -84,7 +87,7 @@ impl Replica {
     pub(super) fn compare_hashes(&mut self, peer: DcId, vector: &VersionVector, hashes: &[(DcId, Vec<u64>)]) {
         for (dc, hashes) in hashes {
             let mut numbered = (1..=vector.get(*dc)).rev().zip(hashes.iter().rev());
-            // The last one that both know stands for those before.
+            // The last one that both know stands for all before it.
             if let Some((seq, hash)) =
                 numbered.find(|(seq, hash)| **hash != 0 && self.log.hash_at(*dc, *seq) != 0)
             {
@@ -93,7 +96,7 @@ impl Replica {
         }
     }
 
-    /// An entry came from `peer`: again, or as the next one of its log.
+    /// An entry came from `peer`, as a duplicate or as the next one of its log.
     pub(super) fn compare_entry(&mut self, peer: DcId, entry: &Entry) {
         if entry.seq <= self.log.applied().get(entry.dc) {
             if self.log.hash_at(entry.dc, entry.seq) != 0 {
@@ -104,7 +107,7 @@ impl Replica {
         }
     }
 
-    /// What a peer says of the logs as it has them. Returns whether all is one history still.
+    /// Compares the logs that a peer announced with those here. Returns true if all are still one history.
     pub(super) fn compare_histories(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
         self.compare_heads(peer, &heartbeat.durable, &heartbeat.heads);
         if let Some((dc, seq)) = heartbeat.fork {
@@ -122,13 +125,13 @@ impl Replica {
         self.links.note_heads(peer);
     }
 
-    /// Whether entries of a peer have to wait until it has said what it has: they may be of another history, and nothing in
-    /// them shows that if they only depend on it. Version 1 does not say it.
+    /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
+    /// another history, which they do not show. Version 1 does not announce heads.
     pub(super) fn awaits_heads(&self, peer: DcId) -> bool {
         self.life.chained && !self.links.has_told_heads(peer)
     }
 
-    /// What peers are told of the logs as they are here on disk.
+    /// Returns the hashes of the last durable entries here, for peers.
     pub(super) fn heads_to_tell(&self) -> Vec<(DcId, u64)> {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::HeadsNotTold) {
@@ -137,7 +140,7 @@ impl Replica {
         self.log.durable_heads()
     }
 
-    /// Members that are known to know version 2, themselves or by the word of others.
+    /// Notes the members that know version 2: `peer` itself, and the ones it reports.
     pub(super) fn note_upgraded(&mut self, peer: DcId, others: DcSet) {
         self.life.upgraded.insert(peer);
         let members = self.config.agreed.members;
@@ -145,7 +148,8 @@ impl Replica {
         self.life.chained |= self.life.upgraded.is_superset(self.peers());
     }
 
-    /// Version 1 knows nothing of hashes: what it passed on would look like another log.
+    /// Refuses a peer of version 1, which knows no hashes: entries that it relays would look like another
+    /// log.
     pub(super) fn refuse_version_1(&mut self, peer: DcId) -> bool {
         if self.life.chained {
             self.close_link(peer, Violation::OldVersion);
@@ -153,7 +157,7 @@ impl Replica {
         self.life.chained
     }
 
-    /// The hash that the next own entry names as that of its predecessor.
+    /// Returns the hash of the predecessor for the next own entry.
     pub(super) fn own_head(&self) -> u64 {
         if self.life.chained { self.log.head(self.config.dc) } else { 0 }
     }

@@ -1,29 +1,30 @@
-//! Output commit: what leaves a datacenter waits until the journal holds what it depends on.
+//! Output commit: an output of a datacenter waits until everything that it depends on is durable in the
+//! journal (`docs/algorithm.md#43-output-commit`).
 
 use std::collections::BTreeMap;
 
 use crate::names::{DcId, DcSet, Position, RequestId};
 use crate::replica::effect::Effect;
 
-/// Something that waits for the journal.
+/// An output that waits for the journal.
 #[derive(Debug)]
 pub(super) enum Gated {
-    /// The answer to the acquire of this request; its snapshot is taken when it leaves.
+    /// The reply to the acquire of this request. Its snapshot is taken when it is emitted.
     Grant(RequestId),
-    /// The same, once more.
+    /// The same reply once more.
     GrantAgain(RequestId),
     Effect(Effect),
-    /// A heartbeat to this peer, made anew when it leaves.
+    /// A heartbeat to this peer; it is built when it is emitted.
     Heartbeat(DcId),
-    /// A piece of this peer's state is durable: another may come.
+    /// A piece of this peer's state is durable: the next one may be requested.
     AskState(DcId),
 }
 
-/// What waits, in the order of the positions waited for, then in the order of arrival.
+/// The waiting outputs, by the position that they wait for, then in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     waiting: BTreeMap<(Position, u64), Gated>,
-    /// Peers for whom a heartbeat waits: one is enough, however long.
+    /// Peers for which a heartbeat waits. At most one per peer waits.
     heartbeats: DcSet,
     arrivals: u64,
     durable: Position,
@@ -43,13 +44,14 @@ impl Gate {
         self.durable = position;
     }
 
-    /// Whether some need not wait any more.
+    /// Returns true if an output is ready.
     #[inline]
     pub fn has_ready(&self) -> bool {
         self.waiting.first_key_value().is_some_and(|((position, _), _)| *position <= self.durable)
     }
 
-    /// Answers it back if it need not wait, neither for the journal nor for those whose turn has come.
+    /// Returns the output if it can be emitted now: its position is durable, and no earlier output is ready
+    /// and not yet emitted. Otherwise queues it.
     pub fn pass(&mut self, position: Position, gated: Gated) -> Option<Gated> {
         if position <= self.durable && !self.has_ready() {
             return Some(gated);
@@ -67,7 +69,7 @@ impl Gate {
         self.heartbeats.contains(peer)
     }
 
-    /// The next one that need not wait any more.
+    /// Removes and returns the next output that is ready.
     pub fn next(&mut self) -> Option<Gated> {
         match self.waiting.first_key_value() {
             Some(((position, _), _)) if *position <= self.durable => {

@@ -1,4 +1,4 @@
-//! From a grant inside to an answer outside, and the end of requests.
+//! Replies to grants, and the end of requests.
 
 use super::Replica;
 use super::call::{Acquires, CallId, Grant, Refusal, Reply};
@@ -12,7 +12,8 @@ use crate::names::{FencingToken, Position, RequestId};
 use crate::time::Instant;
 
 impl Replica {
-    /// Gives fresh grants their tokens and answers them, at once or when the journal allows.
+    /// Gives new grants their tokens and replies to them, at once or when the journal allows
+    /// (`docs/algorithm.md#62-when-a-grant-is-answered`).
     pub(super) fn tell_grants(&mut self) {
         while let Some(request) = self.locks.next_granted() {
             let token = self.token();
@@ -33,7 +34,7 @@ impl Replica {
         }
     }
 
-    /// When a grant may be told.
+    /// Returns the position that the reply to a grant waits for.
     pub(super) fn ready_at(&self, request: RequestIndex) -> Position {
         let row = self.locks.get(request);
         let Some(State::Held { token, ready, .. }) = self.locks.state(request) else {
@@ -42,15 +43,16 @@ impl Replica {
         self.ready_for(row.id, token, ready)
     }
 
-    /// The same, of a grant that has this token and for which the locks are `ready`.
+    /// The same, for a grant with this token whose locks are `ready` at that position.
     fn ready_for(&self, id: RequestId, token: FencingToken, ready: Position) -> Position {
         #[cfg(test)]
         let ready =
             if self.mutated(crate::sim::Mutation::GrantBeforeData) { Position::default() } else { ready };
         let stamp = self.stamp_of(token);
-        // A lease that ended without having said what it held may have held this.
+        // A lease that ended without having reclaimed may have held these locks.
         let ready = ready.max(self.unaccounted_end).max(self.lead.position);
-        // A lock that seems to have been here all the time may have been used by what this disk had lost.
+        // A lock that seems to have been here all the time may have been used by commits that this disk had
+        // lost.
         #[cfg(test)]
         let regained = if self.mutated(crate::sim::Mutation::RegainedNotAwaited) {
             Position::default()
@@ -63,12 +65,12 @@ impl Replica {
         ready.max(self.bounds.position_of(stamp, id.n))
     }
 
-    /// Whether something of what this disk had lost is here and not on disk again: no snapshot is complete without it.
+    /// Returns true if regained entries are not on disk again: no snapshot is complete without them.
     pub(super) fn is_regaining(&self) -> bool {
         self.regained > self.gate.durable()
     }
 
-    /// Counts how long a request waited for its grant, when that is told.
+    /// Records how long a request waited, when its reply is emitted.
     pub(super) fn time_grant(&mut self, request: RequestIndex) {
         let Some(Local { since, was_published, .. }) = self.locks.get(request).local() else { return };
         self.time_wait(*since, *was_published);
@@ -80,7 +82,7 @@ impl Replica {
         if was_published { remote.record(waited) } else { here.record(waited) }
     }
 
-    /// Answers the acquire of a granted request, unless the grant is over or was answered already.
+    /// Replies to the acquire of a granted request, unless the grant has ended or was answered already.
     pub(super) fn answer_grant(&mut self, request: RequestIndex) {
         let row = self.locks.get(request);
         if let (id, Some(State::Held { token, .. })) = (row.id, self.locks.state(request)) {
@@ -102,7 +104,7 @@ impl Replica {
         }
     }
 
-    /// Answers the acquire of a held request once more: its client lost the answer.
+    /// Replies to the acquire of a held request once more: its client lost the reply.
     pub(super) fn answer_grant_again(&mut self, request: RequestIndex) {
         let id = self.locks.get(request).id;
         self.after(self.ready_at(request), Gated::GrantAgain(id));
@@ -118,21 +120,21 @@ impl Replica {
         self.locks.release(request, position, self.now.mono);
     }
 
-    /// Ends a waiting request; its acquire is answered with `why`.
+    /// Ends a waiting request; its acquire is refused with `why`.
     pub(super) fn end_waiting(&mut self, request: RequestIndex, why: Refusal) {
         if let Some(call) = self.end_waiting_silently(request) {
             self.refuse(call, why);
         }
     }
 
-    /// Ends a waiting request. Answers whom to answer.
+    /// Ends a waiting request. Returns the call that waits for a reply, if there is one.
     pub(super) fn end_waiting_silently(&mut self, request: RequestIndex) -> Option<CallId> {
         let call = self.forget_client_side(request, true);
         self.locks.cancel(request, self.now.mono);
         call
     }
 
-    /// Enters a request with its lease.
+    /// Registers a request with its lease.
     pub(super) fn note_client_side(&mut self, lease: LeaseIndex, request: RequestIndex, ticket: Ticket) {
         let row = self.leases.get_mut(lease);
         row.names += ticket.names as usize;
@@ -143,7 +145,8 @@ impl Replica {
         self.tickets.set(request, Ticket { lease, place, ..ticket });
     }
 
-    /// Takes a request out of its lease and of the deadlines. Answers whose acquire is not answered yet.
+    /// Removes a request from its lease and from the deadlines. Returns its acquire if that is not answered
+    /// yet.
     fn forget_client_side(&mut self, request: RequestIndex, waiting: bool) -> Option<CallId> {
         self.end_wait(request);
         let Ticket { ref mut call, key, txn, names, lease, place, .. } = *self.tickets.get_mut(request);

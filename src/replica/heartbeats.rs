@@ -1,6 +1,8 @@
-//! Heartbeats: what a datacenter tells of itself and of others twice a second.
+//! Heartbeats: the state of a datacenter and its reports of other members, sent to each peer every
+//! `heartbeat`.
 //!
-//! What one says of the clock is on disk first, as a bound that no reading has passed: a restart goes on above it.
+//! The clock reading in a heartbeat is covered by a durable reservation, so a restart continues above it
+//! (`docs/algorithm.md#102-reservation`).
 
 use super::Replica;
 use super::gate::Gated;
@@ -10,7 +12,7 @@ use crate::names::DcId;
 use crate::time::Timestamp;
 
 impl Replica {
-    /// Nothing while the clock cannot be read; the phase that follows makes up for it.
+    /// Sends nothing while the clock may not be read; the next phase sends the heartbeat.
     pub(super) fn send_heartbeat(&mut self, peer: DcId) {
         if self.life.quiet_until.is_some() || self.gate.awaits_heartbeat(peer) {
             return;
@@ -19,21 +21,23 @@ impl Replica {
         let recorded = self.links.rows[peer.index()].recorded;
         let position = self.bounds.position_of(clock, 0).max(recorded);
         if position > self.gate.durable() {
-            // Rare on a link that is not new: the bound is renewed ahead of time. With the next bound more can be told than before.
+            // Rare unless the link is new, because the reservation is renewed ahead of time. With the next
+            // reservation a higher reading can be sent.
             let position = self.bounds.next_position().max(recorded);
             return self.after(position, Gated::Heartbeat(peer));
         }
         self.tell_heartbeat(peer, clock);
     }
 
-    /// What it waited for is on disk. If that took so long that the clock has passed the bound meanwhile, the bound is told:
-    /// nothing is stamped below it any more. A disk that is slow makes nobody unreachable so.
+    /// The position that a heartbeat waited for is durable. If that took so long that the clock has passed
+    /// the reservation meanwhile, the reservation itself is sent: nothing is stamped below it any more. So a
+    /// slow disk makes no datacenter unreachable.
     pub(super) fn send_gated_heartbeat(&mut self, peer: DcId) {
         if self.life.quiet_until.is_some() {
             return;
         }
         let (clock, told) = (self.stamp(), self.links.rows[peer.index()].told);
-        // An older one would pass for that of a wrong clock.
+        // An older reading would look like a wrong clock.
         let limit = (self.config.agreed.max_clock_skew / 2).min(self.config.agreed.peer_timeout);
         let is_recorded = self.links.rows[peer.index()].recorded <= self.gate.durable();
         let may_tell = |bound: &Timestamp| told < *bound && *bound < clock && bound.plus(limit) >= clock;
@@ -54,7 +58,8 @@ impl Replica {
         let durable = (**self.log.durable()).clone();
         let (linked, mut heard) = (self.log.linked(), self.reach.heard(self.now.mono));
         if let Some((clock, age_ms)) = self.round_trips.echo(peer, self.now.mono) {
-            // To itself: others may have told of a later one, and it wants to know how old this is, however long it was silent.
+            // The peer's own heartbeat: others may have reported a later one, but the peer needs the age of
+            // this one, however long it was silent.
             heard.retain(|(dc, ..)| *dc != peer);
             heard.push((peer, clock, age_ms));
         }

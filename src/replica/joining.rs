@@ -1,14 +1,15 @@
-//! What others know of this datacenter's log, asked by whatever way there is, before anything is written.
+//! Log recovery: before a datacenter writes anything, it asks the other members, directly or through others,
+//! how much of its log they have (`docs/algorithm.md#93-log-recovery`).
 //!
-//! A datacenter that is new, or has lost its disk, must hear from every member. One that restarts does not know whether its
-//! disk is an old copy of itself, so it waits for every member, but not longer than it takes to call one unreachable: a
-//! restart must not wait for one that is down. One that it has a link to says so with its heartbeats. The others are asked
-//! through those: a question travels along all links, once along each in every round, and an answer goes back the way that its
-//! question came.
+//! A datacenter that is new, or has lost its disk, must hear from every member. A restarted one does not know
+//! if its disk is an old copy, so it waits for every member, but only as long as it takes to call one
+//! unreachable: a restart must not wait for a member that is down. A linked member answers with its
+//! heartbeats. The others are asked through the linked ones: a question travels along all links, once along
+//! each in every round, and an answer returns along the path of its question.
 //!
-//! An answer counts if it was given to this run of the asker, and by a member that had no link to it: over one that an
-//! earlier run left behind, more of the log might still have arrived. So whoever was the first to take an entry from its
-//! maker took it before it answered, and the highest of all answers covers every entry that there is.
+//! An answer counts if it was given to this run of the asker, by a member without a link to it: over a link
+//! of an earlier run, more of the log might still have arrived. So the first member to receive an entry from
+//! its maker received it before it answered, and the highest of all answers covers every entry that exists.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,17 +19,17 @@ use super::record::Record;
 use crate::causal_log::Violation;
 use crate::names::{DcId, DcSet};
 
-/// Questions under way.
+/// The own question, and the questions of others that passed here.
 pub(super) struct Joining {
-    /// Names this run, once it has asked.
+    /// Identifies this run, once it has asked.
     run: Option<u64>,
     round: u64,
-    /// The questions of other datacenters that came by here: of each its last runs, the latest last.
+    /// Questions of other datacenters that passed here: the last runs of each, latest last.
     asked: BTreeMap<DcId, VecDeque<Asked>>,
 }
 
-/// Runs of one datacenter whose questions may be under way at the same time. With one of them remembered, those of two runs went
-/// round in circles for ever: each was news again after the other.
+/// Runs of one datacenter whose questions are remembered. With only one, the questions of two runs went round
+/// in circles for ever: each was new again after the other.
 const RUNS: usize = 8;
 
 /// A question of another datacenter.
@@ -36,7 +37,7 @@ const RUNS: usize = 8;
 struct Asked {
     run: u64,
     round: u64,
-    /// Who brought it, and gets the answers.
+    /// The peer that sent the question, and gets the answers.
     from: DcId,
 }
 
@@ -45,7 +46,7 @@ impl Joining {
         Joining { run: None, round: 0, asked: BTreeMap::new() }
     }
 
-    /// Notes a question. Answers whether it is news.
+    /// Notes a question. Returns true if it is new.
     fn note(&mut self, of: DcId, question: Asked) -> bool {
         let runs = self.asked.entry(of).or_default();
         if let Some(known) = runs.iter_mut().find(|known| known.run == question.run) {
@@ -64,23 +65,23 @@ impl Joining {
 }
 
 impl Replica {
-    /// The data directory is an older copy: what was handed out since is not in it. To be called before the first step if that is
-    /// known then.
+    /// The data directory is an old copy and lacks what was used since. If that is known before the first
+    /// step, call this before it.
     ///
-    /// Others tell what became of the log. Nobody else knows which leases were opened, so nothing is granted before the
-    /// longest of them must be over.
+    /// Other members know the log, but not the leases that were opened, so nothing is granted before the
+    /// longest of those must be over (`docs/algorithm.md#94-doubted-datacenters`).
     pub fn begin_restored(&mut self) {
         self.persist(Record::Restored);
         self.doubt();
     }
 
-    /// What is known here may not be all: as if nobody had been heard yet.
+    /// The data here may be incomplete: as if no member had been heard yet.
     pub(super) fn doubt(&mut self) {
         (self.life.joined, self.life.doubted) = (false, true);
         self.life.joins_after = Some(self.now.mono + self.config.local.max_lease_ttl);
     }
 
-    /// Asks those that there is no link to, if there is somebody to ask through.
+    /// Asks the members without a link to this datacenter, through the linked ones.
     pub(super) fn ask_unlinked(&mut self) {
         let linked = self.log.linked();
         let unheard = self.peers().difference(self.life.heard).difference(linked);
@@ -89,7 +90,7 @@ impl Replica {
         }
         let run = match self.joining.run {
             Some(run) => run,
-            // The seed differs between processes, the reading between runs of one.
+            // The seed differs between processes, the reading between runs of one process.
             None => self.config.local.hash_seed ^ self.stamp().raw(),
         };
         self.joining.run = Some(run);
@@ -106,7 +107,8 @@ impl Replica {
             return;
         }
         let known = self.log.applied().get(of);
-        // Not before it is on disk: what a crash took back would be waited for, for ever. It asks again.
+        // Not before it is on disk: the asker would wait for ever for entries that a crash took back. It asks
+        // again.
         if !self.log.is_linked(of) && self.log.durable().get(of) == known {
             self.send(peer, Message::KnowsLog { of, run, by: self.config.dc, seq: known });
         }

@@ -1,4 +1,4 @@
-//! Leases of clients: opened, kept alive, ended, reclaimed after a restart.
+//! Leases: opened, renewed, ended, and reclaimed after a restart.
 
 use std::time::Duration;
 
@@ -15,11 +15,12 @@ use crate::names::{LeaseId, LockName, Position, RequestId, Secret};
 use crate::time::Instant;
 use crate::work;
 
-/// Leases and requests under them that one step ends because their time is over, about: a lease ends as a whole. The rest
-/// follow with the next steps. Until then they hold what they held, the grace period waits for those that may hold anything,
-/// and no client can use them.
+/// Leases and their requests that one step ends because their time is over, approximately: one lease always
+/// ends as a whole. The rest follow in the next steps. Until then they keep their locks, the grace period
+/// waits for those that may hold any, and no client can use them (`docs/algorithm.md#64-leases`).
 const ENDED_PER_STEP: usize = 256;
-/// Leases that one step looks at for that: after a restart all are entered for one instant, and most were renewed since.
+/// Most leases that one step examines for that. After a restart all expire at one instant, and most were
+/// renewed since.
 const EXPIRIES_PER_STEP: usize = 4_096;
 
 impl From<LeaseError> for Refusal {
@@ -118,12 +119,14 @@ impl Replica {
         }
     }
 
-    /// The secret of a lease, while commits of it may come back that the disk had lost: its client asks for their outcomes by it.
+    /// Returns the secret of a lease while commits of it may come back that the disk had lost: its client
+    /// needs the secret to ask for their outcomes.
     pub(super) fn secret_while_joining(&self, index: LeaseIndex) -> Option<Secret> {
         (!self.life.joined).then(|| self.leases.get(index).secret)
     }
 
-    /// Ends a lease with all that it has. Its end is durable before a lock that it held is granted in conflict.
+    /// Ends a lease with all its requests. Its end is durable before a conflicting grant of its locks is
+    /// answered.
     pub(super) fn end_lease(&mut self, index: LeaseIndex) -> Position {
         let lease = self.leases.get(index).id;
         let position = self.persist(Record::LeaseEnded { lease });
@@ -144,7 +147,7 @@ impl Replica {
         work::count(1 + self.leases.get(index).requests.len());
         for request in self.leases.get(index).requests.sorted() {
             if self.locks.get(request).is_held() {
-                // Granted, and the answer waited for the journal.
+                // It was granted, and the reply waited for the journal.
                 if let Some(call) = self.tickets.get_mut(request).call.take() {
                     self.refuse(call, Refusal::LeaseEnded);
                 }
@@ -159,7 +162,7 @@ impl Replica {
         position
     }
 
-    /// What leases are measured by: a clock that nobody sets.
+    /// Returns the clock that measures leases: the monotonic one, which nobody sets.
     pub(super) fn lease_time(&self) -> Instant {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::LeaseByWallClock) {
@@ -184,7 +187,7 @@ impl Replica {
         }
     }
 
-    /// Ends a lease whose client did not ask for that, and tells it when that is on disk.
+    /// Ends a lease without a call of its client, and notifies the client when the end is durable.
     pub(super) fn take_lease_away(&mut self, index: LeaseIndex) -> Position {
         let row = self.leases.get(index);
         let (lease, session) = (row.id, row.session);
@@ -229,7 +232,7 @@ impl Replica {
     fn reclaim_one(&mut self, index: LeaseIndex, reclaim: &Reclaim) -> bool {
         let lease = self.leases.get(index);
         let id = reclaim.request;
-        // Nothing above the clock's recorded bound, and no number not given yet, was ever handed out.
+        // No reading above the reservation and no number at or above the next one was ever used.
         let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.next_n;
         let over = self.locks.find(id).is_some() || self.audit.was_forced_out(lease.id, id);
         let token = self.stamp_of(reclaim.token);
@@ -245,7 +248,7 @@ impl Replica {
         for rival in rivals {
             self.lose(rival);
         }
-        // A disk that was rolled back does not know that it was ever that late.
+        // A rolled-back disk does not know that its clock was ever that far.
         self.clock.observe(token);
         let request = self.locks.reclaim(&held, self.now.mono);
         self.note_client_side(
@@ -257,7 +260,7 @@ impl Replica {
         true
     }
 
-    /// The lock was not here when its holders were granted it, or got it back: they lose it.
+    /// The lock was not here when its holders were granted it or reclaimed it: they lose it.
     pub(super) fn take_from_holders(&mut self, lock: &LockName) {
         let holders = self.locks.holders(lock, self.config.local.max_held);
         let ids: Vec<RequestId> = holders.iter().map(|holder| self.locks.get(holder.request).id).collect();
@@ -265,7 +268,8 @@ impl Replica {
         ids.into_iter().for_each(|id| self.lose(id));
     }
 
-    /// A reclaimed request turned out to be in conflict with one that has the higher token.
+    /// A reclaimed request conflicts with one that has a higher token, or its parts were not here: it loses
+    /// its locks.
     fn lose(&mut self, request: RequestId) {
         let Some(row) = self.locks.find(request) else { return };
         let lease = self.locks.get(row).local().map(|local| local.lease);

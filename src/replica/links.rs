@@ -1,4 +1,5 @@
-//! Links to the other datacenters: heartbeats, who gets which entries when.
+//! Links to the other datacenters: heartbeats, and when each peer is sent which entries
+//! (`docs/algorithm.md#42-causal-delivery`).
 
 use std::time::Duration;
 
@@ -15,39 +16,41 @@ use crate::names::{DcId, DcSet, MAX_DCS, Position};
 use crate::room::Room;
 use crate::time::{Instant, Timestamp};
 
-/// What is remembered of each link.
+/// The state of each link.
 pub(super) struct Links {
     pub(super) rows: [Row; MAX_DCS],
-    /// Broke the protocol; what still arrives is ignored until the link is down.
+    /// Peers that broke the protocol. Messages that still arrive from them are ignored until their link is
+    /// down.
     closing: DcSet,
-    /// When to look again at entries that were stamped too far ahead.
+    /// When to retry entries that are stamped too far ahead.
     retry_at: Option<Instant>,
 }
 
 #[derive(Clone, Default)]
 pub(super) struct Row {
-    /// What was recorded when its link came up. Told to it only when that is durable: a peer that lost its log believes
-    /// the first word on how much of it there is.
+    /// Position of the last record when the link came up. The peer gets the first heartbeat when that is
+    /// durable: a peer that lost its log believes the first heartbeat about the length of its log.
     pub(super) recorded: Position,
-    /// The clock of the last heartbeat that was sent to it in this run.
+    /// Clock reading in the last heartbeat that was sent to the peer in this run.
     pub(super) told: Timestamp,
-    /// The entry before which its link last waited for another one, or for our clock.
+    /// The entries before which the link last waited: `held_back` for another entry, `paused` for our clock.
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
     dropped: bool,
     clock_ahead_ms: Option<i64>,
-    /// What its wall clock showed, in milliseconds since the Unix epoch, when it was last heard: also over an earlier link.
+    /// Wall clock of the peer when it was last heard, in milliseconds since the Unix epoch. Survives the
+    /// link.
     wall_clock: Option<(i64, Instant)>,
     terms: Option<Terms>,
-    /// It has said on this link which entries it has, and their hashes.
+    /// The peer has announced on this link which entries it has, with their hashes.
     told_heads: bool,
-    /// Its highest reading that was heard here; and that of before this link.
+    /// The highest clock reading heard from the peer, and (`reading_before`) the highest of before this link.
     reading: Option<(Timestamp, Instant)>,
     reading_before: Option<(Timestamp, Instant)>,
-    /// By how many milliseconds its tokens were ahead of that, as it said.
+    /// The token lead that the peer announced, in milliseconds.
     lead_ms: u64,
     drift_reported: bool,
-    /// Since when it lacks what is not kept here, and whether the operator knows.
+    /// Since when the peer lacks truncated entries; true if that was reported to the operator.
     behind: Option<(Instant, bool)>,
 }
 
@@ -64,14 +67,14 @@ impl Links {
         self.retry_at = None;
     }
 
-    /// Nothing of this link is too far ahead of our clock any more. Answers whether something was dropped meanwhile.
+    /// The link is no longer paused by skew. Returns true if entries were dropped meanwhile.
     pub fn clear_paused(&mut self, peer: DcId) -> bool {
         let row = &mut self.rows[peer.index()];
         row.paused = None;
         std::mem::take(&mut row.dropped)
     }
 
-    /// What it brought while it was paused did not fit and has to come again.
+    /// Entries that arrived while the link was paused did not fit and have to be sent again.
     pub fn note_dropped(&mut self, peer: DcId) {
         self.rows[peer.index()].dropped = true;
     }
@@ -80,12 +83,12 @@ impl Links {
         self.retry_at = Some(self.retry_at.map_or(at, |before| before.min(at)));
     }
 
-    /// Answers whether this is news.
+    /// Returns true if this entry was not noted already.
     pub fn note_held_back(&mut self, peer: DcId, entry: (DcId, u64)) -> bool {
         self.rows[peer.index()].held_back.replace(entry) != Some(entry)
     }
 
-    /// Answers whether this is news.
+    /// Returns true if this entry was not noted already.
     pub fn note_paused(&mut self, peer: DcId, entry: (DcId, u64)) -> bool {
         self.rows[peer.index()].paused.replace(entry) != Some(entry)
     }
@@ -94,7 +97,7 @@ impl Links {
         self.rows[peer.index()].paused.is_some()
     }
 
-    /// What the wall clock of a peer showed when it was heard last in this run, and when that was.
+    /// Returns the wall clock of a peer when it was last heard in this run, and when that was.
     pub fn wall_clock(&self, peer: DcId) -> Option<(i64, Instant)> {
         self.rows[peer.index()].wall_clock
     }
@@ -120,8 +123,9 @@ impl Links {
         }
     }
 
-    /// What was heard of a peer before this link, as if its tokens had been ahead by as much as those here: it may have taken
-    /// that over from an entry and not have lived to say so.
+    /// Returns the highest reading heard from a peer before this link, plus its lead. `lead_ms` is the lead
+    /// of this datacenter: the peer may have taken it over from an entry and crashed before it announced it
+    /// (`docs/algorithm.md#105-token-lead`).
     pub fn reading_before(&self, peer: DcId, lead_ms: u64) -> Option<(Timestamp, Instant)> {
         let row = &self.rows[peer.index()];
         let lead = Duration::from_millis(row.lead_ms.max(lead_ms));
@@ -150,7 +154,7 @@ impl Replica {
         self.links.closing.remove(peer);
         self.log.link_down(peer);
         self.inbox.clear(peer);
-        // A link that comes back brings all that is missing.
+        // When the link is up again, the peer sends all that is missing.
         self.links.rows[peer.index()].dropped = false;
         self.rights.link_down(peer);
         self.stop_giving(peer);
@@ -159,7 +163,8 @@ impl Replica {
         self.tell_links();
     }
 
-    /// Tells all peers at once who is linked: they pass entries on to those who are not.
+    /// Sends a heartbeat with the current links to all peers at once: they relay entries to members without a
+    /// link.
     pub(super) fn tell_links(&mut self) {
         for peer in self.log.linked().iter() {
             self.send_heartbeat(peer);
@@ -180,7 +185,7 @@ impl Replica {
     fn take_message(&mut self, peer: DcId, message: Message) {
         match message {
             Message::Heartbeat(heartbeat) => {
-                // Not of one that is refused: it goes by other members, and would tell of those.
+                // Not from a refused peer: its heartbeat names unknown members, and `upgraded` may, too.
                 if self.on_heartbeat(peer, &heartbeat) {
                     self.note_upgraded(peer, heartbeat.upgraded);
                 }
@@ -188,7 +193,7 @@ impl Replica {
             Message::Entries(entries) => self.on_entries(peer, entries),
             Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version_1(peer) => {}
             Message::HeartbeatV1(mut heartbeat) => {
-                // Version 1 says nothing of them.
+                // Version 1 does not carry them.
                 heartbeat.terms = Terms::of(&self.config.agreed);
                 let _is_taken = self.on_heartbeat(peer, &heartbeat);
             }
@@ -224,7 +229,7 @@ impl Replica {
         self.effects.push_back(Effect::Send { peer, message });
     }
 
-    /// Sends every peer what it lacks, as far as its link has room.
+    /// Sends each peer the entries that it lacks, as far as its link has room.
     pub(super) fn pump_links(&mut self) {
         if self.is_forked() {
             return;
@@ -254,11 +259,11 @@ impl Replica {
         self.locks.begin_going_home();
         self.tell_links();
         self.ask_unlinked();
-        // Entries of others that had their time to arrive by themselves are passed on.
+        // Entries of other members that had time to arrive by themselves are relayed.
         self.pump = true;
     }
 
-    /// Answers whether it was taken in; if not, the link is closed.
+    /// Returns false if the heartbeat broke a rule; then the link is closed.
     fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
         let before = self.links.rows[peer.index()].terms.replace(heartbeat.terms);
         if let Err(violation) = self.compare_terms(peer, &heartbeat.terms, before) {
@@ -311,7 +316,7 @@ impl Replica {
         true
     }
 
-    /// `dc` was alive so long ago: `heartbeat` is its own, or that of another which tells of it.
+    /// `dc` was alive `age` ago. `heartbeat` is its own, or that of another member that reports it.
     fn note_alive(&mut self, dc: DcId, (by, heartbeat): (DcId, &Heartbeat), clock: Timestamp, age: Duration) {
         let told = heartbeat.not_serving.iter().find(|(other, _)| *other == dc);
         let news = News {
@@ -324,8 +329,9 @@ impl Replica {
         self.reach.note_heard(dc, &news);
     }
 
-    /// The durable vectors of members that `peer` has no link to, as they told this datacenter: without these it would keep
-    /// entries for them that came to them by other ways.
+    /// Returns the durable vectors that members without a link to `peer` announced to this datacenter.
+    /// Without them `peer` would keep entries for these members that reached them by other paths
+    /// (`docs/algorithm.md#84-truncation`).
     pub(super) fn acknowledged_for(&self, peer: DcId) -> Vec<(DcId, VersionVector)> {
         let linked = self.log.linked().difference(self.log.links_of(peer)).difference(DcSet::only(peer));
         linked.iter().map(|dc| (dc, self.log.acknowledged(dc).clone())).collect()
@@ -350,7 +356,8 @@ impl Replica {
         self.pump = true;
     }
 
-    /// A peer lacks what is not kept here. Another may be sending it at this moment: a state is offered if that goes on.
+    /// `peer` lacks truncated entries. Another member may be sending them at this moment, so a state is
+    /// offered only if that lasts for two heartbeats.
     fn on_peer_behind(&mut self, peer: DcId) {
         let row = &mut self.links.rows[peer.index()];
         let (since, is_known) = row.behind.get_or_insert((self.now.mono, false));
@@ -363,13 +370,14 @@ impl Replica {
         self.offer_state(peer);
     }
 
-    /// Forgets entries that nobody needs, or that too many of are kept for.
+    /// Truncates entries that no member needs, and the oldest ones if too many are kept.
     pub(super) fn truncate_log(&mut self) {
         let most = self.config.local.max_log;
-        // Before commits have to stop for a taker that is slow, it may take another state.
+        // Commits must not stop for one slow taker: above three times `max_log` it loses its state and may
+        // take another.
         let needed = self.given().filter(|_| self.log.weight() / 3 <= most);
         self.truncates = self.log.truncate(most, needed.as_ref());
-        // Else a restart would keep all of them until every member was heard.
+        // Otherwise a restart would keep all of them until every member was heard.
         if self.life.room != Room::Full
             && !self.is_forked()
             && let Some(entries) = self.log.forgotten_to_record()
@@ -378,8 +386,8 @@ impl Replica {
         }
     }
 
-    /// How many milliseconds old a heartbeat is at most, if one of this run is echoed in it: this process may have been stopped
-    /// while it waited.
+    /// Returns an upper bound of the age of a heartbeat, in milliseconds, if it echoes a heartbeat of this
+    /// run: this process may have been stopped while the heartbeat waited.
     fn delay_ms(&self, heard: &[(DcId, Timestamp, u32)]) -> u64 {
         let echo = heard.iter().find(|(dc, ..)| *dc == self.config.dc);
         let of_this_run = echo.filter(|(_, clock, _)| clock.millis() >= self.life.began_at_millis);
@@ -388,20 +396,21 @@ impl Replica {
         })
     }
 
-    /// `clock` was that of `peer` at most `delay_ms` ago.
+    /// The clock of `peer` was `clock` at most `delay_ms` ago.
     fn note_clock(&mut self, peer: DcId, clock: Timestamp, delay_ms: u64) {
         let ahead_ms = clock.millis() as i64 - self.clock.physical_millis() as i64;
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         if ahead_ms <= limit {
             self.clock.observe(clock);
         }
-        // It went on while the heartbeat was under way: it is between the two now.
+        // The peer's clock advanced while the heartbeat was under way: the difference now is between the two
+        // values.
         let ahead_ms =
             if ahead_ms < 0 { ahead_ms.saturating_add_unsigned(delay_ms).min(0) } else { ahead_ms };
         self.note_ahead(peer, ahead_ms);
     }
 
-    /// The clock of `peer` is so many milliseconds ahead of ours, or behind.
+    /// The clock of `peer` is `ahead_ms` milliseconds ahead of ours, or behind (negative).
     pub(super) fn note_ahead(&mut self, peer: DcId, ahead_ms: i64) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         let row = &mut self.links.rows[peer.index()];
@@ -414,21 +423,22 @@ impl Replica {
         self.links.rows[peer.index()].drift_reported = drifts;
     }
 
-    /// What orders the news of a peer. Its clock may have been ahead and be mended: what it says now is to count before time has
-    /// caught up with what it said.
+    /// Returns the reading that orders the heartbeats of a peer. Its clock may have been ahead and mended
+    /// since; then its present state must count before time has caught up with its earlier readings.
     fn believed(&self, clock: Timestamp) -> Timestamp {
         let limit = self.config.agreed.max_clock_skew;
         clock.min(Timestamp::from_millis(self.clock.physical_millis()).plus(limit))
     }
 
-    /// Whether our clock is ahead of most peers by more than the limit; or what it has shown, before it was mended.
+    /// Updates the skew state: active while our clock, or the stamps that we gave before it was mended, are
+    /// ahead of most linked peers by more than the limit (`docs/algorithm.md#103-clock-skew`).
     pub(super) fn note_skew(&mut self) {
         if self.life.quiet_until.is_some() {
-            // Nothing is stamped before time has caught up with what may have been shown just before a restart.
+            // Nothing is stamped before time has passed all readings of before the restart.
             return;
         }
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        // Up to the limit stamps may be those of others, which were taken over.
+        // Within the limit our latest stamp may be that of another member, which our clock took over.
         let stamps_ahead = self.clock.latest().millis() as i64 - self.clock.physical_millis() as i64;
         let ours_ahead = if stamps_ahead > limit { stamps_ahead } else { 0 };
         let linked = self.peers().iter().filter(|peer| self.log.is_linked(*peer));
@@ -441,7 +451,7 @@ impl Replica {
         }
     }
 
-    /// Who can be reached now; requests that need others are parked.
+    /// Updates reachability, and parks the requests that need unreachable members.
     pub(super) fn update_reach(&mut self) {
         let Some(changed) = self.reach.update(self.now.mono, self.log.applied()) else { return };
         for peer in changed.iter() {
@@ -453,7 +463,8 @@ impl Replica {
         self.park_what_needs_others();
     }
 
-    /// Requests that need a datacenter which hands nothing over are parked; also those of others, while nothing goes from here.
+    /// Parks the requests that need a member that is away; and, while this datacenter makes no entries, those
+    /// of all others.
     pub(super) fn park_what_needs_others(&mut self) {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NotServingBlocks) {

@@ -1,6 +1,6 @@
-//! What datacenters say to each other on a link, after the link's own hello.
+//! Messages between datacenters, after the hello of the link (`docs/wire.md` has the bytes).
 //!
-//! Wire types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
+//! Wire types: enum variants are encoded by position (append only), golden bytes are in `wire.rs`.
 
 use std::sync::Arc;
 
@@ -23,86 +23,93 @@ pub enum Message {
     HeartbeatV1(#[serde(with = "super::v1::heartbeat")] Box<Heartbeat>),
     /// [`Message::Entries`] from or for a peer that knows version 1 only.
     EntriesV1(#[serde(with = "crate::causal_log::v1::entries")] Vec<Arc<Entry>>),
-    /// "I hold entries back for want of others; this is what I have."
+    /// The sender holds entries back because it lacks others; `durable` is its durable vector.
     HeldBack { durable: VersionVector },
-    /// Who holds these locks at your place?
+    /// Asks for the holders of these locks in the receiver's datacenter.
     AskHolders { query: u64, locks: Vec<LockName> },
-    /// By lock, in the order asked.
+    /// The reply: holders by lock, in the order of the query.
     Holders { query: u64, holders: Vec<Vec<HolderInfo>> },
-    /// A round of anti-entropy: this is what I have and, if I can say so at this vector, the sum over what readers see.
+    /// A round of comparison: the sender's durable vector and, if available at this vector, the sum over the
+    /// data that readers see.
     Compare { durable: VersionVector, sum: Option<u128> },
-    /// "At this vector, which was yours too, I show something else": bucket by bucket.
+    /// The sender has other data at this vector, which the receiver announced, too: digests bucket by bucket.
     Digests { durable: VersionVector, digest: Digest },
-    /// A client here wants to take that much more from a bounded counter than this datacenter has rights to.
+    /// A client of the sender wants to decrement a bounded counter by `amount` more than the sender has
+    /// rights to.
     AskRights { key: Key, amount: u64 },
-    /// Entries that the receiver lacks are not kept here any more: it may ask for the state.
+    /// The sender has truncated entries that the receiver lacks; the receiver may ask for the state.
     TooFarBehind { truncated: VersionVector },
-    /// So many more pieces of the sender's state, please; `anew`: from its beginning, as it is now.
+    /// Asks for `more` pieces of the receiver's state; `anew`: from the beginning of its present state.
     AskState { anew: bool, more: u32 },
-    /// The next piece of it.
+    /// The next piece of the state.
     State(StatePiece),
-    /// How much of the log of `of`, which asks, do you have? Goes to everybody, by whatever way. `run` names the run of
-    /// `of`, `round` rises.
+    /// Datacenter `of` asks how much of its log the receiver has. Passed on along all links. `run` identifies
+    /// the run of `of`, `round` rises.
     AskLog { of: DcId, run: u64, round: u64 },
-    /// `by` has that much of it.
+    /// The answer: `by` has the log of `of` up to `seq`.
     KnowsLog { of: DcId, run: u64, by: DcId, seq: u64 },
     /// The first message on a link, and one every `heartbeat`.
     Heartbeat(Box<Heartbeat>),
-    /// In causal order.
+    /// Entries in causal order.
     Entries(Vec<Arc<Entry>>),
-    /// Sums over what the sender showed, and over who owned which part, at vectors that it passed, the latest first.
+    /// Sums over the data that readers of the sender saw, and over the ownership of parts, at vectors that
+    /// the sender passed, latest first.
     Sums { shown: Vec<SumAt>, owned: Vec<SumAt> },
-    /// The sender has restarted and stamps nothing yet: this is its wall clock, in milliseconds since the Unix epoch. What it has,
-    /// with the heads of these logs, as in [`Heartbeat`]: it passes entries on before it can send one.
+    /// The sender has restarted and stamps nothing yet: its wall clock, in milliseconds since the Unix epoch,
+    /// and its durable vector with the heads of these logs, as in [`Heartbeat`]. It relays entries before it
+    /// can send a heartbeat.
     WallClock { millis: u64, durable: VersionVector, heads: Vec<(DcId, u64)> },
 }
 
-/// What a datacenter says of itself and of others.
+/// The state of a datacenter, and its reports of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// The sender's hybrid clock; strictly increasing, so it also numbers its heartbeats.
+    /// The sender's hybrid clock. Strictly increasing, so it also numbers its heartbeats.
     pub clock: Timestamp,
-    /// What the sender has, durably.
+    /// The sender's durable vector.
     pub durable: VersionVector,
     /// The peers that the sender has a link to.
     pub linked: DcSet,
-    /// What the sender last heard of others, directly or not, and of the receiver directly: the clock of that heartbeat, and
-    /// how many milliseconds ago.
+    /// The last heartbeats that the sender knows of others, directly or through others, and of the receiver
+    /// directly: the clock of the heartbeat, and its age in milliseconds.
     pub heard: Vec<(DcId, Timestamp, u32)>,
-    /// What further commits of each datacenter will have seen, as far as the sender knows.
+    /// The stability floors of all datacenters, as far as the sender knows.
     pub floors: Vec<Floor>,
-    /// Those who do not serve, and why: the sender, and others by the heartbeats in `heard`.
+    /// The members that do not serve, with the reason: the sender itself, and others according to the
+    /// heartbeats in `heard`.
     pub not_serving: Vec<(DcId, NotServing)>,
-    /// What all members must have in common.
+    /// The options that must be equal in the cluster.
     pub terms: Terms,
-    /// [`Entry::hash`] of the last entries in `durable`, of those whose hash the sender knows.
+    /// [`Entry::hash`] of the last entries in `durable`, as far as the sender knows them.
     pub heads: Vec<(DcId, u64)>,
-    /// The sender has stopped: this entry of the log of this datacenter is not the same everywhere.
+    /// The sender has stopped because of a fork: entry `seq` of the log of this datacenter exists in two
+    /// versions.
     pub fork: Option<(DcId, u64)>,
-    /// The members that the sender knows to know version 2.
+    /// The members that know version 2, as far as the sender knows.
     pub upgraded: DcSet,
-    /// By how many milliseconds the sender's tokens are ahead of its clock.
+    /// The token lead of the sender, in milliseconds.
     pub lead_ms: u64,
-    /// The highest reading that the sender heard of the receiver before this link, and how many milliseconds ago: for one that has
-    /// lost its disk. With what its tokens may have been ahead by: as much as those of the sender.
+    /// The highest reading that the sender heard from the receiver before this link, and its age in
+    /// milliseconds: for a receiver that has lost its disk. Includes the lead that the receiver's tokens may
+    /// have had: at least that of the sender.
     pub yours: Option<(Timestamp, u64)>,
-    /// The durable vectors of members that the receiver has no link to, as they told the sender.
+    /// The durable vectors of members without a link to the receiver, as they announced them to the sender.
     pub acknowledged: Vec<(DcId, VersionVector)>,
 }
 
-/// How a message travels. Order is kept among those of the same urgency only.
+/// The lane of a message. The order is kept only among messages of the same urgency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// It may overtake all others on the way: small, and what failure detection rests on.
+    /// May overtake all others: small messages, on which failure detection rests.
     Urgent,
-    /// Entries: in their order. Locks travel in them.
+    /// Entries, in their order. Parts of locks move in them.
     InOrder,
-    /// A state transfer: as much as the way carries beside the others.
+    /// A state transfer: uses the bandwidth that the others leave.
     Background,
 }
 
 impl Message {
-    /// The same for a peer that knows version 1 only.
+    /// Returns the same message for a peer that knows version 1 only.
     pub fn for_version_1(&self) -> Option<Message> {
         match self {
             Message::Heartbeat(heartbeat) => Some(Message::HeartbeatV1(heartbeat.clone())),

@@ -1,4 +1,5 @@
-//! From a start to serving: what a datacenter may do at this moment.
+//! The lifecycle of a datacenter from its start to serving, and the permissions of each phase
+//! (`docs/algorithm.md#91-lifecycle`).
 
 use super::Replica;
 use super::call::{Phase, Refusal};
@@ -14,48 +15,49 @@ use crate::names::{DcId, DcSet};
 use crate::room::{Load, Room};
 use crate::time::Instant;
 
-/// A minority keeps so many times as much for others as `max_log` says.
+/// A minority keeps up to this many times `max_log` for the others.
 const MINORITY_LOGS: usize = 4;
 
-/// What decides about the phase.
+/// The state that decides the phase.
 pub(super) struct Life {
     /// A step was made since the start.
     pub begun: bool,
-    /// When the first one was.
+    /// Time of the first step.
     pub began_at: Instant,
-    /// After a restart: until when nothing is stamped, so that bounds of restarts do not add up.
+    /// After a restart: until then nothing is stamped, so that reservations of repeated restarts do not add
+    /// up.
     pub quiet_until: Option<Instant>,
-    /// Every member was heard once, now or before a restart, and what they knew of our log is in it: none knows more.
+    /// Every member was heard once, now or before a restart, and all that they knew of our log is here.
     pub joined: bool,
-    /// After a restart: until when members that were not heard yet are waited for. The disk may be an old copy, and then
-    /// any of them may know more of our log.
+    /// After a restart: until then we wait for members that were not heard yet. The disk may be an old copy,
+    /// and then any of them may know more of our log.
     pub asks_until: Option<Instant>,
     /// The data directory is a restored copy: leases that it does not know may live until then.
     pub joins_after: Option<Instant>,
-    /// It was begun in this run to wait for leases that the directory does not know. Nothing was granted since, unless it has
-    /// joined after that.
+    /// This run began to wait for leases that the directory does not know. Nothing was granted since, unless
+    /// the datacenter has joined after that.
     pub doubted: bool,
-    /// There are two histories, of which this directory has one.
+    /// Two histories exist, and this directory has one of them.
     pub fork: Option<Fork>,
-    /// Peers that know version 2.
+    /// Peers that know version 2 of the protocol.
     pub upgraded: DcSet,
-    /// All do, or did once: own entries name their predecessors.
+    /// All members know version 2, now or earlier: own entries name their predecessors.
     pub chained: bool,
     /// Members heard since the start.
     pub heard: DcSet,
-    /// The last of our own entries that anybody is known to have.
+    /// Seq of the last own entry that any member is known to have.
     pub own_known: u64,
-    /// What others know that we have seen and is not here: the disk is an older one. What they rely on that our commits have
-    /// seen, they may have forgotten.
+    /// Entries that peers know we applied but that are missing here: this disk is an old copy. Relying on
+    /// that, peers may already have dropped tombstones.
     pub promised: Option<VersionVector>,
     pub clock_skew: bool,
     /// The clock at the start of this run, in milliseconds since the Unix epoch.
     pub began_at_millis: u64,
-    /// Most others that were heard since a restart are behind our clock by more than the limit.
+    /// Most members heard since the restart are behind our clock by more than the limit.
     pub contradicted: bool,
-    /// It keeps as many entries for others as a minority may: see [`Replica::update_log_full`].
+    /// A minority keeps as many entries for others as it may: see [`Replica::update_log_full`].
     pub log_full: bool,
-    /// What others were told last: why this datacenter does not serve.
+    /// The reason why this datacenter does not serve, as last announced to the peers.
     pub not_serving: Option<NotServing>,
     pub draining: bool,
     pub room: Room,
@@ -64,7 +66,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Of a datacenter that knows nothing yet.
+    /// The state of a datacenter that knows nothing yet.
     pub fn new() -> Life {
         Life {
             begun: false,
@@ -108,44 +110,46 @@ impl Replica {
         }
     }
 
-    /// Whether it has all of its own log, as far as it can know, and leases that it may not know are over.
+    /// Returns true if the own log is whole, as far as any heard member knows, and leases that this disk may
+    /// not know are over.
     pub(super) fn knows_own_log(&self) -> bool {
         self.life.joined && self.has_own_log()
     }
 
-    /// Whether it has all of its own log, as far as it can know.
+    /// Returns true if the own log is whole, as far as any heard member knows.
     pub(super) fn has_own_log(&self) -> bool {
         let all_heard = self.life.joined || self.life.heard.is_superset(self.peers());
         let waits = self.life.asks_until.is_some() || !all_heard;
         !waits && self.has_all_that_is_known()
     }
 
-    /// Whether everything is here that those who were heard know to have been here.
+    /// Returns true if everything is applied that the heard members know to have been here.
     fn has_all_that_is_known(&self) -> bool {
         self.log.applied().get(self.config.dc) >= self.life.own_known && self.life.promised.is_none()
     }
 
-    /// Whether some member is still to say how much it has of this datacenter's log.
+    /// Returns true if some member has still to announce how much it has of this datacenter's log.
     pub(super) fn asks_for_own_log(&self) -> bool {
         !self.life.joined || self.life.asks_until.is_some()
     }
 
-    /// Until when members are waited for that were not heard since a restart. With a link to one of them its first word is on
-    /// its way, and it may be that there is more of our log than is here: that is waited for, too, though not for ever.
+    /// Returns until when we wait for members that were not heard since the restart. If a link to one of them
+    /// is up, its first heartbeat is on its way and may show more of our log: then we wait longer, but not
+    /// for ever (`docs/algorithm.md#93-log-recovery`).
     pub(super) fn asks_until(&self) -> Option<Instant> {
         let until = self.life.asks_until?;
         let is_silent = !self.log.linked().difference(self.life.heard).is_empty();
         Some(if is_silent { until + self.config.agreed.peer_timeout } else { until })
     }
 
-    /// Draws the conclusions of whatever changed.
+    /// Updates the phase, and all that depends on it.
     pub(super) fn update_phase(&mut self) {
         if self.asks_until().is_some_and(|until| until <= self.now.mono) {
             self.life.asks_until = None;
         }
         if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) && !self.waits_for_clock() {
             self.life.quiet_until = None;
-            // Whoever reclaims may name a reading of just before the crash.
+            // A client that reclaims may name a reading of just before the crash.
             self.renew_bound();
             self.note_skew();
             self.on_heartbeat_due();
@@ -174,10 +178,12 @@ impl Replica {
         self.tell_serving();
     }
 
-    /// A minority, which can give nobody up, keeps all that the others lack: no more than four times as much as a majority would.
+    /// A minority, which can give no member up, keeps all that the others lack, but at most four times as
+    /// much as a majority keeps (`docs/algorithm.md#84-truncation`).
     fn update_log_full(&mut self) {
         let most = self.config.local.max_log.saturating_mul(MINORITY_LOGS);
-        // When the others are back entries go step by step; a lock that moves and stops again at once helps nobody.
+        // Hysteresis: when the others are back the log shrinks entry by entry, and making entries for a
+        // moment helps nobody.
         let limit = if self.life.log_full { most / 8 * 7 } else { most };
         let full = self.log.weight() > limit;
         if full != self.life.log_full {
@@ -186,7 +192,7 @@ impl Replica {
         }
     }
 
-    /// There is more room on the journal's disk than before, or less.
+    /// The room on the journal's disk has changed.
     pub(super) fn on_room(&mut self, room: Room) {
         let before = std::mem::replace(&mut self.life.room, room);
         if room != before {
@@ -194,7 +200,7 @@ impl Replica {
         }
         if before == Room::Full && room != Room::Full {
             self.drain_inbox();
-            // What came meanwhile was dropped, and whoever sent it believes it to be here.
+            // Entries that arrived meanwhile were dropped, and their senders believe that they are here.
             for peer in self.log.linked().iter() {
                 let durable = (**self.log.durable()).clone();
                 self.send(peer, Message::HeldBack { durable });
@@ -202,7 +208,7 @@ impl Replica {
         }
     }
 
-    /// Whether a client may have something written.
+    /// Refuses a write of a client unless the disk has enough room.
     pub(super) fn admit_write(&self) -> Result<(), Refusal> {
         if self.life.room == Room::Enough { Ok(()) } else { Err(Refusal::DiskFull) }
     }
@@ -214,11 +220,11 @@ impl Replica {
         self.join_when_all_heard();
     }
 
-    /// Somebody has our entries up to `seq`.
+    /// Some member has our entries up to `seq`.
     pub(super) fn note_own_log_behind(&mut self, seq: u64) {
         let ours = self.log.applied().get(self.config.dc);
         if seq > ours.max(self.life.own_known) {
-            // While the older disk catches up, its entries come one after the other: that is no news.
+            // While the old disk catches up, its entries come one after the other; this is not reported.
             if self.life.joined || !self.life.doubted || seq > ours + 1 {
                 self.report(Report::OwnLogBehind { ours, theirs: seq });
             }
@@ -227,12 +233,14 @@ impl Replica {
         self.life.own_known = self.life.own_known.max(seq);
     }
 
-    /// The disk is an older copy, or an empty one in the place of a lost one, although nobody has marked it: also after
-    /// another restart.
+    /// This disk is an old copy, or an empty one in the place of a used one, although no operator marked it.
+    /// The datacenter becomes doubted, also after further restarts
+    /// (`docs/algorithm.md#94-doubted-datacenters`).
     ///
-    /// A directory that never joined is no exception. A new one has written nothing, so others know nothing of its log; if they
-    /// do, leases were given under it that it does not know, and their locks are not free before these are over. When that was
-    /// begun in this run it is not begun again: nothing was granted since.
+    /// A directory that never joined is no exception. A really new directory has written nothing, so no
+    /// member knows of its log. If one does, leases were opened that this directory does not know, and their
+    /// locks are not free before these leases are over. A wait that was begun in this run is not begun again:
+    /// nothing was granted since.
     fn note_older_copy(&mut self) {
         #[cfg(test)]
         if !self.life.joined && self.mutated(crate::sim::Mutation::LostDiskNotDoubted) {
@@ -243,7 +251,8 @@ impl Replica {
         }
     }
 
-    /// What a peer knows that all datacenters have seen: of this one no more than it once said itself.
+    /// Checks the stability floors that a peer announced: every member, this one included, has seen their
+    /// minimum. If this disk lacks some of that, it is an old copy.
     pub(super) fn note_promises(&mut self, floors: &[Floor]) {
         let floor_of = |dc| floors.iter().find(|floor| floor.dc == dc).map(|floor| &floor.floor);
         let mut all = self.config.agreed.members.iter().map(floor_of);
@@ -261,7 +270,7 @@ impl Replica {
             return;
         }
         self.life.asks_until = None;
-        // Before its clock is believed nobody knows by how much tokens have to be ahead of it.
+        // Before the own clock is trusted, the token lead cannot be computed.
         let is_quiet = self.life.quiet_until.is_some();
         let may_join = self.life.joins_after.is_none() && self.has_all_that_is_known();
         if !self.life.joined && may_join && !is_quiet {

@@ -1,9 +1,11 @@
-//! Which datacenters live, as seen from here, by any path.
+//! Reachability: which datacenters live, as seen from here, heard directly or through others
+//! (`docs/algorithm.md#53-parking`).
 //!
-//! A heartbeat carries the clock of its maker and the clocks of the heartbeats that its maker heard of others.
-//! A datacenter is heard of anew when a higher clock of its own is seen: so news of it cannot go round in
-//! circles and keep it alive. One that was unreachable counts again only once what it (or whoever told of it)
-//! had durably at that time is applied here: before that, its requests and parts are not what they seem.
+//! A heartbeat carries the clock of its sender and, for each other member, the clock of the latest heartbeat
+//! that the sender knows. A member is heard anew only when a higher clock of its own is seen, so reports of
+//! it cannot go round in circles and keep it alive. A member that was unreachable counts again only once the
+//! entries that it (or the member that reported it) had durably are applied here: before that, its requests
+//! and parts are not as they seem.
 
 use std::time::Duration;
 
@@ -12,41 +14,41 @@ use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS};
 use crate::time::{Instant, Timestamp};
 
-/// See the module.
+/// The reachability of all peers.
 pub(super) struct Reach {
     peers: DcSet,
     timeout: Duration,
     rows: [Row; MAX_DCS],
-    /// Something was heard that may change who is reachable.
+    /// A report came that may change who is reachable.
     news: bool,
-    /// When the next peer becomes unreachable if nothing is heard of it.
+    /// The time at which the next peer becomes unreachable if nothing is heard of it.
     deadline: Option<Instant>,
-    /// Peers that can be reached and began to serve, or ceased to.
+    /// Reachable peers that began or ceased to serve.
     serving_changed: DcSet,
 }
 
 #[derive(Clone, Default)]
 struct Row {
-    /// The clock of the latest heartbeat, and when that was here.
+    /// The clock of the latest heartbeat, and the local time to which it belongs.
     heard: Option<(Timestamp, Instant)>,
     reachable: bool,
-    /// It is heard of again, and counts once this is applied.
+    /// It was unreachable and is heard again; it counts once this vector is applied here.
     rejoins_at: Option<VersionVector>,
-    /// What it said with that heartbeat.
+    /// From the latest heartbeat.
     not_serving: Option<NotServing>,
-    /// What was said of that when it was last reachable.
+    /// The last `not_serving` while it was reachable, as reported.
     reported: Option<NotServing>,
 }
 
-/// News of a peer.
+/// A report of a peer.
 pub(super) struct News<'a> {
-    /// On its heartbeat.
+    /// The clock in the peer's heartbeat.
     pub clock: Timestamp,
-    /// When that was here, or where it was heard.
+    /// When that heartbeat was received, here or by the member that reports it.
     pub at: Instant,
-    /// What the one who tells had.
+    /// The durable vector of the sender of the report.
     pub durable: &'a VersionVector,
-    /// The peer itself tells.
+    /// The peer itself sent it.
     pub is_its_own: bool,
     pub not_serving: Option<NotServing>,
 }
@@ -67,28 +69,28 @@ impl Reach {
         self.rows[peer.index()].reachable
     }
 
-    /// Whether anything was heard of it since the start.
+    /// Returns true if anything was heard of the peer since the start.
     pub fn was_heard(&self, peer: DcId) -> bool {
         self.rows[peer.index()].heard.is_some()
     }
 
-    /// Whether some peer is heard of again, and what it had then is not applied here yet.
+    /// Returns true if some peer is heard again and this datacenter has not applied yet what it had.
     pub fn is_catching_up(&self) -> bool {
         self.peers.iter().any(|peer| self.rows[peer.index()].rejoins_at.is_some())
     }
 
-    /// Whether [`Reach::update`] has to look, whatever the time.
+    /// Returns true if [`Reach::update`] has work, whatever the time.
     #[inline]
     pub fn has_news(&self) -> bool {
         self.news
     }
 
-    /// Peers that cannot be reached.
+    /// Returns the unreachable peers.
     pub fn unreachable(&self) -> DcSet {
         self.peers.iter().filter(|peer| !self.is_reachable(*peer)).collect()
     }
 
-    /// Peers that hand nothing over: they cannot be reached, or are there and do not serve.
+    /// Returns the peers that are away: unreachable, or reachable and not serving.
     pub fn away(&self) -> DcSet {
         let is_away = |peer: &DcId| {
             let row = &self.rows[peer.index()];
@@ -97,17 +99,17 @@ impl Reach {
         self.peers.iter().filter(is_away).collect()
     }
 
-    /// Why a peer that is there does not serve.
+    /// Returns the reason why a reachable peer does not serve.
     pub fn not_serving(&self, peer: DcId, now: Instant) -> Option<NotServing> {
         let row = &self.rows[peer.index()];
         let (_, at) = row.heard?;
-        // One that has stopped for good says so, and never rejoins.
+        // A forked member announces it, and never becomes reachable again.
         let is_told =
             row.reachable || (row.not_serving == Some(NotServing::Forked) && at + self.timeout > now);
         row.not_serving.filter(|_| is_told).map(|why| why.aged(now.saturating_since(at)))
     }
 
-    /// What to tell others: who of those heard of does not serve.
+    /// Returns the heard peers that do not serve, for a heartbeat.
     pub fn told_not_serving(&self, now: Instant) -> impl Iterator<Item = (DcId, NotServing)> {
         self.peers.iter().filter_map(move |peer| {
             let row = &self.rows[peer.index()];
@@ -116,7 +118,7 @@ impl Reach {
         })
     }
 
-    /// Peers that began to serve since this was asked last, or ceased to, as far as they can be reached.
+    /// Returns and clears the reachable peers that began or ceased to serve.
     pub fn take_serving_changed(&mut self) -> DcSet {
         std::mem::replace(&mut self.serving_changed, DcSet::EMPTY)
     }
@@ -130,7 +132,7 @@ impl Reach {
         self.news = true;
         row.not_serving = news.not_serving;
         match &mut row.rejoins_at {
-            // It may have lost what it told, and that is nowhere any more.
+            // It may have lost entries that it announced and that exist nowhere any more.
             Some(vector) if news.is_its_own => *vector = vector.meet(news.durable),
             None if !row.reachable => row.rejoins_at = Some(news.durable.clone()),
             _ => {}
@@ -138,7 +140,7 @@ impl Reach {
         self.deadline = self.earliest();
     }
 
-    /// What to tell others: whom this datacenter heard of, and how long ago.
+    /// Returns the heard peers with their clocks and ages in milliseconds, for a heartbeat.
     pub fn heard(&self, now: Instant) -> Vec<(DcId, Timestamp, u32)> {
         let row = |peer: DcId| {
             let (clock, at) = self.rows[peer.index()].heard?;
@@ -148,7 +150,7 @@ impl Reach {
         self.peers.iter().filter_map(row).collect()
     }
 
-    /// Draws the conclusions, if there may be any; answers whose reachability changed.
+    /// Updates reachability if it can have changed. Returns the peers whose reachability changed.
     #[inline]
     pub fn update(&mut self, now: Instant, applied: &VersionVector) -> Option<DcSet> {
         let is_over = self.deadline.is_some_and(|at| at <= now);
@@ -181,7 +183,7 @@ impl Reach {
         changed
     }
 
-    /// When the next peer becomes unreachable if nothing is heard of it.
+    /// Returns the time at which the next peer becomes unreachable if nothing is heard of it.
     #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadline

@@ -1,6 +1,6 @@
-//! What a datacenter keeps on disk: records in its journal, now and then a checkpoint.
+//! The data of a datacenter on disk: records in its journal, and checkpoints.
 //!
-//! Disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
+//! Disk types: enum variants are encoded by position (append only), golden bytes are in `wire.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,13 @@ use crate::replica::{OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use crate::time::Timestamp;
 
-/// One record of the journal.
+/// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
     /// [`Record::Entry`] as version 1 wrote it.
     EntryV1(#[serde(with = "crate::causal_log::v1::entry")] Arc<Entry>),
-    /// No clock reading above `clock`, no request number from `n` on, was handed out before the next bound.
+    /// An id reservation: until the next one, no clock reading above `clock` and no request number from `n`
+    /// on is used.
     Bound {
         clock: Timestamp,
         n: u64,
@@ -33,35 +34,38 @@ pub enum Record {
     LeaseEnded {
         lease: LeaseId,
     },
-    /// Every member was heard once, and what they knew is here: nobody knows more of this datacenter's log than it does itself.
+    /// Every member was heard once, and all that they knew is here: no member knows more of this datacenter's
+    /// log.
     Joined,
-    /// The next piece of another datacenter's state. It means nothing yet.
+    /// The next piece of another datacenter's state. Means nothing before [`Record::StateTaken`].
     StatePiece(StatePiece),
-    /// All pieces since number 0 are taken over: what was applied there, at `vector`, is applied here.
+    /// The state of all pieces since number 0 is installed: the entries in `vector` are applied here.
     StateTaken {
         vector: VersionVector,
     },
-    /// All before this is a copy of a data directory that went on elsewhere: more was handed out than is known here.
+    /// All records before this one are a copy of a data directory that was used elsewhere since: more was
+    /// used than they show.
     Restored,
-    /// A request that was held lost its locks to an operator: it can never be reclaimed.
+    /// A held request lost its locks to an operator: it can never be reclaimed.
     Forced(Arc<Forced>),
     /// An entry, own or foreign, in the order of application.
     Entry(Arc<Entry>),
-    /// There are two histories: nothing is granted, made or applied from here on.
+    /// A fork was found: nothing is granted, made or applied from here on.
     Forked(Fork),
-    /// This one is kept: an operator has taken the others away.
+    /// An operator keeps this history and has removed the others.
     ForkResolved,
-    /// Tokens are ahead of the clock by that many milliseconds from here on.
+    /// From here on tokens are ahead of the clock by this many milliseconds.
     TokenLead {
         millis: u64,
     },
-    /// Of the entries before this record, those up to here are not kept any more: they come first in the order of application.
+    /// Of the entries before this record, those in this vector are truncated. They come first in the order of
+    /// application.
     Forgotten {
         entries: VersionVector,
     },
 }
 
-/// A lease as it is kept on disk.
+/// A lease on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRecord {
     pub lease: LeaseId,
@@ -70,7 +74,7 @@ pub struct LeaseRecord {
     pub on_disconnect: OnDisconnect,
 }
 
-/// State on disk: all that the records up to `position` amount to.
+/// The state on disk that the records up to `position` amount to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub position: Position,
@@ -86,21 +90,21 @@ pub struct Checkpoint {
     pub requests: Vec<RequestRow>,
     /// By id.
     pub leases: Vec<LeaseRecord>,
-    /// What keys have, in no order.
+    /// The contents of keys, in no order.
     pub contents: Vec<(Key, Content)>,
-    /// How transactions of clients ended, by lease.
+    /// Outcomes of transactions, by lease.
     pub outcomes: Vec<OutcomeRow>,
-    /// Entries that some member may lack still, in the order of application.
+    /// Entries that some member may still lack, in the order of application.
     pub log: Vec<Arc<Entry>>,
-    /// What else watches can go on from.
+    /// Further entries from which watches can resume.
     pub past: Past,
-    /// What was taken from whom: the last ones, and all of leases that live. By number.
+    /// Force releases: the latest ones, and all of living leases. By number.
     pub forced: Vec<Arc<Forced>>,
-    /// Of each log the hashes of its last entries, up to `applied`; 0 for one that is not known.
+    /// For each log the hashes of its last entries, up to `applied`; 0: not known.
     pub hashes: Vec<(DcId, Vec<u64>)>,
     /// All members have known version 2: own entries name their predecessor.
     pub chained: bool,
     pub fork: Option<Fork>,
-    /// By how many milliseconds tokens are ahead of the clock.
+    /// The token lead, in milliseconds.
     pub lead_ms: u64,
 }

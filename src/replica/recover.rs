@@ -1,4 +1,4 @@
-//! Starts: from nothing, or from what the journal kept.
+//! Start of a machine: from nothing, or from the checkpoint and the journal.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,7 @@ use crate::names::{DcId, DcSet, LeaseId};
 use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
 
-/// Why state on disk is not that of this datacenter. Recovery writes nothing.
+/// The reason why the data on disk is not that of this datacenter. Recovery writes nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     #[error("record {} of the journal cannot follow what is before it: {why}", position.0)]
@@ -45,8 +45,8 @@ pub enum RecoveryError {
 }
 
 impl Replica {
-    /// The datacenter that `checkpoint` and the records after it amount to, restarted at `now`. Both are empty
-    /// at its very first start.
+    /// Returns the state of `checkpoint` and the records after it, restarted at `now`. Both are empty at the
+    /// very first start.
     pub fn recover(
         config: ReplicaConfig,
         now: Now,
@@ -135,7 +135,8 @@ impl Replica {
         (self.life.fork, self.life.chained) = (checkpoint.fork, checkpoint.chained);
         self.raise_lead(checkpoint.lead_ms, Position::default());
         if !checkpoint.joined {
-            // It does not say whether the directory is new or an old copy: leases that it does not know may live.
+            // The checkpoint does not show if the directory is new or an old copy, so leases that it does not
+            // know may live.
             self.doubt();
         }
         self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
@@ -219,7 +220,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Everything read is durable; what was handed out before is above nothing from now on.
+    /// Everything read is durable. All readings and numbers from now on are above those of earlier runs.
     fn restart(&mut self) {
         let restarted = self.position > Position::default();
         self.forget_unfinished_state();
@@ -249,18 +250,19 @@ impl Replica {
         self.locks.set_unreachable(self.reach.away());
     }
 
-    /// The first step. What it records comes after the word that the directory is a copy, if it is one.
+    /// The first step. It comes after the mark that the directory is a copy, if there is one, so its records
+    /// do, too.
     pub(super) fn begin(&mut self) {
         self.life.began_at = self.now.mono;
         if self.life.quiet_until.is_some() && !self.peers().is_empty() {
-            // Not from the start on: since then the journal was read, however long that took.
+            // Counted from now, because reading the journal may have taken any time.
             self.life.asks_until = Some(self.now.mono + self.config.agreed.peer_timeout);
         }
         self.outnumber();
         self.early.begin_at(self.next_n);
     }
 
-    /// All that the records persisted so far amount to, but who owns what, who asks, and what keys have.
+    /// Returns the state that the records so far amount to, without ownership, request table and keys.
     pub(super) fn begin_checkpoint(&self) -> Checkpoint {
         let bound = self.bounds.recorded();
         let lease = |lease: &crate::leases::Lease| LeaseRecord {
@@ -294,12 +296,12 @@ impl Replica {
         }
     }
 
-    /// The stamp of the last applied entry of each datacenter.
+    /// Returns the stamp of the last applied entry of each datacenter.
     pub(super) fn last_stamps(&self) -> Vec<(DcId, Timestamp)> {
         self.log.applied().iter().map(|(dc, _)| (dc, self.log.last_stamp(dc))).collect()
     }
 
-    /// Every published request, by id.
+    /// Returns every published request, by id.
     pub fn request_table(&self) -> Vec<RequestRow> {
         self.locks.request_table()
     }

@@ -1,7 +1,8 @@
-//! Rights of bounded counters move to where they are wanted.
+//! Counter escrow: rights of bounded counters move to the datacenter that needs them
+//! (`docs/algorithm.md#75-the-store`).
 //!
-//! A datacenter that may not take away as much as a client asked for refuses, and asks the one that has most of the
-//! rights for some of them, outside the log; what comes is a commit that moves them, in the log. The client tries again.
+//! A datacenter whose rights do not cover a decrement refuses it, and asks the linked member with most rights
+//! for some, outside the log. They come as a commit in the log. The client tries again.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::names::DcId;
 use crate::store_state::ChangeError;
 use crate::time::Instant;
 
-/// Keys for which it is remembered that rights are on their way, at most; beyond, all are asked for anew.
+/// Most keys with remembered queries; beyond that, all are forgotten and asked for again.
 const MOST_ASKED: usize = 1_024;
 
 /// Rights that were asked for and have not come.
@@ -31,7 +32,8 @@ struct Asked {
 }
 
 impl Rights {
-    /// Clients that want the same at once ask as one, as long as none of them wants more.
+    /// Returns true if a query for at least this amount is in progress, so that clients that need rights at
+    /// once cause one query.
     fn is_under_way(&self, key: &Key, peer: DcId, amount: u64, now: Instant) -> bool {
         let asked = self.asked.get(key);
         asked.is_some_and(|asked| asked.peer == peer && asked.amount >= amount && now < asked.until)
@@ -51,7 +53,7 @@ impl Rights {
             return;
         }
         for change in &commit.changes {
-            // Whoever they go to, there are other rights now.
+            // The rights have changed, wherever they went.
             if let Action::Update(update) = &change.action
                 && matches!(update.op, value::Op::MoveRights { .. })
             {
@@ -60,14 +62,14 @@ impl Rights {
         }
     }
 
-    /// What was asked on a link that is gone may never have arrived.
+    /// Queries on a lost link may never have arrived.
     pub fn link_down(&mut self, peer: DcId) {
         self.asked.retain(|_, asked| asked.peer != peer);
     }
 }
 
 impl Replica {
-    /// A change was refused; if it was for want of rights, some are asked for.
+    /// A change was refused; if it lacked rights, some are asked for.
     pub(super) fn ask_for_rights(&mut self, refused: &ChangeError) {
         let OpError::NoRights { asked, rights } = refused.error else { return };
         let linked = self.log.linked();
@@ -86,12 +88,13 @@ impl Replica {
         }
     }
 
-    /// A peer wants rights: it gets what it asks for or half of what is here, whichever is more, if there is that much.
+    /// A peer wants rights: it gets the amount or half of the rights here, whichever is more, but at most
+    /// all.
     pub(super) fn on_ask_rights(&mut self, peer: DcId, key: Key, amount: u64) {
         let me = self.config.dc;
         let rights = self.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
-        // While something is regained the commit would have seen less than what others rely on.
+        // While entries are being regained, the commit would have seen less than other members rely on.
         if amount == 0 || self.can_commit().is_err() || self.is_regaining() {
             return;
         }

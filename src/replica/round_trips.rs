@@ -1,8 +1,8 @@
-//! How long a message to each peer and back takes, measured with heartbeats: a peer says which heartbeat of ours it heard
-//! last, and how long ago.
+//! Round-trip time to each peer, measured with heartbeats: a peer echoes the clock of the last heartbeat that
+//! it heard, and its age.
 //!
-//! What counts is the shortest of the last ones (as in BBR, Cardwell et al. 2016): a pause of either end, or a queue, is no
-//! distance; and a path that became longer is believed after a few heartbeats.
+//! The minimum of the last samples counts (as in BBR, Cardwell et al. 2016): a pause of either end or a queue
+//! does not change the distance, and a longer path is noticed after a few heartbeats.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use std::time::Duration;
 use crate::names::{DcId, MAX_DCS};
 use crate::time::{Instant, Timestamp};
 
-/// Samples of which the shortest counts.
+/// Number of samples of which the minimum counts.
 const WINDOW: usize = 8;
-/// Heartbeats of ours whose echoes are waited for, at most.
+/// Most own heartbeats that wait for their echoes.
 const MOST_SENT: usize = 1_024;
 
-/// See the module.
+/// The round trips to all peers.
 pub(super) struct RoundTrips {
     rows: [Row; MAX_DCS],
 }
 
 #[derive(Clone, Default)]
 struct Row {
-    /// Clock and time of the last ones.
+    /// Clock and time of our last heartbeats.
     sent: VecDeque<(Timestamp, Instant)>,
     samples: VecDeque<Duration>,
-    /// Clock and time of the last one of the peer that came from itself.
+    /// Clock and time of the last heartbeat that came from the peer itself.
     heard: Option<(Timestamp, Instant)>,
 }
 
@@ -34,26 +34,26 @@ impl RoundTrips {
         RoundTrips { rows: std::array::from_fn(|_| Row::default()) }
     }
 
-    /// Its echo is waited for until a peer that says nothing for so long would be gone: `timeout`.
+    /// A heartbeat was sent. Its echo is awaited for `timeout`: a peer that is silent for longer is gone.
     pub fn note_sent(&mut self, peer: DcId, clock: Timestamp, now: Instant, timeout: Duration) {
         let sent = &mut self.rows[peer.index()].sent;
         while sent.pop_front_if(|(_, at)| *at + timeout < now).is_some() {}
         push(sent, (clock, now), MOST_SENT);
     }
 
-    /// A heartbeat of `peer` came from itself.
+    /// A heartbeat of `peer` came from the peer itself.
     pub fn note_heard(&mut self, peer: DcId, clock: Timestamp, now: Instant) {
         self.rows[peer.index()].heard = Some((clock, now));
     }
 
-    /// What to tell `peer` of that: its clock, and how many milliseconds ago.
+    /// Returns the echo for `peer`: the clock of its last heartbeat, and its age in milliseconds.
     pub fn echo(&self, peer: DcId, now: Instant) -> Option<(Timestamp, u32)> {
         let (clock, at) = self.rows[peer.index()].heard?;
         Some((clock, u32::try_from(now.saturating_since(at).as_millis()).unwrap_or(u32::MAX)))
     }
 
-    /// `peer` heard the heartbeat with that clock `ago` before it said so. Answers the round trip to it, if this is a sample:
-    /// what reached it through others, or was measured before, is none.
+    /// `peer` heard the heartbeat with this clock `ago` before it sent the echo. Returns the round trip, if
+    /// this is a sample: a heartbeat that reached the peer through others, or was measured already, is none.
     pub fn note_echo(
         &mut self,
         peer: DcId,

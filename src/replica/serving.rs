@@ -1,8 +1,9 @@
-//! A datacenter that is there and does not serve: it grants nothing, or hands nothing over.
+//! Members that are reachable and do not serve: they grant nothing, or transfer nothing
+//! (`docs/algorithm.md#53-parking`).
 //!
-//! It says so with its heartbeats, of which one that has just started sends none. Others park what needs it, as for one that is
-//! dead, and send it no parts: it could not use them.
-//! Like parking this is each datacenter's own view and affects only speed.
+//! A member announces that in its heartbeats; one that has just started sends none. The others park requests
+//! that need it, as if it were dead, and send it no parts, which it could not use. Like parking, this is each
+//! datacenter's own view and affects speed only.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,18 +16,18 @@ use super::effect::Report;
 use crate::names::{DcId, DcSet};
 use crate::room::Room;
 
-/// Why a datacenter does not serve.
+/// The reason why a datacenter does not serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NotServing {
     /// It has just started.
     Starting,
-    /// It does not know all of its own log.
+    /// It does not know if it has all of its own log.
     ReadOnly,
-    /// After a restart it waits for clients to say what they hold: for so many milliseconds more, as far as is known.
+    /// After a restart it waits for clients to reclaim: for this many milliseconds more, as far as it knows.
     Grace { for_ms: u32 },
     /// Its clock is too far ahead of most others.
     ClockSkew,
-    /// Its disk takes nothing more.
+    /// Its disk is full.
     DiskFull,
     /// Its log and that of another datacenter are two histories.
     Forked,
@@ -35,7 +36,7 @@ pub enum NotServing {
 }
 
 impl NotServing {
-    /// The same, told so long ago.
+    /// Returns the reason as of now, if it was announced `age` ago.
     pub(super) fn aged(self, age: Duration) -> NotServing {
         match self {
             NotServing::Grace { for_ms } => {
@@ -47,7 +48,7 @@ impl NotServing {
     }
 }
 
-/// For how long it goes on is no other reason.
+/// Returns true if both are the same reason; the remaining time does not matter.
 pub(super) fn is_same(a: Option<NotServing>, b: Option<NotServing>) -> bool {
     a.map(|why| std::mem::discriminant(&why)) == b.map(|why| std::mem::discriminant(&why))
 }
@@ -69,7 +70,7 @@ impl fmt::Display for NotServing {
 }
 
 impl Replica {
-    /// Why this datacenter does not serve, if so.
+    /// Returns the reason why this datacenter does not serve, if there is one.
     pub(super) fn not_serving(&self) -> Option<NotServing> {
         match self.current_phase() {
             Phase::Starting => Some(NotServing::Starting),
@@ -87,7 +88,7 @@ impl Replica {
         }
     }
 
-    /// Others are told at once that this datacenter serves again, or does not.
+    /// Announces to the peers at once if this datacenter begins or ceases to serve.
     pub(super) fn tell_serving(&mut self) {
         let now = self.not_serving();
         if !is_same(now, self.life.not_serving) {
@@ -96,7 +97,7 @@ impl Replica {
         }
     }
 
-    /// Those of `all` that are there and do not serve; also this one.
+    /// Returns the members of `all` that are reachable and do not serve, and this one if it does not.
     pub(super) fn not_serving_of(&self, all: DcSet) -> Vec<(DcId, NotServing)> {
         let here = self.not_serving().map(|why| (self.config.dc, why));
         let peers = all.intersection(self.peers()).iter();
@@ -104,7 +105,7 @@ impl Replica {
         here.into_iter().chain(there).collect()
     }
 
-    /// What an operator is told of a peer that is there.
+    /// Reports the changed state of reachable peers to the operator.
     pub(super) fn report_serving(&mut self, changed: DcSet) {
         for peer in changed.iter() {
             let why = self.reach.not_serving(peer, self.now.mono);

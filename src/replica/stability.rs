@@ -1,8 +1,9 @@
-//! What everybody has seen: commits that every transaction from now on, in every datacenter, has in its snapshot.
+//! Stability: the commits that every further transaction, in every datacenter, has in its snapshot
+//! (`docs/algorithm.md#81-stability`).
 //!
-//! Each datacenter says from time to time "my entries after `seq` have seen at least `floor`"; once its entries up to
-//! `seq` are applied here, everything of it that is applied later has seen that. What all of them have seen is stable: no
-//! operation will ever be concurrent with it again (Baquero, Almeida, Shoker 2014).
+//! Each datacenter announces from time to time "my entries after `seq` have seen at least `floor`". Once its
+//! entries up to `seq` are applied here, all its later entries have seen that floor. The minimum over all
+//! datacenters is stable: no operation will ever be concurrent with it again (Baquero, Almeida, Shoker 2014).
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use super::Replica;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS};
 
-/// What a datacenter says of its own further commits.
+/// The stability floor of a datacenter: the announcement of what its further commits have seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Floor {
     pub dc: DcId,
@@ -20,21 +21,21 @@ pub struct Floor {
     pub floor: VersionVector,
 }
 
-/// See the module.
+/// The floors of all datacenters, and the stable vector.
 pub(super) struct Stability {
     rows: [Row; MAX_DCS],
     stable: VersionVector,
 }
 
-/// What is known of one datacenter.
+/// The floors of one datacenter.
 #[derive(Clone, Default)]
 struct Row {
-    /// What it said last: for others.
+    /// The latest announcement, to be relayed.
     told: Option<Floor>,
-    /// What waits for its entries to be applied here. News does not take its place: under load the entries would never
-    /// catch up with the last word.
+    /// The announcement that waits for its entries to be applied here. A newer one does not replace it: under
+    /// load the entries would never catch up with the latest announcement.
     awaited: Option<Floor>,
-    /// What everything of it that is applied from now on has seen.
+    /// The floor of all its entries that are applied from now on.
     reached: Option<VersionVector>,
 }
 
@@ -49,8 +50,9 @@ impl Stability {
         &self.stable
     }
 
-    /// A datacenter said so, as `by` tells; it counts if it says no less than what was said before. Of its own log it may say
-    /// less by itself: its disk may have lost entries that it had counted on and that nobody else has.
+    /// Notes an announcement that `by` sent. It counts if it is no lower than the one before. Only the
+    /// datacenter itself may announce less of its own log: its disk may have lost entries that it had counted
+    /// and that no other member has.
     pub fn note(&mut self, floor: Floor, by: DcId) {
         let row = &mut self.rows[floor.dc.index()];
         let is_its_own = |dc| dc == floor.dc && by == floor.dc;
@@ -60,14 +62,14 @@ impl Stability {
         if row.told.as_ref().is_some_and(is_less) {
             return;
         }
-        // A crash may have taken back entries that had been counted on.
+        // A crash may have taken back entries that were counted.
         if row.awaited.as_ref().is_none_or(|awaited| floor.after <= awaited.after) {
             row.awaited = Some(floor.clone());
         }
         row.told = Some(floor);
     }
 
-    /// Draws the conclusion, given what is applied here.
+    /// Updates the stable vector, given the applied one.
     fn update(&mut self, members: DcSet, applied: &VersionVector) {
         for dc in members.iter() {
             let row = &mut self.rows[dc.index()];
@@ -85,14 +87,14 @@ impl Stability {
 }
 
 impl Replica {
-    /// What this datacenter says of its further commits: they have seen what its oldest open snapshot shows.
+    /// Returns the floor of this datacenter: its further commits have seen its oldest open snapshot.
     fn own_floor(&self) -> Floor {
         let dc = self.config.dc;
         let floor = self.store.oldest_vector().unwrap_or(self.log.durable());
         Floor { dc, after: self.log.applied().get(dc), floor: (**floor).clone() }
     }
 
-    /// Looks again at what is stable.
+    /// Updates the stable vector.
     pub(super) fn update_stability(&mut self) {
         // Own entries that this disk has lost may come back, and have not seen all that is here.
         let knows_own_entries = self.has_own_log();
@@ -105,7 +107,8 @@ impl Replica {
         self.store.note_stable(self.stability.stable());
     }
 
-    /// What is said to peers: of this datacenter and, for those who do not hear them, of the others.
+    /// Returns all floors for a heartbeat: the own one, and those of the others for peers that do not hear
+    /// them.
     pub(super) fn floors(&self) -> Vec<Floor> {
         self.stability.rows.iter().filter_map(|row| row.told.clone()).collect()
     }
@@ -145,7 +148,7 @@ mod tests {
         let (mut stability, members) = (Stability::default(), [dc(0), dc(1)].into_iter().collect());
         for n in 1..100 {
             stability.note(floor(0, n, vector(n, n)), dc(0));
-            // It always says two more than what has arrived of it.
+            // It always announces two entries more than have arrived.
             stability.note(floor(1, n + 2, vector(n, n)), dc(1));
             stability.update(members, &vector(n, n));
         }
@@ -167,7 +170,7 @@ mod tests {
         let mut stability = Stability::default();
         stability.note(floor(0, 9, vector(9, 4)), dc(0));
         stability.note(floor(1, 4, vector(6, 4)), dc(1));
-        // Entries 7 to 9 reached nobody.
+        // Entries 7 to 9 reached no other member.
         let now = || floor(0, 6, vector(6, 5));
         stability.note(now(), dc(1));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What operators are shown.
+//! Status and listings for operators.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::names::DcId;
 const MAX_PAGE: usize = 1000;
 
 impl Replica {
-    /// The state of this datacenter.
+    /// Returns the state of this datacenter.
     pub fn status(&self) -> Status {
         Status {
             dc: self.config.dc,
@@ -38,7 +38,7 @@ impl Replica {
             lag: lag.entries,
             lag_ms: waited.as_millis() as u64,
             lacking: self.log.lacking(peer),
-            // After a start nobody has said yet what he has.
+            // Right after a start no peer has announced its vector yet.
             too_far_behind: self.reach.was_heard(peer) && self.log.is_too_far_behind(peer),
             clock_ahead_ms: self.links.clock_ahead_ms(peer).unwrap_or(0),
             paused_by_skew: self.links.is_paused(peer),
@@ -46,7 +46,7 @@ impl Replica {
         }
     }
 
-    /// Gauges and counters.
+    /// Returns gauges and counters.
     pub fn counts(&self) -> Counts {
         let (locks, store) = (self.locks.counts(), self.store.counts());
         Counts {

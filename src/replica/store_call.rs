@@ -1,8 +1,8 @@
-//! What clients ask of the store, and what they are told.
+//! Calls of clients to the store, and their replies.
 //!
-//! A transaction is named by its lease and the client key that began it, so that whoever lost an answer asks again
-//! under the same name. It goes in steps: the first one begins it and may take locks, the last one ends it; one step can
-//! be both. A step changes first, then reads, and readers see the changes.
+//! A transaction is named by its lease and the idempotency key that began it, so a client that lost a reply
+//! asks again under the same name. It consists of steps: the first one begins it and may take locks, the last
+//! one ends it; one step can be both. A step first changes, then reads; its reads see the changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::replica::forced::Forced;
 use crate::store_state::ChangeError;
 use crate::time::brief;
 
-/// Most bytes of one change: what it writes, about.
+/// Most bytes of one change, approximately.
 pub const MAX_CHANGE_BYTES: usize = 1 << 20;
 /// Most keys that one step reads.
 pub const MAX_READS: usize = 1_000;
 /// Longest wait for a snapshot.
 pub const MAX_SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
 
-/// Begins a transaction. The same again, by lease and key: goes on with it, or says how it ended.
+/// Begins a transaction. A repeated begin, by lease and key, continues it or gets its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Begin {
     pub lease: LeaseId,
@@ -33,12 +33,12 @@ pub struct Begin {
     pub key: ClientKey,
     pub locks: Option<BeginLocks>,
     pub at_least: AtLeast,
-    /// The client knows how all its transactions up to this one ended: they need not be remembered any more.
+    /// The client has recorded the outcomes of all its transactions up to this key: they may be dropped.
     pub settled: ClientKey,
     pub step: Step,
 }
 
-/// What to hold from before the snapshot until the end.
+/// Locks to hold from before the snapshot until the end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BeginLocks {
     pub wants: Wants,
@@ -46,7 +46,8 @@ pub struct BeginLocks {
     pub label: Arc<str>,
 }
 
-/// The snapshot shall show all of this: what the client read or committed elsewhere. Waits for it, but not for ever.
+/// The snapshot must contain this vector, such as one that the client read or committed elsewhere. The server
+/// waits for it, at most `patience`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AtLeast {
     pub snapshot: VersionVector,
@@ -62,66 +63,67 @@ pub struct Step {
 }
 
 impl Step {
-    /// About how many bytes this takes while it waits.
+    /// Returns the approximate number of bytes that it takes while it waits.
     pub fn weight(&self) -> usize {
         reads_weight(&self.reads) + self.changes.iter().map(Change::weight).sum::<usize>()
     }
 }
 
-/// About how many bytes these take while they wait to be read.
+/// Returns the approximate number of bytes that these keys take while they wait to be read.
 pub fn reads_weight(reads: &[Key]) -> usize {
     reads.iter().map(|key| 32 + key.as_bytes().len()).sum()
 }
 
-/// What follows a step.
+/// The action after a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
     GoOn,
     Commit,
-    /// Nothing of the transaction ever happened; reads are answered.
+    /// The transaction leaves no trace; the reads of the step are answered.
     Abort,
 }
 
-/// Goes on with a transaction that is open.
+/// Makes a step of an open transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GoOn {
     pub lease: LeaseId,
     pub proof: Proof,
     pub key: ClientKey,
-    /// How many changes the transaction has, as far as the client was told. What of this step was made already,
-    /// because the client lost the answer and asks again, is not made twice.
+    /// Number of changes of the transaction, as far as the client knows. Changes of this step that were made
+    /// already, because the client lost the reply and repeats the step, are not made twice.
     pub after: usize,
     pub step: Step,
 }
 
-/// Reads without a transaction, all at one snapshot.
+/// Reads outside of a transaction, all at one snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Look {
     pub reads: Vec<Key>,
     pub at_least: AtLeast,
 }
 
-/// The answer to a step.
+/// The reply to a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stepped {
     pub snapshot: Arc<VersionVector>,
-    /// If the transaction took locks.
+    /// Set if the transaction took locks.
     pub token: Option<FencingToken>,
-    /// In the order asked; `None` for a key without a value.
+    /// In the order of the reads; `None` for a key without a value.
     pub values: Vec<Option<Reading>>,
     pub state: TxnState,
 }
 
-/// Where a transaction stands.
+/// The state of a transaction after a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TxnState {
     Open,
-    /// In every snapshot that has this.
+    /// Every snapshot that covers this vector has the commit.
     Committed(Arc<VersionVector>),
     Aborted,
 }
 
-/// Why a transaction is refused. Nothing of the step was done; unless it says otherwise the transaction is as before.
+/// The reason why a transaction is refused. Nothing of the step was done; unless the reason says otherwise,
+/// the transaction is as before.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TxnRefusal {
     #[error(transparent)]

@@ -1,7 +1,8 @@
-//! Sums over what a replica had at earlier vectors.
+//! Sums over the data of a replica at earlier vectors.
 //!
-//! Under load two replicas are hardly ever at the same vector, but each passes vectors that the other passed. So each remembers
-//! some of these with a sum over what it had there, tells the latest now and then, and compares those of a peer.
+//! Under load two replicas are hardly ever at the same vector at the same time, but each passes vectors that
+//! the other passed, too. So each remembers the sums at some of them, sends the latest from time to time, and
+//! compares those of its peers (`docs/algorithm.md#85-comparing-replicas`).
 
 use std::collections::VecDeque;
 
@@ -11,12 +12,12 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::crdt::VersionVector;
 use crate::names::Position;
 
-/// Points are kept for as long as a peer is behind, at a thousand steps a second: for a second.
+/// Number of points kept: those of one second at a thousand steps a second, so a peer may be that far behind.
 const KEPT: usize = 1024;
-/// Points in one message, at most.
+/// Most points in one message.
 pub(super) const TOLD: usize = 64;
 
-/// The sum over what a replica had at a vector. Wire type.
+/// The sum over the data of a replica at a vector. Wire type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SumAt {
     /// A hash of the vector.
@@ -29,7 +30,7 @@ pub struct SumAt {
 pub(super) struct Points(VecDeque<(Position, SumAt)>);
 
 impl Points {
-    /// All records up to `position` make up `vector`, and this is the sum there. Positions rise.
+    /// The records up to `position` amount to `vector`, and this is the sum there. Positions rise.
     pub fn note(&mut self, position: Position, vector: &VersionVector, sum: u128) {
         let vector = hash(vector);
         if self.0.back().is_some_and(|(_, last)| last.vector == vector) {
@@ -41,13 +42,14 @@ impl Points {
         self.0.push_back((position, SumAt { vector, sum }));
     }
 
-    /// The latest of them that are durable: after a crash there may be other entries with the numbers of the others.
+    /// Returns the latest durable points. After a crash, other entries may have the numbers of those that are
+    /// not durable.
     pub fn to_tell(&self, durable: Position) -> Vec<SumAt> {
         let is_durable = |(position, _): &&(Position, SumAt)| *position <= durable;
         self.0.iter().rev().filter(is_durable).take(TOLD).map(|(_, point)| *point).collect()
     }
 
-    /// Whether all points that both passed have the same sums; `None` if there is no such point.
+    /// Returns true if the sums are equal at all points that both passed; `None` if there is no such point.
     pub fn agree(&self, theirs: &[SumAt]) -> Option<bool> {
         let mut theirs: Vec<SumAt> = theirs.iter().take(TOLD).copied().collect();
         theirs.sort_unstable_by_key(|point| point.vector);

@@ -1,7 +1,8 @@
-//! What all members must have in common is compared when they talk.
+//! Comparison of the options that must be equal in the cluster, when two members talk.
 //!
-//! Other members: the link is closed on both sides, nothing of the other is taken in. Other options of `[agreed]` may be there for
-//! a while, as while they are changed by a rolling restart, and nothing that is promised rests on them: both sides say so.
+//! If the member lists differ, both sides close the link and take in nothing of each other. Other options of
+//! `[agreed]` may differ for a while, as during a rolling restart that changes them, and no promise rests on
+//! them: both sides report it.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::effect::Report;
 use crate::causal_log::Violation;
 use crate::names::{DcId, DcSet};
 
-/// See the module. Times in whole milliseconds.
+/// The compared options. Times in whole milliseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Terms {
     pub members: DcSet,
@@ -33,7 +34,7 @@ impl Terms {
         }
     }
 
-    /// By name, in milliseconds.
+    /// Returns the options by name, in milliseconds.
     fn options(&self) -> [(&'static str, u32); 3] {
         [
             ("agreed.heartbeat", self.heartbeat_ms),
@@ -44,7 +45,8 @@ impl Terms {
 }
 
 impl Replica {
-    /// What `peer` goes by; `before`: what it went by when last heard on this link. Answers what stands against it.
+    /// Compares the options of `peer` with ours. `before`: those of its last heartbeat on this link. Returns
+    /// an error if the members differ.
     pub(super) fn compare_terms(
         &mut self,
         peer: DcId,

@@ -1,4 +1,4 @@
-//! What a client waits for, beside the request itself: whom to answer, until when.
+//! Tickets: the call that a request answers, its deadline, and its place in its lease.
 
 use std::time::Duration;
 
@@ -16,16 +16,17 @@ pub(super) struct Ticket {
     /// The acquire that is not answered yet.
     pub call: Option<CallId>,
     pub wait_until: Option<Instant>,
-    /// The world may know of the grant: its client was answered, or will be, and watches were told.
+    /// The grant may be known outside: its client and the watches were sent it, or will be.
     pub is_told: bool,
-    /// That long before, the other owners are asked who holds what it waits for; 0: they were, or need not be.
+    /// How long before `wait_until` the other owners are asked for the holders, in milliseconds; 0: they were
+    /// asked, or need not be.
     pub asks_ahead_ms: u32,
     pub key: Option<ClientKey>,
     /// The transaction that wants the locks.
     pub txn: Option<ClientKey>,
-    /// What the names of its locks take, in bytes.
+    /// Size of the names of its locks, in bytes.
     pub names: u32,
-    /// Whose it is, and its place among the requests of that lease.
+    /// Its lease, and its place among the requests of that lease.
     pub lease: LeaseIndex,
     pub place: u32,
 }
@@ -37,7 +38,7 @@ impl Ticket {
     }
 }
 
-/// About what the names of these locks take, in bytes: each with its entry in the tables.
+/// Returns the approximate size of the names of these locks in bytes, with their entries in the tables.
 pub(super) fn names_weight(wants: &Wants) -> u32 {
     const ENTRY: usize = 64;
     let bytes: usize = wants.locks().iter().map(|(name, _)| ENTRY + name.as_bytes().len()).sum();
@@ -57,7 +58,7 @@ impl Tickets {
         self.0[index] = ticket;
     }
 
-    /// There are no requests: gives some of the memory back.
+    /// There are no requests: frees some of the memory.
     pub fn give_back(&mut self) {
         self.0.give_back(0);
     }

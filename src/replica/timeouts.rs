@@ -1,5 +1,6 @@
-//! Waits whose time is over. Their answers name the locks in the way and who holds those, and come in time: the other owners are
-//! asked a while before, and what they have not said by then is shown as unknown.
+//! Timeouts of waiting requests. The reply names the locks in the way and their holders. So that it comes in
+//! time, the other owners are asked some time before; those that have not replied by then are listed as
+//! unknown.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,15 +14,15 @@ use crate::names::{DcId, DcSet, LockName, RequestId};
 use crate::time::Instant;
 use crate::work;
 
-/// Holders and waiters that an answer shows of each lock, at most: thousands may be due at once.
+/// Most holders and waiters that a reply lists for a lock: thousands of waits may end at once.
 const EXPLAINED: usize = 10;
-/// Waits that one step ends or asks for, at most: each is explained. The rest follow with the next steps.
+/// Most waits that one step ends or asks for, because each is described. The rest follow in the next steps.
 const WAITS_PER_STEP: usize = 64;
-/// Locks that they want together, about: a request ends as a whole.
+/// Approximate bound of the locks of these requests: one request always ends as a whole.
 const WANTS_PER_STEP: usize = 2_048;
 
-/// Questions about what requests wait for whose time is nearly over. At most [`MAX_PENDING`]; the answers to others name only
-/// what is known here.
+/// Queries for requests whose wait ends soon. At most [`MAX_PENDING`]; the replies to further requests
+/// contain only what is known here.
 #[derive(Default)]
 pub(super) struct AskedAhead {
     queries: BTreeMap<u64, Asked>,
@@ -30,7 +31,7 @@ pub(super) struct AskedAhead {
 
 struct Asked {
     locks: Vec<LockName>,
-    /// Who has not answered.
+    /// The owners that have not replied.
     asked: DcSet,
     answers: Vec<Answer>,
 }
@@ -38,7 +39,7 @@ struct Asked {
 struct Answer {
     peer: DcId,
     at: Instant,
-    /// Of each of the locks.
+    /// For each of the locks.
     holders: Vec<Vec<HolderInfo>>,
 }
 
@@ -52,7 +53,7 @@ impl AskedAhead {
         self.queries.insert(query, Asked { locks, asked, answers: Vec::new() });
     }
 
-    /// A peer says who holds what it was asked for; what nobody asked for is ignored.
+    /// A peer reports its holders; a reply that nobody waits for is ignored.
     pub fn answer(&mut self, query: u64, peer: DcId, mut holders: Vec<Vec<HolderInfo>>, now: Instant) {
         let Some(asked) = self.queries.get_mut(&query) else { return };
         if !asked.asked.contains(peer) {
@@ -74,7 +75,7 @@ impl AskedAhead {
 }
 
 impl Asked {
-    /// Adds what the owners of a lock have said of their holders.
+    /// Adds the holders that the owners of a lock have reported.
     fn add_to(&self, lock: &mut LockDescription, now: Instant) {
         let Some(place) = self.locks.iter().position(|name| *name == lock.lock) else { return };
         for Answer { peer, at, holders } in &self.answers {
@@ -93,8 +94,8 @@ impl Asked {
 }
 
 impl Replica {
-    /// A request waits for that long, unless it is granted or given up before. The other owners are asked when half of that is
-    /// left, or as long as they may take.
+    /// Starts the wait of a request, until it is granted or cancelled. The other owners are asked
+    /// `describe_timeout` before the end, or when half of the wait is left if that is later.
     pub(super) fn begin_wait(&mut self, request: RequestIndex, wait: Duration) {
         let (until, peers) = (self.now.mono + wait, self.peers());
         let ticket = self.tickets.get_mut(request);
@@ -106,7 +107,7 @@ impl Replica {
         self.waits.insert(until - ticket.asks_ahead(), request);
     }
 
-    /// A request waits no longer.
+    /// Ends the wait of a request.
     #[inline]
     pub(super) fn end_wait(&mut self, request: RequestIndex) {
         let ticket = self.tickets.get_mut(request);

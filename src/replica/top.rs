@@ -1,5 +1,6 @@
-//! The locks that are waited for most, with who has them. Who holds those whose parts are elsewhere is asked there, as
-//! for a description: of the hottest of them, in one question for each datacenter.
+//! The locks with the most waiting, with their holders. If a lock is not held here and has parts elsewhere,
+//! the other owners are asked for the holders, as for a description: for the hottest of these locks, in one
+//! query per datacenter.
 
 use std::time::Duration;
 
@@ -9,13 +10,13 @@ use super::describe::{MAX_EXPLAINED, Purpose};
 use crate::lock_state::HotRow;
 use crate::names::{DcId, DcSet};
 
-/// Most locks in one answer.
+/// Most locks in one reply.
 const MAX_TOP: usize = 100;
 
-/// An answer that waits for holders elsewhere.
+/// A reply that waits for holders elsewhere.
 pub(super) struct Top {
     rows: Vec<HotLock>,
-    /// Of the rows that others were asked about.
+    /// Indices of the rows that other owners were asked about.
     asked: Vec<usize>,
 }
 
@@ -54,7 +55,7 @@ impl Replica {
         }
     }
 
-    /// `locks`: those that others were asked about, with what they said.
+    /// `locks`: the locks that other owners were asked about, with their replies.
     pub(super) fn answer_top(&mut self, call: CallId, top: Top, locks: Vec<LockDescription>) {
         let Top { mut rows, asked } = top;
         for (place, mut lock) in asked.into_iter().zip(locks) {

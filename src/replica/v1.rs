@@ -1,4 +1,4 @@
-//! Messages and state on disk as version 1 has them.
+//! Messages and disk state of version 1.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::names::{DcId, DcSet, Position};
 use crate::store_state::Content;
 use crate::time::Timestamp;
 
-/// A heartbeat, for `#[serde(with)]`: what version 2 says besides is not sent, and read as nothing said.
+/// A heartbeat, for `#[serde(with)]`: the fields of version 2 are not sent, and read as empty.
 pub mod heartbeat {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -33,7 +33,7 @@ pub mod heartbeat {
         floors: &'a [Floor],
     }
 
-    /// The same, as it is read.
+    /// The same, for reading.
     #[derive(Deserialize)]
     struct In {
         clock: Timestamp,

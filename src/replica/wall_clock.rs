@@ -1,10 +1,13 @@
-//! A restart with a wall clock that is ahead of most others: nothing is stamped until it is right.
+//! A restart with a wall clock that is ahead of most others: nothing is stamped until it is right
+//! (`docs/algorithm.md#104-a-restart-with-a-wrong-clock`).
 //!
-//! One stamp would be enough: what others were told, and what is on disk, readings go on above. A server that was started with a
-//! clock an hour ahead would make no entries for an hour after the clock was mended. So a restarted server says nothing that is
-//! stamped before it has heard a peer, or has waited for one, and its clock is not ahead of most that it heard. Its peers are
-//! told the bare reading of its wall clock meanwhile: their status shows by how much it is wrong. A contradiction outlives
-//! the links to those who said it, until somebody is heard again or the clock is set right: a link that breaks makes no clock right.
+//! One stamp would be enough to do harm: readings continue above everything that is on disk or was sent to
+//! others. A server that was started with a clock an hour ahead would make no entries for an hour after the
+//! clock was mended. So a restarted server sends nothing that is stamped before it has heard a peer, or has
+//! waited for one, and as long as its clock is ahead of most peers that it heard. Meanwhile it sends its
+//! peers the bare reading of its wall clock, and their status shows the difference. A contradiction outlives
+//! the links to the peers that made it, until a peer is heard again or the clock is set right: a link that
+//! breaks makes no clock right.
 
 use super::Replica;
 use super::effect::Report;
@@ -13,17 +16,18 @@ use crate::crdt::VersionVector;
 use crate::hybrid_clock::HybridClock;
 use crate::names::DcId;
 
-/// The physical part of a clock, in milliseconds since the Unix epoch.
+/// Returns the physical part of a clock, in milliseconds since the Unix epoch.
 pub(super) fn millis_of(clock: &HybridClock) -> i64 {
     i64::try_from(clock.physical_millis()).unwrap_or(i64::MAX)
 }
 
 impl Replica {
-    /// Whether to go on stamping nothing after a restart; asked when that could end.
+    /// Returns true if nothing may be stamped yet after a restart. Called when that could end.
     pub(super) fn waits_for_clock(&mut self) -> bool {
         let contradicted = self.is_contradicted();
         if contradicted && self.now.wall.0 < self.clock.physical_millis() {
-            // Nothing was handed out, so the wall clock may have been set right meanwhile. Others judge that before it counts.
+            // No reading was used, so the wall clock may have been set right meanwhile. The peers judge it
+            // before it counts.
             self.clock.set(self.now);
             self.life.began_at_millis = self.clock.physical_millis();
         }
@@ -41,13 +45,13 @@ impl Replica {
         true
     }
 
-    /// Whether the clock is ahead of most peers that were heard by more than the limit: right after the start it would make no
-    /// entries ([`Replica::note_skew`]), and not before time has caught up with it.
+    /// Returns true if the clock is ahead of most heard peers by more than the limit. Then it would make no
+    /// entries right after the start ([`Replica::note_skew`]), until time has caught up with it.
     fn is_contradicted(&self) -> bool {
         self.contradicting().count() * 2 > self.heard_clocks().count()
     }
 
-    /// By how many milliseconds our clock is ahead of each peer that it is too far ahead of.
+    /// Returns by how many milliseconds our clock is ahead of each peer for which this exceeds the limit.
     fn contradicting(&self) -> impl Iterator<Item = i64> {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         self.heard_clocks().map(|ahead| -ahead).filter(move |ahead| *ahead > limit)
@@ -57,7 +61,8 @@ impl Replica {
         self.contradicting().min().unwrap_or(0)
     }
 
-    /// By how many milliseconds the clocks of peers are ahead of ours: of those that are heard, or else of those that were.
+    /// Returns by how many milliseconds the clocks of peers are ahead of ours: of the peers that are heard,
+    /// or else of those that were.
     fn heard_clocks(&self) -> impl Iterator<Item = i64> {
         let is_heard = |peer: &DcId| self.log.is_linked(*peer) && self.links.clock_ahead_ms(*peer).is_some();
         let nobody = !self.peers().iter().any(|peer| is_heard(&peer));
@@ -69,14 +74,15 @@ impl Replica {
         self.peers().iter().filter(move |peer| nobody || is_heard(peer)).filter_map(ahead)
     }
 
-    /// Whether somebody should be heard first: the clock has gone on since before the restart by more than a quick restart takes.
+    /// Returns true if a peer should be heard first: the clock has advanced since before the restart by more
+    /// than the skew limit.
     fn waits_for_a_word(&self) -> bool {
         let latest = self.bounds.recorded().clock.plus(self.config.agreed.max_clock_skew);
         let is_later = self.clock.physical_millis() > latest.millis();
         is_later && self.life.asks_until.is_some() && self.heard_clocks().count() == 0
     }
 
-    /// While nothing is stamped there are no heartbeats.
+    /// While nothing is stamped, the peers get this in place of heartbeats.
     pub(super) fn tell_wall_clock(&mut self, peer: DcId) {
         // A peer of version 1 does not know this message.
         if self.life.quiet_until.is_some() && self.life.chained {
@@ -85,7 +91,7 @@ impl Replica {
         }
     }
 
-    /// A peer that has restarted says what its wall clock shows, of which nothing is taken over, and what it has.
+    /// A restarted peer sent its wall clock, which our clock does not take over, and its vector.
     pub(super) fn on_wall_clock(
         &mut self,
         peer: DcId,

@@ -1,8 +1,9 @@
-//! What clients ask to be told as it happens, and what they are told.
+//! Watches in the calls of clients: their arguments and events.
 //!
-//! A watch follows keys or locks. What the log says of them (commits, moves of locks) is told once, in causal order, and
-//! can be gone on from: the client keeps a vector of what it knows. Who holds a lock is not in the log: that is told for
-//! this datacenter only and as well as it goes, and begins anew with what is when some of it got lost.
+//! A watch follows keys or locks. Changes that are in the log (commits, moves of parts) are sent once, in
+//! causal order, and a client can resume from the vector that it keeps. Holders of locks are not in the log:
+//! they are sent for this datacenter only and as best effort; after a loss the watch begins anew with the
+//! present holders.
 
 use std::sync::Arc;
 
@@ -15,26 +16,26 @@ use crate::time::Timestamp;
 /// Most names and prefixes of one watch.
 pub const MAX_PATTERNS: usize = 100;
 
-/// Follows keys or locks from a snapshot on.
+/// A watch of keys or locks from a snapshot on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
     pub subject: Subject,
-    /// What matches any of these is followed. 1 to [`MAX_PATTERNS`].
+    /// The watch follows all names that match any of these. 1 to [`MAX_PATTERNS`].
     pub patterns: Vec<Pattern>,
-    /// What the client knows already; `None`: all that is durable now.
+    /// The vector that the client has; `None`: the durable vector at this moment.
     pub from: Option<VersionVector>,
 }
 
-/// What the patterns of a watch are names of.
+/// The kind of names that the patterns of a watch match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
-    /// Answered with [`super::Notice::Changed`].
+    /// Events are [`super::Notice::Changed`].
     Keys,
-    /// Answered with [`super::Notice::Lock`].
+    /// Events are [`super::Notice::Lock`].
     Locks,
 }
 
-/// One name, or all that begin alike.
+/// One name, or all names with a prefix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Pattern {
     Exactly(Arc<[u8]>),
@@ -70,7 +71,7 @@ impl Pattern {
     }
 }
 
-/// Why a watch does not begin. Nothing was changed.
+/// The reason why a watch does not begin or ends. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WatchRefusal {
     #[error(
@@ -83,8 +84,8 @@ pub enum WatchRefusal {
     Patterns(usize),
 }
 
-/// A commit that changed keys which a watch follows. What a client knows after it: what it knew before, with `dc` raised
-/// to `seq`.
+/// A commit that changed keys which a watch follows. The vector of the client after it is the one before with
+/// `dc` raised to `seq`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
     /// The tag of the call that began the watch.
@@ -92,11 +93,11 @@ pub struct Changed {
     pub dc: DcId,
     pub seq: u64,
     pub at: Timestamp,
-    /// Those that the watch follows, in the order in which they were made.
+    /// The changes that the watch follows, in their order.
     pub changes: Vec<Change>,
 }
 
-/// Something happened to locks that a watch follows.
+/// A change of locks that a watch follows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockNews {
     /// The tag of the call that began the watch.
@@ -104,19 +105,19 @@ pub struct LockNews {
     pub event: LockEvent,
 }
 
-/// See [`LockNews`].
+/// The event of a [`LockNews`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LockEvent {
-    /// From the log; like [`Changed`], it says what a client knows after it.
+    /// From the log: parts moved. Like [`Changed`], it raises the client's vector.
     Moved { dc: DcId, seq: u64, at: Timestamp, moves: Vec<LockMove> },
-    /// What was told of holders counts no more: it is told anew. Comes first, and when something got lost because the
-    /// client did not keep up.
+    /// All earlier holder events are void: the present holders follow. Comes first, and after events were
+    /// dropped because the client did not keep up.
     Anew,
-    /// All who held anything since [`LockEvent::Anew`] have been told, and who has let go.
+    /// All holders since [`LockEvent::Anew`] have been sent, and all releases.
     Current,
-    /// These locks are held. Perhaps told already, if it was so before [`LockEvent::Current`].
+    /// These locks are held. Before [`LockEvent::Current`] it may be a duplicate.
     Granted(Holding),
-    /// They are not held any more. Perhaps never told to be, if it was so before [`LockEvent::Current`].
+    /// These locks are no longer held. Before [`LockEvent::Current`] their grant may never have been sent.
     Released(Holding),
 }
 
@@ -128,7 +129,7 @@ pub struct LockMove {
     pub to: DcId,
 }
 
-/// A holder, and which of the locks that it has a watch follows.
+/// A holder, with those of its locks that the watch follows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holding {
     pub request: RequestId,
@@ -138,12 +139,13 @@ pub struct Holding {
 }
 
 impl LockEvent {
-    /// Whether it may get lost, and counts against what a client may have unread ([`super::call::Call::WatchTaken`]).
+    /// Returns true if the event may be dropped. It counts against the unread bytes of the client
+    /// ([`super::call::Call::WatchTaken`]).
     pub fn is_best_effort(&self) -> bool {
         !matches!(self, LockEvent::Moved { .. })
     }
 
-    /// About how many bytes this takes, in memory and on the wire.
+    /// Returns the approximate size in bytes, in memory and on the wire.
     pub fn weight(&self) -> usize {
         100 + match self {
             LockEvent::Moved { moves, .. } => {

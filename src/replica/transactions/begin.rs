@@ -1,4 +1,4 @@
-//! From a call to an open transaction.
+//! From the begin of a transaction until it is open.
 
 use super::content::Content;
 use super::snapshot_waits::{Waiter, first_missing};
@@ -14,10 +14,10 @@ use crate::replica::store_call::{
 };
 use crate::replica::tickets::Ticket;
 
-/// What a begin is.
+/// The kind of a begin.
 enum Begun {
     New(LeaseIndex),
-    /// Dealt with.
+    /// A retry, already handled.
     Again,
 }
 
@@ -73,7 +73,7 @@ impl Replica {
         Ok(Begun::New(lease))
     }
 
-    /// A lease that has ended: its client may still ask how its transactions did.
+    /// The lease has ended, but its client may still ask for the outcomes of its transactions.
     fn tell_ended(
         &mut self,
         call: CallId,
@@ -98,7 +98,7 @@ impl Replica {
         Ok(())
     }
 
-    /// The same begin once more. Whether that was it.
+    /// Handles a begin whose transaction is already known. Returns false if it is not known.
     fn begin_again(&mut self, call: CallId, id: TxnId, begin: &Begin) -> Result<bool, Refusal> {
         if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
             if !outcome.content.may_be_of(begin) {
@@ -126,7 +126,7 @@ impl Replica {
                 Ok(true)
             }
             Some(Txn::Open(_)) => {
-                // The first step was done: its changes are not made twice, its reads are answered.
+                // The first step was made: its changes are not made again, its reads are repeated.
                 let reads = begin.step.reads.clone();
                 let step = crate::replica::store_call::Step { changes: Vec::new(), reads, then: Then::GoOn };
                 self.step(call, id, step);
@@ -135,7 +135,7 @@ impl Replica {
         }
     }
 
-    /// How its client is told.
+    /// Returns the refusal that tells the client how its transaction died.
     pub(super) fn epitaph(&self, id: TxnId, death: Death) -> Refusal {
         let refusal = match death {
             Death::TooOld => TxnRefusal::TooOld(id.key, self.config.local.max_transaction),
@@ -150,7 +150,7 @@ impl Replica {
         self.validate_vector(&at_least.snapshot)
     }
 
-    /// Whether a vector from a client can be one of this cluster.
+    /// Checks that a vector from a client can be one of this cluster.
     pub(in crate::replica) fn validate_vector(&self, vector: &VersionVector) -> Result<(), TxnRefusal> {
         let members = self.config.agreed.members;
         if let Some((dc, _)) = vector.iter().find(|(dc, _)| !members.contains(*dc)) {
@@ -158,7 +158,7 @@ impl Replica {
         }
         let me = self.config.dc;
         let (seq, made) = (vector.get(me), self.log.applied().get(me));
-        // Who may lack some of its own log has it back soon, or the wait for it ends.
+        // A datacenter that may lack entries of its own log gets them back soon, or its wait ends.
         let is_wrong = seq > made && self.life.quiet_until.is_none() && self.knows_own_log();
         if is_wrong { Err(TxnRefusal::FromTheFuture { seq, made }) } else { Ok(()) }
     }
@@ -187,7 +187,7 @@ impl Replica {
         }
     }
 
-    /// The locks of a transaction are granted, and everything committed under them is durable here.
+    /// The locks of a transaction are granted, and everything that was committed under them is durable here.
     pub(in crate::replica) fn on_txn_locks(
         &mut self,
         lease: LeaseId,
@@ -217,10 +217,11 @@ impl Replica {
         }
     }
 
-    /// The first entry that is not durable here and has to be for a snapshot that has `wanted`.
+    /// Returns the first entry that a snapshot with `wanted` needs and that is not durable here.
     fn first_missing(&self, wanted: &VersionVector) -> Option<(DcId, u64)> {
         let durable = self.log.durable();
-        // No snapshot opens between a state's taking over and its durability, nor before a lost log is on disk again.
+        // No snapshot opens between the installation of a state and its durability, nor before a regained log
+        // is on disk.
         let missing = first_missing(wanted, durable).or_else(|| first_missing(self.log.taken()?, durable));
         missing.or_else(|| self.is_regaining().then(|| first_missing(self.log.applied(), durable)).flatten())
     }
@@ -270,7 +271,7 @@ impl Replica {
         }
     }
 
-    /// A transaction that waits is given up by its client.
+    /// The client cancels a transaction that is not open yet.
     fn give_up(&mut self, id: TxnId) {
         let Some(Txn::Waiting(waiting)) = self.transactions.rows.remove(&id) else { return };
         self.transactions.waits.forget_txn(id);
@@ -302,7 +303,7 @@ impl Replica {
         self.transactions.waits.insert(Waiter::Look(call, look), entry, until);
     }
 
-    /// Whether one more can wait.
+    /// Refuses a read if no more reads may wait.
     fn admit_look(&self, look: &Look) -> Result<(), Refusal> {
         if self.transactions.waits.len() >= self.config.local.max_transactions {
             let retry_after = crate::replica::clients::RETRY_AFTER;
@@ -325,7 +326,7 @@ impl Replica {
         }
     }
 
-    /// More is durable: whoever waited for it goes on.
+    /// More entries are durable: resumes the reads and transactions that waited for them.
     pub(in crate::replica) fn wake_snapshot_waits(&mut self) {
         loop {
             let durable = self.log.durable().clone();
@@ -376,7 +377,7 @@ impl Replica {
     }
 }
 
-/// The answer to an abort.
+/// Returns the reply to an abort.
 pub(super) fn aborted() -> Stepped {
     Stepped { snapshot: std::sync::Arc::default(), token: None, values: Vec::new(), state: TxnState::Aborted }
 }

@@ -1,4 +1,4 @@
-//! The end of a transaction that changed something: one entry of the log.
+//! The commit of a transaction: one entry of the log (`docs/algorithm.md#73-the-commit`).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::replica::gate::Gated;
 use crate::replica::store_call::{Stepped, TxnRefusal, TxnState};
 
 impl Replica {
-    /// Commits what was checked just now, as was that it can be committed.
+    /// Commits changes that were just checked; [`Replica::can_commit`] was checked, too.
     pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped) {
         let Some(Txn::Open(mut open)) = self.transactions.rows.remove(&id) else {
             unreachable!("only open transactions commit, {id:?} is not");
@@ -66,7 +66,7 @@ impl Replica {
         self.transactions.outcomes.note(id.lease, secret, id.key, outcome);
     }
 
-    /// Tells a client once more that its transaction is committed.
+    /// Replies to a client once more that its transaction is committed.
     pub(super) fn tell_committed(&mut self, call: CallId, outcome: &Outcome) {
         let commit = outcome.commit.clone();
         let stepped = Stepped {
@@ -79,7 +79,7 @@ impl Replica {
         self.after(outcome.position, Gated::Effect(effect));
     }
 
-    /// A commit is applied: own or foreign, live or from the journal.
+    /// Applies a commit: own or foreign, live or from the journal.
     pub(in crate::replica) fn take_in_commit(
         &mut self,
         entry: &Arc<Entry>,
@@ -91,7 +91,7 @@ impl Replica {
         self.rights.note_commit(commit);
         let (expiry, now, own) = (&mut self.expiry, self.now.mono, is_own.then_some(entry.seq));
         self.store.apply(entry, index, position, |key, touched| {
-            // From the journal: looked at when all of it is read.
+            // From the journal: registered when all of it is read.
             if is_live {
                 expiry.touch(key, touched, now, own);
             }
@@ -102,8 +102,8 @@ impl Replica {
         }
     }
 
-    /// An own commit of an earlier run, from the journal or from a peer that kept it: its client may still ask. What this
-    /// run commits is noted when it is made.
+    /// Notes an own commit of an earlier run, from the journal or from a peer: its client may still ask for
+    /// it. A commit of this run is noted when it is made.
     pub(in crate::replica) fn note_earlier_commit(
         &mut self,
         entry: &Entry,

@@ -1,8 +1,8 @@
-//! What a transaction was begun with: a client key names one content.
+//! The content of a transaction: an idempotency key names one content.
 //!
-//! A begin that comes again under a key is answered with what became of the first one. If it wants something else its client
-//! would take that for its own commit: so it is refused. A hash is remembered, not the content; it is no protection against
-//! a client that looks for another content of the same hash, which would deceive only itself.
+//! A repeated begin gets the outcome of the first one. If its content were different, its client would take
+//! that outcome for its own commit; so it is refused. Only a hash is remembered. It is no protection against
+//! a client that searches for another content with the same hash, which would deceive only itself.
 
 use std::hash::{BuildHasher as _, Hash};
 
@@ -11,14 +11,14 @@ use foldhash::fast::FixedState;
 use crate::causal_log::Change;
 use crate::replica::store_call::{Begin, Then};
 
-/// See the module.
+/// A hash of the content of a transaction, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::replica) enum Content {
-    /// Of the begin: its locks, its changes, and whether it commits at once.
+    /// Hash of the begin: its locks, its changes, and whether it commits at once.
     Begin(u64),
-    /// Of all changes that were committed, as the journal has them: of a begin that commits at once these are the same.
+    /// Hash of all committed changes, as in the journal. A begin that commits at once has the same changes.
     Committed(u64),
-    /// A checkpoint keeps none.
+    /// Checkpoints keep no hash.
     Unknown,
 }
 
@@ -32,7 +32,7 @@ impl Content {
         Content::Committed(hash(changes))
     }
 
-    /// Whether this begin may be the one that was.
+    /// Returns true if this begin may have this content.
     pub fn may_be_of(self, begin: &Begin) -> bool {
         match self {
             Content::Begin(_) => self == Content::of(begin),

@@ -1,15 +1,16 @@
-//! Transactions that cannot commit any more, and whose clients do not know yet.
+//! Transactions that cannot commit any more and whose clients do not know it yet.
 //!
-//! They keep nothing but why, and count in no limit of open ones. A client that never asks again leaves them behind: so
-//! they go with its lease, when it has settled them, and the oldest of all when there are too many; who asks after one of
-//! those hears that it is unknown, which says the same less exactly.
+//! Only the reason is kept; they do not count as open. A client that never asks leaves them behind, so they
+//! are dropped with its lease, when the client acknowledges their keys, and oldest first when there are too
+//! many. A client that asks for a dropped one hears that the transaction is unknown, which is the same result
+//! with less detail.
 
 use std::collections::BTreeMap;
 
 use super::{Death, TxnId};
 use crate::names::{ClientKey, LeaseId};
 
-/// See the module.
+/// The dead transactions, by id and by age.
 #[derive(Default)]
 pub(super) struct Dead {
     by_id: BTreeMap<TxnId, (u64, Death)>,
@@ -18,7 +19,7 @@ pub(super) struct Dead {
 }
 
 impl Dead {
-    /// It died. At most `most` are remembered.
+    /// Adds a dead transaction; keeps at most `most`.
     pub fn insert(&mut self, id: TxnId, death: Death, most: usize) {
         self.last += 1;
         let before = self.by_id.insert(id, (self.last, death));
@@ -35,14 +36,14 @@ impl Dead {
         self.by_id.contains_key(id)
     }
 
-    /// Why it died; it is forgotten, now that its client hears of it.
+    /// Removes a transaction and returns why it died: its client hears of it now.
     pub fn take(&mut self, id: &TxnId) -> Option<Death> {
         let (age, death) = self.by_id.remove(id)?;
         self.by_age.remove(&age);
         Some(death)
     }
 
-    /// The client of this lease asks after none up to this key any more.
+    /// The client of this lease asks for none up to this key any more.
     pub fn settle(&mut self, lease: LeaseId, key: ClientKey) {
         let range = TxnId { lease, key: 0 }..=TxnId { lease, key };
         let ids: Vec<TxnId> = self.by_id.range(range).map(|(id, _)| *id).collect();

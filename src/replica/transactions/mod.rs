@@ -1,15 +1,16 @@
 //! Transactions of clients: locks first, then a snapshot, then steps, then a commit.
 //!
 //! ```text
-//!  Begin --> [ waits for locks ] --> [ waits for its snapshot ] --> open --steps--> commit: one entry of the log,
+//!  Begin --> [ waits for locks ] --> [ waits for its snapshot ] --> open --steps--> commit: one entry,
 //!              (if it wants any)      (if it asks for more than       |              locks released with it,
-//!                                      is durable here)               |              answered when it is durable
-//!                                                                     '--> abort, too old, locks lost: no trace
+//!                                      is durable here)               |              answered when durable
+//!                                                                     '--> abort, too old, no locks: no trace
 //! ```
 //!
-//! The snapshot is the durable vector at the moment the transaction opens. A lock remembers the journal position of the
-//! last commit under it, and its grant is told only when that is durable: so of two transactions that conflict on a
-//! lock, one's commit is in the other's snapshot, here and, as parts travel in the same log, everywhere.
+//! The snapshot is the durable vector at the moment the transaction opens. A lock remembers the journal
+//! position of the last commit under it, and its grant is answered only when that is durable. So of two
+//! transactions that conflict on a lock, one's commit is in the other's snapshot: here, and everywhere,
+//! because parts travel in the same log (`docs/algorithm.md#72-the-snapshot`).
 
 mod begin;
 mod commit;
@@ -40,7 +41,7 @@ use crate::names::{ClientKey, FencingToken, LeaseId, Position, RequestId};
 use crate::time::Instant;
 use crate::work;
 
-/// Transactions, and waits for snapshots, that one step ends because their time is over, at most.
+/// Most transactions, and waits for snapshots, that one step ends because their time is over.
 const EXPIRED_PER_STEP: usize = 256;
 
 /// A transaction of this datacenter.
@@ -50,7 +51,7 @@ pub(super) struct TxnId {
     pub key: ClientKey,
 }
 
-/// All that is remembered of transactions.
+/// All transactions, with the outcomes that are remembered.
 #[derive(Default)]
 pub(super) struct Transactions {
     rows: Rows,
@@ -66,7 +67,7 @@ enum Txn {
 }
 
 impl Txn {
-    /// About how many bytes it keeps of what it was asked for.
+    /// Returns the approximate number of bytes that it keeps of its calls.
     fn bytes(&self) -> usize {
         match self {
             Txn::Waiting(waiting) => waiting.bytes,
@@ -75,17 +76,17 @@ impl Txn {
     }
 }
 
-/// Not open yet.
+/// A transaction that is not open yet.
 struct Waiting {
-    /// Whom to answer; a retry takes the place of the call before it.
+    /// The call to answer; a retry replaces the call before it.
     call: CallId,
     begin: Begin,
     content: Content,
     /// The request for its locks.
     request: Option<RequestId>,
-    /// Once they are granted.
+    /// Set once its locks are granted.
     token: Option<FencingToken>,
-    /// Of its first step: changes, and keys to read.
+    /// Bytes of its first step: changes, and keys to read.
     bytes: usize,
 }
 
@@ -104,14 +105,14 @@ struct Open {
 pub(super) enum Death {
     TooOld,
     LocksLost,
-    /// An operator took its locks away.
+    /// An operator released its locks by force.
     ForcedOut(Arc<Forced>),
-    /// The datacenter took over the state of another one: the snapshot is no more.
+    /// A state of another datacenter was installed: the snapshot no longer exists.
     StateReplaced,
 }
 
 impl Transactions {
-    /// What a transaction that is not over was begun with.
+    /// Returns the content of a transaction that has not ended.
     fn content_of(&self, id: TxnId) -> Option<Content> {
         match self.rows.get(&id)? {
             Txn::Waiting(waiting) => Some(waiting.content),
@@ -125,19 +126,19 @@ impl Transactions {
         self.deadlines.next_or_never().min(waits)
     }
 
-    /// Open or waiting.
+    /// Returns the number of open and waiting transactions.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether it is under way, or known how it ended.
+    /// Returns true if it is under way, or its outcome is known.
     pub fn knows(&self, id: TxnId) -> bool {
         let is_settled = id.key <= self.outcomes.settled(id.lease);
         let is_there = self.rows.get(&id).is_some() || self.dead.knows(&id);
         is_settled || is_there || self.outcomes.get(id.lease, id.key).is_some()
     }
 
-    /// Those of a lease.
+    /// Returns those of a lease.
     fn of_lease(&self, lease: LeaseId) -> Vec<TxnId> {
         let (first, last) = (TxnId { lease, key: 0 }, TxnId { lease, key: ClientKey::MAX });
         self.rows.range(first..=last).collect()
@@ -145,13 +146,13 @@ impl Transactions {
 }
 
 impl Replica {
-    /// Ends what was open for too long, and waits that are over.
+    /// Ends transactions that were open for too long, and waits whose time is over.
     pub(super) fn expire_transactions(&mut self) {
         for _ in 0..EXPIRED_PER_STEP {
             let Some(id) = self.transactions.deadlines.pop_expired(self.now.mono) else { break };
             work::count(1);
             if let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) {
-                // It was taken off the list just now.
+                // It has just been removed from the deadlines.
                 open.expires = Instant::FAR_FUTURE;
                 self.kill(id, Death::TooOld);
             }
@@ -160,7 +161,7 @@ impl Replica {
         self.transactions.outcomes.expire(self.now.mono);
     }
 
-    /// An open transaction can go no further; its client learns it from its next call.
+    /// Ends an open transaction that can no longer commit; its client learns it from its next call.
     fn kill(&mut self, id: TxnId, death: Death) {
         let Some(Txn::Open(open)) = self.transactions.rows.remove(&id) else {
             unreachable!("only open transactions are killed, {id:?} is not");
@@ -169,13 +170,13 @@ impl Replica {
         self.close(id, *open, Position::default());
     }
 
-    /// Its client hears of it when it asks; as many are remembered as may be open.
+    /// Remembers a dead transaction until its client asks; at most as many as may be open.
     fn bury(&mut self, id: TxnId, death: Death) {
         self.counts.transactions_killed += 1;
         self.transactions.dead.insert(id, death, self.config.local.max_transactions);
     }
 
-    /// Lets go what an open transaction had. `position`: of its commit, if it has one.
+    /// Releases the locks and the snapshot of an open transaction. `position`: of its commit, if it has one.
     fn close(&mut self, id: TxnId, open: Open, position: Position) {
         self.forget_open(id, open.expires, open.at);
         if let Some(request) = open.request.and_then(|request| self.locks.find(request)) {
@@ -183,23 +184,23 @@ impl Replica {
         }
     }
 
-    /// Nothing waits for its end any more, and its snapshot need not be kept.
+    /// Removes the deadline of a transaction and closes its snapshot.
     fn forget_open(&mut self, id: TxnId, expires: Instant, at: Position) {
         self.transactions.deadlines.remove(expires, id);
         self.store.close_snapshot(at);
     }
 
-    /// What snapshots show is about to be replaced: no open transaction can go on.
+    /// The contents that snapshots show are about to be replaced: ends all open transactions.
     pub(super) fn end_open_transactions(&mut self) {
         for id in self.transactions.rows.open() {
             self.kill(id, Death::StateReplaced);
         }
     }
 
-    /// The request of a transaction is over, and not because the transaction ended.
+    /// The request of a transaction ended before the transaction did.
     pub(super) fn txn_lost_locks(&mut self, id: TxnId, death: Death) {
         match self.transactions.rows.get(&id) {
-            // Its call is answered by whoever ended the request, unless it had been granted.
+            // The code that ended the request answers its call, unless the request was granted.
             Some(Txn::Waiting(waiting)) => {
                 let (call, granted) = (waiting.call, waiting.token.is_some());
                 self.transactions.rows.remove(&id);
@@ -219,7 +220,7 @@ impl Replica {
         }
     }
 
-    /// A lease ends: its transactions end with it, before its requests do.
+    /// A lease ends: its transactions end before its requests do.
     pub(super) fn end_transactions_of(&mut self, lease: LeaseId) {
         self.transactions.dead.settle(lease, ClientKey::MAX);
         for id in self.transactions.of_lease(lease) {
@@ -227,7 +228,7 @@ impl Replica {
                 Some(Txn::Open(open)) => self.forget_open(id, open.expires, open.at),
                 Some(Txn::Waiting(waiting)) => {
                     self.transactions.waits.forget_txn(id);
-                    // One that waits for locks is answered when its request ends.
+                    // A transaction that waits for locks is answered when its request ends.
                     let answered = waiting.request.is_some() && waiting.token.is_none();
                     if !answered {
                         self.refuse(waiting.call, Refusal::LeaseEnded);

@@ -1,7 +1,7 @@
-//! How transactions ended, for clients that lost the answer.
+//! Outcomes of transactions, for clients that lost the reply (`docs/algorithm.md#74-outcomes-at-most-once`).
 //!
-//! A commit's entry names its lease and client key, so what is remembered here is in the journal by itself. It is kept
-//! while the lease lives and for [`KEPT`] after it, or until the client says that it knows.
+//! The entry of a commit names its lease and idempotency key, so the journal has the outcomes already. They
+//! are kept while the lease lives and for [`KEPT`] after it, or until the client acknowledges them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,21 +16,22 @@ use crate::names::{ClientKey, LeaseId, Position, Secret};
 use crate::time::Instant;
 use crate::work;
 
-/// How long outcomes are remembered after their lease has ended.
+/// How long outcomes are kept after the end of their lease.
 const KEPT: Duration = Duration::from_secs(600);
-/// Most outcomes of one lease whose client does not say what it knows.
+/// Most unacknowledged outcomes of one lease.
 const MAX_OUTCOMES: usize = 10_000;
-/// Most outcomes of all leases, about, some 150 bytes each. From there on no lease has more than its share: what is
-/// remembered was promised, and who has none keeps nobody waiting.
+/// Approximate bound of the outcomes of all leases, some 150 bytes each. Above it no lease may have more than
+/// its share: remembered outcomes are kept as promised, and a lease with none is not blocked.
 const MAX_ALL: usize = if cfg!(test) { 4 * MAX_OUTCOMES } else { 1_000_000 };
 
-/// Outcomes that one step forgets, at most; the rest follow with the next steps.
+/// Most outcomes that one step drops; the rest follow in the next steps.
 const FORGOTTEN_PER_STEP: usize = 1_000;
 
-/// Most commits of leases that were lost. The latest leases are the ones that somebody may ask for.
+/// Most remembered commits of lost leases. Those of the latest leases are kept, because their clients may
+/// still ask.
 const MAX_LOST: usize = 100_000;
 
-/// A commit, as a checkpoint keeps it.
+/// The outcomes of a lease, as a checkpoint keeps them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutcomeRow {
     pub lease: LeaseId,
@@ -40,33 +41,33 @@ pub struct OutcomeRow {
     pub commits: Vec<(ClientKey, VersionVector)>,
 }
 
-/// A commit, as its client may be told again.
+/// A commit, as it may be reported to its client again.
 #[derive(Clone, Debug)]
 pub(in crate::replica) struct Outcome {
     pub commit: Arc<VersionVector>,
     pub content: Content,
-    /// Told when the journal is durable up to here.
+    /// Reported when the journal is durable up to here.
     pub position: Position,
 }
 
 #[derive(Debug)]
 struct OfLease {
     secret: Secret,
-    /// When they are forgotten, once the lease has ended.
+    /// When they are dropped, once the lease has ended.
     until: Option<Instant>,
     commits: BTreeMap<ClientKey, Outcome>,
-    /// The client knows how everything up to here ended.
+    /// The client has recorded the outcomes up to this key.
     settled: ClientKey,
 }
 
-/// See the module.
+/// All remembered outcomes.
 #[derive(Debug, Default)]
 pub(in crate::replica) struct Outcomes {
     leases: BTreeMap<LeaseId, OfLease>,
     forgets: Deadlines<LeaseId>,
-    /// How many commits of all leases there are.
+    /// Number of commits of all leases.
     count: usize,
-    /// Own commits that came back after the disk had lost their leases: whose they were is not known any more.
+    /// Own commits that came back after the disk had lost their leases: their secrets are not known any more.
     lost: BTreeSet<(LeaseId, ClientKey)>,
 }
 
@@ -86,12 +87,12 @@ impl Outcomes {
         self.count += usize::from(is_new);
     }
 
-    /// The secret of a lease that is remembered here, also when it has ended.
+    /// Returns the secret of a lease with remembered outcomes, also after its end.
     pub fn secret_of(&self, lease: LeaseId) -> Option<Secret> {
         self.leases.get(&lease).map(|row| row.secret)
     }
 
-    /// Whether there is room for one more of this lease.
+    /// Returns true if there is no room for one more outcome of this lease.
     pub fn is_full(&self, lease: LeaseId) -> bool {
         let of_lease = self.leases.get(&lease).map_or(0, |row| row.commits.len());
         of_lease >= MAX_OUTCOMES || (self.count >= MAX_ALL && of_lease * self.leases.len() >= MAX_ALL)
@@ -101,7 +102,7 @@ impl Outcomes {
         self.leases.get(&lease)?.commits.get(&key)
     }
 
-    /// Of a lease that has ended, for whoever has its secret.
+    /// Returns an outcome of a lease that has ended, if the secret is right.
     pub fn get_ended(&self, lease: LeaseId, secret: Secret, key: ClientKey) -> Option<&Outcome> {
         let row = self.leases.get(&lease).filter(|row| row.secret.matches(&secret))?;
         row.commits.get(&key)
@@ -114,17 +115,17 @@ impl Outcomes {
         }
     }
 
-    /// Whether this was committed, under a lease that is not known here.
+    /// Returns true if this was committed under a lease that is not known here.
     pub fn is_lost(&self, lease: LeaseId, key: ClientKey) -> bool {
         self.lost.contains(&(lease, key))
     }
 
-    /// Up to which key the client has said that it knows.
+    /// Returns the key up to which the client has acknowledged outcomes.
     pub fn settled(&self, lease: LeaseId) -> ClientKey {
         self.leases.get(&lease).map_or(0, |row| row.settled)
     }
 
-    /// The client knows how everything up to `key` ended.
+    /// The client acknowledged the outcomes up to `key`.
     pub fn settle(&mut self, lease: LeaseId, key: ClientKey) {
         if let Some(row) = self.leases.get_mut(&lease)
             && key > row.settled
@@ -135,7 +136,7 @@ impl Outcomes {
         }
     }
 
-    /// The lease has ended. `secret`: commits of it that the disk had lost may come back.
+    /// The lease has ended. `secret`: given while commits of it may come back that the disk had lost.
     pub fn end_lease(&mut self, lease: LeaseId, secret: Option<Secret>, now: Instant) {
         if let Some(secret) = secret {
             self.row(lease, secret);
@@ -149,7 +150,7 @@ impl Outcomes {
         }
     }
 
-    /// Forgets commits of leases that ended long ago, [`FORGOTTEN_PER_STEP`] at most.
+    /// Drops outcomes of leases that ended long ago, [`FORGOTTEN_PER_STEP`] at most.
     pub fn expire(&mut self, now: Instant) {
         let mut left = FORGOTTEN_PER_STEP;
         while left > 0

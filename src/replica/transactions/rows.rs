@@ -1,10 +1,10 @@
-//! The transactions that are there, and how much they keep.
+//! The transactions that are open or waiting, and their memory.
 
 use std::collections::BTreeMap;
 
 use super::{Txn, TxnId};
 
-/// By name; counts the bytes of what they want to change.
+/// By id; counts the bytes of their changes.
 #[derive(Default)]
 pub(super) struct Rows {
     rows: BTreeMap<TxnId, Txn>,
@@ -16,7 +16,7 @@ impl Rows {
         self.rows.len()
     }
 
-    /// About how many bytes are kept for all of them.
+    /// Returns the approximate number of bytes kept for all of them.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -25,7 +25,7 @@ impl Rows {
         self.rows.get(id)
     }
 
-    /// To change anything but what [`Txn::bytes`] says; for that there is [`Rows::grow`].
+    /// For changes that leave [`Txn::bytes`] as it is; others use [`Rows::grow`].
     pub fn get_mut(&mut self, id: &TxnId) -> Option<&mut Txn> {
         self.rows.get_mut(id)
     }
@@ -43,7 +43,7 @@ impl Rows {
         txn
     }
 
-    /// An open transaction keeps that much more.
+    /// An open transaction keeps this many bytes more.
     pub fn grow(&mut self, id: TxnId, bytes: usize) {
         let Some(Txn::Open(open)) = self.rows.get_mut(&id) else {
             unreachable!("only open transactions grow, {id:?} is not");
@@ -52,7 +52,7 @@ impl Rows {
         self.bytes += bytes;
     }
 
-    /// Those that are open.
+    /// Returns the open ones.
     pub fn open(&self) -> Vec<TxnId> {
         let open = self.rows.iter().filter(|(_, txn)| matches!(txn, Txn::Open(_)));
         open.map(|(id, _)| *id).collect()

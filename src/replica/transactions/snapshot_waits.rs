@@ -1,4 +1,4 @@
-//! Who waits for a snapshot that is not durable here yet.
+//! Transactions and reads that wait for a snapshot that is not durable here yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::replica::call::CallId;
 use crate::replica::store_call::{Look, reads_weight};
 use crate::time::Instant;
 
-/// Somebody who waits.
+/// A transaction or a read that waits.
 #[derive(Debug)]
 pub(super) enum Waiter {
     Txn(TxnId),
     Look(CallId, Look),
 }
 
-/// Waiters by the first entry that they lack: looked at only when it has come.
+/// Waiters by the first entry that they lack: examined only when that entry is durable.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotWaits {
     rows: Slab<(Waiter, Instant, (DcId, u64))>,
@@ -30,7 +30,7 @@ pub(super) struct SnapshotWaits {
 }
 
 impl Waiter {
-    /// About how many bytes it keeps. Transactions are counted where they are.
+    /// Returns the approximate number of bytes that it keeps. Transactions are counted elsewhere.
     fn bytes(&self) -> usize {
         match self {
             Waiter::Txn(_) => 0,
@@ -44,7 +44,7 @@ impl SnapshotWaits {
         self.rows.len()
     }
 
-    /// About how many bytes are kept for all of them.
+    /// Returns the approximate number of bytes kept for all of them.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -64,17 +64,17 @@ impl SnapshotWaits {
         self.by_txn.extend(txn.map(|id| (id, row)));
     }
 
-    /// A transaction is over: if it waits, it need not any more.
+    /// A transaction ended: removes its wait, if there is one.
     pub fn forget_txn(&mut self, id: TxnId) {
         if let Some(row) = self.by_txn.get(&id) {
             self.remove(*row);
         }
     }
 
-    /// Somebody whose entry has come, with its deadline.
+    /// Removes and returns a waiter whose entry is durable, with its deadline.
     pub fn next_ready(&mut self, durable: &VersionVector) -> Option<(Waiter, Instant)> {
         let came = |(dc, seq): &(DcId, u64)| durable.get(*dc) >= *seq;
-        // One look per datacenter: at the smallest entry waited for of each.
+        // One look-up per datacenter, at the smallest awaited entry of each.
         let mut from = self.by_entry.first().copied();
         while let Some((dc, seq, row)) = from {
             if came(&(dc, seq)) {
@@ -86,10 +86,10 @@ impl SnapshotWaits {
         None
     }
 
-    /// Somebody whose time is over.
+    /// Removes and returns a waiter whose time is over.
     pub fn next_expired(&mut self, now: Instant) -> Option<Waiter> {
         let row = self.deadlines.pop_expired(now)?;
-        // It is removed once more below, which changes nothing.
+        // Its deadline is removed once more below, which changes nothing.
         Some(self.remove(row).0)
     }
 
@@ -105,7 +105,7 @@ impl SnapshotWaits {
     }
 }
 
-/// The first entry that `wanted` has and `durable` lacks.
+/// Returns the first entry that `wanted` has and `durable` lacks.
 pub(super) fn first_missing(wanted: &VersionVector, durable: &VersionVector) -> Option<(DcId, u64)> {
     wanted.iter().find(|(dc, seq)| durable.get(*dc) < *seq)
 }
@@ -126,7 +126,7 @@ mod tests {
         waits.forget_txn(txn(1));
         waits.forget_txn(txn(9));
         assert_eq!(waits.len(), 2);
-        // The same one may wait again.
+        // The same transaction may wait again.
         waits.insert(Waiter::Txn(txn(1)), (dc, 8), until);
         let durable = VersionVector::from_iter([(dc, 7)]);
         let ready: Vec<_> = std::iter::from_fn(|| waits.next_ready(&durable)).collect();

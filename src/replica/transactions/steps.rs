@@ -1,4 +1,4 @@
-//! What an open transaction does: changes, then reads, then goes on or ends.
+//! Steps of an open transaction: changes, then reads, then the end if it asks for it.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::RETRY_AFTER;
 use crate::replica::store_call::{MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState};
 
-/// Most bytes of what one step reads, about: far below what an answer may have.
+/// Approximate bound of the bytes that one step reads: far below the limit of a reply.
 const MAX_READ_BYTES: usize = 4 << 20;
-/// Up to so many changes are checked with every step; more are checked when they are committed.
+/// Up to this many changes are checked with every step; more are checked at the commit.
 const CHECKED_EARLY: usize = 256;
 
 impl Replica {
-    /// The step of a begin: if it is refused, there is no transaction.
+    /// Makes the step of a begin. If it is refused, the transaction does not exist.
     pub(super) fn first_step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {
             self.abort(id);
@@ -27,7 +27,7 @@ impl Replica {
         }
     }
 
-    /// A step that follows `after` changes: those of its own that the transaction has already are left out.
+    /// Makes a step that follows `after` changes. Changes of it that the transaction already has are skipped.
     pub(super) fn next_step(&mut self, call: CallId, id: TxnId, after: usize, mut step: Step) {
         let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
@@ -44,14 +44,14 @@ impl Replica {
         self.step(call, id, step);
     }
 
-    /// A step of an open transaction: if it is refused, the transaction is as before.
+    /// Makes a step of an open transaction. If it is refused, the transaction is as before.
     pub(super) fn step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {
             self.refuse(call, refusal);
         }
     }
 
-    /// Whether there is room for so much beside what all other transactions, and reads that wait, keep.
+    /// Refuses `bytes` more if transactions and waiting reads would keep too much.
     pub(super) fn admit_bytes(&self, bytes: usize) -> Result<(), Refusal> {
         if self.kept_for_transactions() + bytes > self.config.local.max_transaction_bytes {
             return Err(Refusal::ResourceExhausted {
@@ -62,7 +62,7 @@ impl Replica {
         Ok(())
     }
 
-    /// About how many bytes transactions, and reads that wait, keep.
+    /// Returns the approximate number of bytes that transactions and waiting reads keep.
     pub(in crate::replica) fn kept_for_transactions(&self) -> usize {
         self.transactions.rows.bytes() + self.transactions.waits.bytes()
     }
@@ -84,7 +84,7 @@ impl Replica {
             return Err(TxnRefusal::TooLarge { changes, bytes, max_changes, max_bytes }.into());
         }
         if step.then == Then::Commit && changes > 0 {
-            // Before anything is taken in: what is refused leaves no changes behind.
+            // Before any change is taken in: a refused step leaves no changes behind.
             let can = self.can_commit();
             #[cfg(test)]
             if can.is_err()
@@ -98,7 +98,7 @@ impl Replica {
         let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");
         };
-        // Taken out while the store works on it.
+        // Taken out while the store reads.
         let mut all = std::mem::take(&mut open.changes);
         let (at, snapshot, token) = (open.at, open.snapshot.clone(), open.token);
         all.extend(step.changes);
@@ -137,7 +137,7 @@ impl Replica {
         let checks = match then {
             Then::Commit => true,
             Then::GoOn => changes.len() <= CHECKED_EARLY,
-            // Nobody is kept from giving up by what others did meanwhile.
+            // An abort must succeed, whatever other transactions committed meanwhile.
             Then::Abort => false,
         };
         if checks {
@@ -186,7 +186,7 @@ impl Replica {
     }
 }
 
-/// How many bytes the changes have together, if each is small enough.
+/// Returns the sum of the weights of the changes, if each is within the limit.
 fn validate_changes(changes: &[Change]) -> Result<usize, TxnRefusal> {
     let mut sum = 0;
     for (index, change) in changes.iter().enumerate() {

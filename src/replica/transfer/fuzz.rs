@@ -1,4 +1,4 @@
-//! States as a peer might make them, for the fuzz targets (`crate::fuzz`).
+//! States as a peer might send them, for the fuzz targets (`crate::fuzz`).
 
 use bytes::Bytes;
 use crdts::CmRDT;
@@ -13,7 +13,7 @@ use crate::replica::record::RequestRow;
 use crate::store_state::{Content, Store};
 use crate::time::Timestamp;
 
-/// Whether this piece, the first and the last, is a whole state of a cluster of three.
+/// Returns true if this piece, as the first and last one, is a whole state of a cluster of three.
 pub(crate) fn is_a_state(piece: &StatePiece) -> bool {
     let members = (0..3).filter_map(DcId::new).collect();
     let store = Store::new(DcId::new(0).expect("a small id"), 0);
@@ -21,7 +21,7 @@ pub(crate) fn is_a_state(piece: &StatePiece) -> bool {
     incoming.push(piece).is_ok() && incoming.is_whole()
 }
 
-/// Items, one after the other.
+/// Encoded items, one after the other.
 pub(crate) struct StateBytes(Packer, Vec<u8>);
 
 impl StateBytes {
@@ -50,7 +50,7 @@ impl StateBytes {
         self.item(&StateItem::Request(RequestRow { id, at, wants: Wants::All(wants), seq }))
     }
 
-    /// What one commit makes of a key.
+    /// A key as one commit makes it.
     pub fn key(
         self,
         key: Key,
@@ -65,7 +65,7 @@ impl StateBytes {
         self.item(&StateItem::Key(key, content))
     }
 
-    /// Bytes that are no item.
+    /// Bytes that are not an item.
     pub fn raw(mut self, bytes: &[u8]) -> StateBytes {
         self.1.extend_from_slice(bytes);
         self

@@ -1,4 +1,4 @@
-//! The side that has the state.
+//! The giver of a state transfer.
 
 use std::sync::Arc;
 
@@ -13,30 +13,31 @@ use crate::replica::message::Message;
 use crate::time::Instant;
 use crate::wire::WireError;
 
-/// Keys, requests or items of locks that one step packs, at most.
+/// Most keys, requests or items of locks that one step packs.
 const ITEMS_PER_STEP: usize = 256;
-/// Locks of one item.
+/// Locks in one item.
 const LOCKS_PER_ITEM: usize = 64;
 
-/// A state on its way to a peer.
+/// A state that is being sent to a peer.
 pub(super) struct Giving {
     at: Position,
-    /// What it has, and once the peer says that it has that, what the peer has. Entries after it are kept.
+    /// The vector of the state. Once the peer announced that it has it, the vector that the peer announced.
+    /// Entries after it are kept.
     vector: Arc<VersionVector>,
-    /// The peer has the state. It is helped until it has this, too: what was written meanwhile may be more than is kept for
-    /// others, and it would need another state.
+    /// Set once the peer has the state: entries are kept for it until it has this vector, too. More may have
+    /// been written meanwhile than is kept for others, and the peer would need another state.
     goal: Option<Arc<VersionVector>>,
-    /// Until all locks and requests are packed.
+    /// `None` when all locks and requests are packed.
     reader: Option<ReaderId>,
     next: Next,
     packer: Packer,
-    /// Pieces that were asked for and not sent yet.
+    /// Pieces that the peer asked for and that are not sent yet.
     credit: u32,
-    /// Given up then, unless the peer asks for more or says that it has all.
+    /// The transfer is given up then, unless the peer asks for more or has all.
     until: Instant,
 }
 
-/// What comes next.
+/// The next thing to pack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Row(usize),
@@ -57,9 +58,9 @@ impl Giving {
 }
 
 impl Replica {
-    /// A peer lacks what it cannot get as entries from here: it may ask for the state.
+    /// A peer lacks entries that are truncated here: offers it the state.
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
-        // Right after a start nothing is given yet, and who asks then would wait for it.
+        // Right after a start no state can be sent, and a peer that asks would wait for it.
         let can_give = self.life.quiet_until.is_none() && !self.is_forked();
         if can_give && !self.transfers.giving.contains_key(&peer) {
             let truncated = self.log.truncated().clone();
@@ -106,7 +107,7 @@ impl Replica {
         }
     }
 
-    /// Makes some of the pieces that peers want.
+    /// Makes some of the pieces that peers asked for.
     pub(in crate::replica) fn give_some(&mut self) {
         if self.transfers.giving.is_empty() {
             return;
@@ -121,7 +122,7 @@ impl Replica {
                 match self.pack_some(&mut giving) {
                     Ok(items) => packed += items,
                     Err(error) => {
-                        // Nothing that a client may write is that large.
+                        // A client cannot write an item that large.
                         self.report(Report::StateNotGiven { peer, why: error.to_string() });
                         return self.end_reading(&mut giving);
                     }
@@ -139,7 +140,7 @@ impl Replica {
         self.transfers.giving.insert(peer, giving);
     }
 
-    /// All is sent, or it has it from somebody else.
+    /// All pieces are sent, or the peer has the state from another member: closes the readers.
     fn end_reading(&mut self, giving: &mut Giving) {
         if giving.next != Next::Over {
             giving.next = Next::Over;
@@ -148,7 +149,7 @@ impl Replica {
         giving.reader.take().into_iter().for_each(|reader| self.locks.close_reader(reader));
     }
 
-    /// Packs some locks in one item, or some requests, or one key. Answers how many items that were.
+    /// Packs some locks in one item, or some requests, or one key. Returns the number of items.
     fn pack_some(&mut self, giving: &mut Giving) -> Result<usize, WireError> {
         if let Some(reader) = giving.reader {
             return match self.locks.read(reader, LOCKS_PER_ITEM) {
@@ -179,14 +180,14 @@ impl Replica {
         }
     }
 
-    /// A peer told what it has: it may have taken the state over, and may have caught up.
+    /// A peer announced its durable vector: it may have installed the state, and may have caught up.
     pub(in crate::replica) fn note_taken(&mut self, peer: DcId, durable: &VersionVector) {
         let is_had = |giving: &Giving| durable.covers(&giving.vector);
         if !self.transfers.giving.get(&peer).is_some_and(is_had) {
             return;
         }
         let Some(mut giving) = self.transfers.giving.remove(&peer) else { return };
-        // It has that, perhaps from somebody else.
+        // It has the state, perhaps from another member.
         self.end_reading(&mut giving);
         let here = self.log.durable();
         if durable.covers(giving.goal.get_or_insert_with(|| here.clone())) {
@@ -205,7 +206,7 @@ impl Replica {
         }
     }
 
-    /// Gives up what nobody asks for any more.
+    /// Gives up the transfers that no peer asks for any more.
     pub(super) fn expire_giving(&mut self) {
         let is_over = |giving: &Giving| giving.until <= self.now.mono;
         let over = self.transfers.giving.iter().filter(|(_, giving)| is_over(giving));
@@ -213,7 +214,7 @@ impl Replica {
         over.into_iter().for_each(|peer| self.stop_giving(peer));
     }
 
-    /// All that takers need no entries for; `None` if there are none.
+    /// Returns the vector up to which no taker needs entries; `None` if there is no taker.
     pub(in crate::replica) fn given(&self) -> Option<VersionVector> {
         let mut given = self.transfers.giving.values().map(|giving| &*giving.vector);
         let first = given.next()?.clone();

@@ -1,23 +1,23 @@
-//! State transfer: for a member that is further behind than the log of the others reaches.
+//! State transfer, for a member that lacks truncated entries (`docs/algorithm.md#92-state-transfer`).
 //!
 //! ```text
 //!  giver                                              taker
 //!    | <----------- Heartbeat: its vector ------------- |
-//!    | ---------------- TooFarBehind ------------------> |  lacks for two heartbeats what is not kept there
+//!    | ---------------- TooFarBehind ------------------> |  lacks truncated entries for two heartbeats
 //!    | <--------- AskState { anew, more: 16 } ---------- |
 //!    | ------- State: pieces, as many as asked for ----> |  each is journaled, then one more is asked for
 //!    | -------------------- ... ------------------------> |
-//!    |                                          Record::StateTaken: from here on all of it counts
+//!    |                                          Record::StateTaken: installs it
 //! ```
 //!
-//! The giver reads its state at a snapshot of its own, some keys with every step; its clients notice nothing. The taker goes
-//! on with what it has until all pieces are journaled. Then it takes the state over with one record of the journal: a
-//! crash before that leaves it as it was. What the taker has and the state lacks are entries of the taker's own log
-//! ([`crate::causal_log`], `truncation`, says why they are there): they are applied on top. So what comes out is what
-//! it would be had the entries come one by one.
+//! The giver reads its state at a snapshot of its own, some keys per step; its clients notice nothing. The
+//! taker continues with its present state until all pieces are journaled. Then one record installs the new
+//! state; a crash before that record leaves the taker as it was. Entries that the taker has and the state
+//! lacks are still in the taker's log (the proof is in `docs/algorithm.md#84-truncation`) and are applied on
+//! top. So the result is the same as if all entries had come one by one.
 //!
-//! Entries that arrive meanwhile wait, or are applied, as always. Transactions that are open when the state is taken over
-//! end, as the snapshots that they read at are no more.
+//! Entries that arrive meanwhile wait, or are applied, as always. Transactions that are open at the
+//! installation end, because the snapshots that they read no longer exist.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
@@ -32,9 +32,11 @@ pub use stream::StatePiece;
 
 use crate::names::DcId;
 
-/// Pieces that a taker asks for ahead, and with every piece again; together they are what is under way.
+/// Pieces that a taker asks for ahead. With every durable piece it asks for one more, so this bounds the
+/// pieces in flight.
 const WINDOW: u32 = 16;
-/// Whoever hears nothing of the other side for that long gives the transfer up; it is asked for again.
+/// A side that hears nothing from the other side for this long gives the transfer up; the taker asks again
+/// later.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// All transfers of this datacenter.
@@ -42,17 +44,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Transfers {
     giving: BTreeMap<DcId, give::Giving>,
     taking: Option<take::Taking>,
-    /// A checkpoint is wanted, and waits until the pieces that the journal has are used.
+    /// A checkpoint is wanted and waits until the journaled pieces are used.
     checkpoint_waits: bool,
 }
 
 impl Transfers {
-    /// Whether pieces are wanted of this datacenter that it can make now.
+    /// Returns true if a peer asked for pieces that can be made now.
     pub fn has_work(&self, durable: crate::names::Position) -> bool {
         self.giving.values().any(|giving| giving.has_work(durable))
     }
 
-    /// How many states are not read to the end of their locks and requests.
+    /// Returns the number of states whose locks and requests are not all read.
     pub fn readers(&self) -> usize {
         self.giving.values().filter(|giving| giving.is_reading()).count()
     }
@@ -61,7 +63,7 @@ impl Transfers {
         self.taking.is_some()
     }
 
-    /// A checkpoint would forget pieces that are needed still: it is made later.
+    /// A checkpoint would drop pieces that are still needed: it is made later.
     pub fn postpone_checkpoint(&mut self) {
         self.checkpoint_waits = true;
     }

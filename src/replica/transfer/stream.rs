@@ -1,6 +1,6 @@
-//! A state as bytes: items, each with its length, one after the other, cut into pieces.
+//! A state as bytes: items with a length prefix, one after the other, cut into pieces.
 //!
-//! Wire and disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
+//! Wire and disk types: enum variants are encoded by position (append only), golden bytes are in `wire.rs`.
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -13,23 +13,23 @@ use crate::store_state::{Content, Store};
 use crate::time::Timestamp;
 use crate::wire::{self, WireError};
 
-/// Bytes of a piece, but for the last.
+/// Size of a piece in bytes, except the last.
 const PIECE: usize = 256 << 10;
-/// An item has the length of what follows before it, in so many bytes.
+/// Size of the length prefix of an item, in bytes.
 const LENGTH: usize = size_of::<u32>();
 
-/// A piece of a state. On a link and in a journal they come in order.
+/// A piece of a state. On a link and in a journal, pieces are in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatePiece {
     /// From 0.
     pub number: u64,
     pub bytes: Bytes,
-    /// Nothing follows.
+    /// No piece follows.
     pub last: bool,
 }
 
 impl StatePiece {
-    /// Which entries the state has, if this is its first piece: for whoever judges what leaves a datacenter.
+    /// Returns the vector of the state if this is its first piece. For the checker of output commit.
     pub(crate) fn vector(&self) -> Option<VersionVector> {
         let length = self.bytes.first_chunk::<LENGTH>().filter(|_| self.number == 0)?;
         let head = self.bytes.get(LENGTH..)?.get(..u32::from_le_bytes(*length) as usize)?;
@@ -40,33 +40,34 @@ impl StatePiece {
     }
 }
 
-/// What a state consists of, in this order.
+/// The items of a state, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::replica) enum StateItem {
     Head(Head),
-    /// Who owns the parts of some locks.
+    /// The owners of the parts of some locks.
     Locks(Ownership),
-    /// A row of the request table; by id.
+    /// A row of the request table, by id.
     Request(RequestRow),
     Key(Key, Content),
-    /// Of each datacenter [`crate::causal_log::Entry::hash`] of its last entries in it, as far as they are known (0: this one is
-    /// not), and by how many milliseconds tokens are ahead. After the head, for takers that know version 2.
+    /// For each datacenter the [`crate::causal_log::Entry::hash`] of its last entries in the state, as far as
+    /// they are known (0: not known); and the token lead, in milliseconds. Follows the head, for takers that
+    /// know version 2.
     Chain {
         hashes: Vec<(DcId, Vec<u64>)>,
         lead_ms: u64,
     },
 }
 
-/// Which state it is.
+/// The identity of a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::replica) struct Head {
-    /// What was applied.
+    /// The applied entries.
     pub vector: VersionVector,
     /// The stamp of the last of these entries of each datacenter.
     pub stamps: Vec<(DcId, Timestamp)>,
 }
 
-/// Items on the way out.
+/// Packs items into pieces.
 #[derive(Default)]
 pub(super) struct Packer {
     bytes: BytesMut,
@@ -82,12 +83,12 @@ impl Packer {
         Ok(())
     }
 
-    /// Whether a piece is full.
+    /// Returns true if a piece is full.
     pub fn is_full(&self) -> bool {
         self.bytes.len() >= PIECE
     }
 
-    /// A full piece, or what there is if it is the last one.
+    /// Returns a full piece; at the `end` also the last one.
     pub fn piece(&mut self, end: bool) -> Option<StatePiece> {
         let last = end && self.bytes.len() <= PIECE;
         if !last && !self.is_full() {
@@ -99,7 +100,7 @@ impl Packer {
     }
 }
 
-/// Why pieces do not make a state.
+/// The reason why pieces are not a state.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::replica) enum StateFault {
     #[error(transparent)]
@@ -116,7 +117,7 @@ pub(in crate::replica) enum StateFault {
     DoubleOwner(#[from] DoubleOwner),
 }
 
-/// A state that comes in.
+/// A state that is being received.
 pub(in crate::replica) struct Incoming {
     members: DcSet,
     bytes: BytesMut,
@@ -128,12 +129,12 @@ pub(in crate::replica) struct Incoming {
     pub ownership: Ownership,
     pub requests: Vec<RequestRow>,
     pub store: Store,
-    /// Keys that do not live for ever.
+    /// Keys that may expire or be done.
     pub mortal: Vec<Key>,
 }
 
 impl Incoming {
-    /// Of a cluster with these members; `store` and `ownership` are empty.
+    /// For a cluster with these members; `store` and `ownership` are empty.
     pub fn new(members: DcSet, store: Store, ownership: Ownership) -> Incoming {
         let (bytes, requests, mortal) = (BytesMut::new(), Vec::new(), Vec::new());
         let (head, hashes, lead_ms) = (None, Vec::new(), 0);
@@ -152,7 +153,7 @@ impl Incoming {
         }
     }
 
-    /// Takes the next piece in. Refused, nothing can follow any more.
+    /// Adds the next piece. After an error no piece can be added.
     pub fn push(&mut self, piece: &StatePiece) -> Result<(), StateFault> {
         if piece.number != self.next || self.is_whole {
             return Err(StateFault::Order { found: piece.number, wanted: self.next });
@@ -260,7 +261,7 @@ mod tests {
         ]
     }
 
-    /// They stand in journals, and go to members of the version before.
+    /// They are in journals, and are sent to members of the previous version.
     #[test]
     fn bytes_of_items() {
         let hex = [

@@ -1,4 +1,4 @@
-//! The side that lacks the state.
+//! The taker of a state transfer.
 
 use super::stream::{Head, Incoming, StateFault, StatePiece};
 use super::{PATIENCE, WINDOW};
@@ -16,17 +16,18 @@ use crate::room::Room;
 use crate::store_state::Store;
 use crate::time::Instant;
 
-/// A state on its way here.
+/// A state that is being received.
 pub(super) struct Taking {
-    /// `None` while the journal is read again.
+    /// `None` while the journal is replayed.
     from: Option<DcId>,
     incoming: Incoming,
-    /// Given up then, unless another piece comes.
+    /// The transfer is given up then, unless another piece comes.
     until: Instant,
 }
 
 impl Replica {
-    /// `peer` does not keep `truncated` any more.
+    /// `peer` has truncated the entries up to `truncated`: asks for its state, if this datacenter lacks any
+    /// of them.
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
         let has_it = self.log.applied().covers(truncated);
         if has_it
@@ -57,13 +58,13 @@ impl Replica {
 
     pub(in crate::replica) fn on_state(&mut self, peer: DcId, piece: StatePiece) {
         let until = self.now.mono + PATIENCE;
-        // What is left of one that was given up.
+        // A late piece of a transfer that was given up is ignored.
         let Some(taking) = self.transfers.taking.as_mut().filter(|taking| taking.from == Some(peer)) else {
             return;
         };
         taking.until = until;
         if self.life.room == Room::Full {
-            // Nothing of the others is written; the whole is asked for again when there is room.
+            // The pieces cannot be journaled; the whole state is asked for again when there is room.
             return self.stop_taking_from(peer);
         }
         if let Err(fault) = taking.incoming.push(&piece) {
@@ -74,12 +75,12 @@ impl Replica {
         if is_whole {
             self.finish_taking(peer);
         } else {
-            // So no more is under way than the journal keeps up with.
+            // So no more pieces are in flight than the journal keeps up with.
             self.after(position, Gated::AskState(peer));
         }
     }
 
-    /// A piece is durable: one more may come.
+    /// A piece is durable: asks for one more.
     pub(in crate::replica) fn ask_for_more(&mut self, peer: DcId) {
         let is_taking = self.transfers.taking.as_ref().is_some_and(|taking| taking.from == Some(peer));
         if is_taking && self.log.is_linked(peer) {
@@ -87,7 +88,7 @@ impl Replica {
         }
     }
 
-    /// All pieces are here: takes the state over if that is right, now.
+    /// All pieces are here: installs the state if it is valid and of use now.
     fn finish_taking(&mut self, peer: DcId) {
         let taking = self.transfers.taking.take().expect("its last piece has just come");
         let head = taking.incoming.head.as_ref().expect("a whole state has a head");
@@ -104,18 +105,18 @@ impl Replica {
         if self.is_forked() {
             return;
         }
-        // What this disk did not know to have given away.
+        // Locks that this disk did not know it had given away.
         contested.iter().for_each(|lock| self.take_from_holders(lock));
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
         self.take_over(taking.incoming, position);
         self.counts.states_taken += 1;
         self.report(Report::StateTaken { peer, vector });
-        // What waited for entries that the state has.
+        // Entries that waited for entries of the state can be applied.
         self.drain_inbox();
     }
 
-    /// Why a state is not taken over; it may be at another time.
+    /// Returns the reason why a state cannot be installed now, if there is one.
     fn is_of_no_use(&self, head: &Head) -> Option<&'static str> {
         let latest = self.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
         if self.log.applied().covers(&head.vector) {
@@ -129,7 +130,7 @@ impl Replica {
         }
     }
 
-    /// From here on the state counts, and on top of it what it lacks of our own log.
+    /// Installs the state, and applies the entries of our own log that it lacks on top.
     fn take_over(&mut self, incoming: Incoming, position: Position) {
         let head = incoming.head.as_ref().expect("a whole state has a head");
         head.stamps.iter().for_each(|(_, stamp)| self.clock.observe(*stamp));
@@ -175,7 +176,7 @@ impl Replica {
         self.pump = true;
     }
 
-    /// The journal is read again.
+    /// Replays a piece from the journal.
     pub(in crate::replica) fn replay_piece(&mut self, piece: &StatePiece) -> Result<(), StateFault> {
         if piece.number == 0 {
             self.begin_taking(None);
@@ -186,7 +187,7 @@ impl Replica {
         }
     }
 
-    /// The journal is read again. Everything in it is durable.
+    /// Replays the installation of a state from the journal. Everything in the journal is durable.
     pub(in crate::replica) fn replay_taken(&mut self, taken: &VersionVector) -> Result<(), String> {
         let taking = self.transfers.taking.take().filter(|taking| taking.incoming.is_whole());
         let incoming = taking.ok_or("the state that it takes over is not there")?.incoming;
@@ -209,12 +210,12 @@ impl Replica {
         let _gone = self.transfers.taking.take_if(|taking| taking.from == Some(peer));
     }
 
-    /// The journal was read to its end: a state that is not whole there never will be.
+    /// The journal was read to its end: an incomplete state in it will never be complete.
     pub(in crate::replica) fn forget_unfinished_state(&mut self) {
         self.transfers.taking = None;
     }
 
-    /// Nothing of another history is taken, nobody is given anything of this one.
+    /// Ends all transfers: no state of another history is installed, and no state of this one is sent.
     pub(in crate::replica) fn stop_transfers(&mut self) {
         self.transfers.taking = None;
         self.peers().iter().for_each(|peer| self.stop_giving(peer));
@@ -227,7 +228,7 @@ impl Replica {
         let _given_up = self.transfers.taking.take_if(|taking| taking.until <= now);
     }
 
-    /// At the end of a step, when the log says all that happened in it.
+    /// Makes a postponed checkpoint, at the end of a step, when the log has all that happened in it.
     pub(in crate::replica) fn make_postponed_checkpoint(&mut self) {
         if self.transfers.taking.is_none() && std::mem::take(&mut self.transfers.checkpoint_waits) {
             self.on_checkpoint_wanted();
@@ -248,7 +249,7 @@ fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log) -> Foreign<
     }
 }
 
-/// `mortal` gets the keys that do not live for ever, perhaps.
+/// `mortal` receives all keys that may expire or be done.
 fn apply_commits(
     store: &mut Store,
     entry: &std::sync::Arc<Entry>,

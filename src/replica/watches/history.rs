@@ -1,4 +1,4 @@
-//! What watches can go on from: the last entries that told any of them anything, whether or not one was there.
+//! The entries from which watches can resume: the last ones that change keys or move parts, followed or not.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,43 +9,44 @@ use serde::{Deserialize, Serialize};
 use crate::causal_log::{Entry, Op};
 use crate::crdt::VersionVector;
 
-/// What is remembered has at most this weight; far below what a session may have outstanding, so that a watch that
-/// catches up is not taken for one that does not read.
+/// Bound of the weight of remembered entries. Far below the bytes that a session may have outstanding, so a
+/// watch that catches up is not taken for one that does not read.
 pub(super) const HISTORY_BYTES: usize = 4 << 20;
-/// And takes at most about so much memory: many small entries take several times what they weigh, and stay when all that
-/// made them is over.
+/// Approximate bound of their memory: many small entries take several times their weight, and stay after the
+/// activity that made them.
 const HISTORY_MEMORY: usize = 8 << 20;
 
-/// Durable entries with news, in the order of application.
+/// Durable entries with changes for watches, in the order of application.
 #[derive(Default)]
 pub(in crate::replica) struct History {
     entries: VecDeque<Arc<Entry>>,
     weight: usize,
     memory: usize,
-    /// The entries with news that are remembered no more.
+    /// The entries that are no longer remembered.
     forgotten: VersionVector,
-    /// The weight of all that was ever remembered.
+    /// The total weight of all entries ever remembered.
     passed: u64,
 }
 
-/// What a checkpoint keeps of it beside the log: disk type.
+/// The part of the history that a checkpoint keeps beside the log. Disk type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
-    /// Commits and moves up to here are told to no watch any more.
+    /// Watches cannot resume before this vector.
     pub forgotten: VersionVector,
-    /// Those after it that no member lacks, in the order of application: they stand before the log.
+    /// Later entries that are truncated from the log, in the order of application. They precede the log.
     pub entries: Vec<Arc<Entry>>,
 }
 
 impl Past {
-    /// All that watches can go on from, in the order of application, when this log stands after it.
+    /// Returns all entries from which watches can resume, in the order of application; `log` follows after
+    /// these.
     pub fn and<'a>(&'a self, log: &'a [Arc<Entry>]) -> impl Iterator<Item = &'a Arc<Entry>> {
         let told = |entry: &&Arc<Entry>| is_news(entry) && entry.seq > self.forgotten.get(entry.dc);
         self.entries.iter().chain(log).filter(told)
     }
 }
 
-/// Whether an entry is news to any watch there could be.
+/// Returns true if an entry can concern a watch.
 fn is_news(entry: &Entry) -> bool {
     entry.ops.iter().any(|op| matches!(op, Op::Commit(_) | Op::Transfer { .. }))
 }
@@ -59,14 +60,14 @@ impl History {
         self.entries.iter()
     }
 
-    /// Grows with every entry, by what it weighs.
+    /// Grows with every entry, by its weight.
     pub fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// An entry became durable.
+    /// An entry became durable: remembers it if it can concern a watch.
     pub fn remember(&mut self, entry: &Arc<Entry>) {
-        // After the state of another datacenter was taken over, older entries of the log can become durable.
+        // After a state was installed, older entries of the log can become durable.
         if !is_news(entry) || entry.seq <= self.forgotten.get(entry.dc) {
             return;
         }
@@ -83,7 +84,8 @@ impl History {
         }
     }
 
-    /// What a checkpoint needs beside the log, whose entries are those not in `truncated`.
+    /// Returns the part that a checkpoint needs beside the log. `truncated`: the entries that are not in the
+    /// log.
     pub fn past(&self, truncated: &VersionVector) -> Past {
         let gone = |entry: &&Arc<Entry>| entry.seq <= truncated.get(entry.dc);
         Past {
@@ -92,14 +94,14 @@ impl History {
         }
     }
 
-    /// The state of another datacenter was taken over: what was on the way to it is not known here.
+    /// A state of another datacenter was installed: the entries that led to it are not known here.
     pub fn forget_up_to(&mut self, applied: &VersionVector) {
         self.entries.clear();
         (self.weight, self.memory) = (0, 0);
         self.forgotten.merge(applied.clone());
     }
 
-    /// From a checkpoint: what [`History::past`] gave, and the log after it.
+    /// Restores the history from a checkpoint: the result of [`History::past`], and the log after it.
     pub fn restore(&mut self, past: Past, log: &[Arc<Entry>]) {
         self.forgotten.merge(past.forgotten);
         past.entries.iter().chain(log).for_each(|entry| self.remember(entry));

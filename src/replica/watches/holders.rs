@@ -1,8 +1,8 @@
-//! Who holds locks in this datacenter, told to who follows them: as well as it goes.
+//! Holders of locks in this datacenter, sent to the watches of these locks as best effort.
 //!
-//! A client may leave so much unread. What comes then is lost to it, and once it has read it begins anew: all who hold
-//! the locks at that time, a bit with every step, and news meanwhile. So nobody waits for a client, and what waits for it
-//! is bounded, whatever happens to the locks.
+//! The bytes that a client may leave unread are bounded. Events beyond that bound are dropped; once the
+//! client has read, its watch begins anew with all present holders, some per step, and new events in between.
+//! So nobody waits for a client, and the memory for a client is bounded, however busy the locks are.
 //!
 //! ```text
 //!  Behind --(client has read)--> Anew --> [ all holders, news ] --> Current --> news
@@ -10,9 +10,9 @@
 //!     '---------------- too much unread ---------'-------------------------------'
 //! ```
 //!
-//! A grant is told when its client may be told, a release when it happens. Going through the holders while they come and
-//! go misses none: new ones are news, and those of a lock are gone through from the last one down, because the last one
-//! takes the place of one that leaves.
+//! A grant is sent when its reply may be sent, a release when it happens. The scan of the holders misses none
+//! although holders change meanwhile: new ones are events, and the holders of a lock are scanned from the
+//! last one down, because the last one moves to the place of one that is removed.
 
 use std::collections::VecDeque;
 
@@ -24,32 +24,32 @@ use super::{Watches, tell_lock};
 use crate::lock_state::{HolderCursor, RequestIndex, Walk};
 use crate::names::{LockName, Mode};
 
-/// Most bytes that a client may leave unread before news get lost to it.
+/// Most unread bytes of a client; further events are dropped.
 const MAX_UNREAD: usize = 256 << 10;
-/// Going through holders pauses when so much is unread, so that there is room for news.
+/// Unread bytes at which a scan pauses, to leave room for events.
 const PAUSE_AT: usize = MAX_UNREAD / 2;
-/// A client to which something got lost has to have read all but that before it is told anew.
+/// After a drop the scan begins anew when no more than this is unread.
 const ANEW_AT: usize = MAX_UNREAD / 4;
-/// Whoever reads for a client says so when it has read that much, or more. What stays below is never waited for.
+/// The reader acknowledges at least every so many bytes. Nothing waits for an acknowledgement of less.
 pub(crate) const SAY_TAKEN_AT: usize = MAX_UNREAD / 8;
-/// Locks and holders that one step looks at for watches, at most.
+/// Most locks and holders that one step examines for watches.
 const PER_STEP: usize = 512;
 
-/// What a watch is told of holders.
+/// The state of the holder events of one watch.
 #[derive(Default)]
 pub(super) struct Holders {
     unread: usize,
     state: State,
-    /// It stands in [`Watches::scans`].
+    /// It is in [`Watches::scans`].
     is_queued: bool,
 }
 
 #[derive(Default)]
 enum State {
-    /// Something got lost, or nothing was told yet.
+    /// Events were dropped, or none was sent yet.
     #[default]
     Behind,
-    /// It is told who holds what: patterns from `pattern` on, at `cursor` of that one.
+    /// The present holders are being sent: patterns from `pattern` on, that one from `cursor` on.
     Scanning {
         pattern: usize,
         cursor: HolderCursor,
@@ -58,17 +58,17 @@ enum State {
 }
 
 impl Watches {
-    /// Whether anybody wants to know who holds what.
+    /// Returns true if a watch follows locks.
     pub fn follow_holders(&self) -> bool {
         !self.followers.locks.is_empty()
     }
 
-    /// Whether somebody is to be told more of who holds what.
+    /// Returns true if a scan has more to do.
     pub fn are_scanning(&self) -> bool {
         !self.scans.is_empty()
     }
 
-    /// Begins to tell a watch of locks who holds them.
+    /// Begins to send a watch of locks the present holders.
     pub(super) fn begin_holders(&mut self, call: CallId, effects: &mut VecDeque<Effect>) {
         let Some(row) = self.rows.get_mut(&call) else { return };
         row.holders.state = State::Scanning { pattern: 0, cursor: HolderCursor::default() };
@@ -84,7 +84,8 @@ impl Watches {
         }
     }
 
-    /// Tells a watch, unless it has something lost already or loses this. Answers whether it was told.
+    /// Sends an event to a watch, unless events of it have been dropped or this one must be. Returns true if
+    /// it was sent.
     fn tell_holder(&mut self, call: CallId, event: LockEvent, effects: &mut VecDeque<Effect>) -> bool {
         let Some(row) = self.rows.get_mut(&call) else { return false };
         if matches!(row.holders.state, State::Behind) {
@@ -101,7 +102,7 @@ impl Watches {
 }
 
 impl Replica {
-    /// A grant may be told.
+    /// The reply to a grant may be sent: sends the grant to watches, too.
     pub(in crate::replica) fn tell_granted(&mut self, request: RequestIndex) {
         self.tickets.get_mut(request).is_told = true;
         if self.watches.follow_holders() {
@@ -111,14 +112,14 @@ impl Replica {
 
     /// A held request ends.
     pub(in crate::replica) fn tell_released(&mut self, request: RequestIndex) {
-        // Whose grant was never told was never there.
+        // If the grant was never sent, its release is not sent either.
         if self.watches.follow_holders() && self.is_told(request) {
             self.tell_holding(request, LockEvent::Released);
         }
     }
 
-    /// The world may know of a held request. By the journal alone that is not known: a grant may be told later the more
-    /// others have ended since, and one that was told stays told.
+    /// Returns true if the grant of a held request may be known outside. The journal alone does not show
+    /// that: the end of a lease may delay a grant further, but a grant that was sent stays sent.
     fn is_told(&self, request: RequestIndex) -> bool {
         self.tickets.get(request).is_told
     }
@@ -143,7 +144,7 @@ impl Replica {
         Some(Holding { request: row.id, token, label: row.local()?.label.clone(), locks })
     }
 
-    /// The client of a watch has read so much of what it was told of holders.
+    /// The client of a watch has read `weight` of its holder events.
     pub(in crate::replica) fn on_watch_taken(&mut self, call: CallId, watch: u64, weight: usize) {
         self.reply(call, Reply::WatchTaken);
         let watch = CallId { session: call.session, tag: watch };
@@ -159,7 +160,7 @@ impl Replica {
         }
     }
 
-    /// Goes on telling watches who holds what.
+    /// Resumes the scans of watches.
     pub(in crate::replica) fn scan_some(&mut self) {
         let mut budget = PER_STEP;
         while budget > 0
@@ -171,7 +172,8 @@ impl Replica {
         }
     }
 
-    /// Tells one watch of some more holders, until it is through, or has enough unread, or the budget is used up.
+    /// Sends one watch more of the present holders, until all are sent, enough is unread, or the budget is
+    /// used up.
     fn scan(&mut self, call: CallId, budget: &mut usize) {
         while let Some(row) = self.watches.rows.get_mut(&call)
             && let State::Scanning { pattern, cursor } = &mut row.holders.state

@@ -1,8 +1,8 @@
-//! Who follows a name: found by the name, whatever else is followed.
+//! Index of watches by name: finds the watches that follow a name, independent of what other watches follow.
 //!
-//! Prefixes stand in one ordered map. Those of a name are found by going down from the name: the greatest entry that is
-//! not above it either is a prefix of it, or shows how short the next one can be at most. So a look costs what matches,
-//! plus a few steps down, never what others follow.
+//! Prefixes are in one ordered map. To find those of a name, the search goes down from the name: the greatest
+//! key that is not above it either is a prefix of the name, or shows how long the next prefix can be at most.
+//! So a search costs as much as its matches, and a few steps more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::super::call::CallId;
 use super::super::watch_call::Pattern;
 
-/// Watches by what they follow.
+/// Watches by the names and prefixes that they follow.
 #[derive(Default)]
 pub(super) struct Index {
     exact: Lists,
@@ -51,7 +51,7 @@ impl Index {
         }
     }
 
-    /// Who follows any of `names`, and which of them, by their places.
+    /// Returns the watches that follow any of `names`, each with the indices of the names that it follows.
     pub fn matches<'a>(&self, names: impl Iterator<Item = &'a [u8]>) -> BTreeMap<CallId, Vec<usize>> {
         let mut matches: BTreeMap<CallId, Vec<usize>> = BTreeMap::new();
         if self.is_empty() {
@@ -81,8 +81,8 @@ impl Index {
                 calls.iter().for_each(|call| found(*call));
                 below = Bound::Excluded(prefix);
             } else {
-                // Nothing between this one and the name is a prefix of the name, so neither is anything longer than
-                // what the two have in common.
+                // Nothing between this key and the name is a prefix of the name, so no prefix is longer than
+                // their common part.
                 let common = name.iter().zip(prefix.iter()).take_while(|(a, b)| a == b).count();
                 below = Bound::Included(&name[..common]);
             }

@@ -1,19 +1,20 @@
-//! Who follows keys or locks.
+//! Watches: clients that follow keys or locks.
 //!
 //! ```text
-//!  entries that became durable --> [ index: who follows these names ] --> Changed, Moved   (once, in causal order)
-//!                |                                                        Reached          (from time to time)
-//!                '--> history: what a watch can go on from
-//!  grants and releases here ----> [ index ] --> Granted, Released  (as long as the client keeps up, `holders.rs`)
+//!  entries, once durable --> [ index: watches of these names ] --> Changed, Moved     (once, in causal order)
+//!                |                                                 Reached            (from time to time)
+//!                '--> history: a watch can resume from here
+//!  grants, releases here --> [ index ] --> Granted, Released  (while the client keeps up, `holders.rs`)
 //! ```
 //!
-//! A watch is told of entries when they are durable here, in the order in which they were applied. Its client keeps a
-//! vector of what it has been told and goes on from there after a reconnect, at any datacenter. How far back that may be
-//! is bounded by [`history`]; beyond, the client looks at what is and begins anew. A watch of which nothing is changed
-//! is told from time to time how far that is true, so that its client's vector does not fall behind.
+//! A watch receives entries when they are durable here, in the order in which they were applied. Its client
+//! keeps a vector of all that it has received, and resumes from there after a reconnect, at any datacenter.
+//! [`history`] bounds how far back it may resume; from an older vector, the client reads the present state
+//! and begins a new watch. A watch without matching changes receives its vector from time to time, so that
+//! its client's vector does not fall behind.
 //!
-//! A commit costs what the watches that follow it cost. The others cost nothing but a `Reached` every
-//! [`REACHED_BYTES`] of commits.
+//! The cost of a commit is that of the watches that follow it. The other watches cost nothing but a `Reached`
+//! every [`REACHED_BYTES`] of commits.
 
 mod history;
 mod holders;
@@ -46,44 +47,44 @@ use index::Index;
 
 /// Most watches of one session.
 const MAX_PER_SESSION: usize = 1_000;
-/// After so many bytes of news for others a watch is told how far it is complete: soon enough for it to find what
-/// follows still remembered when it comes back.
+/// After this many bytes of entries a watch receives a `Reached`: soon enough that the entries after its
+/// vector are still remembered when its client reconnects.
 const REACHED_BYTES: u64 = HISTORY_BYTES as u64 / 4;
-/// After that long, if there was any news.
+/// After this time, too, if there was any entry.
 const REACHED_AFTER: Duration = Duration::from_secs(5);
-/// Watches that one step tells how far they are complete, at most; the rest follow with later steps.
+/// Most watches to which one step sends a `Reached`; the rest follow in later steps.
 const REACHED_PER_STEP: usize = 1_000;
-/// What a watch takes beside its patterns, about, and each of these beside its bytes.
+/// Approximate memory of a watch without its patterns, and of a pattern without its bytes.
 const WATCH_WEIGHT: usize = 512;
 const PATTERN_WEIGHT: usize = 128;
 
-/// See the module.
+/// All watches of this datacenter.
 #[derive(Default)]
 pub(super) struct Watches {
-    /// By the call that began them.
+    /// By the call that began the watch.
     rows: BTreeMap<CallId, Row>,
     followers: Followers,
     pub(super) history: History,
-    /// When each was last told how far it is complete: what had passed then, and the time. Both grow.
+    /// The last `Reached` of each watch: [`History::passed`] at that moment, and the time. Both grow.
     reached: BTreeSet<(u64, Instant, CallId)>,
-    /// Watches that are being told who holds what, in turn.
+    /// Watches whose holder scan has more to do, in turn.
     scans: VecDeque<CallId>,
-    /// About what all of them take.
+    /// Approximate memory of all watches, in bytes.
     weight: usize,
 }
 
 struct Row {
     subject: Subject,
     patterns: Vec<Pattern>,
-    /// Its client knew this before it began.
+    /// The vector that its client had before it began.
     from: VersionVector,
-    /// Its place in [`Watches::reached`].
+    /// Its key in [`Watches::reached`].
     reached: (u64, Instant),
-    /// What it is told of holders: a watch of locks.
+    /// The state of its holder events; for watches of locks.
     holders: Holders,
 }
 
-/// Watches by what they follow.
+/// Watches by the names that they follow.
 #[derive(Default)]
 struct Followers {
     keys: Index,
@@ -98,7 +99,8 @@ impl Followers {
         }
     }
 
-    /// Tells whoever follows anything of this entry, but not what it knows.
+    /// Sends the changes of an entry to the watches that follow them, unless their client had the entry
+    /// before.
     fn tell(&self, rows: &BTreeMap<CallId, Row>, entry: &Entry, effects: &mut VecDeque<Effect>) {
         let Entry { dc, seq, at, .. } = *entry;
         let lacks = |call: &CallId| rows.get(call).is_some_and(|row| seq > row.from.get(dc));
@@ -170,8 +172,8 @@ impl Watches {
         gone.into_iter().for_each(|call| self.remove(call));
     }
 
-    /// Tells a watch that has just begun what is remembered and that its client does not know. One that begins at what is
-    /// `durable` knows all of it.
+    /// Sends a new watch the remembered entries that its client lacks. A client whose vector covers `durable`
+    /// lacks none.
     fn catch_up(&self, call: CallId, durable: &VersionVector, effects: &mut VecDeque<Effect>) {
         let Some(row) = self.rows.get(&call).filter(|row| !row.from.covers(durable)) else { return };
         let mut alone = Followers::default();
@@ -183,8 +185,8 @@ impl Watches {
         });
     }
 
-    /// The next watch that has to be told how far it is complete: because of what has passed since it was last told or,
-    /// at a heartbeat, because that is long ago.
+    /// Returns the next watch that is to receive a `Reached`: because of the bytes that passed since its last
+    /// one or, at a heartbeat, because of the time.
     fn next_to_reach(&self, heartbeat: Option<Instant>) -> Option<CallId> {
         let (told, since, call) = *self.reached.first()?;
         let news = self.history.passed() - told;
@@ -220,7 +222,7 @@ impl Replica {
         }
     }
 
-    /// Whether a watch may begin, and from where on.
+    /// Checks if a watch may begin; returns the vector that it begins from.
     fn admit_watch(&self, call: CallId, watch: &Watch) -> Result<VersionVector, Refusal> {
         self.admit_load()?;
         let patterns = watch.patterns.len();
@@ -242,20 +244,22 @@ impl Replica {
             None => (**self.log.durable()).clone(),
         };
         let begins = self.watches.history.forgotten();
-        // Also of a state that was taken over and is not durable yet: what it brought is told to nobody.
+        // After a state was installed, this covers also its entries that are not durable yet: no watch
+        // receives them.
         if !from.covers(begins) {
             return Err(WatchRefusal::TooOld { begins: begins.clone() }.into());
         }
         Ok(from)
     }
 
-    /// Ends a watch; one that is over already is none, too.
+    /// Ends a watch. Succeeds if it has ended already.
     pub(super) fn on_unwatch(&mut self, call: CallId, watch: u64) {
         self.watches.remove(CallId { session: call.session, tag: watch });
         self.reply(call, Reply::Unwatched);
     }
 
-    /// The state of another datacenter was taken over: no watch can be told what was on the way to it.
+    /// A state of another datacenter was installed. The entries that it contains cannot be sent, so all
+    /// watches end.
     pub(super) fn end_watches(&mut self) {
         self.watches.history.forget_up_to(self.log.applied());
         let begins = self.watches.history.forgotten().clone();
@@ -268,7 +272,7 @@ impl Replica {
         }
     }
 
-    /// These entries became durable, in this order.
+    /// Sends entries that became durable, in this order.
     pub(super) fn tell_watches(&mut self, entries: Vec<Arc<Entry>>) {
         let watches = &mut self.watches;
         for entry in entries {
@@ -282,8 +286,8 @@ impl Replica {
         self.tell_reached(Some(self.now.mono));
     }
 
-    /// Tells watches for which it is time how far they are complete. All that is durable has been told to those who
-    /// follow it.
+    /// Sends a `Reached` to the watches for which it is time. All durable entries have been sent to the
+    /// watches that follow them.
     fn tell_reached(&mut self, heartbeat: Option<Instant>) {
         let now = self.now.mono;
         for _ in 0..REACHED_PER_STEP {
