@@ -1,6 +1,7 @@
-//! Checkpoint files. A checkpoint is one value, rewritten whole: it is written beside the older one, made
-//! durable, renamed into place, and the rename made durable; only then may what it covers be deleted. So a
-//! crash at any moment leaves the older checkpoint with all records after it, or the new one.
+//! Checkpoint files. A checkpoint is one value, rewritten as a whole. It is written beside the older one,
+//! made durable, renamed into place, and the rename is made durable; only then may the records that it covers
+//! be deleted. So a crash at any moment leaves the older checkpoint with all records after it, or the new
+//! one.
 
 use crate::faults::{self, Step};
 use crate::wire::MAX_CHECKPOINT;
@@ -17,20 +18,20 @@ pub(super) fn name_of(position: u64) -> String {
     format!("{position:020}{SUFFIX}")
 }
 
-/// The position, if this is the name of a checkpoint.
+/// Returns the position if this is the name of a checkpoint.
 pub(super) fn parse_name(name: &str) -> Option<u64> {
     let position = name.strip_suffix(SUFFIX)?.parse().ok()?;
     (name_of(position) == name).then_some(position)
 }
 
-/// All that the records up to `position` amount to. Those must be durable.
+/// The state after all records up to `position`. Those must be durable.
 pub(super) struct Checkpoint {
     pub position: u64,
     pub body: Vec<u8>,
 }
 
 impl Checkpoint {
-    /// Returns when it is durable, or there is no room for it.
+    /// Writes the checkpoint. Returns when it is durable, or when there is no room for it.
     pub fn write<D: Disk>(&self, disk: &D, identity: Identity) -> Result<Tried, JournalError> {
         faults::before(Step::Checkpoint);
         let header = CheckpointHeader {
@@ -39,8 +40,8 @@ impl Checkpoint {
             len: self.body.len() as u64,
             body_crc: body_crc(&self.body, self.position),
         };
-        // The log is not to run out of room for an attempt that cannot succeed.
-        // A disk that does not say may have it.
+        // An attempt that cannot succeed must not take the last room from the log. On a disk that does not
+        // report its free space, the attempt is made.
         if disk.free().is_ok_and(|free| free < self.bytes()) {
             return Ok(Tried::NoRoom);
         }
@@ -57,7 +58,7 @@ impl Checkpoint {
         Ok(Tried::Done)
     }
 
-    /// How large its file is.
+    /// Returns the size of its file.
     pub fn bytes(&self) -> u64 {
         (CHECKPOINT_HEADER + self.body.len()) as u64
     }

@@ -1,7 +1,7 @@
-//! Whose directory it is, and that only one server uses it.
+//! The identity of a data directory, and its lock: only one server uses it.
 //!
 //! The identity file is written last, when the first segment is durable. So a directory that has one had a
-//! segment once, and one without any has lost it.
+//! segment once, and if it has no segment now, the segment was lost.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -18,14 +18,15 @@ use super::writer::{Tried, create_file, put};
 
 pub(super) const IDENTITY: &str = "identity";
 pub(super) const IDENTITY_TEMP: &str = "identity.tmp";
-/// An empty file that people put into a copy of a directory: whoever starts from it is told, until that is on disk.
+/// An empty file that an operator puts into a copy of a directory. The server that starts from it is told so
+/// until it has recorded that durably.
 pub(super) const RESTORED: &str = "restored";
-/// An empty file that people put into the directory whose history is to be kept, when there are two.
+/// An empty file that an operator puts into the directory to be kept when there are two histories.
 pub(super) const RESOLVED: &str = "keep-history";
 const LOCK: &str = "lock";
 const FIRST_LINE: &str = "geolock data directory, format ";
 const VERSION: u8 = 1;
-/// Above this an identity file is none; it is not read.
+/// A file larger than this is not an identity file; it is not read.
 const MAX_IDENTITY: u64 = 4096;
 
 /// Creates the directory if need be and takes its lock, which lasts as long as the file is open. The lock
@@ -48,7 +49,8 @@ pub(super) fn own(dir: &Path) -> Result<File, JournalError> {
     }
 }
 
-/// Files that two users make in one directory end with neither being able to use it.
+/// Refuses a directory of another user: files of two users in one directory end with neither being able to
+/// use it.
 fn check_owner(dir: &Path) -> Result<(), JournalError> {
     let failed = |source| JournalError::Io { doing: "look at", path: dir.to_owned(), source };
     let (found, user) = (dir.metadata().map_err(failed)?, geteuid().as_raw());
@@ -61,8 +63,8 @@ fn check_owner(dir: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// Whether a directory of root is made for a group that we are in, as Kubernetes does with `fsGroup`: the group may do all in
-/// it, and nobody else may write.
+/// Returns true if root has made the directory for a group that this process belongs to, as Kubernetes does
+/// with `fsGroup`: the group may do everything in it, and no others may write.
 fn is_lent(owner: u32, mode: u32, is_in_group: bool) -> bool {
     owner == 0 && is_in_group && mode & 0o072 == 0o070
 }
@@ -84,20 +86,20 @@ fn create(dir: &Path) -> Result<(), JournalError> {
             _ => {}
         }
     }
-    // Also of one that is there: whoever made it may have crashed before its parent was synced.
+    // Also for a directory that exists: its creator may have crashed before the parent was synced.
     match File::open(parent).and_then(|parent| parent.sync_all()) {
-        // Made by somebody who may write there, which we may not.
+        // Created by a user with the right to write there, which this process lacks.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         synced => synced.map_err(|source| failed("sync the directory", parent, source)),
     }
 }
 
-/// Whether somebody marked the directory as a copy.
+/// Returns true if the directory is marked as a copy.
 pub(super) fn is_restored<D: Disk>(disk: &D) -> Result<bool, JournalError> {
     exists(disk, RESTORED)
 }
 
-/// Whether somebody decided that its history is kept.
+/// Returns true if an operator decided to keep the history of this directory.
 pub(super) fn is_resolved<D: Disk>(disk: &D) -> Result<bool, JournalError> {
     exists(disk, RESOLVED)
 }
@@ -106,22 +108,22 @@ fn exists<D: Disk>(disk: &D, name: &str) -> Result<bool, JournalError> {
     Ok(disk.names().doing("list", disk, "")?.iter().any(|other| other == name))
 }
 
-/// It is known now.
+/// Removes a mark that is not needed any more.
 pub(super) fn forget<D: Disk>(disk: &D, mark: &str) -> Result<(), JournalError> {
     match disk.remove(mark) {
-        // Somebody was faster.
+        // It was removed concurrently.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         removed => removed.doing("remove", disk, mark)?,
     }
     disk.sync_dir().doing("sync the directory", disk, "")
 }
 
-/// Whether a directory says whose it is.
+/// Tells if a directory names its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Known {
-    /// It is that of the expected datacenter.
+    /// It belongs to the expected datacenter.
     Ours,
-    /// No identity file: nothing was ever reported durable in it, or somebody removed the file.
+    /// No identity file: no record was ever reported durable in it, or the file was removed.
     Unknown,
 }
 
@@ -162,7 +164,7 @@ fn render(identity: Identity) -> String {
     format!("{FIRST_LINE}{VERSION}\ncluster {}\ndc {}\n", identity.cluster, identity.dc.get())
 }
 
-/// Exactly what [`render`] makes, nothing like it.
+/// Accepts exactly the output of [`render`].
 fn parse(text: &str) -> Option<Identity> {
     let mut lines = text.lines();
     let (_, cluster, dc) = (lines.next()?, lines.next()?, lines.next()?);

@@ -1,5 +1,5 @@
-//! The calls to the file system, behind a trait so that the crash tests can put their own disk under the
-//! rest of the room. All files of a data directory lie flat in it.
+//! The calls to the file system, behind a trait so that the crash tests can put their own disk under the rest
+//! of the room. All files of a data directory lie flat in it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,28 +16,31 @@ use super::error::JournalError;
 pub(super) trait Disk: Clone + Send + 'static {
     type File: DiskFile;
 
-    /// For error messages.
+    /// The path for error messages.
     fn path(&self, name: &str) -> PathBuf;
-    /// The names of all files, in no order. Names that are not UTF-8 are none of ours and left out.
+    /// Returns the names of all files, in no order. Names that are not UTF-8 belong to other programs and are
+    /// left out.
     fn names(&self) -> io::Result<Vec<String>>;
     fn size(&self, name: &str) -> io::Result<u64>;
-    /// The whole content. The caller has checked the size.
+    /// Returns the whole content. The caller has checked the size.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
-    /// So many bytes from there on; an error if there are fewer.
+    /// Returns `len` bytes from `offset` on; an error if there are fewer.
     fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>>;
-    /// A new, empty file; an error if there is one of that name.
+    /// Creates an empty file; an error if there is one of that name.
     fn create(&self, name: &str) -> io::Result<Self::File>;
-    /// A file that exists, for writing.
+    /// Opens an existing file for writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes every create, rename and remove so far durable.
     fn sync_dir(&self) -> io::Result<()>;
-    /// How many bytes may still be written, as far as it knows: nothing is said of quotas.
+    /// Returns how many bytes may still be written, as far as the file system knows; quotas are not
+    /// considered.
     fn free(&self) -> io::Result<u64>;
 }
 
-/// Whether a call failed because the disk, or a quota, is full: then it can be made again when there is room.
+/// Returns true if a call failed because the disk, or a quota, is full: then it can be repeated when there is
+/// room.
 pub(super) fn is_no_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -47,13 +50,13 @@ pub(super) trait DiskFile: Send {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Makes content and length durable.
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts the file, durably.
+    /// Truncates the file, durably.
     fn truncate(&mut self, len: u64) -> io::Result<()>;
-    /// Makes durable what another process left, and forgets what the operating system has cached of it.
+    /// Makes durable the writes of another process, and drops the operating system's cache of the file.
     fn settle(&mut self) -> io::Result<()>;
 }
 
-/// Says what failed, on what.
+/// Adds the failed call and its file to an error.
 pub(super) trait Context<T> {
     fn doing<D: Disk>(self, doing: &'static str, disk: &D, name: &str) -> Result<T, JournalError>;
 }
@@ -76,11 +79,12 @@ impl RealDisk {
     }
 }
 
-/// How long it waits for a file descriptor: connections come and go.
+/// How long to wait for a file descriptor: connections are opened and closed all the time.
 const DESCRIPTOR_WAIT: Duration = Duration::from_secs(60);
 const DESCRIPTOR_RETRY: Duration = Duration::from_millis(20);
 
-/// Opens a file, again and again while this process or the machine has too many open: nothing was changed by that.
+/// Opens a file, and retries while this process or the machine has too many files open: such a failure
+/// changes nothing.
 fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     let mut was_told = false;
@@ -156,7 +160,7 @@ impl Disk for RealDisk {
 
     fn free(&self) -> io::Result<u64> {
         let figures = rustix::fs::statvfs(&self.dir)?;
-        // Some file systems of programs have no size at all.
+        // Some FUSE file systems report no size at all.
         let known = figures.f_blocks > 0;
         Ok(if known { figures.f_bavail.saturating_mul(figures.f_frsize) } else { u64::MAX })
     }
@@ -176,8 +180,8 @@ impl DiskFile for File {
         self.sync_all()
     }
 
-    /// After a failed sync Linux keeps the pages as clean: they read back well, a new sync succeeds, and they
-    /// are not on the disk. So a process started after such a failure must not judge by the cache.
+    /// After a failed sync Linux marks the pages as clean: they can be read, a new sync succeeds, and they
+    /// are not on the disk. So a process that starts after such a failure must not trust the cache.
     fn settle(&mut self) -> io::Result<()> {
         self.sync_all()?;
         rustix::fs::fadvise(&*self, 0, None, rustix::fs::Advice::DontNeed)?;

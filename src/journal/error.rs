@@ -1,4 +1,4 @@
-//! What can be wrong with a data directory, and what to do about it.
+//! Errors of a data directory, and how to resolve them.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::names::{ClusterId, DcId};
 
-/// Whose data a directory holds.
+/// The owner of the data in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub cluster: ClusterId,
@@ -19,7 +19,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Why a journal cannot be opened, or stopped. Nothing on disk was changed by a refusal to open.
+/// The reason why a journal cannot be opened, or stopped. A refusal to open changes nothing on disk.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cannot {doing} {}: {source}", path.display())]

@@ -1,31 +1,32 @@
 //! The bytes of segments and checkpoints. All numbers are little endian.
 //!
 //! ```text
-//! segment     "geolockj" version:u8 dc:u8 0:u16 chain:u32 cluster:u64 first:u64 salt:u64 crc:u32   then frames
+//! segment     "geolockj" version:u8 dc:u8 0:u16 chain:u32 cluster:u64 first:u64 salt:u64 crc:u32  then frames
 //! frame       len:u32 first:u64 body_crc:u32 crc:u32   then `len` bytes of body: the records of one batch
 //! record      len:u32 payload
-//! checkpoint  "geolockc" version:u8 dc:u8 0:u16 body_crc:u32 cluster:u64 position:u64 len:u64 crc:u32   then body
+//! checkpoint  "geolockc" version:u8 dc:u8 0:u16 body_crc:u32 cluster:u64 position:u64 len:u64 crc:u32
+//!             then body
 //! ```
 //!
-//! The unit that is checked is the batch, not the record, because the batch is what one write and one sync
-//! make durable: a batch is written only after the one before it is synced. So whoever finds a frame *after* a
-//! bad one knows that the bad one was durable once, and that this is damage and no torn write. Each frame has
-//! a checksum over its own header, so that a length is never believed unchecked and that later frames can be
-//! looked for cheaply.
+//! The batch is checked, not the record, because the batch is the unit that one write and one sync make
+//! durable: a batch is written only after the one before it is synced. So a valid frame *after* a bad one
+//! proves that the bad one was durable once, and that it is damage and not a torn write. Each frame has a
+//! checksum over its own header, so that a length is never trusted unchecked and later frames can be found
+//! cheaply.
 //!
 //! `salt` is random per segment and goes into the checksums of its frames: bytes of another segment, or bytes
-//! that a client had journaled inside a record, are no frame. `chain` is the checksum of the last frame of
-//! the segment before: segments of two histories do not fit together.
+//! that a client had journaled inside a record, are not a frame. `chain` is the checksum of the last frame of
+//! the previous segment: segments of two histories do not fit together.
 
 use crate::names::{ClusterId, DcId};
 use crate::wire::MAX_FRAME;
 
 use super::error::Identity;
 
-/// Of what is written. In version 1 records and checkpoints know nothing of hashes of entries; the bytes of files are the
-/// same.
+/// The version that is written. In version 1, records and checkpoints have no hashes of entries; the bytes of
+/// the files are the same.
 pub(super) const VERSION: u8 = 2;
-/// The oldest that is read.
+/// The oldest version that is read.
 const OLDEST: u8 = 1;
 const SEGMENT_MAGIC: &[u8; 8] = b"geolockj";
 const CHECKPOINT_MAGIC: &[u8; 8] = b"geolockc";
@@ -35,17 +36,17 @@ pub(super) const FRAME_HEADER: usize = 20;
 pub(super) const CHECKPOINT_HEADER: usize = 44;
 /// Bytes in front of each record in a frame.
 pub(super) const RECORD_HEADER: usize = 4;
-/// Most bytes in the body of a frame. A record of the largest size fits with as much again beside it.
+/// Most bytes in the body of a frame: a record of the largest size, and as much again beside it.
 pub(super) const MAX_BODY: usize = 2 * (MAX_FRAME + RECORD_HEADER);
 
 const _: () = assert!(MAX_BODY < u32::MAX as usize);
 
-/// Why a file header is none.
+/// The reason why a file header is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BadHeader {
-    /// Cut off or overwritten.
+    /// Truncated or overwritten.
     Damaged,
-    /// Of a later release.
+    /// Written by a later release.
     Version { found: u8, known: u8 },
 }
 
@@ -123,7 +124,8 @@ pub(super) struct FrameHeader {
     /// Position of its first record.
     pub first: u64,
     pub body_crc: u32,
-    /// Over the above. What the next segment's `chain` is, if this is the last frame of its segment.
+    /// Checksum of the fields above. It is the next segment's `chain` if this is the last frame of its
+    /// segment.
     pub crc: u32,
 }
 
@@ -174,7 +176,7 @@ pub(super) fn put_record(body: &mut Vec<u8>, record: &[u8]) {
     body.extend_from_slice(record);
 }
 
-/// Takes the first record off a body. `None` when it ends within the record.
+/// Takes the first record off a body. `None` when the body ends within the record.
 pub(super) fn take_record<'a>(body: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = body.split_at_checked(RECORD_HEADER)?;
     let (record, rest) = rest.split_at_checked(u32_at(len, 0) as usize)?;
@@ -189,20 +191,20 @@ fn put_prefix(bytes: &mut [u8], magic: &[u8; 8], dc: DcId, word: u32) {
     bytes[12..16].copy_from_slice(&word.to_le_bytes());
 }
 
-/// Ends a file header with the checksum of all before.
+/// Ends a file header with the checksum of all bytes before.
 fn seal(bytes: &mut [u8]) {
     let end = bytes.len() - 4;
     let crc = crc32c::crc32c(&bytes[..end]);
     bytes[end..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Checks a file header of `LEN` bytes; its datacenter.
+/// Checks a file header of `LEN` bytes. Returns its datacenter.
 fn check_prefix<const LEN: usize>(bytes: &[u8], magic: &[u8; 8]) -> Result<DcId, BadHeader> {
     let header = bytes.get(..LEN).ok_or(BadHeader::Damaged)?;
     if !header.starts_with(magic) {
         return Err(BadHeader::Damaged);
     }
-    // A later release may have other fields where this one has the checksum, so the version comes first.
+    // A later release may have other fields where this one has the checksum, so the version is checked first.
     if header[8] > VERSION {
         return Err(BadHeader::Version { found: header[8], known: VERSION });
     }

@@ -3,7 +3,7 @@
 use super::format::{CheckpointHeader, SEGMENT_HEADER, SegmentHeader, VERSION};
 use super::scan::{End, scan};
 
-/// A segment: first as it is, then with a header that is sound, so that what follows is looked at, too.
+/// Scans a segment: first as it is, then with a valid header, so that the bytes after it are scanned, too.
 pub(crate) fn segment(data: &[u8]) -> bool {
     let own = SegmentHeader::decode(data).is_ok_and(|header| read(data, &header));
     let Some(header) = sound_header(data) else { return own };
@@ -13,7 +13,7 @@ pub(crate) fn segment(data: &[u8]) -> bool {
     own | read(&sound, &header)
 }
 
-/// One that has the numbers of these bytes, whatever their checksum.
+/// Returns a valid header with the numbers of these bytes, whatever their checksum.
 fn sound_header(data: &[u8]) -> Option<SegmentHeader> {
     let bytes = data.get(..SEGMENT_HEADER)?;
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
@@ -28,7 +28,7 @@ fn sound_header(data: &[u8]) -> Option<SegmentHeader> {
     })
 }
 
-/// Whether there are records in it. As the newest segment it may be torn, as an older one it may not.
+/// Returns true if there are records in it. As the newest segment it may be torn, as an older one it may not.
 fn read(bytes: &[u8], header: &SegmentHeader) -> bool {
     let mut records = 0_u64;
     let torn = scan(bytes, header, End::Torn, |position, _| {
@@ -43,7 +43,7 @@ fn read(bytes: &[u8], header: &SegmentHeader) -> bool {
     torn.is_ok() && records > 0
 }
 
-/// The header of a checkpoint.
+/// Decodes the header of a checkpoint.
 pub(crate) fn checkpoint(data: &[u8]) -> bool {
     let Ok(header) = CheckpointHeader::decode(data) else { return false };
     let again = CheckpointHeader::decode(&header.encode());
@@ -57,7 +57,7 @@ fn identity() -> super::Identity {
     super::Identity { cluster: crate::names::ClusterId::of("fuzz"), dc }
 }
 
-/// A segment with these records, each in a batch of its own.
+/// Returns a segment with these records, each in a batch of its own.
 #[cfg(test)]
 pub(crate) fn segment_bytes(records: &[Vec<u8>]) -> Vec<u8> {
     let header = SegmentHeader { version: VERSION, identity: identity(), first: 4, chain: 9, salt: 7 };
@@ -71,7 +71,7 @@ pub(crate) fn segment_bytes(records: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// The header of a checkpoint.
+/// Returns the header of a checkpoint.
 #[cfg(test)]
 pub(crate) fn checkpoint_bytes() -> Vec<u8> {
     CheckpointHeader { identity: identity(), position: 3, len: 5, body_crc: 6 }.encode().to_vec()

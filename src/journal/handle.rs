@@ -1,4 +1,4 @@
-//! What the actor holds: append without waiting, hear later what is durable.
+//! The handle of the actor: appends without blocking; reports later which records are durable.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -27,17 +27,17 @@ pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 pub struct JournalOptions {
     /// The data directory; created if need be, readable by its owner only. One server at a time.
     pub dir: PathBuf,
-    /// Whose data it is. A directory of another cluster or datacenter is refused.
+    /// The owner of the data. A directory of another cluster or datacenter is refused.
     pub cluster: ClusterId,
     pub dc: DcId,
-    /// A segment of the log is full at that size. Default 64 MiB, [`MIN_SEGMENT_BYTES`] to
-    /// [`MAX_SEGMENT_BYTES`]. Disk space is given back in whole segments; one segment at a time is read into memory
-    /// at recovery.
+    /// A segment of the log is full at this size, in bytes. Default 64 MiB, [`MIN_SEGMENT_BYTES`] to
+    /// [`MAX_SEGMENT_BYTES`]. Disk space is released in whole segments; recovery reads one segment at a time
+    /// into memory.
     pub segment_bytes: u64,
-    /// How much shall be free on its disk. Default 64 MiB, which is what may wait for the disk before no input is taken
-    /// (`LockServerOptions::max_journal_backlog`): with less free the server takes no commits, so that what it had taken
-    /// before still finds room; with less than half nothing from other datacenters either. 0 to 64 GiB; with 0 it goes on
-    /// until a write fails.
+    /// Bytes to keep free on the disk. Default 64 MiB: the bytes that may wait for the disk before the server
+    /// accepts no more input (`LockServerOptions::max_journal_backlog`). With less free, the server accepts
+    /// no commits, so that records accepted before still find room; with less than half of it, it accepts
+    /// nothing from other datacenters either. 0 to 64 GiB; with 0 it continues until a write fails.
     pub reserve: u64,
 }
 
@@ -47,46 +47,47 @@ impl JournalOptions {
     }
 }
 
-/// What a journal tells its sink, in this order of positions.
+/// An event of a journal for its sink, in the order of positions.
 #[derive(Debug)]
 pub enum JournalEvent {
     /// All records up to this position are durable.
     Durable(u64),
     /// The checkpoint at `position` is durable, and the log files that it covers are deleted.
     CheckpointDone { position: u64, bytes_freed: u64 },
-    /// There was no room for the checkpoint asked for last; the log stays as it is.
+    /// There was no room for the latest checkpoint; the log stays as it is.
     CheckpointSkipped,
-    /// How much room there is now; at first it is [`Room::Enough`]. While it is [`Room::Full`] what is appended may stay in
-    /// memory: append little.
+    /// The disk space has changed; at first it is [`Room::Enough`]. While it is [`Room::Full`], appended
+    /// records may stay in memory: append little.
     Room(Room),
-    /// Told once, and nothing after it: no more is written. Stop the process. A restart finds every record
-    /// that was reported durable.
+    /// Reported once and last: nothing more is written. Stop the process. A restart finds every record that
+    /// was reported durable.
     Failed(JournalError),
 }
 
-/// What a data directory held.
+/// The content of a data directory.
 #[derive(Debug)]
 pub struct Recovered {
     /// The newest checkpoint, with its position.
     pub checkpoint: Option<(u64, Vec<u8>)>,
     /// The records after it, in order and without gaps: all that were ever reported durable, perhaps some
-    /// more. They are durable now. They are read as they are asked for: before the next checkpoint.
+    /// more. They are durable now. They are read from disk as they are iterated: finish before the next
+    /// checkpoint.
     pub records: Records,
-    /// It is marked as a copy of a directory that may have gone on elsewhere. The mark goes when the first batch is durable:
-    /// what is appended first has to say so.
+    /// The directory is marked as a copy of one that may have continued elsewhere. The mark is removed when
+    /// the first batch is durable: the first appended record has to note it.
     pub restored: bool,
-    /// Somebody has put the file `keep-history` into the directory. It is removed when the next record is durable.
+    /// The directory contains the file `keep-history`. It is removed when the next record is durable.
     pub resolved: bool,
 }
 
 /// An open journal: the only owner of its data directory. Dropping it closes it.
 pub struct Journal {
     queue: Arc<Queue>,
-    /// Taken by closing.
+    /// `None` once it is closed.
     threads: Option<Threads>,
 }
 
-/// What a journal writes where.
+/// The directory of a journal, with its options.
 pub(super) struct Place<D> {
     pub disk: D,
     pub identity: Identity,
@@ -97,15 +98,16 @@ pub(super) struct Place<D> {
 struct Threads {
     writer: JoinHandle<()>,
     checkpoints: JoinHandle<()>,
-    /// Held until both have ended.
+    /// Held until both threads have ended.
     lock: Option<File>,
 }
 
 impl Journal {
-    /// Takes the directory, recovers it, and starts two threads. `sink` is called on one of them and must not
-    /// block: the next batch waits for it.
+    /// Locks the directory, recovers its content, and starts two threads. `sink` is called on one of them and
+    /// must not block: the next batch waits for it.
     ///
-    /// Errors leave the directory as it was; each says what to do.
+    /// # Errors
+    /// An error leaves the directory as it was, and says how to resolve it.
     pub fn open(
         options: JournalOptions,
         sink: impl Fn(JournalEvent) + Send + 'static,
@@ -167,35 +169,39 @@ impl Journal {
         ))
     }
 
-    /// Queues a record; never waits for the disk. Told durable later, perhaps together with others. After a
-    /// failure it does nothing.
+    /// Queues a record; never waits for the disk. It is reported durable later, perhaps together with others.
+    /// Does nothing after a failure.
     ///
-    /// Positions come without gaps, after the last recovered one, or 1. A record is at most
-    /// [`crate::wire::MAX_FRAME`] bytes, as the codec already holds. Panics otherwise.
+    /// # Panics
+    /// If the position does not follow the last one (or, at first, the last recovered one or 0), or if the
+    /// record is longer than [`crate::wire::MAX_FRAME`] bytes, which the codec excludes.
     pub fn append(&mut self, position: u64, record: &[u8]) {
         self.queue.append(position, record);
     }
 
-    /// Writes a checkpoint beside the log: all that the records up to `position`, all appended, amount to.
-    /// Answered by [`JournalEvent::CheckpointDone`] or [`JournalEvent::CheckpointSkipped`], unless a later checkpoint comes
-    /// before this one is begun.
+    /// Writes a checkpoint beside the log: the state after all records up to `position`, which are all
+    /// appended. Answered by [`JournalEvent::CheckpointDone`] or [`JournalEvent::CheckpointSkipped`], unless
+    /// a later checkpoint is requested before this one is begun.
     pub fn checkpoint(&mut self, position: u64, body: Vec<u8>) {
         self.queue.checkpoint(Checkpoint { position, body });
     }
 
-    /// What is appended and not durable yet is all in memory, and nothing else bounds it: take no input from clients
-    /// while [`Figures::backlog_bytes`] is large.
+    /// Returns counters and gauges. Records that are appended and not durable yet are all in memory, and
+    /// nothing else bounds them: accept no input from clients while [`Figures::backlog_bytes`] is large.
     pub fn figures(&self) -> Figures {
         self.queue.figures()
     }
 
-    /// How long batches took to become durable since the start: a write and a sync each.
+    /// Returns how long batches took to become durable since the start: a write and a sync each.
     pub fn sync_times(&self) -> Histogram {
         self.queue.sync_times()
     }
 
-    /// Makes everything appended durable and ends the threads; blocks until then. A checkpoint that is being
-    /// written is finished, one that is not begun is dropped. An error if the journal had failed, or has no room.
+    /// Makes all appended records durable and ends the threads; blocks until then. A checkpoint that is being
+    /// written is finished, one that is not begun is dropped.
+    ///
+    /// # Errors
+    /// If the journal had failed, or has no room.
     pub fn close(mut self) -> Result<(), JournalError> {
         self.end();
         if self.queue.failed() { Err(JournalError::Stopped) } else { Ok(()) }
@@ -217,7 +223,7 @@ impl Drop for Journal {
     }
 }
 
-/// A panic of a thread goes on here, unless this one is already in one.
+/// Propagates a panic of the thread, unless this thread is already panicking.
 fn join(thread: JoinHandle<()>) {
     if let Err(panic) = thread.join()
         && !thread::panicking()

@@ -1,7 +1,7 @@
-//! Of which cluster a data directory is: the members, by id and name, as they were at its first start.
+//! The cluster of a data directory: the members, by id and name, at its first start.
 //!
-//! What is in a journal rests on who the members are: a lock has one part for each. So they are not changed by editing the
-//! configuration. A directory of before this file was written gets it at its next start.
+//! The content of a journal depends on the members, because a lock has one part for each. So they cannot be
+//! changed by editing the configuration. A directory without this file gets it at its next start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,13 +13,13 @@ use crate::names::DcId;
 const MEMBERS: &str = "members";
 const MEMBERS_TEMP: &str = "members.tmp";
 const FIRST_LINE: &str = "geolock members, format 1";
-/// Above this it is no such file; it is not read.
+/// A file larger than this is not such a file; it is not read.
 const MAX_BYTES: u64 = 16 << 10;
 
 /// The members of a cluster by id, with their names.
 pub type MemberNames = Vec<(DcId, String)>;
 
-/// Why a server does not start with these members. Nothing was changed.
+/// The reason why a server does not start with these members. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MembersError {
     #[error(
@@ -43,7 +43,8 @@ fn shown(members: &[(DcId, String)]) -> String {
     members.iter().map(|(dc, name)| format!("{name} ({})", dc.get())).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the directory is of a cluster with these members, by id; so is one that does not say, or cannot be read.
+/// Checks that the directory belongs to a cluster with these members. A directory without the file, or one
+/// that cannot be read, passes.
 pub fn check_members(dir: &Path, configured: &[(DcId, String)]) -> Result<(), MembersError> {
     match known(dir) {
         Err(MembersError::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
@@ -51,7 +52,7 @@ pub fn check_members(dir: &Path, configured: &[(DcId, String)]) -> Result<(), Me
     }
 }
 
-/// The same for the server that owns the directory, which says it from now on.
+/// The same check, made by the server that owns the directory; writes the file if there is none.
 pub(crate) fn keep_members(dir: &Path, configured: &[(DcId, String)]) -> Result<(), MembersError> {
     if compare(dir, known(dir)?, configured)? {
         return Ok(());
@@ -75,7 +76,7 @@ pub(crate) fn keep_members(dir: &Path, configured: &[(DcId, String)]) -> Result<
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync the directory", dir))
 }
 
-/// Whether it says so.
+/// Returns true if the file exists and has these members.
 fn compare(
     dir: &Path,
     known: Option<MemberNames>,
@@ -108,7 +109,7 @@ fn render(members: &[(DcId, String)]) -> String {
     format!("{FIRST_LINE}\n{}", lines.collect::<String>())
 }
 
-/// Exactly what [`render`] makes, nothing like it.
+/// Accepts exactly the output of [`render`].
 fn parse(text: &str) -> Option<MemberNames> {
     let member = |line: &str| {
         let (dc, name) = line.split_once(' ')?;

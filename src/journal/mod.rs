@@ -1,26 +1,26 @@
 //! Edge. Durable records: group commit, recovery, checkpoints, one owner per data directory.
 //!
-//! Knows bytes and positions, no locks, and decides nothing. A position is a plain `u64` here, not the
-//! core's newtype: the room then imports only ground files, and the one conversion stands in the actor.
+//! Knows bytes and positions, no locks, and decides nothing. A position is a plain `u64` here, not the core's
+//! newtype: the room then imports only ground files, and the one conversion is in the actor.
 //!
 //! ```text
 //!  actor --append--> queue --batch--> writer thread: one write, one fdatasync --Durable--> sink
 //!        --checkpoint--> queue -----> checkpoint thread: temp file, sync, rename, sync directory
-//!                                         `--done--> writer thread: delete what it covers --> sink
+//!                                         `--done--> writer thread: delete covered records --> sink
 //! ```
 //!
 //! | file | job |
 //! |---|---|
-//! | `handle.rs` | [`Journal`]: what the actor holds |
-//! | `queue.rs` | what the actor and the two threads share |
+//! | `handle.rs` | [`Journal`]: the handle of the actor |
+//! | `queue.rs` | state shared by the actor and the two threads |
 //! | `threads.rs` | the two threads |
 //! | `writer.rs` | segments: append, rotate, delete |
 //! | `checkpoint.rs` | checkpoint files |
-//! | `recovery.rs`, `scan.rs`, `records.rs` | from files to records, and what is refused |
+//! | `recovery.rs`, `scan.rs`, `records.rs` | from files to records; refusals |
 //! | `format.rs` | the bytes |
 //! | `data_dir.rs` | lock file and identity |
-//! | `members.rs` | of which cluster a directory is |
-//! | `disk.rs` | the calls to the file system, behind a trait for the crash tests |
+//! | `members.rs` | the cluster of a directory |
+//! | `disk.rs` | calls to the file system, behind a trait for the crash tests |
 
 mod checkpoint;
 mod data_dir;

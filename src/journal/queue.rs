@@ -1,8 +1,8 @@
-//! What the actor and the journal's two threads share: batches that gather, in order, and a checkpoint.
+//! State shared by the actor and the journal's two threads: batches in order, and a checkpoint.
 //!
-//! The lock is held for a copy of one record or a swap of buffers, never over a call to the disk. The queue
-//! has no bound of its own: it holds what was appended and is not durable, which is
-//! [`Figures::backlog_bytes`], and the actor stops taking input by that number.
+//! The lock is held for a copy of one record or a swap of buffers, never during a call to the disk. The queue
+//! has no bound of its own: it holds the records that are appended and not durable, counted by
+//! [`Figures::backlog_bytes`], and the actor accepts no input while that number is large.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,26 +16,26 @@ use super::error::JournalError;
 use super::format::{FRAME_HEADER, MAX_BODY, RECORD_HEADER, put_record};
 use super::writer::LogSize;
 
-/// Records that one write and one sync make durable. The header of the frame is filled in by the writer.
+/// Records that one write and one sync make durable. The writer fills in the header of the frame.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// A frame: room for its header, then the records.
+    /// A frame: space for its header, then the records.
     pub bytes: Vec<u8>,
     /// Positions of the first and the last record.
     pub first: u64,
     pub last: u64,
 }
 
-/// What the writer thread does next.
+/// The next job of the writer thread.
 #[derive(Debug)]
 pub(super) enum Work {
     Write(Batch),
-    /// A checkpoint of all before this was asked for.
+    /// A checkpoint of all records before this was requested.
     Rotate,
     /// The checkpoint at this position is durable.
     Truncate {
         position: u64,
-        /// Of its file.
+        /// Size of its file.
         bytes: u64,
     },
     /// There was no room for the checkpoint.
@@ -47,39 +47,40 @@ pub(super) enum Work {
 /// Counters and gauges of a journal, for the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Figures {
-    /// Appended and not yet durable.
+    /// Bytes that are appended and not yet durable.
     pub backlog_bytes: u64,
     /// Position of the last durable record.
     pub durable: u64,
     pub log: LogSize,
-    /// Bytes of records since the last checkpoint: what a restart would replay.
+    /// Bytes of records since the last checkpoint, which a restart would replay.
     pub since_checkpoint: u64,
     pub last_checkpoint: Option<LastCheckpoint>,
     pub room: Room,
-    /// A batch found no room and is tried again.
+    /// A batch found no room and is retried.
     pub waits_for_room: bool,
-    /// Free on its disk when last looked, which is every second. `None` if it does not say.
+    /// Bytes free on the disk at the last check, which is made every second. `None` if the disk does not
+    /// report it.
     pub free_bytes: Option<u64>,
     /// Batches made durable since the start; each is one write and one sync.
     pub batches: u64,
-    /// Bytes of those.
+    /// Bytes of those batches.
     pub written_bytes: u64,
-    /// Time they took.
+    /// Time that they took.
     pub write_time: Duration,
-    /// Checkpoints made since the start.
+    /// Checkpoints written since the start.
     pub checkpoints: u64,
-    /// Checkpoints that there was no room for.
+    /// Checkpoints for which there was no room.
     pub checkpoints_skipped: u64,
 }
 
 /// The newest checkpoint on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LastCheckpoint {
-    /// Of the last record that it covers.
+    /// Position of the last record that it covers.
     pub position: u64,
-    /// Of its file.
+    /// Size of its file.
     pub bytes: u64,
-    /// When it was made; `None`: before this start.
+    /// When it was written; `None` if before this start.
     pub made: Option<Instant>,
 }
 
@@ -88,7 +89,7 @@ enum Phase {
     Running,
     /// No new checkpoint is begun.
     FinishingCheckpoint,
-    /// What is queued is written, then the writer ends.
+    /// Queued records are written, then the writer ends.
     Closing,
     /// A write or sync failed: nothing is written or reported durable any more.
     Failed,
@@ -97,10 +98,10 @@ enum Phase {
 struct State {
     ready: VecDeque<Work>,
     gathering: Batch,
-    /// A buffer to use again.
+    /// A buffer for reuse.
     spare: Vec<u8>,
     checkpoint: Option<Checkpoint>,
-    /// Bytes of the records that only the checkpoint asked for covers.
+    /// Bytes of the records that are covered by the requested checkpoint only.
     covering: u64,
     phase: Phase,
     figures: Figures,
@@ -109,9 +110,10 @@ struct State {
 
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// The writer thread waits for this.
+    /// The writer thread waits on this.
     work: Condvar,
-    /// The checkpoint thread waits for this: something became durable, a checkpoint came, the phase changed.
+    /// The checkpoint thread waits on this: a record became durable, a checkpoint was requested, or the phase
+    /// changed.
     progress: Condvar,
 }
 
@@ -137,7 +139,7 @@ impl Batch {
 }
 
 impl State {
-    /// Closes the batch that gathers, if there is one.
+    /// Closes the batch in progress, if it has records.
     fn cut(&mut self) {
         if !self.gathering.is_empty() {
             let batch = self.take_gathering();
@@ -152,7 +154,7 @@ impl State {
 }
 
 impl Queue {
-    /// `next`: the position of the next record. `figures`: of what was found.
+    /// `next`: the position of the next record. `figures`: those of the recovered log.
     pub fn new(next: u64, figures: Figures) -> Queue {
         let figures = Figures { durable: next - 1, ..figures };
         let state = State {
@@ -168,7 +170,7 @@ impl Queue {
         Queue { state: Mutex::new(state), work: Condvar::new(), progress: Condvar::new() }
     }
 
-    /// No code that holds the lock can leave the state half changed, so a panic elsewhere does not spoil it.
+    /// No code that holds the lock can leave the state inconsistent, so a poisoned lock is used all the same.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,7 +191,7 @@ impl Queue {
         self.work.notify_one();
     }
 
-    /// Replaces a checkpoint that is not begun.
+    /// Requests a checkpoint. Replaces one that is not begun.
     pub fn checkpoint(&self, checkpoint: Checkpoint) {
         let mut state = self.lock();
         if state.phase == Phase::Failed {
@@ -210,13 +212,13 @@ impl Queue {
         self.lock().figures
     }
 
-    /// How long batches took to become durable, a write and a sync each. Larger than [`Figures`], which are asked for at
-    /// every step.
+    /// Returns how long batches took to become durable, a write and a sync each. It is apart from [`Figures`]
+    /// because it is larger, and those are read at every step.
     pub fn sync_times(&self) -> Histogram {
         self.lock().sync_times
     }
 
-    /// Blocks the writer thread until there is something to do, or for that long: then `None`.
+    /// Blocks the writer thread until there is a job, at most for `at_most`: then `None`.
     pub fn next_work(&self, at_most: Duration) -> Option<Work> {
         let state = self.lock();
         let idle = |state: &mut State| {
@@ -233,8 +235,8 @@ impl Queue {
         (state.phase == Phase::Closing).then_some(Work::Close)
     }
 
-    /// While a batch finds no room: as [`Queue::next_work`], but only what needs none. What is after that batch in the queue
-    /// may go before it, as it speaks of what is durable.
+    /// As [`Queue::next_work`] while a batch finds no room: returns only jobs that need no room. They may
+    /// overtake that batch in the queue, because they are about durable records.
     pub fn next_work_without_room(&self, at_most: Duration) -> Option<Work> {
         let needs_none = |work: &Work| !matches!(work, Work::Write(_) | Work::Rotate);
         let idle = |state: &mut State| !state.ready.iter().any(needs_none) && state.phase != Phase::Closing;
@@ -246,7 +248,7 @@ impl Queue {
         }
     }
 
-    /// How much is free on the disk.
+    /// Notes how much is free on the disk.
     pub fn note_room(&self, room: Room, free_bytes: Option<u64>) {
         let mut state = self.lock();
         state.figures.room = room;
@@ -257,7 +259,7 @@ impl Queue {
         self.lock().figures.waits_for_room = true;
     }
 
-    /// `batch` is durable.
+    /// Notes that `batch` is durable.
     pub fn written(&self, batch: Batch, took: Duration, log: LogSize) {
         let mut state = self.lock();
         let figures = &mut state.figures;
@@ -274,7 +276,7 @@ impl Queue {
         self.progress.notify_all();
     }
 
-    /// What a checkpoint covers is deleted.
+    /// Notes that the records covered by a checkpoint are deleted.
     pub fn truncated(&self, checkpoint: LastCheckpoint, log: LogSize) {
         let mut state = self.lock();
         state.figures.log = log;
@@ -283,14 +285,15 @@ impl Queue {
         state.covering = 0;
     }
 
-    /// There was no room for a checkpoint: the one before it stays the last.
+    /// Notes that there was no room for a checkpoint: the one before it stays the last.
     pub fn skipped(&self) {
         let mut state = self.lock();
         state.figures.checkpoints_skipped += 1;
         state.figures.since_checkpoint += std::mem::take(&mut state.covering);
     }
 
-    /// Blocks the checkpoint thread until there is a checkpoint of durable records; `None`: no more.
+    /// Blocks the checkpoint thread until there is a checkpoint of durable records; `None` if there will be
+    /// no more.
     pub fn next_checkpoint(&self) -> Option<Checkpoint> {
         let mut state = self.lock();
         while state.phase == Phase::Running {
@@ -303,7 +306,7 @@ impl Queue {
         None
     }
 
-    /// The checkpoint thread is done with one.
+    /// Adds the checkpoint thread's result as a job of the writer thread.
     pub fn push(&self, work: Work) {
         self.lock().ready.push_back(work);
         self.work.notify_one();
@@ -327,7 +330,7 @@ impl Queue {
         self.progress.notify_all();
     }
 
-    /// Nothing more is written.
+    /// Stops everything: nothing more is written.
     pub fn fail(&self) {
         let mut state = self.lock();
         state.phase = Phase::Failed;
@@ -342,7 +345,7 @@ impl Queue {
     }
 }
 
-/// Bytes that a record takes in a batch.
+/// Returns how many bytes a record takes in a batch.
 pub(super) fn record_bytes(record: &[u8]) -> u64 {
     (RECORD_HEADER + record.len()) as u64
 }

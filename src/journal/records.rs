@@ -1,7 +1,7 @@
-//! The records that a journal held, read from its segments once more as they are asked for.
+//! The records of a journal, read from its segments again as they are iterated.
 //!
-//! Recovery has read and judged all of them before that. To keep them until they are replayed would take the memory of the
-//! whole log, beside that of the state which it amounts to.
+//! Recovery has read and checked all of them before. Keeping them in memory until they are replayed would
+//! take the memory of the whole log, beside that of the state.
 
 use std::fmt;
 use std::vec;
@@ -14,7 +14,7 @@ use super::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER, SegmentHeader, ta
 use super::scan::{Scanned, frame};
 use super::writer::segment_name;
 
-/// So many bytes of a segment are read at a time, or one batch that is larger.
+/// Bytes of a segment that are read at a time; a larger batch is read as a whole.
 const PIECE: usize = 1 << 20;
 
 type Numbered = (u64, Bytes);
@@ -27,7 +27,7 @@ impl Records {
         Records(Box::new(std::iter::empty()))
     }
 
-    /// Those after `position`, from segments that were found good.
+    /// Returns the records after `position`, from segments that were found valid.
     pub(super) fn read<D: Disk>(disk: &D, segments: &[(SegmentHeader, Scanned)], position: u64) -> Records {
         let part = |(header, scanned): &(SegmentHeader, Scanned)| Part {
             header: *header,
@@ -54,7 +54,7 @@ impl fmt::Debug for Records {
     }
 }
 
-/// What of a segment is to be read.
+/// The range of a segment that is still to be read.
 struct Part {
     header: SegmentHeader,
     at: usize,
@@ -89,7 +89,7 @@ impl<D: Disk> Iterator for Reader<D> {
 }
 
 impl<D: Disk> Reader<D> {
-    /// The next batches of the segment.
+    /// Reads the next batches of the segment.
     fn read_on(&mut self) -> Result<(), JournalError> {
         let Some(part) = self.current.as_mut().filter(|part| part.at < part.end) else { return Ok(()) };
         let (name, salt) = (segment_name(part.header.first), part.header.salt);

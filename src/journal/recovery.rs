@@ -1,14 +1,15 @@
-//! From files to state: the newest checkpoint, the records after it, and a writer that goes on there.
+//! From files to state: the newest checkpoint, the records after it, and a writer that continues there.
 //!
-//! Everything is read and judged first, one segment at a time; the disk is changed only once nothing speaks against the
-//! directory, so a refusal leaves it as it was. Before anything is handed out it is made durable: the process before may have
-//! been killed between a write and its sync, and what is recovered here is told to peers. The records are read once more when
-//! they are replayed (`records.rs`).
+//! Recovery first reads and checks everything, one segment at a time; it changes the disk only once nothing
+//! speaks against the directory, so a refusal leaves the directory as it was. All recovered data is made
+//! durable before it is used: the previous process may have been killed between a write and its sync, and
+//! recovered data is announced to peers. The records are read once more when they are replayed
+//! (`records.rs`).
 //!
-//! What a crash can leave behind, and what becomes of it: a half written batch at the end of the newest
-//! segment is cut off; a newest segment without a whole header, a temporary file, and segments that the
-//! checkpoint covers are deleted. A damaged newest checkpoint does not matter while an older one and all
-//! records after that are there.
+//! A crash can leave the following behind. A partly written batch at the end of the newest segment is cut
+//! off. A newest segment without a complete header, a temporary file, and segments that the checkpoint covers
+//! are deleted. A damaged newest checkpoint does not matter while an older one and all records after it
+//! exist.
 
 use super::checkpoint::{self, Checkpoint};
 use super::data_dir::{IDENTITY_TEMP, Known, check_identity, write_identity};
@@ -23,12 +24,12 @@ use super::writer::{
     Sealed, Segment, Tried, Writer, create_segment, parse_segment_name, remove, segment_name,
 };
 
-/// What a directory holds.
+/// The recovered content of a directory.
 pub(super) struct Recovery<D: Disk> {
     pub checkpoint: Option<Checkpoint>,
-    /// Those after the checkpoint, in order.
+    /// The records after the checkpoint, in order.
     pub records: Records,
-    /// How many bytes these take in the log.
+    /// Bytes that these records take in the log.
     pub since_checkpoint: u64,
     pub writer: Writer<D>,
 }
@@ -43,15 +44,15 @@ struct Files {
 
 /// The log as read.
 struct Log {
-    /// Those that are needed, oldest first.
+    /// The needed segments, oldest first.
     segments: Vec<(SegmentHeader, Scanned)>,
-    /// Length of the newest one's file, with what is to be cut off.
+    /// File length of the newest segment, including the bytes to be cut off.
     file_len: usize,
-    /// How many bytes the records after the checkpoint take.
+    /// Bytes that the records after the checkpoint take.
     since_checkpoint: u64,
 }
 
-/// The only way to a [`Writer`]. Nobody else may use the directory.
+/// Recovers a directory. This is the only way to get a [`Writer`]; no other process may use the directory.
 pub(super) fn recover<D: Disk>(
     disk: &D,
     identity: Identity,
@@ -81,13 +82,13 @@ fn recover_files<D: Disk>(
     let needed = files.segments.iter().rposition(|first| *first <= position + 1);
     let log = match needed {
         Some(start) => read_log(disk, identity, &files.segments[start..], torn, position).map(Some),
-        // The first file's beginning is durable before the directory is somebody's.
+        // The header of the first segment is durable before the identity file is written.
         None if known == Known::Unknown && torn.is_some_and(|first| first <= position + 1) => Ok(None),
         None if !files.segments.is_empty() || torn.is_some() => Err(missing()),
         None if known == Known::Ours || position > 0 => Err(missing()),
         None => Ok(None),
     };
-    // Without that checkpoint older records are missed; it is the checkpoint that the operator must hear of.
+    // Without that checkpoint older records are missing; the operator must be told of the checkpoint.
     let log = log.map_err(|error| damaged.unwrap_or(error))?;
 
     let leftover = files.segments[..needed.unwrap_or(0)].iter().chain(&torn);
@@ -125,7 +126,7 @@ fn list<D: Disk>(disk: &D) -> Result<Files, JournalError> {
     Ok(files)
 }
 
-/// The newest checkpoint that reads back, and what is wrong with a newer one.
+/// Returns the newest valid checkpoint, and the error of a newer, damaged one.
 fn newest_checkpoint<D: Disk>(
     disk: &D,
     identity: Identity,
@@ -142,8 +143,8 @@ fn newest_checkpoint<D: Disk>(
     Ok((None, damaged))
 }
 
-/// Takes the newest segment off if it was being created: no batch was ever written to it, and everything in
-/// the one before it is durable.
+/// Removes the newest segment from the list if it was being created: no batch was ever written to it, and all
+/// records in the segment before it are durable.
 fn pop_torn_segment<D: Disk>(disk: &D, segments: &mut Vec<u64>) -> Result<Option<u64>, JournalError> {
     let Some(newest) = segments.last().copied() else { return Ok(None) };
     let name = segment_name(newest);
@@ -159,7 +160,7 @@ fn pop_torn_segment<D: Disk>(disk: &D, segments: &mut Vec<u64>) -> Result<Option
     })
 }
 
-/// Reads segments that follow each other, the newest last. `torn`: the one after them, without records.
+/// Reads consecutive segments, the newest last. `torn`: the one after them, without records.
 fn read_log<D: Disk>(
     disk: &D,
     identity: Identity,
@@ -229,7 +230,7 @@ fn no_room<D: Disk>(disk: &D) -> JournalError {
     JournalError::NoRoom { path: disk.path("") }
 }
 
-/// A writer that goes on after the last record.
+/// Returns a writer that continues after the last record.
 fn resume<D: Disk>(
     disk: &D,
     identity: Identity,
@@ -250,13 +251,14 @@ fn resume<D: Disk>(
     let mut writer =
         Writer { disk: disk.clone(), identity, segment_bytes, sealed, current, next: scanned.next };
     if writer.next <= position {
-        // The last batch is damaged, but the checkpoint covers it: go on after the checkpoint.
+        // The last batch is damaged, but the checkpoint covers it: continue after the checkpoint.
         writer.next = position + 1;
         if writer.rotate()? == Tried::NoRoom {
             return Err(no_room(disk));
         }
     } else if is_old && writer.rotate()? == Tried::NoRoom {
-        // What is written from here on the release before cannot read, so it is not to begin with its version.
+        // The previous release cannot read records written from here on, so they must not follow a header of
+        // its version.
         return Err(no_room(disk));
     }
     Ok(writer)

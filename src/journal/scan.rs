@@ -1,16 +1,16 @@
-//! From the bytes of a segment to its records: where its log ends, and whether it may end there.
+//! From the bytes of a segment to its records: finds the end of the log, and checks that it may end there.
 //!
-//! A crash can leave the last batch half written, in any order of its sectors; nothing of that batch was
-//! reported durable, and it is cut off. Everything else that does not read back is damage to records that
-//! *were* durable, and the server must not start without them. The two are told apart so:
+//! A crash can leave the last batch partly written, in any order of its sectors; no record of that batch was
+//! reported durable, and the batch is cut off. Everything else that is not readable is damage to records that
+//! *were* durable, and the server must not start without them. The two are distinguished as follows:
 //!
 //! - a segment that is not the newest was synced before the next one was created: any bad frame is damage;
 //! - a batch is written when the one before it is synced: a frame header anywhere after a bad frame proves
 //!   that the bad one was durable;
 //! - a torn batch is at most one frame long.
 //!
-//! What remains is damage to exactly the last batch of the log. It looks like a torn write and cannot be told
-//! from one.
+//! The remaining case is damage to exactly the last batch of the log. It cannot be distinguished from a torn
+//! write.
 
 use super::format::{
     FRAME_HEADER, FrameHeader, MAX_BODY, SEGMENT_HEADER, SegmentHeader, body_crc, take_record,
@@ -25,25 +25,25 @@ pub(super) enum End {
     Torn,
 }
 
-/// Where the log in a segment ends.
+/// The end of the log in a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Scanned {
-    /// Length up to the end of the last good frame.
+    /// Length up to the end of the last valid frame.
     pub len: usize,
     /// Position of the next record.
     pub next: u64,
-    /// Checksum of the last frame's header, the segment's own `chain` if there is no frame.
+    /// Checksum of the last frame's header, or the segment's own `chain` if there is no frame.
     pub chain: u32,
 }
 
-/// What is wrong, and where in the file.
+/// A description of damage, and its offset in the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Damage {
     pub offset: u64,
     pub what: String,
 }
 
-/// Hands out all records of the segment with this header, in order.
+/// Passes all records of the segment with this header to `on_record`, in order.
 pub(super) fn scan(
     bytes: &[u8],
     header: &SegmentHeader,
@@ -72,14 +72,14 @@ pub(super) fn scan(
     Ok(at)
 }
 
-/// The frame that starts here, if it is whole.
+/// Returns the frame that starts here, if it is complete.
 pub(super) fn frame(bytes: &[u8], salt: u64) -> Option<(FrameHeader, &[u8])> {
     let header = FrameHeader::decode(bytes, salt)?;
     let body = bytes[FRAME_HEADER..].get(..header.len as usize)?;
     (body_crc(body, salt) == header.body_crc).then_some((header, body))
 }
 
-/// Whether what is left of a file, which starts with a bad frame, can be a batch that was being written.
+/// Checks that the rest of a file, which starts with a bad frame, can be a batch that was being written.
 fn check_torn(rest: &[u8], salt: u64, end: End) -> Result<(), String> {
     if end == End::Sealed {
         return Err("a batch that was durable does not read back".into());

@@ -1,10 +1,10 @@
-//! The two threads. The writer alone touches the log and speaks to the sink, so that events come in order
-//! and nothing follows a failure. Checkpoints have a thread of their own: one may take seconds, and the log
-//! must not wait for it.
+//! The two threads. Only the writer thread touches the log and calls the sink, so events are in order and
+//! nothing follows a failure. Checkpoints have their own thread: one may take seconds, and the log must not
+//! wait for it.
 //!
-//! **A full disk** is no failure. Before it is full, when less than the reserve is free, the sink is told
-//! ([`Room::Low`], [`Room::Full`]) so that less comes. A batch that finds no room is kept and tried again, and what
-//! checkpoints give back meanwhile is given back at once.
+//! **A full disk** is not a failure. Before the disk is full, when less than the reserve is free, the sink is
+//! told ([`Room::Low`], [`Room::Full`]) so that fewer records arrive. A batch that finds no room is kept and
+//! retried; meanwhile, room that checkpoints free is released at once.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ use super::handle::JournalEvent;
 use super::queue::{Batch, LastCheckpoint, Queue, Work};
 use super::writer::{Tried, Writer};
 
-/// How often the free space is looked at although nothing is written, and how often a batch that found no room is tried
-/// again.
+/// How often the free space is checked although nothing is written, and how often a batch that found no room
+/// is retried.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The writer thread.
@@ -26,18 +26,18 @@ pub(super) struct WriterThread<'a, D: Disk, S> {
     pub writer: Writer<D>,
     pub queue: &'a Queue,
     pub sink: S,
-    /// Bytes that shall be free.
+    /// Bytes to keep free.
     pub reserve: u64,
-    /// As the sink was told last.
+    /// The disk space last reported to the sink.
     pub room: Room,
     /// The directory is marked as a copy.
     pub restored: bool,
-    /// It is marked as the history that is kept.
+    /// The directory is marked as the history to keep.
     pub resolved: bool,
 }
 
 impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
-    /// Runs until the queue is closed, or something fails: then it says so once and ends.
+    /// Runs until the queue is closed or something fails. A failure is reported once and ends the thread.
     pub fn run(mut self) {
         if let Err(error) = self.work() {
             self.queue.fail();
@@ -96,7 +96,8 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
         Ok(())
     }
 
-    /// Until there may be room for so many bytes. Not while it closes: nobody can be told that the batch is durable.
+    /// Waits until there may be room for that many bytes. Does not wait while the journal closes: the sink
+    /// could not be told any more that the batch is durable.
     fn wait_for_room(&mut self, bytes: u64) -> Result<(), JournalError> {
         self.queue.note_waiting_for_room();
         loop {
@@ -113,7 +114,8 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
         }
     }
 
-    /// `None` if the disk does not say: then only writes tell that it is full.
+    /// Returns the free bytes; `None` if the disk does not report them: then only writes show that it is
+    /// full.
     fn free(&self) -> Option<u64> {
         self.writer.disk.free().ok().filter(|free| *free < u64::MAX)
     }

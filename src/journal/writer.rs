@@ -1,10 +1,10 @@
-//! Segments: append a batch, begin the next segment, delete old ones.
+//! Segments: appends a batch, begins the next segment, deletes old ones.
 //!
-//! The order of the calls is the whole point here. A segment's header is durable, and its name in the
-//! directory too, before a batch goes into it; a batch is durable before the next one is written; a
-//! checkpoint is durable before anything that it covers is deleted. After an error the writer is not used
-//! again: what the failed call left on the disk is unknown, and a second sync would lie about it. That a write
-//! found no room is no error: what it left is cut off again, and it can be made once more.
+//! The order of the calls is essential. A segment's header and its name in the directory are durable before a
+//! batch is written to it; a batch is durable before the next one is written; a checkpoint is durable before
+//! the records that it covers are deleted. After an error the writer is not used again: the failed call has
+//! left unknown bytes on the disk, and a second sync could succeed wrongly. A write that finds no room is not
+//! an error: its bytes are cut off again, and it can be repeated.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -23,28 +23,28 @@ pub(super) fn segment_name(first: u64) -> String {
     format!("{first:020}{SUFFIX}")
 }
 
-/// The position of its first record, if this is the name of a segment.
+/// Returns the position of its first record, if this is the name of a segment.
 pub(super) fn parse_segment_name(name: &str) -> Option<u64> {
     let first = name.strip_suffix(SUFFIX)?.parse().ok()?;
     (segment_name(first) == name && first > 0).then_some(first)
 }
 
-/// What came of something that needs room.
+/// The result of an operation that needs room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(super) enum Tried {
     Done,
-    /// The disk is full, and as it was before.
+    /// The disk is full, and unchanged.
     NoRoom,
 }
 
-/// The segment that batches go to.
+/// The segment that batches are appended to.
 pub(super) struct Segment<F> {
     pub file: F,
     pub header: SegmentHeader,
     /// Bytes in it, all durable.
     pub len: u64,
-    /// Checksum of its last frame's header; its own `chain` while it has none.
+    /// Checksum of its last frame's header; its own `chain` while it has no frame.
     pub chain: u32,
 }
 
@@ -55,13 +55,13 @@ pub(super) struct Sealed {
     pub len: u64,
 }
 
-/// How large the log is on disk.
+/// The size of the log on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LogSize {
-    /// How many files it has.
+    /// The number of its files.
     pub segments: u64,
     pub bytes: u64,
-    /// How many of these a checkpoint taken now would give back.
+    /// Bytes that a checkpoint taken now would free.
     pub reclaimable: u64,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Writer<D: Disk> {
 }
 
 impl<D: Disk> Writer<D> {
-    /// Returns when the batch is durable, or there is no room for it.
+    /// Returns when the batch is durable, or when there is no room for it.
     pub fn write(&mut self, batch: &mut Batch) -> Result<Tried, JournalError> {
         assert_eq!(batch.first, self.next, "batches come in order");
         let full = self.current.len + batch.bytes.len() as u64 > self.segment_bytes;
@@ -108,7 +108,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Begins a new segment if the current one is worth it, so that a checkpoint taken now covers whole
-    /// segments. Without room for one it covers one less.
+    /// segments. Without room for a new one, the checkpoint covers one segment less.
     pub fn rotate_for_checkpoint(&mut self) -> Result<(), JournalError> {
         if self.is_worth_rotating() {
             let _ = self.rotate()?;
@@ -120,8 +120,8 @@ impl<D: Disk> Writer<D> {
         self.current.len >= self.segment_bytes / 4 && !self.is_empty()
     }
 
-    /// Deletes the segments of which `position` covers every record, and the checkpoints before it, which
-    /// must be durable itself. The bytes of the segments.
+    /// Deletes the segments whose records are all covered by `position`, and the checkpoints before it. The
+    /// checkpoint at `position` must be durable. Returns the bytes of the deleted segments.
     pub fn truncate(&mut self, position: u64) -> Result<u64, JournalError> {
         faults::before(Step::Truncate);
         let mut freed = 0;
@@ -144,7 +144,7 @@ impl<D: Disk> Writer<D> {
         Ok(freed)
     }
 
-    /// How large the log is.
+    /// Returns the size of the log.
     pub fn size(&self) -> LogSize {
         let sealed: u64 = self.sealed.iter().map(|segment| segment.len).sum();
         let current = if self.is_worth_rotating() { self.current.len } else { 0 };
@@ -170,7 +170,7 @@ impl<D: Disk> Writer<D> {
     }
 }
 
-/// A segment without records, durable with its name; `None` if there is no room for it.
+/// Creates a segment without records, durable with its name; `None` if there is no room for it.
 pub(super) fn create_segment<D: Disk>(
     disk: &D,
     identity: Identity,
@@ -182,7 +182,8 @@ pub(super) fn create_segment<D: Disk>(
     let name = segment_name(first);
     let Some(mut file) = create_file(disk, &name)? else { return Ok(None) };
     if put(disk, &name, &mut file, 0, &header.encode())? == Tried::NoRoom {
-        // The segment before it may go on, and would not fit one that came back after a crash.
+        // The previous segment may be appended to, and would not fit a removed file that reappeared after a
+        // crash.
         disk.sync_dir().doing("sync the directory", disk, "")?;
         return Ok(None);
     }
@@ -191,7 +192,7 @@ pub(super) fn create_segment<D: Disk>(
     Ok(Some(Segment { file, header, len: SEGMENT_HEADER as u64, chain }))
 }
 
-/// A new file; `None` if there is no room for it.
+/// Creates a file; `None` if there is no room for it.
 pub(super) fn create_file<D: Disk>(disk: &D, name: &str) -> Result<Option<D::File>, JournalError> {
     match disk.create(name) {
         Err(error) if is_no_room(&error) => Ok(None),
@@ -199,7 +200,7 @@ pub(super) fn create_file<D: Disk>(disk: &D, name: &str) -> Result<Option<D::Fil
     }
 }
 
-/// Writes to a file that is new. Without room for it the file is removed.
+/// Writes to a new file. Without room for it the file is removed.
 pub(super) fn put<D: Disk>(
     disk: &D,
     name: &str,

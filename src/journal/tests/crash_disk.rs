@@ -1,5 +1,5 @@
-//! A disk in memory that keeps after a power cut what a real one may keep: everything that was synced, and of
-//! the rest any part, in any order. It also fills up, fails, holds a sync until told, and forgets to sync.
+//! A disk in memory. After a power cut it keeps what a real one may keep: all synced bytes, and any part of
+//! the rest, in any order. It can also fill up, fail, hold a sync until released, and omit syncs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::super::disk::{Disk, DiskFile};
 
-/// A small generator: the same seed, the same run.
+/// A small generator: the same seed gives the same run.
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -29,7 +29,7 @@ impl Rng {
     }
 }
 
-/// A call that this disk only pretends to make: what a program that forgot it would see.
+/// A call that this disk only pretends to make. It simulates a program that forgot it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forgets {
     Nothing,
@@ -51,7 +51,7 @@ enum DirOp {
 
 #[derive(Clone, Default)]
 struct FileState {
-    /// As programs see it.
+    /// The content as programs see it.
     content: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<FileOp>,
@@ -63,7 +63,7 @@ struct State {
     durable_names: BTreeMap<String, usize>,
     unsynced: Vec<DirOp>,
     forgets: Forgets,
-    /// Calls that change something until the process dies within one.
+    /// The number of changing calls until the process dies within one.
     calls_left: Option<u64>,
     capacity: Option<usize>,
     sync_fails: Option<io::ErrorKind>,
@@ -107,7 +107,7 @@ impl CrashDisk {
         self.state.lock().expect("no test panics with it")
     }
 
-    /// The process dies within the `calls`-th call from now that changes something.
+    /// Makes the process die within the `calls`-th changing call from now.
     pub fn die_after(&self, calls: Option<u64>) {
         self.lock().calls_left = calls;
     }
@@ -120,7 +120,7 @@ impl CrashDisk {
         self.lock().capacity = bytes;
     }
 
-    /// How much of it programs see in use.
+    /// Returns how many bytes programs see in use.
     pub fn used(&self) -> usize {
         self.lock().used()
     }
@@ -129,12 +129,12 @@ impl CrashDisk {
         self.lock().sync_fails = Some(kind);
     }
 
-    /// Writes fail with this from now on, and nothing of them happens.
+    /// Makes writes fail with this error from now on, without effect.
     pub fn fail_writes(&self, kind: Option<io::ErrorKind>) {
         self.lock().write_fails = kind;
     }
 
-    /// It does not say how much is free.
+    /// Makes the disk report no free space.
     pub fn hide_free(&self) {
         self.lock().hides_free = true;
     }
@@ -156,7 +156,7 @@ impl CrashDisk {
         self.changed.notify_all();
     }
 
-    /// The power fails and comes back.
+    /// Simulates a power cut.
     pub fn crash(&self, rng: &mut Rng) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -188,7 +188,7 @@ impl CrashDisk {
         state.files[file] = FileState { durable: content.clone(), content, unsynced: Vec::new() };
     }
 
-    /// An independent copy.
+    /// Returns an independent copy.
     pub fn fork(&self) -> CrashDisk {
         let copy = CrashDisk::new(Forgets::Nothing);
         for name in self.names().expect("this disk lists") {
@@ -246,7 +246,7 @@ fn apply(names: &mut BTreeMap<String, usize>, op: &DirOp) {
 }
 
 impl State {
-    /// Before each call that changes something. A call within which the process dies still happens.
+    /// Called before each changing call. A call within which the process dies still takes effect.
     fn step(&mut self) -> Died {
         match &mut self.calls_left {
             Some(0) => Died::Before,

@@ -1,5 +1,5 @@
-//! Thousands of lives of a journal that end at any call to the disk. Invariant: nothing that was reported
-//! durable is lost, and what is recovered is a prefix of what was appended.
+//! Thousands of runs of a journal that end at any call to the disk. Invariant: no record that was reported
+//! durable is lost, and the recovered records are a prefix of the appended ones.
 
 use super::super::checkpoint::Checkpoint;
 use super::super::error::JournalError;
@@ -8,7 +8,7 @@ use super::super::writer::{Tried, Writer, segment_name};
 use super::crash_disk::{CrashDisk, Forgets, Rng};
 use super::{Opened, identity, open};
 
-/// What happened over many runs: a test in which nothing happens fails.
+/// Counts of events over many runs: a test in which nothing happens fails.
 #[derive(Default, Debug)]
 struct Tally {
     power_cuts: u64,
@@ -17,15 +17,15 @@ struct Tally {
     unacknowledged_lost: u64,
     checkpoints_recovered: u64,
     freed: u64,
-    /// Batches and checkpoints that there was no room for.
+    /// Batches and checkpoints for which there was no room.
     without_room: u64,
-    /// Starts that there was no room for.
+    /// Starts for which there was no room.
     starts_without_room: u64,
 }
 
-/// What a journal was told and what it promised.
+/// The records given to a journal, and those that it reported durable.
 struct Model {
-    /// The `i`-th record is that of position `i + 1`.
+    /// The `i`-th record has position `i + 1`.
     appended: Vec<Vec<u8>>,
     durable: u64,
     rng: Rng,
@@ -33,7 +33,7 @@ struct Model {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Broken {
-    /// Lost, wrong, or too much.
+    /// Lost, wrong, or too many.
     Records,
     Checkpoint,
     /// It does not open.
@@ -95,14 +95,14 @@ impl Model {
         Ok(())
     }
 
-    /// Sometimes there is little room.
+    /// Limits the room at random.
     fn shrink(&mut self, disk: &CrashDisk) {
         if self.rng.one_in(8) {
             disk.set_capacity(Some(disk.used() + self.rng.below(300) as usize));
         }
     }
 
-    /// As the two threads do it, with batches in between.
+    /// Writes a checkpoint as the two threads do, with batches in between.
     fn checkpoint(&mut self, writer: &mut Writer<CrashDisk>, tally: &mut Tally) -> Result<(), JournalError> {
         let position = self.durable;
         let checkpoint = Checkpoint { position, body: self.checkpoint_body(position) };
@@ -122,7 +122,7 @@ impl Model {
         Ok(())
     }
 
-    /// Until the process dies or has had enough.
+    /// Runs until the process dies or has done enough.
     fn live(&mut self, mut writer: Writer<CrashDisk>, tally: &mut Tally) -> Result<(), JournalError> {
         for _ in 0..self.rng.below(30) {
             if self.rng.one_in(6) {
@@ -176,7 +176,7 @@ fn nothing_durable_is_lost_and_a_prefix_is_recovered() {
     assert!(tally.without_room > 5_000 && tally.starts_without_room > 50, "{tally:?}");
 }
 
-/// The checker finds a program that forgets to sync its directory, or its files.
+/// The checker finds a program that omits syncs of its directory, or of its files.
 #[test]
 fn a_missing_sync_is_found() {
     for forgets in [Forgets::SyncDir, Forgets::SyncFile] {

@@ -1,4 +1,4 @@
-//! Torn writes at every length, flipped bits at every place, files that are gone.
+//! Torn writes at every length, flipped bits at every place, missing files.
 
 use super::super::checkpoint::{self, Checkpoint};
 use super::super::disk::Disk;
@@ -11,8 +11,8 @@ use super::{identity, open, record, records, write};
 
 const LAST_BATCH: u64 = 3;
 
-/// Several segments of several batches; the last batch has [`LAST_BATCH`] records. The position of the last
-/// record, and the name of the newest segment.
+/// Returns a disk with several segments of several batches, the position of the last record, and the name of
+/// the newest segment. The last batch has [`LAST_BATCH`] records.
 fn filled() -> (CrashDisk, u64, String) {
     let disk = CrashDisk::new(Forgets::Nothing);
     let mut writer = open(&disk).expect("a new directory").writer;
@@ -50,7 +50,8 @@ fn a_write_torn_at_any_length_costs_only_its_own_batch() {
     }
 }
 
-/// Each flipped bit is refused, or costs no more than the last batch, which cannot be told from a torn write.
+/// Each flipped bit is refused, or costs at most the last batch, which cannot be distinguished from a torn
+/// write.
 #[test]
 fn a_flipped_bit_anywhere_is_found_or_harmless() {
     let (disk, last, newest) = filled();
@@ -93,7 +94,7 @@ fn a_refusal_names_the_place_and_changes_nothing() {
     assert_eq!(disk.content(&newest), content);
 }
 
-/// What clients had journaled can look like frames: it does not make a torn write look like damage.
+/// Bytes journaled by clients can look like frames. They do not make a torn write look like damage.
 #[test]
 fn frames_within_a_record_are_not_taken_for_later_batches() {
     let (disk, _, newest) = filled();
@@ -119,7 +120,7 @@ fn a_missing_segment_is_noticed() {
         disk.remove(name).expect("it is there");
         assert!(matches!(open(&disk), Err(JournalError::Missing { .. })), "without {name}");
     }
-    // Only a note beside the log would tell that there was a newer segment; but never an empty start.
+    // Only a note beside the log could tell that there was a newer segment; but the log never starts empty.
     others.iter().chain([newest]).for_each(|name| disk.remove(name).expect("it is there"));
     assert!(matches!(open(&disk), Err(JournalError::Missing { from: 1, .. })));
 }
@@ -185,7 +186,7 @@ fn a_damaged_checkpoint_matters_when_it_is_needed() {
     }
 }
 
-/// The last batch is damaged, but a checkpoint covers it: positions go on after the checkpoint.
+/// The last batch is damaged, but a checkpoint covers it: positions continue after the checkpoint.
 #[test]
 fn a_checkpoint_ahead_of_a_damaged_tail_stands() {
     let (disk, last, newest) = filled();

@@ -1,4 +1,4 @@
-//! A disk that fills up: told early, nothing lost, and it goes on when there is room.
+//! A disk that fills up: it is reported early, nothing is lost, and the journal continues when there is room.
 
 use std::io::ErrorKind;
 use std::sync::mpsc::Receiver;
@@ -11,12 +11,12 @@ use super::crash_disk::{CrashDisk, Forgets};
 use super::{Held, append, io_kind, records};
 use crate::room::Room;
 
-/// With segments of 4 KiB.
+/// Starts with segments of 4 KiB.
 fn start(disk: &CrashDisk, reserve: u64) -> (Journal, Held, Receiver<JournalEvent>) {
     super::start(disk, 1 << 12, reserve)
 }
 
-/// Up to where it is durable when it says so of `position`, with the rooms told on the way.
+/// Waits until `position` is durable. Returns the disk space events before that.
 fn until_durable(events: &Receiver<JournalEvent>, position: u64) -> Vec<Room> {
     let mut rooms = Vec::new();
     loop {
@@ -29,7 +29,7 @@ fn until_durable(events: &Receiver<JournalEvent>, position: u64) -> Vec<Room> {
     }
 }
 
-/// Until there is that much room and all up to `position` is durable, in whatever order that is told.
+/// Waits until that disk space is reported and all records up to `position` are durable, in either order.
 fn until(events: &Receiver<JournalEvent>, position: u64, wanted: Room) {
     let (mut durable, mut room) = (0, None);
     while durable < position || room != Some(wanted) {
@@ -53,7 +53,7 @@ fn until_room(events: &Receiver<JournalEvent>, room: Room) -> u64 {
     }
 }
 
-/// Appends one record after the other until the disk is full; up to where it is durable then.
+/// Appends one record after the other until the disk is full. Returns the durable position.
 fn fill(journal: &mut Journal, events: &Receiver<JournalEvent>) -> u64 {
     for position in 1.. {
         append(journal, position..=position);
@@ -178,7 +178,7 @@ fn a_disk_that_does_not_say_what_is_free_takes_checkpoints() {
     assert!(matches!(next, Some(JournalEvent::CheckpointDone { position: 9, .. })), "{next:?}");
 }
 
-/// A checkpoint was under way when the disk became full: what it gives back is what the log goes on with.
+/// A checkpoint was in progress when the disk became full: the log continues with the room that it frees.
 #[test]
 fn a_checkpoint_makes_room_for_what_waits() {
     let disk = CrashDisk::new(Forgets::Nothing);
@@ -186,7 +186,7 @@ fn a_checkpoint_makes_room_for_what_waits() {
     append(&mut journal, 1..=300);
     until_durable(&events, 300);
     let mut last = 300;
-    // Nobody is to begin a segment, which needs a sync, before the checkpoint is written.
+    // No segment is to be begun, which needs a sync, before the checkpoint is written.
     while journal.figures().log.reclaimable == journal.figures().log.bytes {
         last += 1;
         append(&mut journal, last..=last);
@@ -228,7 +228,7 @@ fn closing_does_not_wait_for_room() {
     assert_eq!(start(&disk, 0).1.records, records(1..=durable));
 }
 
-/// What a failed sync left on the disk is unknown, whatever the reason: no second try.
+/// A failed sync leaves unknown bytes on the disk, whatever the reason: there is no second attempt.
 #[test]
 fn a_sync_that_finds_no_room_stops_it() {
     let disk = CrashDisk::new(Forgets::Nothing);

@@ -1,8 +1,8 @@
 //! Tests of the room: on a disk that crashes, and on the real one.
 //!
-//! Not on `turmoil-fs`: there a directory entry that was not synced never survives a crash (a real one may,
-//! which is how torn new segments come about), writes tear only in order, and a process cannot die between
-//! two chosen calls. [`crash_disk`] keeps any subset of what was not synced.
+//! `turmoil-fs` is not used: there a directory entry that was not synced never survives a crash (a real one
+//! may, and this is how torn new segments occur), writes tear only in order, and a process cannot die between
+//! two chosen calls. [`crash_disk`] keeps any subset of the changes that were not synced.
 
 mod crash_disk;
 mod crashes;
@@ -31,7 +31,7 @@ fn identity() -> Identity {
     Identity { cluster: ClusterId::of("test"), dc: DcId::new(1).expect("small") }
 }
 
-/// The `position`-th record: tells itself from every other, of a length that varies.
+/// Returns the record at `position`: different from every other, of varying length.
 fn record(position: u64) -> Vec<u8> {
     let len = (position * 7 % 40) as usize;
     format!("record {position} ").into_bytes().into_iter().cycle().take(8 + len).collect()
@@ -41,7 +41,7 @@ fn records(positions: std::ops::RangeInclusive<u64>) -> Vec<(u64, Bytes)> {
     positions.map(|position| (position, record(position).into())).collect()
 }
 
-/// What a directory held, all of it read.
+/// The content of a directory, read completely.
 #[derive(Debug, PartialEq, Eq, Default)]
 struct Held {
     checkpoint: Option<(u64, Vec<u8>)>,
@@ -57,7 +57,7 @@ impl From<Recovered> for Held {
     }
 }
 
-/// What recovery found, all of it read.
+/// The result of recovery, read completely.
 struct Opened {
     checkpoint: Option<Checkpoint>,
     records: Vec<(u64, Bytes)>,
@@ -68,7 +68,7 @@ fn read(records: Records) -> Vec<(u64, Bytes)> {
     records.map(|record| record.expect("it was read before")).collect()
 }
 
-/// A journal with its threads, and what it tells.
+/// Starts a journal with its threads. Returns it with its events.
 fn start(disk: &CrashDisk, segment_bytes: u64, reserve: u64) -> (Journal, Held, Receiver<JournalEvent>) {
     let (sender, events) = channel();
     let sink = move |event| sender.send(event).expect("the test listens");

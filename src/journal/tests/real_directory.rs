@@ -1,4 +1,4 @@
-//! On the real file system: ownership, identity, rights, and that all of it works there too.
+//! Tests on the real file system: ownership, identity, permissions, and that everything works there, too.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -64,7 +64,7 @@ fn a_directory_of_another_cluster_or_datacenter_is_refused() {
     let other_dc = JournalOptions { dc: DcId::new(2).expect("small"), ..options(temp.path()) };
     let other_cluster = JournalOptions { cluster: ClusterId::of("production"), ..options(temp.path()) };
     for other in [other_dc, other_cluster] {
-        // The segments tell it too, when the identity file is gone.
+        // The segments name their owner, too, when the identity file is gone.
         for removed in [None, Some("identity")] {
             let copy = tempfile::tempdir().expect("a temporary directory");
             for entry in fs::read_dir(temp.path()).expect("lists") {
