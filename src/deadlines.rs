@@ -1,4 +1,4 @@
-//! Deadlines of many things, earliest first.
+//! A set of deadlines, earliest first.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub struct Deadlines<K> {
     all: BTreeSet<(Instant, K)>,
-    /// The earliest, or [`Instant::FAR_FUTURE`]: every step looks at that, and nearly always at nothing else.
+    /// The earliest, or [`Instant::FAR_FUTURE`]: every step reads it, and nearly always nothing else.
     next: Instant,
 }
 
@@ -40,13 +40,13 @@ impl<K: Ord + Copy> Deadlines<K> {
         self.all.last().map(|(at, _)| *at)
     }
 
-    /// The earliest deadline; [`Instant::FAR_FUTURE`] if there is none.
+    /// Returns the earliest deadline; [`Instant::FAR_FUTURE`] if there is none.
     #[inline]
     pub fn next_or_never(&self) -> Instant {
         self.next
     }
 
-    /// Takes the earliest one out if it has come by `now`.
+    /// Removes and returns the earliest key if its deadline is at most `now`.
     #[inline]
     pub fn pop_expired(&mut self, now: Instant) -> Option<K> {
         if self.next <= now { self.pop() } else { None }

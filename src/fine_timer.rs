@@ -1,7 +1,7 @@
-//! A timer that counts more finely than the runtime's.
+//! A timer with a finer resolution than the runtime's.
 //!
-//! Tokio's counts whole milliseconds and rounds up. On Linux this is a timer of the kernel instead, whose descriptor wakes
-//! the same poll that waits for packets; elsewhere it is tokio's.
+//! Tokio's timers count whole milliseconds and round up. On Linux this is a kernel timer, whose descriptor
+//! wakes the same poll that waits for packets; elsewhere it is tokio's timer.
 
 use std::io;
 use std::time::Instant;
@@ -23,12 +23,12 @@ impl FineTimer {
         Ok(FineTimer(tokio::io::unix::AsyncFd::new(timer)?))
     }
 
-    /// Completes at that time, or early when the timer fails: then whoever waits looks again.
+    /// Completes at that time, or earlier if the timer fails: the caller checks the time again.
     pub async fn at(&self, due: Instant) {
         use std::time::Duration;
 
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-        // 0 would turn it off.
+        // A value of 0 would disarm the timer.
         let left = due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let setting = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },

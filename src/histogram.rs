@@ -1,31 +1,32 @@
-//! How long things took, counted by duration. Recording is a few integer operations and allocates nothing, so it may
-//! stand in the hot path; the edges show it (metrics, status).
+//! A histogram of durations. Recording is a few integer operations and allocates nothing, so it may be done
+//! in the hot path; the edges export it (metrics, status).
 //!
-//! Four buckets for each doubling, from 1 us to 134 s: whoever reads a quantile from them is off by an eighth at most,
-//! below 4 us by half a microsecond. Shorter ones are in the first bucket, longer ones in the last.
+//! There are four buckets for each doubling, from 1 us to 134 s: a quantile read from them is wrong by an
+//! eighth at most, below 4 us by half a microsecond. Shorter durations are in the first bucket, longer ones
+//! in the last.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Buckets for each doubling, as bits.
+/// Number of buckets for each doubling, as a power of two.
 const FINE: u32 = 2;
-/// The doubling of which the last buckets are: 2^26 to 2^27 us.
+/// The doubling of the last finite buckets: 2^26 to 2^27 us.
 const LAST_DOUBLING: u32 = 26;
-/// And one for all that is longer.
+/// Number of buckets, with one for all longer durations.
 const BUCKETS: usize = (LAST_DOUBLING as usize) << FINE | 1;
 
-/// See the top of this file.
+/// A histogram of durations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u64; BUCKETS],
     sum_nanos: u64,
 }
 
-/// Those that took longer than `above`, and `up_to` at most.
+/// The durations longer than `above_us` and at most `up_to_us`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
     pub above_us: u64,
-    /// `None`: the last one, which has no end.
+    /// `None` for the last bucket, which has no upper bound.
     pub up_to_us: Option<u64>,
     pub count: u64,
 }
@@ -43,17 +44,17 @@ impl Histogram {
         self.sum_nanos = self.sum_nanos.saturating_add(nanos);
     }
 
-    /// How many were recorded.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All of them together.
+    /// Returns the sum of the recorded durations.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_nanos)
     }
 
-    /// All buckets, the shortest first.
+    /// Returns all buckets, the shortest first.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
         self.counts.iter().enumerate().map(|(place, count)| Bucket {
             above_us: begin(place),
@@ -63,7 +64,7 @@ impl Histogram {
     }
 }
 
-/// The bucket of something that took so long. A bucket has its end, and not its beginning.
+/// Returns the bucket of a duration. A bucket includes its upper bound and not its lower bound.
 fn place(nanos: u64) -> usize {
     let micros = nanos.saturating_sub(1) / 1_000;
     if micros < 1 << FINE {
@@ -77,7 +78,7 @@ fn place(nanos: u64) -> usize {
     ((doubling - FINE + 1) as usize) << FINE | within
 }
 
-/// Where a bucket begins, in microseconds.
+/// Returns the lower bound of a bucket, in microseconds.
 fn begin(place: usize) -> u64 {
     let (doubling, within) = (place >> FINE, (place & ((1 << FINE) - 1)) as u64);
     match doubling {
@@ -115,7 +116,7 @@ mod tests {
         }
         let last = buckets.last().expect("there are some");
         assert_eq!((last.above_us, last.up_to_us), (1 << 27, None));
-        // What the metrics show: every doubling ends a bucket.
+        // The metrics export one bucket per doubling, so every power of two is an upper bound.
         for doubling in 0..=27 {
             assert!(buckets.iter().any(|bucket| bucket.up_to_us == Some(1 << doubling)), "{doubling}");
         }

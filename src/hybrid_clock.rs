@@ -1,15 +1,16 @@
 //! The hybrid logical clock of a datacenter (Kulkarni et al., "Logical Physical Clocks", 2014).
 //!
 //! Its physical part is the wall clock at start plus the monotonic clock, slewed slowly towards the wall
-//! clock: a jump of the wall clock does not move it. Up to 1 s of difference is followed at 1 %, a forward
-//! step beyond that at 10 % (and reported), a backward one at 1 % always, so that it never stands still.
-//! Its readings are strictly increasing and never behind what was received.
+//! clock: a jump of the wall clock does not move it. A difference of up to 1 s is corrected at 1 % of the
+//! elapsed time, a forward difference beyond that at 10 %, a backward one always at 1 %, so that the clock
+//! never stands still. A difference beyond 1 s is reported once. The readings are strictly increasing and
+//! never behind a received one.
 
 use std::time::Duration;
 
 use crate::time::{Instant, Now, Timestamp};
 
-/// See the module.
+/// The hybrid logical clock.
 #[derive(Clone, Debug)]
 pub struct HybridClock {
     /// The physical part, in nanoseconds since the Unix epoch, as it was at `at`.
@@ -22,7 +23,7 @@ pub struct HybridClock {
 const JUMP: i64 = 1_000_000_000;
 
 impl HybridClock {
-    /// A clock that starts above `floor`.
+    /// Returns a clock that starts above `floor`.
     pub fn new(now: Now, floor: Timestamp) -> HybridClock {
         HybridClock {
             physical: now.wall.0.saturating_mul(1_000_000),
@@ -32,7 +33,7 @@ impl HybridClock {
         }
     }
 
-    /// Lets time pass. Answers by how many milliseconds the wall clock is ahead, once when it has jumped.
+    /// Advances to `now`. If the wall clock has jumped, returns once by how many milliseconds it is ahead.
     pub fn advance(&mut self, now: Now) -> Option<i64> {
         let elapsed = now.mono.as_nanos().saturating_sub(self.at.as_nanos());
         self.at = now.mono.max(self.at);
@@ -47,35 +48,35 @@ impl HybridClock {
         jumped.then_some(error / 1_000_000)
     }
 
-    /// Believes the wall clock at once: for one of which no reading was handed out.
+    /// Sets the physical part to the wall clock at once: for a clock that no reading was taken from.
     pub fn set(&mut self, now: Now) {
         self.physical = now.wall.0.saturating_mul(1_000_000);
         self.at = now.mono.max(self.at);
         self.far_off = false;
     }
 
-    /// A new reading, above all before.
+    /// Returns a new reading, above all earlier ones.
     pub fn tick(&mut self) -> Timestamp {
         self.last = self.last.next().max(Timestamp::from_millis(self.physical_millis()));
         self.last
     }
 
-    /// From now on readings are above `seen`.
+    /// Raises the clock: further readings are above `seen`.
     pub fn observe(&mut self, seen: Timestamp) {
         self.last = self.last.max(seen);
     }
 
-    /// The latest reading, or what was observed.
+    /// Returns the latest reading or observed stamp, whichever is higher.
     pub fn latest(&self) -> Timestamp {
         self.last
     }
 
-    /// The physical part, in milliseconds since the Unix epoch.
+    /// Returns the physical part, in milliseconds since the Unix epoch.
     pub fn physical_millis(&self) -> u64 {
         self.physical / 1_000_000
     }
 
-    /// No reading in the next `ahead` is above this, unless something above it is observed.
+    /// Returns a bound for the readings in the next `ahead`, unless a higher stamp is observed.
     pub fn bound(&self, ahead: Duration) -> Timestamp {
         self.last.max(Timestamp::from_millis(self.physical_millis())).plus(ahead)
     }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most bytes of the name of a bucket.
+/// Maximum length of the name of a bucket, in bytes.
 pub const MAX_BUCKET: usize = 255;
-/// Most bytes of the name of a key in its bucket.
+/// Maximum length of the name of a key in its bucket, in bytes.
 pub const MAX_KEY: usize = 1024;
 
-/// A key: its bucket, 1 to [`MAX_BUCKET`] arbitrary bytes, and its name, 1 to [`MAX_KEY`]. Ordered by bucket length,
-/// bucket, name: the keys of a bucket stand together. Cheap to clone.
+/// A key: its bucket, 1 to [`MAX_BUCKET`] arbitrary bytes, and its name, 1 to [`MAX_KEY`]. Ordered by bucket
+/// length, bucket, name, so the keys of a bucket are adjacent. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<[u8]>);
 
-/// Why some bytes are no key.
+/// A reason for which some bytes are not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("a bucket has a name of 1 to {MAX_BUCKET} bytes, this one has {0}")]
@@ -44,12 +44,13 @@ impl Key {
         &self.0[self.split()..]
     }
 
-    /// Both at once, unambiguous: for hashing.
+    /// Returns bucket and name together, unambiguous: for hashing.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// What [`Key::as_bytes`] begins with for the keys of `bucket` whose names begin with `prefix`, and for no other.
+    /// Returns the bytes that [`Key::as_bytes`] begins with for exactly the keys of `bucket` whose names
+    /// begin with `prefix`.
     pub fn prefix_bytes(bucket: &[u8], prefix: &[u8]) -> Result<Arc<[u8]>, KeyError> {
         let len = u8::try_from(bucket.len()).map_err(|_| KeyError::Bucket(bucket.len()))?;
         match (len, prefix.len()) {
@@ -78,7 +79,7 @@ impl std::borrow::Borrow<[u8]> for Key {
     }
 }
 
-/// `bucket/name`, readable: what is not printable ASCII is escaped.
+/// `bucket/name`, readable: bytes that are not printable ASCII are escaped.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.bucket().escape_ascii(), self.name().escape_ascii())

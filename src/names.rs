@@ -1,4 +1,4 @@
-//! Names of things, as types: parsed at the border, trusted inside.
+//! Names and ids, as types: parsed at the edge, trusted inside.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Longest lock name, in bytes.
+/// Maximum length of a lock name, in bytes.
 pub const MAX_LOCK_NAME: usize = 1024;
-/// Most members of a cluster: a set of datacenters fits one machine word.
+/// Maximum number of members of a cluster: a set of datacenters fits one machine word.
 pub const MAX_DCS: usize = 64;
-/// Highest number of an entry, a request or a move of a part that is believed when it comes from outside. None is ever
-/// reached by counting; and whatever counts on from one of them stays far below what its own type can hold.
+/// Maximum number of an entry, a request or a move of a part that is accepted from outside. Counting never
+/// reaches it, and counting on from it stays far below the limit of every type.
 pub const MAX_NUMBER: u64 = 1 << 54;
-/// Longest client label, in bytes.
+/// Maximum length of a client label, in bytes.
 pub const MAX_LABEL: usize = 256;
-/// Longest reason for taking a lock away, in bytes.
+/// Maximum length of the reason of a force release, in bytes.
 pub const MAX_FORCE_REASON: usize = 256;
 
 /// A datacenter (DC): a member of the cluster. A small integer, below [`MAX_DCS`].
@@ -23,7 +23,7 @@ pub const MAX_FORCE_REASON: usize = 256;
 pub struct DcId(u8);
 
 impl DcId {
-    /// `None` when `id` is not below [`MAX_DCS`].
+    /// Returns `None` if `id` is not below [`MAX_DCS`].
     pub const fn new(id: u8) -> Option<DcId> {
         if (id as usize) < MAX_DCS { Some(DcId(id)) } else { None }
     }
@@ -104,7 +104,7 @@ impl DcSet {
         self.0 & other.0 == other.0
     }
 
-    /// The members in increasing order.
+    /// Returns the members in increasing order.
     pub fn iter(self) -> impl Iterator<Item = DcId> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -131,22 +131,22 @@ impl fmt::Debug for DcSet {
     }
 }
 
-/// What [`is_plain`] asks for.
+/// Description of the names that [`is_plain`] accepts.
 pub const PLAIN: &str = "1 to 64 of a-z, 0-9 and -";
 
-/// Whether a cluster or a datacenter can have this name: it is part of addresses, files and metrics.
+/// Returns true if a cluster or a datacenter can have this name: it is part of addresses, files and metrics.
 pub fn is_plain(name: &str) -> bool {
     let allowed = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=64).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-/// What tells one cluster's messages and files from another's.
+/// The id of a cluster, in its messages and files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClusterId(u64);
 
 impl ClusterId {
-    /// The id of the cluster called `name`: its FNV-1a hash, so that the name in the configuration is all
-    /// that operators have to keep in step.
+    /// Returns the id of the cluster called `name`: its FNV-1a hash, so operators have to keep only the name
+    /// equal in all configurations.
     pub fn of(name: &str) -> ClusterId {
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -175,7 +175,7 @@ impl fmt::Debug for ClusterId {
     }
 }
 
-/// Why some bytes are no lock name.
+/// A reason for which some bytes are not a lock name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockNameError {
     #[error("a lock name has at least 1 byte; this one is empty")]
@@ -216,15 +216,15 @@ impl TryFrom<&str> for LockName {
     }
 }
 
-/// Whether a character of somebody else's text, shown to a person, does something else than being seen: it controls the
-/// terminal, ends the line, turns the direction of what follows, or is not there for the eye.
+/// Returns true if a character of foreign text, displayed to a person, has another effect than being seen: it
+/// controls the terminal, ends the line, changes the direction of the text, or is invisible.
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Readable: bytes that are no printable ASCII are escaped as in Rust's byte strings.
+/// Readable: bytes that are not printable text are escaped as in Rust's byte strings.
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match std::str::from_utf8(&self.0) {
@@ -264,7 +264,7 @@ impl<'de> Deserialize<'de> for LockName {
     }
 }
 
-/// A request for locks: made by `dc`, its `n`-th. Unique for ever, also across restarts.
+/// The id of a request for locks: the `n`-th of `dc`. Unique for ever, also across restarts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId {
     pub dc: DcId,
@@ -283,12 +283,13 @@ impl fmt::Debug for RequestId {
     }
 }
 
-/// What ties a client to its datacenter. Positive; the low byte names the datacenter that gave it.
+/// The id of a lease. Positive; the low byte is the datacenter that opened the lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(u64);
 
 impl LeaseId {
-    /// The lease that `dc` gave as its `n`-th numbered thing; `n` is positive and below 2^55.
+    /// Returns the id of a lease of `dc` with number `n`, which is positive and below 2^55. Requests and
+    /// leases share one series of numbers.
     pub fn new(dc: DcId, n: u64) -> LeaseId {
         assert!((1..1 << 55).contains(&n), "lease numbers are positive and below 2^55, this is {n}");
         LeaseId(n << 8 | u64::from(dc.0))
@@ -302,12 +303,12 @@ impl LeaseId {
         self.0
     }
 
-    /// The number it was made from.
+    /// Returns the number it was made from.
     pub const fn n(self) -> u64 {
         self.0 >> 8
     }
 
-    /// The datacenter that gave it, if this can be the id of a lease at all.
+    /// Returns the datacenter that opened the lease, or `None` if this cannot be the id of a lease.
     pub const fn dc(self) -> Option<DcId> {
         DcId::new(self.0 as u8)
     }
@@ -325,7 +326,7 @@ impl fmt::Debug for LeaseId {
     }
 }
 
-/// Why some text is no reason to take a lock away.
+/// A reason for which some text is refused as the reason of a force release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForceReasonError {
     #[error("say why: a reason has at least one character that is no blank")]
@@ -336,7 +337,7 @@ pub enum ForceReasonError {
     Control,
 }
 
-/// Why a lock is taken from its holder, for people: a line of 1 to [`MAX_FORCE_REASON`] bytes. Cheap to clone.
+/// The reason of a force release, for people: a line of 1 to [`MAX_FORCE_REASON`] bytes. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ForceReason(Arc<str>);
@@ -370,7 +371,8 @@ impl fmt::Display for ForceReason {
     }
 }
 
-/// A client's number for a request or a transaction, increasing within its lease: what makes a retry the same one.
+/// An idempotency key: a client's number for a request or a transaction, increasing within its lease. A retry
+/// has the same key.
 pub type ClientKey = u64;
 
 /// Proves that a client owns a lease. Made by the edge from a secure source; never logged.
@@ -386,7 +388,7 @@ impl Secret {
         &self.0
     }
 
-    /// Compares in a time that does not tell how much of it was right.
+    /// Compares in constant time, so the duration does not reveal how many bytes were right.
     pub fn matches(&self, other: &Secret) -> bool {
         self.0.iter().zip(other.0).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
     }
@@ -398,8 +400,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Strictly increasing along the conflicting grants of a lock, across datacenters and restarts: a resource
-/// that refuses writes with a smaller token than it has seen cannot be written by a late former holder.
+/// A fencing token. Tokens strictly increase along the conflicting grants of a lock, across datacenters and
+/// restarts. So a resource that refuses writes with a smaller token than it has seen cannot be written by a
+/// late former holder.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FencingToken(pub u64);
 

@@ -1,21 +1,22 @@
-//! Edge. How many files this process may have open, and what of that is for connections.
+//! Edge. The limit of open files of this process, and the share of it for connections.
 //!
-//! Every connection is a file, and so are the journal's segments, which the server cannot do without: a server that
-//! lets clients take all of them fails at its next segment. So it asks for as many as it may have, and keeps some back.
+//! Every connection is a file, and so are the journal's segments, which the server needs. A server whose
+//! clients use all files fails at its next segment. So it raises its limit as far as it may, and reserves
+//! some files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files beside the connections of clients: the journal, listeners, up to 64 connections for metrics, links, name
-/// look-ups, certificates that are read again.
+/// Number of files beside the connections of clients: the journal, listeners, up to 64 connections for
+/// metrics, links, name look-ups, certificates that are reloaded.
 pub const RESERVED: u64 = 160;
-/// Fewer connections than this are no server.
+/// Minimum number of connections of a useful server.
 const LEAST: u64 = 16;
 
-/// Raises how many files this process may have open to what the system lets it have. Answers how many that are.
+/// Raises the soft limit of open files of this process to its hard limit. Returns the limit.
 pub fn raise_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // With less it goes on: what it has decides how many connections it takes.
+        // With a lower limit the server runs, too: it takes fewer connections.
         if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
@@ -23,7 +24,7 @@ pub fn raise_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many of `connections` fit among so many open files.
+/// Returns how many of `connections` fit into this number of open files.
 pub fn connections_that_fit(connections: usize, open_files: u64) -> usize {
     let room = open_files.saturating_sub(RESERVED).max(LEAST);
     connections.min(usize::try_from(room).unwrap_or(usize::MAX))

@@ -1,7 +1,7 @@
-//! The only source of chance of the simulator and of load tests: xoshiro256++ 1.0, seeded through splitmix64.
+//! The only random generator of the simulator and of load tests: xoshiro256++ 1.0, seeded through splitmix64.
 //!
-//! Both are by David Blackman and Sebastiano Vigna, public domain, <https://prng.di.unimi.it>. Written out here
-//! so that a seed means the same run for as long as this file stays as it is.
+//! Both are by David Blackman and Sebastiano Vigna, public domain, <https://prng.di.unimi.it>. Written out
+//! here so that a seed means the same run for as long as this file stays as it is.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ fn splitmix64(state: &mut u64) -> u64 {
 }
 
 impl Rng {
-    /// The `stream`-th stream of a seed: streams are independent, so one more draw by the network changes
-    /// nothing for the clients.
+    /// Returns the `stream`-th stream of a seed. Streams are independent, so one more draw by the network
+    /// changes nothing for the clients.
     pub fn new(seed: u64, stream: u64) -> Rng {
         let mut state = seed;
         let mut mixed = splitmix64(&mut state) ^ stream.wrapping_mul(0xd134_2543_de82_ef95);
@@ -39,7 +39,7 @@ impl Rng {
         result
     }
 
-    /// Uniform in `0..bound` (to within 2^-64 of `bound`, which no test here can see).
+    /// Uniform in `0..bound` (to within 2^-64 of `bound`, which no test here can detect).
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "there is no number below 0");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64

@@ -1,30 +1,30 @@
-//! What a datacenter may take on: how much room there is on the disk of its journal, and whether it keeps up.
+//! The capacity of a datacenter: free space on the disk of its journal, and load.
 
-/// From good to bad.
+/// Disk space, from good to bad.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Room {
     /// The whole reserve is free.
     #[default]
     Enough,
-    /// Part of the reserve is used: what clients want written is refused. What was accepted is still written, and so is
-    /// what other datacenters send.
+    /// Part of the reserve is used: new writes of clients are refused. Accepted ones and entries of other
+    /// datacenters are still written.
     Low,
-    /// Half of the reserve is used, or a write found no room: nothing new is written.
+    /// Half of the reserve is used, or a write found no space: nothing new is written.
     Full,
 }
 
-/// Whether a datacenter keeps up with what clients ask.
+/// The load of a datacenter, compared with the calls of its clients.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Load {
     #[default]
     Fits,
-    /// It is far behind: what clients begin anew is refused, what they have begun goes on.
+    /// The server is far behind: new calls of clients are refused, calls under way continue.
     TooMuch,
 }
 
 impl Room {
-    /// What follows this when so many bytes are free. It gets better only when an eighth of the reserve more is free than
-    /// made it worse, so that it does not go to and fro.
+    /// Returns the next state when this number of bytes is free. It improves only when an eighth of the
+    /// reserve more is free than the amount that made it worse, so that it does not oscillate.
     pub fn when_free(self, free: u64, reserve: u64) -> Room {
         let room = |more: u64| match free {
             free if free < reserve / 2 + more => Room::Full,

@@ -1,10 +1,10 @@
-//! What tasks come to.
+//! Results of spawned tasks.
 
 use std::panic::resume_unwind;
 
 use tokio::task::JoinError;
 
-/// What a task came to that nobody cancels. Its panic goes on here.
+/// Returns the result of a task that is never cancelled. If the task panicked, resumes its panic here.
 pub(crate) fn joined<T>(outcome: Result<T, JoinError>) -> T {
     outcome.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => resume_unwind(panic),

@@ -1,4 +1,4 @@
-//! Time as the core sees it: values that enter with every event. There is no way to read a clock here.
+//! Time as the core sees it: values that enter with every event. No clock can be read here.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point on one process's monotonic clock, in nanoseconds since an origin of the edge's choosing. The
-/// clock runs on during suspend. Means nothing to any other process.
+/// A point on one process's monotonic clock, in nanoseconds since an origin that the edge chooses. The clock
+/// continues during suspend. It has no meaning in another process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Instant(u64);
 
@@ -23,7 +23,7 @@ impl Instant {
         self.0
     }
 
-    /// Zero when `earlier` is later.
+    /// Returns zero if `earlier` is later.
     pub fn saturating_since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -32,7 +32,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// Saturates: a deadline centuries away is as good as none.
+    /// Saturates: a deadline centuries away is equivalent to none.
     fn add(self, duration: Duration) -> Instant {
         Instant(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -53,23 +53,24 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// The wall clock: milliseconds since the Unix epoch. It may jump; only the hybrid clock reads it.
+/// A reading of the wall clock: milliseconds since the Unix epoch. It may jump; only the hybrid clock reads
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
 pub struct Wall(pub u64);
 
-/// What the edge's clocks showed when an event was handed in.
+/// Readings of the edge's clocks when an event was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
     pub mono: Instant,
     pub wall: Wall,
 }
 
-/// How long a key lives on, in milliseconds: 1 to [`TimeToLive::MAX_MILLIS`].
+/// The time to live of a key, in milliseconds: 1 to [`TimeToLive::MAX_MILLIS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct TimeToLive(u64);
 
-/// No time that a key could live on.
+/// A time to live that is out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a key expires in 1 to {max} ms (10 years), not in {asked}", max = TimeToLive::MAX_MILLIS)]
 pub struct TimeToLiveError {
@@ -81,7 +82,7 @@ impl TimeToLive {
     /// Ten years.
     pub const MAX_MILLIS: u64 = 3_652 * 24 * 60 * 60 * 1_000;
 
-    /// `millis` as a client or a peer says it.
+    /// Checks `millis` from a client or a peer.
     pub fn from_millis(millis: impl Into<i128>) -> Result<TimeToLive, TimeToLiveError> {
         let millis = millis.into();
         match u64::try_from(millis) {
@@ -121,7 +122,7 @@ impl Timestamp {
     pub const ZERO: Timestamp = Timestamp(0);
     pub const MAX: Timestamp = Timestamp(u64::MAX);
 
-    /// The first reading of that millisecond.
+    /// Returns the first reading of that millisecond.
     pub const fn from_millis(millis: u64) -> Timestamp {
         Timestamp(millis << 16)
     }
@@ -138,7 +139,7 @@ impl Timestamp {
         self.0 >> 16
     }
 
-    /// The next reading. Running out of counter borrows from the next millisecond.
+    /// Returns the next reading. A counter that overflows takes readings of the next millisecond.
     pub const fn next(self) -> Timestamp {
         Timestamp(self.0.saturating_add(1))
     }
@@ -162,7 +163,8 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// A duration for people, in the units of all output: `850 us`, `1.2 ms`, `350 ms`, `12.5 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
+/// Formats a duration for people, in the units of all output: `850 us`, `1.2 ms`, `350 ms`, `12.5 s`, `3 min
+/// 20 s`, `2 h 5 min`, `3 d 4 h`.
 pub fn brief(duration: Duration) -> String {
     let (micros, seconds) = (duration.as_micros(), duration.as_secs());
     match (seconds, micros) {

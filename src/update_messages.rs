@@ -1,4 +1,5 @@
-//! Ground. Operations on values as messages of the API, there and back: for the server and for its Rust client.
+//! Ground. Conversion of operations on values to and from messages of the API, for the server and for its
+//! Rust client.
 
 use bytes::Bytes;
 
@@ -8,7 +9,7 @@ use crate::crdt::value::{
 use crate::names::DcId;
 use crate::proto::{self, map_op, register_op, resettable_counter_op, set_op, update};
 
-/// Why a message says no operation: which field is missing, or has a value it cannot have.
+/// A fault of a message: the field that is missing or has an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UpdateFault(pub &'static str);
@@ -17,7 +18,7 @@ const NO_MAP: UpdateFault = UpdateFault("`map`: say which type of map the path l
 const NO_FLAG: UpdateFault = UpdateFault("`enable_wins_flag`, `disable_wins_flag`: say what to do with it");
 const NO_OP: UpdateFault = UpdateFault("`op`: it is missing, or unknown to this version");
 
-/// What [`parse`] reads back.
+/// Converts an update into a message, which [`parse`] converts back.
 pub fn show(update: Update) -> proto::Update {
     let path = update.path.into_iter().map(show_step).collect();
     proto::Update { path, op: Some(show_op(update.op)) }
@@ -88,8 +89,8 @@ fn show_flag(op: &FlagOp) -> proto::FlagOp {
     }
 }
 
-/// The operation that a message says. Whether some value can be changed like that is another question:
-/// [`Update::validate`].
+/// Converts a message into an update. It does not check that a value can be changed like that:
+/// [`Update::validate`] does.
 pub fn parse(message: proto::Update) -> Result<Update, UpdateFault> {
     let path = message.path.into_iter().map(parse_step).collect::<Result<_, _>>()?;
     Ok(Update { path, op: parse_op(message.op.ok_or(NO_OP)?)? })
@@ -137,7 +138,8 @@ fn parse_op(message: update::Op) -> Result<Op, UpdateFault> {
     })
 }
 
-/// What is kept for long is kept by itself: as a piece of the frame that it came in, it would keep all of that.
+/// Copies bytes that are kept for long. A slice of the frame in which they arrived would keep the whole frame
+/// in memory.
 fn own(value: &Bytes) -> Bytes {
     Bytes::copy_from_slice(value)
 }

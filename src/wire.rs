@@ -1,9 +1,9 @@
-//! The only file that knows bincode: how messages and records become bytes.
+//! The encoding of messages and records as bytes. No other file uses bincode.
 //!
-//! Nothing here allocates what a length from outside says before it is checked, and nothing may follow a
+//! Nothing here allocates the length that outside bytes claim before it is checked, and no bytes may follow a
 //! value. Enum variants are encoded by position, so wire and disk enums are append only; golden bytes in the
-//! tests hold them. Streams of links begin with a format version, segments and checkpoints have one after their magic
-//! (kept by the rooms that own them), so the codec itself can be replaced.
+//! tests hold them. Streams of links begin with a format version, and segments and checkpoints have one after
+//! their magic (in the rooms that own them), so the codec itself can be replaced.
 
 use bincode::enc::write::Writer;
 use bincode::error::EncodeError;
@@ -11,19 +11,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Largest frame on a link, and largest record in a journal, in bytes.
+/// Maximum size of a frame on a link, and of a record in a journal, in bytes.
 pub const MAX_FRAME: usize = 8 << 20;
-/// Largest checkpoint, in bytes: more than a machine has memory for the state in it, twice, and less than a damaged file may say.
+/// Maximum size of a checkpoint, in bytes: larger than any state of which a machine can hold two copies in
+/// memory. It bounds the length that a damaged file may claim.
 pub const MAX_CHECKPOINT: usize = 64 << 30;
 
-/// Largest value of a key, with all that its type needs, that can be given to another datacenter, in bytes.
+/// Maximum size of a key's content in a state transfer, in bytes.
 pub const MAX_STATE_ITEM: usize = 1 << 30;
 
-/// Bytes that are not what they should be. Nothing was changed.
+/// Malformed bytes. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {reason}")]
 pub struct WireError {
-    /// What was being encoded or decoded.
+    /// Name of the value that was being encoded or decoded.
     pub what: &'static str,
     pub reason: String,
 }
@@ -32,17 +33,18 @@ const fn config<const LIMIT: usize>() -> impl bincode::config::Config {
     bincode::config::standard().with_limit::<LIMIT>()
 }
 
-/// The bytes of a value that fits a frame.
+/// Encodes a value that fits a frame.
 pub fn encode<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, WireError> {
     encode_limited::<T, MAX_FRAME>(what, value)
 }
 
-/// A value from exactly these bytes, at most a frame of them.
+/// Decodes a value from exactly these bytes, at most a frame of them.
 pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
     decode_limited::<T, MAX_FRAME>(what, bytes)
 }
 
-/// What a checkpoint of version 2 begins with: no number does, and one of version 1 begins with a number.
+/// The beginning of a checkpoint of version 2. One of version 1 begins with a number, and no number begins
+/// like this.
 const CHECKPOINT_V2: [u8; 2] = [0xff, 2];
 
 /// As [`encode`], for checkpoints.
@@ -58,7 +60,7 @@ pub fn encode_checkpoint<T: Serialize>(value: &T) -> Result<Vec<u8>, WireError> 
     Ok(bytes)
 }
 
-/// As [`decode`], for checkpoints: of this version, or of version 1.
+/// As [`decode`], for checkpoints of this version or of version 1.
 pub fn decode_checkpoint<T: DeserializeOwned, V1: DeserializeOwned + Into<T>>(
     bytes: &[u8],
 ) -> Result<T, WireError> {
@@ -68,17 +70,17 @@ pub fn decode_checkpoint<T: DeserializeOwned, V1: DeserializeOwned + Into<T>>(
     }
 }
 
-/// As [`encode`], for what a state transfer consists of.
+/// As [`encode`], for the pieces of a state transfer.
 pub fn encode_state<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, WireError> {
     encode_limited::<T, MAX_STATE_ITEM>(what, value)
 }
 
-/// As [`decode`], for what a state transfer consists of.
+/// As [`decode`], for the pieces of a state transfer.
 pub fn decode_state<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
     decode_limited::<T, MAX_STATE_ITEM>(what, bytes)
 }
 
-/// Whether something of a state transfer may be that long.
+/// Checks that an item of a state transfer may have this length.
 pub fn check_state_length(what: &'static str, length: usize) -> Result<(), WireError> {
     if length > MAX_STATE_ITEM {
         return Err(WireError { what, reason: format!("{length} bytes, the limit is {MAX_STATE_ITEM}") });
@@ -86,8 +88,8 @@ pub fn check_state_length(what: &'static str, length: usize) -> Result<(), WireE
     Ok(())
 }
 
-/// A hash of the bytes of a value, never 0. It tells values apart that differ by accident; it is no defence against
-/// somebody who looks for two with the same one.
+/// Returns a hash of the encoded value, never 0. It distinguishes values that differ by accident; it is no
+/// defence against a search for collisions.
 pub fn hash<T: Serialize>(what: &'static str, value: &T) -> u64 {
     struct Hashed(Xxh3);
     impl Writer for Hashed {
@@ -226,8 +228,8 @@ mod tests {
         }
     }
 
-    /// The bytes of a value are these, and they are that value: what was written by an earlier version can be
-    /// read by this one.
+    /// Asserts that the value encodes to these bytes and that they decode to the value: this version can read
+    /// what an earlier version wrote.
     fn golden<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T, hex: &str) {
         let bytes = encode("golden", value).expect("it fits a frame");
         let mut found = String::new();
@@ -429,7 +431,7 @@ mod tests {
 
     #[test]
     fn lengths_from_outside_allocate_nothing() {
-        // A list of 2^62 entries, of which not one follows.
+        // A list of 2^62 entries, none of which follows.
         let mut bytes = vec![1, 0xfd];
         bytes.extend((1_u64 << 62).to_le_bytes());
         assert!(decode::<Message>("message", &bytes).is_err());

@@ -1,7 +1,8 @@
-//! Random causal histories for tests: commits in three datacenters, and the orders in which a replica may apply them.
+//! Random causal histories for tests: commits in three datacenters, and the orders in which a replica may
+//! apply them.
 //!
-//! A datacenter runs transactions on snapshots: mostly what it has applied, sometimes something older, so that its own
-//! commits are concurrent too.
+//! A datacenter runs transactions on snapshots: mostly of everything it has applied, sometimes older ones, so
+//! that its own commits can be concurrent, too.
 
 use crdts::CvRDT;
 use proptest::prelude::{Just, Strategy};
@@ -38,18 +39,19 @@ impl<C> Commit<C> {
         self.dot != other.dot && !other.dot.is_in(&self.seen) && !self.dot.is_in(&other.seen)
     }
 
-    /// Whether a replica there can apply it: in the order of its datacenter, after what it has seen.
+    /// Returns true if a replica at this vector can apply it: in the order of its datacenter, after
+    /// everything it has seen.
     pub fn is_ready_at(&self, vector: &VersionVector) -> bool {
         vector.get(self.dot.dc) + 1 == self.dot.seq && vector.covers(&self.seen)
     }
 }
 
-/// What happens next somewhere.
+/// The next event at some datacenter.
 #[derive(Clone, Debug)]
 pub enum Step<W> {
-    /// A transaction whose snapshot is that many steps old, stamped so much later than it has to be.
+    /// A transaction whose snapshot is `age` steps old, stamped `late_ms` later than necessary.
     Commit { dc: u8, age: usize, late_ms: u64, wanted: Vec<W> },
-    /// `to` applies what `from` had applied that many steps ago.
+    /// `to` applies everything that `from` had applied `age` steps ago.
     Sync { to: u8, from: u8, age: usize },
 }
 
@@ -61,7 +63,7 @@ impl<W> Step<W> {
     }
 }
 
-/// Steps whose transactions want that, each stamped up to `late_ms` later than it has to be.
+/// Generates steps with these transactions, each stamped up to `late_ms` later than necessary.
 pub fn steps<W: std::fmt::Debug>(
     wanted: impl Strategy<Value = Vec<W>> + 'static,
     late_ms: u64,
@@ -74,9 +76,9 @@ pub fn steps<W: std::fmt::Debug>(
     ]
 }
 
-/// One datacenter while a history is made.
+/// One datacenter while a history is generated.
 struct Site {
-    /// The vectors it was at, up to now.
+    /// All its vectors so far.
     passed: Vec<VersionVector>,
     clock_ms: u64,
 }
@@ -87,7 +89,8 @@ impl Site {
     }
 }
 
-/// The commits, in one causal order. `make` says what a commit does, from what was wanted and its place there.
+/// Returns the commits in one causal order. `make` builds a change from the wanted one, its commit and its
+/// index there.
 pub fn play<W, C>(steps: Vec<Step<W>>, make: impl Fn(Dot, usize, W) -> C) -> Vec<Commit<C>> {
     let mut sites: Vec<Site> =
         (0..DCS).map(|_| Site { passed: vec![VersionVector::default()], clock_ms: 0 }).collect();
@@ -120,7 +123,7 @@ pub fn play<W, C>(steps: Vec<Step<W>>, make: impl Fn(Dot, usize, W) -> C) -> Vec
     commits
 }
 
-/// The commits again, each after all it has seen.
+/// Returns the commits in another order, each after everything it has seen.
 pub fn reorder<C: Clone>(commits: &[Commit<C>], choices: &[Index]) -> Vec<Commit<C>> {
     let (mut vector, mut order) = (VersionVector::default(), Vec::new());
     for choice in choices.iter().cycle().take(commits.len()) {
@@ -132,13 +135,14 @@ pub fn reorder<C: Clone>(commits: &[Commit<C>], choices: &[Index]) -> Vec<Commit
     order
 }
 
-/// The most that a replica may settle at: what every commit still to come there has seen.
+/// Returns the highest vector at which a replica may compact: every commit that it still has to apply has
+/// seen it.
 pub fn stable_before<C>(rest: &[Commit<C>], vector: &VersionVector) -> VersionVector {
     let least = |dc, seq| rest.iter().map(|commit| commit.seen.get(dc)).fold(seq, u64::min);
     vector.iter().map(|(dc, seq)| (dc, least(dc, seq))).collect()
 }
 
-/// Holds a law against so many cases.
+/// Checks a law in this number of cases.
 pub fn run<T: std::fmt::Debug>(
     cases: u32,
     strategy: &impl Strategy<Value = T>,

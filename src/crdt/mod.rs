@@ -1,7 +1,7 @@
-//! Pure. What merges: the version vector and the map of who owns which part of which lock.
+//! Pure. Replicated data: the version vector, the ownership map, and the values of the store.
 //!
-//! Both are [`crdts::CvRDT`]s; their laws (commutative, associative, idempotent, monotone) are property-tested
-//! beside them, against the `crdts` crate's own types.
+//! Vector and map are [`crdts::CvRDT`]s; their laws (commutative, associative, idempotent, monotone) are
+//! property-tested beside them, against the `crdts` crate's own types.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
-//! Who owns which part of which lock: a map of registers, each with one writer at a time.
+//! The ownership map: the owner of each part of each lock. Each part has a register with one writer at a
+//! time.
 //!
-//! A lock has one part per member. A part's register holds (version, owner). Only the owner writes it, and its write gives the
-//! right to write away, so the writes of a register are one chain, which causal delivery hands to everybody in order. Two
-//! registers of the same version always have the same owner: a different one is the alarm for a doubled part
-//! ([`DoubleOwner`]), never a conflict to resolve.
+//! A lock has one part per member. A part's register holds (version, owner). Only the owner writes it, and
+//! the write gives the right to write away (`docs/algorithm.md#32-the-map`). So the writes of a register form
+//! one chain, which causal delivery hands to every member in order. Two registers of the same version always
+//! have the same owner. A different owner means that mutual exclusion is broken ([`DoubleOwner`]); it is
+//! never a conflict to resolve.
 //!
-//! A part without a register belongs to the member it is named after. So a part that comes home loses its register, and
-//! a lock that is all home takes no memory; versions count the moves since the part was at home last. That is what the map gives
-//! up against a map of max registers, which could be merged whatever the two sides had seen: here "none" may be older
-//! or newer than a register, and only vectors tell (see `lock_state/take_over.rs`).
+//! A part without a register is owned by its home. So a part that comes home loses its register, and a lock
+//! that is all home takes no memory; versions count the moves since the part was at home last. The price: two
+//! maps cannot be merged by versions as maps of max registers can, because "no register" may be older or
+//! newer than a register, and only vectors can decide (see `lock_state/take_over.rs`).
 //!
-//! Rows stand in blocks and their index in parts: the map grows without a copy of itself. A reader takes
-//! it bit by bit, and finds it as it was when the reader was opened, see [`Ownership::open_reader`].
+//! Rows are stored in blocks and their index in many small tables, so the map grows without a copy of itself.
+//! A reader reads it in pieces, as it was when the reader was opened, see [`Ownership::open_reader`].
 //!
-//! This replaces `crdts::Map<LockName, Map<DcId, MVReg<..>>>`: that costs 1.5 to 3.3 KB a lock and 5 us a
-//! transfer, this 8 bytes a part and some 40 ns. Property-tested against the crate's `LWWReg`.
+//! This replaces `crdts::Map<LockName, Map<DcId, MVReg<..>>>`, which costs 1.5 to 3.3 KB a lock and 5 us a
+//! transfer; this costs 8 bytes a part and some 40 ns. Property-tested against the crate's `LWWReg`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
@@ -30,8 +32,8 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 use crate::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 use crate::tables::{Index, List, short_hash};
 
-/// The register of one part: version in the upper 56 bits, owner in the lowest 8; so the higher version is the
-/// greater number. Version 0 means never moved.
+/// The register of one part: version in the upper 56 bits, owner in the lowest 8. So the higher version is
+/// the greater number. Version 0 means never moved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Register(u64);
 
@@ -45,13 +47,13 @@ impl Register {
         self.0 >> 8
     }
 
-    /// `None` for a part that never moved.
+    /// Returns the owner, or `None` for a part that never moved.
     pub const fn owner(self) -> Option<DcId> {
         if self.version() == 0 { None } else { DcId::new(self.0 as u8) }
     }
 }
 
-/// One part gets one owner.
+/// A move of one part to one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartMove {
     pub lock: LockName,
@@ -74,17 +76,17 @@ pub struct DoubleOwner {
 /// The registers of a lock, by part number; as many as the highest moved part needs.
 type Registers = SmallVec<[Register; 3]>;
 
-/// What is known of a lock that is not all home.
+/// A lock with at least one part away from home.
 #[derive(Clone)]
 struct Row {
     lock: LockName,
     registers: Registers,
-    /// See [`Ownership::note_used`]. Nobody else's business: no part of what is replicated.
+    /// See [`Ownership::note_used`]. Local only; it is not replicated.
     used: u32,
 }
 
 impl Row {
-    /// Of which nothing is known but who owns its parts.
+    /// Returns a copy with the registers only.
     fn unused(&self) -> Row {
         Row { used: 0, ..self.clone() }
     }
@@ -94,7 +96,7 @@ impl Row {
     }
 }
 
-/// Some rows of the map: the registers of as many locks.
+/// Some rows of the map.
 pub struct OwnedRows(Vec<Row>);
 
 impl OwnedRows {
@@ -107,11 +109,12 @@ impl OwnedRows {
     }
 }
 
-/// Names a reader, see [`Ownership::open_reader`].
+/// Id of a reader, see [`Ownership::open_reader`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReaderId(u64);
 
-/// A reader of the map as it was. It has still to read the rows from `next` to `end`; those that have changed since are in `before`.
+/// A reader of the map as it was. It still has to read the rows from `next` to `end`; `before` has those that
+/// have changed since.
 #[derive(Clone)]
 struct Reader {
     id: ReaderId,
@@ -120,7 +123,7 @@ struct Reader {
     before: BTreeMap<usize, Row>,
 }
 
-/// The map. Iterates in an order that depends on what was applied only, never on hashes.
+/// The ownership map. The order of iteration depends only on the applied operations, never on hashes.
 #[derive(Clone, Default)]
 pub struct Ownership {
     hasher: FixedState,
@@ -131,7 +134,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// An empty map; `hash_seed` keeps clients from choosing names that collide.
+    /// Returns an empty map. `hash_seed` keeps clients from choosing names that collide.
     pub fn new(hash_seed: u64) -> Ownership {
         Ownership { hasher: FixedState::with_seed(hash_seed), ..Ownership::default() }
     }
@@ -167,7 +170,7 @@ impl Ownership {
         self.rows.push(row);
     }
 
-    /// Takes a row out; the last one takes its place.
+    /// Removes a row; the last one takes its place.
     fn remove(&mut self, row: usize) {
         let last = self.rows.len() - 1;
         self.note_before(row);
@@ -179,7 +182,7 @@ impl Ownership {
         }
     }
 
-    /// A row is about to change: readers that have not come to it will read it as it is.
+    /// Copies a row for the readers that have not reached it. Called before the row changes.
     fn note_before(&mut self, row: usize) {
         for reader in &mut self.readers {
             if (reader.next..reader.end).contains(&row) && !reader.before.contains_key(&row) {
@@ -189,7 +192,8 @@ impl Ownership {
         }
     }
 
-    /// From here on [`Ownership::read`] reads the map bit by bit, as it is now, until [`Ownership::close_reader`].
+    /// Opens a reader of the map as it is now; [`Ownership::read`] reads from it until
+    /// [`Ownership::close_reader`].
     pub fn open_reader(&mut self) -> ReaderId {
         self.last_reader += 1;
         let id = ReaderId(self.last_reader);
@@ -197,10 +201,10 @@ impl Ownership {
         id
     }
 
-    /// The registers of the next locks: of `most`, or of as many as there are.
+    /// Returns the registers of the next locks: of `most`, or of as many as there are.
     ///
     /// # Panics
-    /// When it was closed.
+    /// If the reader was closed.
     pub fn read(&mut self, reader: ReaderId, most: usize) -> OwnedRows {
         let reader = self.readers.iter_mut().find(|other| other.id == reader).expect("a reader that is open");
         let from = reader.next;
@@ -215,12 +219,12 @@ impl Ownership {
         self.readers.retain(|other| other.id != reader);
     }
 
-    /// How many are open.
+    /// Returns the number of open readers.
     pub fn readers(&self) -> usize {
         self.readers.len()
     }
 
-    /// The register of a part.
+    /// Returns the register of a part.
     pub fn register(&self, lock: &LockName, part: DcId) -> Register {
         self.row(lock).and_then(|row| row.registers.get(part.index())).copied().unwrap_or_default()
     }
@@ -229,7 +233,7 @@ impl Ownership {
         self.register(lock, part).owner().unwrap_or(part)
     }
 
-    /// The parts among `members` that `owner` owns.
+    /// Returns the parts among `members` that `owner` owns.
     pub fn parts_of(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
         match self.row(lock) {
             None => DcSet::only(owner).intersection(members),
@@ -243,12 +247,12 @@ impl Ownership {
         }
     }
 
-    /// Whether every part is owned by the member it is named after.
+    /// Returns true if every part is owned by its home.
     pub fn is_home(&self, lock: &LockName) -> bool {
         self.find(lock).is_none()
     }
 
-    /// How many locks have parts that are not at home.
+    /// Returns the number of locks with parts away from home.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -257,24 +261,25 @@ impl Ownership {
         self.rows.is_empty()
     }
 
-    /// The `index`-th lock that is not all home. When one comes home, the last one takes its place.
+    /// Returns the `index`-th lock with parts away from home. When all parts of one come home, the last one
+    /// takes its place.
     pub fn lock_at(&self, index: usize) -> Option<&LockName> {
         self.rows.get(index).map(|row| &row.lock)
     }
 
-    /// Notes that a lock is in use here at that second of any clock, if it is not all home.
+    /// Records that a lock is in use here at that second of any clock, if it has parts away from home.
     pub fn note_used(&mut self, lock: &LockName, second: u32) {
         if let Some(row) = self.find(lock) {
             self.at_mut(row).used = second;
         }
     }
 
-    /// What was noted of the `index`-th lock; 0 for nothing.
+    /// Returns the second recorded for the `index`-th lock; 0 if none.
     pub fn used_at(&self, index: usize) -> u32 {
         self.rows.get(index).map_or(0, |row| row.used)
     }
 
-    /// The same registers, and nothing else.
+    /// Returns a copy with the registers only.
     pub fn copy(&self) -> Ownership {
         let mut copy = Ownership { hasher: self.hasher.clone(), ..Ownership::default() };
         self.rows.iter().for_each(|row| copy.push(row.unused()));
@@ -291,12 +296,12 @@ impl Ownership {
         }
     }
 
-    /// All of its rows.
+    /// Returns all rows.
     pub fn into_rows(self) -> OwnedRows {
         OwnedRows(self.rows.iter().map(Row::unused).collect())
     }
 
-    /// The same content under another hash seed: after reading it from disk.
+    /// Returns the same content under another hash seed: for a map that was read from disk.
     pub fn reseeded(self, hash_seed: u64) -> Ownership {
         let mut map = Ownership::new(hash_seed);
         self.rows.iter().for_each(|row| map.push(row.unused()));
@@ -368,7 +373,7 @@ impl CmRDT for Ownership {
 }
 
 impl Ownership {
-    /// What a register adds to the sum over a map, which is a wrapping one: 0 for a part that is at home.
+    /// Returns the summand of a register in the wrapping sum over a map: 0 for a part that is at home.
     pub fn digest(lock: &LockName, part: DcId, register: Register) -> u128 {
         if register == Register::default() {
             return 0;
@@ -379,14 +384,14 @@ impl Ownership {
         xxh3_128(&bytes)
     }
 
-    /// The sum over all registers: equal maps have equal sums. Walks all of it.
+    /// Returns the sum over all registers: equal maps have equal sums. Walks the whole map.
     pub fn sum(&self) -> u128 {
         self.iter()
             .map(|(lock, part, register)| Self::digest(lock, part, register))
             .fold(0, u128::wrapping_add)
     }
 
-    /// Every register of a part that is not at home.
+    /// Returns every register of a part away from home.
     pub fn iter(&self) -> impl Iterator<Item = (&LockName, DcId, Register)> {
         self.rows.iter().flat_map(|row| {
             (0_u8..)
@@ -397,7 +402,7 @@ impl Ownership {
     }
 }
 
-/// Same registers, in whatever order they came.
+/// True if the registers are the same, in whatever order they were written.
 impl PartialEq for Ownership {
     fn eq(&self, other: &Ownership) -> bool {
         self.len() == other.len()
@@ -446,7 +451,7 @@ impl<'de> Deserialize<'de> for Ownership {
             if map.find(&lock).is_some() || home.contains(&lock) {
                 return fault("it is there twice");
             }
-            // What was written before parts lost their registers at home.
+            // Written by a version in which parts kept their registers at home.
             for (part, register) in (0_u8..).zip(&mut registers) {
                 if register.owner().is_some_and(|owner| owner.get() == part) {
                     *register = Register::default();

@@ -1,4 +1,4 @@
-//! Which entries of every datacenter's log are applied: a vector clock, dense over the small ids of members.
+//! A version vector: the applied entries of every datacenter's log, dense over the small ids of members.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -31,17 +31,17 @@ impl VersionVector {
         *slot = (*slot).max(seq);
     }
 
-    /// Whether everything in `other` is in this too.
+    /// Returns true if this vector contains everything in `other`.
     pub fn covers(&self, other: &VersionVector) -> bool {
         other.0.len() <= self.0.len() && other.0.iter().zip(&self.0).all(|(theirs, ours)| theirs <= ours)
     }
 
-    /// What both cover.
+    /// Returns the vector of the entries that both cover.
     pub fn meet(&self, other: &VersionVector) -> VersionVector {
         self.iter().map(|(dc, seq)| (dc, seq.min(other.get(dc)))).collect()
     }
 
-    /// The datacenters with any entry, in increasing order, with their `seq`.
+    /// Returns the datacenters with any entry, in increasing order, with their `seq`.
     pub fn iter(&self) -> impl Iterator<Item = (DcId, u64)> {
         (0_u8..)
             .zip(&self.0)

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::ops::{Index, Range};
 
-/// Elements of a block.
+/// Number of elements of a block.
 const BLOCK: usize = 1 << 10;
 
-/// A queue in blocks: it grows without a copy of its elements, and gives the memory of each block back that is empty.
+/// A queue in blocks: it grows without a copy of its elements, and releases the memory of each block that is
+/// empty.
 #[derive(Debug)]
 pub struct Fifo<T> {
-    /// All but the first and the last one are full. Only the last one may be empty.
+    /// All except the first and the last one are full. Only the last one may be empty.
     blocks: VecDeque<VecDeque<T>>,
 }
 
@@ -61,7 +62,7 @@ impl<T> Fifo<T> {
         self.front().is_none()
     }
 
-    /// The block that has the element at `index`, and its place there.
+    /// Returns the block of the element at `index`, and its place there.
     #[inline]
     fn place(&self, index: usize) -> (usize, usize) {
         let first = self.blocks.front().map_or(0, VecDeque::len);
@@ -87,7 +88,7 @@ impl<T> Fifo<T> {
         self.blocks.iter().flatten()
     }
 
-    /// The elements in a range of places, all of which there are.
+    /// Returns the elements in a range of indexes, all of which must be present.
     pub fn range(&self, range: Range<usize>) -> impl Iterator<Item = &T> {
         range.map(|index| &self[index])
     }

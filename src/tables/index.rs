@@ -2,14 +2,15 @@
 
 use hashbrown::HashTable;
 
-/// Parts of a table. At ten million rows each has some forty thousand, which are moved in some hundred microseconds.
+/// Number of parts of an index. At ten million rows each part has some forty thousand, which are moved in
+/// some hundred microseconds.
 const PARTS: usize = 256;
-/// Room for so many rows of a part stays.
+/// A part keeps memory for this number of rows.
 const KEPT: usize = 64;
 
-/// The numbers of rows, by the hashes of their keys. The keys stand in the rows only: an entry of the index takes eight bytes, and
-/// the index grows without looking at a row. It is divided into many hash tables, and one insertion or removal moves the entries
-/// of one of them at most.
+/// The numbers of rows, by the hashes of their keys. The keys are stored in the rows only: an entry of the
+/// index takes eight bytes, and the index grows without reading rows. It is divided into many hash tables,
+/// and one insertion or removal moves the entries of one of them at most.
 #[derive(Clone, Debug)]
 pub struct Index(Box<[HashTable<Slot>; PARTS]>);
 
@@ -25,13 +26,14 @@ struct Slot {
     row: u32,
 }
 
-/// The hash as a `HashTable` wants it: that looks at the lowest bits (for the bucket) and the highest (for the tag).
+/// Returns the hash for a `HashTable`, which uses the lowest bits (for the bucket) and the highest (for the
+/// tag).
 #[inline]
 fn spread(hash: u32) -> u64 {
     u64::from(hash) | u64::from(hash) << 32
 }
 
-/// The part that an entry stands in, by bits that its `HashTable` does not look at.
+/// Returns the part of an entry, by bits that its `HashTable` does not use.
 #[inline]
 fn part(hash: u32) -> usize {
     (hash >> 16) as usize % PARTS
@@ -44,7 +46,7 @@ pub fn short_hash(hash: u64) -> u32 {
 }
 
 impl Index {
-    /// The row with this hash for which `has_key` is true.
+    /// Returns the row with this hash for which `has_key` is true.
     #[inline]
     pub fn find(&self, hash: u32, mut has_key: impl FnMut(u32) -> bool) -> Option<u32> {
         let matches = |slot: &Slot| slot.hash == hash && has_key(slot.row);
@@ -67,10 +69,10 @@ impl Index {
         }
     }
 
-    /// A row has another number from now on.
+    /// Changes the number of a row.
     ///
     /// # Panics
-    /// When it is not there.
+    /// If the row is not in the index.
     pub fn renumber(&mut self, hash: u32, from: u32, to: u32) {
         let slot = self.0[part(hash)].find_mut(spread(hash), |slot| slot.row == from);
         slot.expect("every row is in the index").row = to;

@@ -1,12 +1,12 @@
 //! A vector that is never copied whole.
 
-/// Values of a block.
+/// Number of values of a block.
 const BLOCK: usize = 1 << 8;
 
-/// A vector in blocks: it grows without a copy of what is in it.
+/// A vector in blocks: it grows without a copy of its values.
 #[derive(Clone, Debug)]
 pub struct List<T> {
-    /// All full but the last one, which is not empty.
+    /// All full except the last one, which is not empty.
     blocks: Vec<Vec<T>>,
     len: usize,
 }
@@ -47,10 +47,10 @@ impl<T> List<T> {
         self.len += 1;
     }
 
-    /// Takes a value out; the last one takes its place.
+    /// Removes a value; the last one takes its place.
     ///
     /// # Panics
-    /// When there is none at `place`.
+    /// If there is no value at `place`.
     pub fn swap_remove(&mut self, place: usize) -> T {
         let block = self.blocks.last_mut().expect("what is taken out is there");
         let last = block.pop().expect("no block is empty");

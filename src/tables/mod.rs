@@ -1,7 +1,8 @@
-//! Tables for up to millions of rows that grow bit by bit.
+//! Tables for up to millions of rows that grow in small steps.
 //!
-//! A table in one piece of memory is copied whole when it is full; at a million rows that takes longer than a step may.
-//! These tables are many small pieces of memory, and a step copies or clears at most one of them.
+//! A table in one piece of memory is copied whole when it is full; at a million rows that takes longer than a
+//! step may. These tables consist of many small pieces of memory, and a step copies or clears at most one of
+//! them.
 
 mod fifo;
 mod index;

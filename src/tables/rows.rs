@@ -2,11 +2,11 @@
 
 use std::ops::{Index, IndexMut};
 
-/// Rows of a block.
+/// Number of rows of a block.
 const BLOCK: usize = 1 << 8;
-/// Room for so many rows stays.
+/// Memory for this number of rows is never released.
 const KEPT: usize = 1 << 14;
-/// Blocks that are given back at a time.
+/// Maximum number of blocks that are released at a time.
 const BLOCKS_AT_A_TIME: usize = 16;
 
 /// Values by number, in blocks that are never moved.
@@ -20,7 +20,7 @@ impl<T> Default for Blocks<T> {
 }
 
 impl<T> Blocks<T> {
-    /// Every number is below this one.
+    /// Returns an upper bound: every number is below it.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.0.len() * BLOCK
@@ -36,14 +36,15 @@ impl<T> Blocks<T> {
         Some(&mut self.0.get_mut(row / BLOCK)?[row % BLOCK])
     }
 
-    /// Room for one block more.
+    /// Adds one block.
     #[cold]
     pub fn grow(&mut self, empty: impl FnMut() -> T) {
         let block: Box<[T]> = std::iter::repeat_with(empty).take(BLOCK).collect();
         self.0.push(block.try_into().ok().expect("a block is as long as a block"));
     }
 
-    /// Gives back some of the blocks from this number on, if it is many. Answers whether there is more to give back.
+    /// Releases some of the unused blocks from this number on, if there are many. Returns true if there are
+    /// more to release.
     pub fn give_back(&mut self, from: usize) -> bool {
         let kept = (from + KEPT).div_ceil(BLOCK);
         self.0.truncate(kept.max(self.0.len().saturating_sub(BLOCKS_AT_A_TIME)));
@@ -78,13 +79,14 @@ impl<T> IndexMut<usize> for Blocks<T> {
 /// Stands for no row.
 const NONE: usize = usize::MAX;
 
-/// Rows by number. A number is used again when its row was removed, the last one first: its memory is in a cache.
+/// Rows by number. The number of a removed row is used again, the last one first, because its memory is in a
+/// cache.
 #[derive(Debug)]
 pub struct Rows<T> {
     blocks: Blocks<Place<T>>,
-    /// The row that was removed last, which names the one before it.
+    /// The row that was removed last; it names the one removed before it.
     removed: usize,
-    /// From this one on no row was used.
+    /// No row from this one on was used.
     unused: usize,
     len: usize,
 }
@@ -117,7 +119,7 @@ impl<T> Rows<T> {
         self.len == 0
     }
 
-    /// Every number is below this one.
+    /// Returns an upper bound: every number is below it.
     #[inline]
     pub fn end(&self) -> usize {
         self.unused
@@ -160,7 +162,7 @@ impl<T> Rows<T> {
         })
     }
 
-    /// Answers the number of the new row.
+    /// Inserts a row. Returns its number.
     #[inline]
     pub fn insert(&mut self, value: T) -> usize {
         self.len += 1;
@@ -183,7 +185,7 @@ impl<T> Rows<T> {
         row
     }
 
-    /// Takes a row out, which must be there.
+    /// Removes a row, which must be present.
     #[inline]
     pub fn remove(&mut self, row: usize) -> T {
         let place = &mut self.blocks[row];
@@ -197,7 +199,8 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Gives some of its memory back if there are no rows and there were many. Answers whether there is more to give back.
+    /// Releases some memory if there are no rows and there were many. Returns true if there is more to
+    /// release.
     pub fn give_back(&mut self) -> bool {
         if self.is_empty() {
             (self.removed, self.unused) = (NONE, 0);

@@ -1,4 +1,4 @@
-//! The map, its registers and the readers of either: equal to maps that are copied whole, and merged in any order.
+//! The map, its registers and its readers, compared with maps that are copied whole and merged in any order.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
 }
 
-/// Who gets which part of which lock next: every step is a move by the one who has it.
+/// Generates moves (lock, part, new owner); every step is a move by the present owner.
 fn moves() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
     proptest::collection::vec((0_u8..3, 0_u8..3, 0_u8..3), 0..40)
 }
@@ -73,7 +73,7 @@ proptest! {
         }
     }
 
-    /// What is at home takes no memory; everything else is there.
+    /// A lock that is at home takes no memory; every other lock has a row.
     #[test]
     fn only_what_is_away_is_kept(moves in moves()) {
         let mut map = Ownership::new(7);
@@ -115,7 +115,7 @@ proptest! {
 }
 
 proptest! {
-    /// The same while the map gets blocks and loses them, and the parts of its index grow.
+    /// The same while the map gets and loses blocks, and the tables of its index grow.
     #[test]
     fn a_reader_finds_what_was_there_while_the_map_grows_and_shrinks(
         before in 250_u16..270,
@@ -123,7 +123,7 @@ proptest! {
         most in 1_usize..80,
     ) {
         let mut map = Ownership::new(7);
-        // It goes to dc1 if it is at home, else it comes home.
+        // The part moves to dc1 if it is at home, else it comes home.
         let move_it = |map: &mut Ownership, n: u16| {
             let lock = LockName::new(&n.to_be_bytes()).expect("two bytes");
             let version = map.register(&lock, dc(0)).version() + 1;
@@ -153,7 +153,7 @@ fn applied_one_by_one(mut map: Ownership, moves: &[(u8, u8, u8)]) -> Ownership {
     map
 }
 
-/// Bytes that a client had a hand in are indexed by a hash that it cannot foresee.
+/// Bytes that a client can influence are indexed by a hash that the client cannot predict.
 #[test]
 fn what_is_decoded_is_hashed_with_a_seed_of_its_own() {
     let decoded = |name| {

@@ -1,4 +1,4 @@
-//! Where an operation stands among all others.
+//! The place of an operation among all others.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,8 @@ use crate::crdt::VersionVector;
 use crate::names::DcId;
 use crate::time::Timestamp;
 
-/// Names a commit: the entry that carries it. The operations of one commit share it; they are applied in order.
+/// The id of a commit: the entry that carries it. The operations of one commit share it; they are applied in
+/// order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Dot {
     pub dc: DcId,
@@ -20,27 +21,27 @@ impl From<&Dot> for Dot {
 }
 
 impl Dot {
-    /// Whether a replica at that vector has applied this commit.
+    /// Returns true if a replica at that vector has applied this commit.
     pub fn is_in(self, vector: &VersionVector) -> bool {
         self.seq <= vector.get(self.dc)
     }
 }
 
-/// Which commit an operation belongs to, and what its transaction had seen.
+/// The commit of an operation, and the vector that its transaction had seen.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     pub dot: Dot,
-    /// The operation's place in its commit, from 0.
+    /// The operation's index in its commit, from 0.
     pub index: u32,
-    /// The stamp of the commit's entry: strictly increasing along a datacenter's log, and above that of everything
-    /// seen.
+    /// The stamp of the commit's entry: strictly increasing along a datacenter's log, and above the stamps of
+    /// everything seen.
     pub stamp: Timestamp,
     /// The snapshot of the transaction: causally closed, and without this commit.
     pub seen: &'a VersionVector,
 }
 
 impl At<'_> {
-    /// Whether the transaction had seen that commit. It has seen its own earlier operations.
+    /// Returns true if the transaction had seen that commit. It has seen its own earlier operations.
     pub fn has_seen(&self, dot: Dot) -> bool {
         dot == self.dot || dot.is_in(self.seen)
     }

@@ -1,11 +1,11 @@
-//! A counter that never goes below 0, anywhere, though no datacenter asks another one before it takes away.
+//! A counter that never goes below 0, anywhere, though no datacenter asks another one before it decrements.
 //!
-//! Its value is a sum of rights to take away, each of which one datacenter has. Adding gives rights to the datacenter
-//! that adds, taking away uses them, and they can be moved (Balegas et al.: *Extending Eventually Consistent Cloud
-//! Databases for Enforcing Numeric Invariants*, 2015). Only a datacenter itself lowers its rights, it checks before it
-//! does, and its operations are applied in their order, after those that gave it the rights: so no rights are ever
-//! negative where everybody obeyed [`BoundedCounter::check_add`]. Where somebody did not, the sums still agree everywhere,
-//! and readers see 0 for what is below.
+//! Its value is a sum of rights to decrement, each of which one datacenter has. An addition gives rights to
+//! its datacenter, a decrement uses them, and they can be moved (Balegas et al.: *Extending Eventually
+//! Consistent Cloud Databases for Enforcing Numeric Invariants*, 2015). Only a datacenter itself lowers its
+//! rights. It checks before it does, and its operations are applied in their order, after those that gave it
+//! the rights. So no rights are ever negative if every datacenter obeyed [`BoundedCounter::check_add`]. If
+//! one did not, the sums still agree everywhere, and readers see 0 instead of a negative value.
 //!
 //! The `crdts` crate has no such type.
 
@@ -39,7 +39,7 @@ impl BoundedCounter {
         }
     }
 
-    /// Whether datacenter `me` may add that much.
+    /// Checks that datacenter `me` may add this amount.
     pub fn check_add(&self, amount: i64, me: DcId) -> Result<(), OpError> {
         if amount < 0 {
             self.check_rights(amount.unsigned_abs(), me)
@@ -50,13 +50,13 @@ impl BoundedCounter {
         }
     }
 
-    /// Whether datacenter `me` may let go of that many rights.
+    /// Checks that datacenter `me` has this number of rights to use.
     pub fn check_rights(&self, asked: u64, me: DcId) -> Result<(), OpError> {
         let rights = self.rights(me);
         if asked <= rights { Ok(()) } else { Err(OpError::NoRights { asked, rights }) }
     }
 
-    /// Those of all datacenters that have some.
+    /// Returns the rights of all datacenters that have some.
     pub fn all_rights(&self) -> Vec<(DcId, u64)> {
         self.0.iter().map(|(dc, rights)| (*dc, saturate(*rights))).filter(|(_, rights)| *rights > 0).collect()
     }

@@ -1,9 +1,10 @@
-//! An ordered map whose clones share what has not changed since.
+//! An ordered map whose clones share everything that has not changed since.
 //!
-//! Snapshots, checks and uncommitted changes work on copies of values, and a value may have a hundred thousand elements: a
-//! copy of all of them would take longer than a step may. So entries stand in chunks, in order; a clone shares them, and a
-//! change copies the one chunk that it touches if that is shared. Not a tree of a crate: two levels are enough for the
-//! sizes that values have, and whoever reads this sees that its order depends on keys alone.
+//! Snapshots, checks and uncommitted changes work on copies of values. A value may have a hundred thousand
+//! elements, and a copy of all of them would take longer than a step may. So entries are kept in ordered
+//! chunks. A clone shares them, and a change copies the one chunk that it touches if that is shared. A tree
+//! of a crate is not used: two levels are enough for the sizes that values have, and here it is easy to see
+//! that the order depends on keys alone.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -15,10 +16,10 @@ use serde::{Serialize, Serializer};
 
 use crate::work;
 
-/// Most entries of a chunk.
+/// Maximum number of entries of a chunk.
 const FULL: usize = 128;
 
-/// See the module.
+/// An ordered map in shared chunks.
 #[derive(Clone)]
 pub(super) struct Chunks<K, V> {
     /// In order, none empty.
@@ -50,7 +51,7 @@ impl<K, V> Chunks<K, V> {
         self.iter().map(|(key, _)| key)
     }
 
-    /// Those after this one, which need not be there; all of them after none.
+    /// Returns the keys after this one, which need not be present; all keys if it is `None`.
     pub fn keys_after<Q: Ord + ?Sized>(&self, after: Option<&Q>) -> impl Iterator<Item = &K>
     where
         K: Borrow<Q>,
@@ -67,7 +68,7 @@ impl<K, V> Chunks<K, V> {
     }
 }
 
-/// A chunk that no clone shares.
+/// Returns a chunk that no clone shares, copied if need be.
 fn own<K: Clone, V: Clone>(chunk: &mut Arc<Vec<(K, V)>>) -> &mut Vec<(K, V)> {
     if Arc::strong_count(chunk) > 1 {
         work::count(chunk.len());
@@ -76,7 +77,7 @@ fn own<K: Clone, V: Clone>(chunk: &mut Arc<Vec<(K, V)>>) -> &mut Vec<(K, V)> {
 }
 
 impl<K: Ord + Clone, V: Clone> Chunks<K, V> {
-    /// The chunk that has this key, if any has, and where in it the key is or belongs.
+    /// Returns the chunk that has this key or could take it, and the place of the key in it.
     fn find<Q: Ord + ?Sized>(&self, key: &Q) -> (usize, Result<usize, usize>)
     where
         K: Borrow<Q>,
@@ -102,7 +103,7 @@ impl<K: Ord + Clone, V: Clone> Chunks<K, V> {
         self.find(key).1.is_ok()
     }
 
-    /// The value at a key; put there if there is none.
+    /// Returns the value of a key, inserted if it is absent.
     pub fn entry<'a, Q: Ord + ?Sized>(&mut self, key: &'a Q) -> &mut V
     where
         K: Borrow<Q> + From<&'a Q>,
@@ -128,7 +129,7 @@ impl<K: Ord + Clone, V: Clone> Chunks<K, V> {
         &mut entries[place].1
     }
 
-    /// Answers whether it was there.
+    /// Removes a key. Returns true if it was present.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -147,7 +148,7 @@ impl<K: Ord + Clone, V: Clone> Chunks<K, V> {
         true
     }
 
-    /// Changes all values, and keeps those for which that says so.
+    /// Calls `keep` on all entries and removes those for which it returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         self.chunks.retain_mut(|chunk| {
             let entries = own(chunk);
@@ -159,7 +160,7 @@ impl<K: Ord + Clone, V: Clone> Chunks<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> FromIterator<(K, V)> for Chunks<K, V> {
-    /// From entries in any order; of several with one key the last stays.
+    /// Builds a map from entries in any order; of several with one key the last one stays.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Chunks<K, V> {
         let sorted: BTreeMap<K, V> = entries.into_iter().collect();
         let len = sorted.len();
@@ -172,7 +173,7 @@ impl<K: Ord + Clone, V: Clone> FromIterator<(K, V)> for Chunks<K, V> {
     }
 }
 
-/// Whatever the chunks are.
+/// True if the entries are equal, however they are divided into chunks.
 impl<K: PartialEq, V: PartialEq> PartialEq for Chunks<K, V> {
     fn eq(&self, other: &Chunks<K, V>) -> bool {
         self.len == other.len && self.iter().eq(other.iter())

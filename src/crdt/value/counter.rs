@@ -1,8 +1,8 @@
 //! A counter that adds up.
 //!
-//! Not the crate's `PNCounter`: its operations carry the maker's running total, so that they may come twice. Ours come
-//! once, and are only amounts; two transactions of one datacenter need not know of each other. Property-tested against
-//! it.
+//! The crate's `PNCounter` is not used: its operations carry the maker's running total, so that they may
+//! arrive twice. Here operations arrive once and carry amounts only; two transactions of one datacenter need
+//! not know of each other. Property-tested against it.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,13 @@ use crate::crdt::value::leaf::Value;
 use crate::crdt::value::{OpError, ReadBudget, Reading};
 use crate::names::DcId;
 
-/// The sum of all additions; wide enough that no number of 64 bit additions that fits a log leaves it.
+/// The sum of all additions. It is so wide that no number of 64-bit additions that fits a log overflows it.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Counter(i128);
 
 impl Counter {
     pub fn add(&mut self, amount: i64) {
-        // Wraps only after a checkpoint that nobody wrote.
+        // Wraps only after a forged checkpoint.
         self.0 = self.0.wrapping_add(amount.into());
     }
 
@@ -25,12 +25,12 @@ impl Counter {
     }
 }
 
-/// Readers see this of a sum.
+/// Returns the value of a sum that readers see.
 pub(super) fn saturate(sum: i128) -> i64 {
     i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// Whether a sum may change by that much.
+/// Checks that a sum may change by this amount.
 pub(super) fn check_sum(sum: i128, amount: i64) -> Result<(), OpError> {
     match i64::try_from(sum.saturating_add(amount.into())) {
         Ok(_) => Ok(()),

@@ -1,19 +1,20 @@
 //! Digests of what readers see.
 //!
-//! A digest is a wrapping sum of a hash for each visible *atom*: an element of a set, the content of a register, at its
-//! place. So one operation changes it by the few atoms that it touches, in whatever order operations come. It finds
-//! replicas that differ by mistake; it is no defence against somebody who makes differences that cancel out.
+//! A digest is a wrapping sum of one hash for each visible *atom*: an element of a set, or the content of a
+//! register, at its place. So one operation changes it by the few atoms that it touches, in whatever order
+//! operations arrive. It finds replicas that differ by mistake; it is no defence against differences that are
+//! constructed to cancel out.
 
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 use crate::crdt::value::Type;
 
-/// What readers see, in two numbers that go up and down with the atoms.
+/// Two sums over the visible atoms.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Shown {
     /// The digest.
     pub sum: u128,
-    /// Bytes of the atoms: about as many as the values have.
+    /// Number of bytes of the atoms: about the size of the values.
     pub bytes: u64,
 }
 
@@ -29,7 +30,7 @@ impl Shown {
     }
 }
 
-/// A place: a key, or a field somewhere in it.
+/// The hash of a place: a key, or a field somewhere in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place(pub u128);
 
@@ -38,8 +39,8 @@ impl Place {
         Place(self.atom(map, field))
     }
 
-    /// The hash of an atom of a value of that type at this place: the same in every build and version, so the order of
-    /// types and what they give as atoms never changes.
+    /// Returns the hash of an atom of a value of this type at this place. It is the same in every build and
+    /// version, so the order of types and the bytes of their atoms never change.
     pub fn atom(self, of: Type, content: &[u8]) -> u128 {
         let mut both = [0; 32];
         both[..16].copy_from_slice(&self.0.to_le_bytes());

@@ -1,12 +1,13 @@
-//! The operations that say the same thing and that no operation has taken away yet.
+//! The operations of one kind that no other operation has removed yet.
 //!
-//! One rule makes every resettable type converge: an operation takes away exactly those that its transaction had
-//! seen. What is left are the operations that no other one has seen, and that does not depend on the order in which
-//! they came, as each comes after all it has seen.
+//! One rule makes every resettable type converge: an operation removes exactly those operations that its
+//! transaction had seen. The operations that are left are those that no other one has seen. That does not
+//! depend on the order in which they arrive, because each arrives after everything it has seen.
 //!
-//! This is not the crate's `VClock`, which keeps the highest dot of each actor: here one datacenter runs many
-//! transactions at once, so of two of its commits the later need not have seen the earlier, and taking away the later
-//! must leave the earlier. Only concurrent operations stay side by side, so there is nearly always one.
+//! This is not the crate's `VClock`, which keeps the highest dot of each actor. Here one datacenter runs many
+//! transactions at once, so the later of two of its commits need not have seen the earlier one, and removing
+//! the later must leave the earlier. Only concurrent operations are kept together, so there is nearly always
+//! one.
 
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use crate::crdt::value::{At, Dot};
 pub(super) struct Dots(SmallVec<[Dot; 1]>);
 
 impl Dots {
-    /// Says it again: takes the place of what was seen.
+    /// Adds an operation, which replaces those that it has seen.
     pub fn put(&mut self, at: &At<'_>) {
         self.take_seen(at);
         let place = self.0.partition_point(|dot| *dot < at.dot);
@@ -47,8 +48,8 @@ impl Dots {
         self.0.retain(|dot| !dot.is_in(stable));
     }
 
-    /// Every later operation has seen all the stable ones, so whatever takes away another one takes them too: they
-    /// matter only while there is no other, and then one does for all.
+    /// Compacts. Every future operation has seen all stable ones, so an operation that removes another one
+    /// removes them, too. They matter only while there is no other, and then one of them is enough.
     pub fn settle(&mut self, stable: &VersionVector) {
         if self.0.iter().all(|dot| dot.is_in(stable)) {
             self.0.truncate(1);

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Bytes of its own: 16 bytes beside them instead of the 32 of [`Bytes`], and it keeps no larger buffer alive that it
-/// once arrived in.
+/// Owned bytes: 16 bytes of overhead instead of the 32 of [`Bytes`], and they do not keep the larger buffer
+/// alive in which they arrived.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Element(Box<[u8]>);
 
@@ -27,7 +27,7 @@ impl From<&[u8]> for Element {
     }
 }
 
-/// Orders as the slice does.
+/// Has the same order as the slice.
 impl Borrow<[u8]> for Element {
     fn borrow(&self) -> &[u8] {
         &self.0

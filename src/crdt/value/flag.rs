@@ -1,4 +1,4 @@
-//! Flags: a presence on its own.
+//! Flags: one presence each.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,9 @@
-//! How values are written to checkpoints and state transfers: as a list of leaves with the path of each.
+//! The encoding of values in checkpoints and state transfers: a list of leaves with the path of each.
 //!
-//! A tree of maps would make a decoder recurse as deep as the bytes say. Maps have no state of their own, so their
-//! leaves are all there is to write; a path only says where it leaves the one before, so that long names are not
-//! written again for all that is below them. What is read was written by a disk or a peer: it is checked to be what
-//! [`Slots`] promises to be.
+//! A tree of maps would make a decoder recurse as deep as the bytes say. Maps have no state of their own, so
+//! only their leaves are written. A path is written as the difference from the one before, so that long names
+//! are not repeated for every leaf below them. Decoded bytes come from a disk or a peer, so they are checked
+//! to have the properties of [`Slots`].
 
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
@@ -20,9 +20,9 @@ type Step<'a> = (MapType, &'a Element);
 /// A leaf to write.
 #[derive(Serialize)]
 struct Borrowed<'a> {
-    /// How many steps of its path are those of the leaf before.
+    /// Number of steps that its path shares with that of the previous leaf.
     keep: u8,
-    /// The others.
+    /// The other steps.
     steps: Vec<Step<'a>>,
     leaf: &'a Leaf,
 }
@@ -35,7 +35,7 @@ struct Owned {
     leaf: Leaf,
 }
 
-/// What does not make a value.
+/// A reason for which bytes are not a value.
 #[derive(Debug, thiserror::Error)]
 enum FlatError {
     #[error("a value holds an empty {0}")]
@@ -52,13 +52,13 @@ enum FlatError {
 #[derive(Default)]
 struct Flattener<'a> {
     path: Vec<Step<'a>>,
-    /// How much of `path` is that of the last leaf.
+    /// Length of the part of `path` that is shared with the last leaf.
     keep: usize,
     leaves: Vec<Borrowed<'a>>,
 }
 
 impl<'a> Flattener<'a> {
-    /// As deep as maps nest.
+    /// Recurses as deep as maps nest.
     fn visit(&mut self, slots: &'a Slots) {
         for state in &slots.0 {
             match state {
@@ -89,7 +89,7 @@ impl Slots {
         self.insert_within(path, leaf)
     }
 
-    /// As deep as the path, which was validated.
+    /// Recurses as deep as the path, which was validated.
     fn insert_within(&mut self, path: &[(MapType, Element)], leaf: Leaf) -> Result<(), FlatError> {
         let of = path.first().map_or_else(|| leaf.value_type(), |(map, _)| map.value_type());
         let found = self.0.binary_search_by_key(&of, State::value_type);

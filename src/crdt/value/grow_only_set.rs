@@ -1,7 +1,7 @@
 //! A set that only grows.
 //!
-//! Not the crate's `GSet`, which can be asked for its size or for a single element's bytes only by copying. It is the
-//! same tree inside; property-tested against it.
+//! The crate's `GSet` is not used: its size or a single element's bytes can be read only by copying. It is
+//! the same tree inside; property-tested against it.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ impl GrowOnlySet {
         }
     }
 
-    /// Those of [`Value::atoms`] that adding these may change.
+    /// Calls `each` with those of [`Value::atoms`] that adding these items may change.
     pub fn atoms_near(&self, items: &[Bytes], each: &mut dyn FnMut(&[u8])) {
         let named = items.iter().map(Bytes::as_ref).collect::<BTreeSet<&[u8]>>();
         named.into_iter().filter(|item| self.0.contains_key(*item)).for_each(each);

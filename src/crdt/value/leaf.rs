@@ -1,4 +1,4 @@
-//! A value that is not a map: the place where those types are told apart.
+//! Values that are not maps: one enum over their types.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -17,28 +17,30 @@ use crate::crdt::value::versioned::Versioned;
 use crate::crdt::value::{At, Dot, Op, OpError, ReadBudget, Reading, Type, VersionedReading};
 use crate::names::DcId;
 
-/// What every type can do without an operation of its own.
+/// The common interface of all types.
 ///
-/// Laws, property-tested in `tests/`: replicas that applied the same commits, each in some causal order, give the same
-/// answers here, whether or not they settled in between.
+/// Laws, property-tested in `tests/`: replicas that applied the same commits, each in some causal order,
+/// return the same results here, even if they compacted at different times.
 pub(super) trait Value {
-    /// See [`ReadBudget`]: what has many elements stops when it is overdrawn.
+    /// Reads the value. See [`ReadBudget`]: reading stops when the budget is overdrawn.
     fn read(&self, me: DcId, budget: &mut ReadBudget) -> Reading;
-    /// Whether readers anywhere see anything but the type's empty value.
+    /// Returns true if readers anywhere see anything but the type's empty value.
     fn is_visible(&self) -> bool;
-    /// Whether it is as good as never written. Not the same as out of sight: a remove may be left that hides adds still
-    /// to come.
+    /// Returns true if the value is equivalent to one that was never written. That is more than invisible: a
+    /// remove may be left that hides future adds.
     fn is_empty(&self) -> bool {
         !self.is_visible()
     }
-    /// Gives each thing that readers see, as bytes that tell it from every other: the same atoms, the same readings.
+    /// Calls `each` with the bytes of each visible atom. Different atoms have different bytes, and equal
+    /// atoms mean equal readings.
     fn atoms(&self, each: &mut dyn FnMut(&[u8]));
-    /// Takes away what that operation's transaction had seen. Types that cannot are in no map that needs it
-    /// ([`Type::is_resettable`]).
+    /// Removes what that operation's transaction had seen. Types without a reset cannot be in a map that
+    /// needs it ([`Type::is_resettable`]).
     fn reset(&mut self, _at: &At<'_>) {}
     /// See [`Slots::settle`](crate::crdt::value::Slots::settle).
     fn settle(&mut self, _stable: &VersionVector) {}
-    /// See [`Slots::settle_some`](crate::crdt::value::Slots::settle_some). Of what has few marks, all of them.
+    /// See [`Slots::settle_some`](crate::crdt::value::Slots::settle_some). A value with few marks is
+    /// compacted whole.
     fn settle_some(
         &mut self,
         stable: &VersionVector,
@@ -49,7 +51,8 @@ pub(super) trait Value {
         *most = most.saturating_sub(1);
         None
     }
-    /// Whether [`Value::settle`] may change anything, now or later. What says no is not looked at for that.
+    /// Returns true if [`Value::settle`] may change anything, now or later. Values that return false are not
+    /// examined for that.
     fn has_marks(&self) -> bool {
         false
     }
@@ -76,7 +79,7 @@ pub(super) enum Leaf {
 }
 
 impl Leaf {
-    /// The empty value that this operation is for; `None` if that is a map.
+    /// Returns the empty value that this operation is for, or `None` if that is a map.
     pub fn for_op(op: &Op) -> Option<Leaf> {
         Some(match op {
             Op::Counter(_) => Leaf::Counter(Counter::default()),
@@ -165,7 +168,7 @@ impl Leaf {
         }
     }
 
-    /// Whether a client of datacenter `me` may do that to the value as it is.
+    /// Checks that a client of datacenter `me` may apply this to the present value.
     pub fn check(&self, op: &Op, me: DcId) -> Result<(), OpError> {
         match (self, op) {
             (Leaf::Counter(counter), Op::Counter(amount)) => counter.check(*amount),
@@ -179,7 +182,7 @@ impl Leaf {
         }
     }
 
-    /// Those of [`Value::atoms`] that this operation may change.
+    /// Calls `each` with those of [`Value::atoms`] that this operation may change.
     pub fn atoms_near(&self, op: &Op, each: &mut dyn FnMut(&[u8])) {
         match (self, op) {
             (Leaf::AddWinsSet(set), Op::AddWinsSet(op)) => set.atoms_near(op, each),

@@ -9,7 +9,7 @@ use crate::crdt::value::{At, ReadBudget, Reading};
 use crate::names::DcId;
 use crate::time::Timestamp;
 
-/// The crate's register; the marker orders assignments: stamp, datacenter, place in the commit.
+/// The crate's register. The marker orders assignments: stamp, datacenter, index in the commit.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct LwwRegister(Option<crdts::LWWReg<Bytes, Marker>>);
 

@@ -1,8 +1,9 @@
-//! Maps: fields by name, each of which holds what a key holds.
+//! Maps: fields by name, each with a value as a key has it.
 //!
-//! Not the crate's `Map`: equal replicas of it can differ in what readers see when its values are `MVReg`s, and it is
-//! ordered by vectors of every field. Here a map has no marks of its own: a field is there while something in it is.
-//! Removing one takes away what was seen in it, so what is concurrent stays, all the way down.
+//! The crate's `Map` is not used: equal replicas of it can differ in their readings when its values are
+//! `MVReg`s, and it orders operations by a vector in every field. Here a map has no marks of its own: a field
+//! exists while its value does. Removing a field removes what was seen in it, so concurrent changes stay, at
+//! every depth.
 
 use bytes::Bytes;
 
@@ -14,13 +15,13 @@ use crate::crdt::value::{At, MapOp, ReadBudget, Reading, Slots};
 use crate::names::DcId;
 use crate::work;
 
-/// The fields that something is left in.
+/// The fields whose values are not empty.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Map {
     fields: Chunks<Element, Slots>,
-    /// Those of them that have something to settle: the others are not looked at for that.
+    /// Those fields that have something to compact; the others are not examined for that.
     marked: Chunks<Element, ()>,
-    /// How many of them readers see.
+    /// Number of fields that readers see.
     visible: usize,
 }
 
@@ -34,7 +35,7 @@ impl Map {
         }
     }
 
-    /// Changes what is in a field.
+    /// Changes the value of a field.
     pub fn change<R>(&mut self, field: &[u8], how: impl FnOnce(&mut Slots) -> R) -> R {
         let slots = self.fields.entry(field);
         let (was_visible, had_marks) = (slots.is_visible(), slots.has_marks());
@@ -68,7 +69,7 @@ impl Map {
         self.settle_some(stable, None, &mut all);
     }
 
-    /// See [`Slots::settle_some`]; what a field has is settled whole.
+    /// See [`Slots::settle_some`]; the value of a field is compacted whole.
     pub fn settle_some(
         &mut self,
         stable: &VersionVector,
@@ -80,7 +81,7 @@ impl Map {
         marked.last().filter(|_| goes_on).map(Element::to_bytes)
     }
 
-    /// Whether there is anything to settle.
+    /// Returns true if there is anything to compact.
     pub fn has_marks(&self) -> bool {
         !self.marked.is_empty()
     }
@@ -89,7 +90,7 @@ impl Map {
         self.fields.get(field)
     }
 
-    /// In order; with those that readers do not see.
+    /// In order; including those that readers do not see.
     pub fn fields(&self) -> impl Iterator<Item = (&Element, &Slots)> {
         self.fields.iter()
     }

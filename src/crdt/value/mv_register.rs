@@ -1,8 +1,9 @@
 //! A register that shows all of several concurrent assignments.
 //!
-//! Not the crate's `MVReg`: it tells what an assignment has seen by a vector that includes the assignment itself, which
-//! says that of two assignments of one actor the later has seen the earlier; two transactions of one datacenter may be
-//! concurrent. It also keeps such a vector for every value. Property-tested against it.
+//! The crate's `MVReg` is not used: it describes what an assignment has seen by a vector that includes the
+//! assignment itself, so of two assignments of one actor the later has always seen the earlier. Here two
+//! transactions of one datacenter may be concurrent. It also keeps such a vector for every value.
+//! Property-tested against it.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use crate::crdt::value::leaf::Value;
 use crate::crdt::value::{At, Dot, ReadBudget, Reading, RegisterOp};
 use crate::names::DcId;
 
-/// The assignments that nothing has taken away, in the order of their dots.
+/// The assignments that no operation has removed, in the order of their dots.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct MvRegister(Vec<(Dot, Bytes)>);
 

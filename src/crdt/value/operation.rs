@@ -1,4 +1,4 @@
-//! What can be done to values, as it travels: flat, so that no bytes from outside make a decoder recurse.
+//! Operations on values, as they travel: flat, so that no bytes from outside make a decoder recurse.
 //!
 //! Wire and disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::DcId;
 
-/// How deep maps nest at most.
+/// Maximum nesting depth of maps.
 pub const MAX_DEPTH: usize = 8;
 
 /// The type of a value. A key that was never written is every type's empty value.
@@ -38,7 +38,7 @@ pub struct Update {
     pub op: Op,
 }
 
-/// Into a field of a map.
+/// A step into a field of a map.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct PathStep {
     pub map: MapType,
@@ -55,19 +55,20 @@ pub enum MapType {
 /// An operation on a value of the type it is named after.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Op {
-    /// Adds that much, which may be negative.
+    /// Adds this amount, which may be negative.
     Counter(i64),
     ResettableCounter(ResettableCounterOp),
-    /// Adds that much. Taking away needs rights, which adding gives.
+    /// Adds this amount. A negative amount needs rights, which additions create.
     BoundedCounter(i64),
-    /// Moves rights to take away from this datacenter to another one; readers see no change.
+    /// Moves rights to decrement from this datacenter to another one; readers see no change.
     MoveRights {
         to: DcId,
         amount: u64,
     },
     LwwRegister(Bytes),
     MvRegister(RegisterOp),
-    /// `done`: nothing will follow; the key lapses once every datacenter knows.
+    /// Writes a value with a version. `done`: nothing will follow; the key expires once every datacenter
+    /// knows.
     Versioned {
         version: u64,
         value: Bytes,
@@ -107,14 +108,14 @@ pub enum FlagOp {
     Reset,
 }
 
-/// On the map as a whole; its fields are changed through a [`PathStep`].
+/// An operation on the map as a whole; its fields are changed through a [`PathStep`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum MapOp {
     Remove(Vec<Bytes>),
     Reset,
 }
 
-/// Why an operation is refused where it is asked for. Nothing was changed.
+/// A reason to refuse an operation where it is requested. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpError {
     #[error("the value is a {is}, the operation is one on a {wanted}")]
@@ -155,7 +156,7 @@ impl MapType {
 }
 
 impl Op {
-    /// The type of value that this is for.
+    /// Returns the type of value that the operation is for.
     pub fn value_type(&self) -> Type {
         match self {
             Op::Counter(_) => Type::Counter,
@@ -173,7 +174,7 @@ impl Op {
         }
     }
 
-    /// About how many bytes this takes.
+    /// Returns the approximate number of bytes.
     pub fn weight(&self) -> usize {
         let all = |items: &[Bytes]| items.iter().map(|item| 2 + item.len()).sum::<usize>();
         8 + match self {
@@ -190,22 +191,22 @@ impl Op {
 }
 
 impl Update {
-    /// On the key's own value.
+    /// Returns an update of the key's own value.
     pub fn of(op: Op) -> Update {
         Update { path: Vec::new(), op }
     }
 
-    /// The type that the key's own value has to have.
+    /// Returns the type that the key's own value must have.
     pub fn root_type(&self) -> Type {
         self.path.first().map_or_else(|| self.op.value_type(), |step| step.map.value_type())
     }
 
-    /// About how many bytes this takes.
+    /// Returns the approximate number of bytes.
     pub fn weight(&self) -> usize {
         self.op.weight() + self.path.iter().map(|step| 3 + step.field.len()).sum::<usize>()
     }
 
-    /// Whether what is there decides if this is allowed, beyond its type.
+    /// Returns true if the present value, not only its type, decides if this is allowed.
     pub fn depends_on_state(&self) -> bool {
         let leaf = self.op.value_type();
         !self.path.is_empty()
@@ -215,7 +216,7 @@ impl Update {
             )
     }
 
-    /// Whether this leaves something behind that [`Slots::settle`](super::Slots::settle) can forget.
+    /// Returns true if this leaves marks that [`Slots::settle`](super::Slots::settle) can drop.
     pub fn leaves_marks(&self) -> bool {
         let plain = matches!(
             self.root_type(),
@@ -224,18 +225,18 @@ impl Update {
         !plain
     }
 
-    /// Whether this can make [`Slots::done_by`](super::Slots::done_by) say something.
+    /// Returns true if [`Slots::done_by`](super::Slots::done_by) may return a commit after this.
     pub fn may_be_the_last(&self) -> bool {
         self.path.is_empty() && matches!(self.op, Op::Versioned { done: true, .. })
     }
 
-    /// Whether this may be anywhere at all, whatever the value is now.
+    /// Checks the rules that do not depend on the present value.
     pub fn validate(&self) -> Result<(), OpError> {
         validate_nesting(self.path.iter().map(|step| step.map), self.op.value_type())
     }
 }
 
-/// Whether a value of type `leaf` may be within these maps, from the outermost inwards.
+/// Checks that a value of type `leaf` may be within these maps, from the outermost inwards.
 pub(super) fn validate_nesting(
     maps: impl ExactSizeIterator<Item = MapType> + Clone,
     leaf: Type,
@@ -254,7 +255,7 @@ pub(super) fn validate_nesting(
 }
 
 impl Type {
-    /// Whether what was seen of it can be taken away while what was not seen stays.
+    /// Returns true if a reset can remove what was seen of such a value and leave the rest.
     pub fn is_resettable(self) -> bool {
         !matches!(
             self,

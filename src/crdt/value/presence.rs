@@ -1,4 +1,4 @@
-//! Whether something is there: an element in a set, or a flag.
+//! The presence of an element in a set, or of a flag.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::dots::Dots;
 use crate::crdt::value::{At, Type};
 
-/// What is left of the operations on one thing that can be there or not. Fresh, it is not there.
+/// The remaining operations on something that is present or absent. The default is absent.
 pub(super) trait Presence: Clone + Default + PartialEq + Debug {
     /// The type of a set of such elements.
     const SET: Type;
@@ -17,17 +17,18 @@ pub(super) trait Presence: Clone + Default + PartialEq + Debug {
 
     fn put(&mut self, at: &At<'_>);
     fn remove(&mut self, at: &At<'_>);
-    /// Takes away all it saw, of both kinds: back to fresh, unless something is concurrent.
+    /// Removes all operations that it saw, of both kinds. The result is the default, unless some are
+    /// concurrent.
     fn reset(&mut self, at: &At<'_>);
     fn is_present(&self) -> bool;
-    /// Whether it is as good as fresh.
+    /// Returns true if it is equivalent to the default.
     fn is_empty(&self) -> bool;
-    /// Whether [`Presence::settle`] may change anything, now or later.
+    /// Returns true if [`Presence::settle`] may change anything, now or later.
     fn has_marks(&self) -> bool;
     fn settle(&mut self, stable: &VersionVector);
 }
 
-/// There while an add is left: a remove takes away the adds it saw.
+/// Present while an add is left: a remove removes the adds that it saw.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct AddWins(Dots);
 
@@ -64,7 +65,7 @@ impl Presence for AddWins {
     }
 }
 
-/// There while an add is left and no remove is: each takes away those of both kinds that it saw.
+/// Present while an add is left and no remove is: each operation removes those of both kinds that it saw.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct RemoveWins {
     adds: Dots,
@@ -104,13 +105,13 @@ impl Presence for RemoveWins {
 
     fn settle(&mut self, stable: &VersionVector) {
         if self.removes.has_stable(stable) {
-            // Out of sight behind that remove, and what takes the remove away has seen these too.
+            // Hidden by that remove; an operation that removes the remove has seen these too.
             self.adds.take_stable(stable);
         }
         self.adds.settle(stable);
         self.removes.settle(stable);
         if self.adds.is_empty() {
-            // All adds to come have seen these removes: there is nothing left to hide.
+            // All future adds have seen these removes, so there is nothing left to hide.
             self.removes.take_stable(stable);
         }
     }

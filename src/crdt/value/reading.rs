@@ -1,4 +1,4 @@
-//! What readers see.
+//! Readings: values as readers see them.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::element::Element;
 use crate::crdt::value::Type;
 
-/// How many bytes a reading may take: reading what has many elements stops when that is overdrawn, so that nobody pays for
-/// more than may be answered. What is read then is not the value.
+/// Maximum number of bytes of a reading. Reading a value with many elements stops when the budget is
+/// overdrawn, so that no reading costs more than may be returned. The result is then incomplete.
 #[derive(Debug)]
 pub struct ReadBudget {
     left: usize,
@@ -23,7 +23,7 @@ impl ReadBudget {
         self.is_overdrawn
     }
 
-    /// Whether there is room for one more element.
+    /// Takes one more element out of the budget. Returns true if there was room.
     pub(super) fn take(&mut self, element: &Element) -> bool {
         match self.left.checked_sub(AROUND + element.as_bytes().len()) {
             Some(left) => self.left = left,
@@ -33,16 +33,16 @@ impl ReadBudget {
     }
 }
 
-/// What an element or a field takes beside its bytes, about.
+/// Approximate number of bytes of an element or a field beside its own bytes.
 const AROUND: usize = 2;
 
 /// A value as a reader sees it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Reading {
-    /// Saturated, should concurrent additions leave the range.
+    /// Saturated if concurrent additions leave the range.
     Counter(i64),
     ResettableCounter(i64),
-    /// Never negative. `rights`: by how much it may go down in the datacenter asked.
+    /// Never negative. `rights`: the amount by which the answering datacenter may decrement it.
     BoundedCounter {
         value: u64,
         rights: u64,
@@ -58,7 +58,7 @@ pub enum Reading {
     Map(Type, Vec<(Bytes, Reading)>),
 }
 
-/// See [`Reading::Versioned`]. The order of the fields is the order of values; they are written to checkpoints.
+/// See [`Reading::Versioned`]. The order of the fields is the order of values. Written to checkpoints.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct VersionedReading {
     pub version: u64,
@@ -67,7 +67,7 @@ pub struct VersionedReading {
 }
 
 impl Reading {
-    /// The type of the value that was read.
+    /// Returns the type of the value that was read.
     pub fn value_type(&self) -> Type {
         match self {
             Reading::Counter(_) => Type::Counter,
@@ -80,7 +80,7 @@ impl Reading {
         }
     }
 
-    /// About how many bytes this takes.
+    /// Returns the approximate number of bytes.
     pub fn weight(&self) -> usize {
         let all = |items: &[Bytes]| items.iter().map(|item| AROUND + item.len()).sum::<usize>();
         4 + match self {

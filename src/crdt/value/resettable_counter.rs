@@ -1,6 +1,7 @@
-//! A counter that adds up, and whose reset takes away what it saw.
+//! A counter that adds up; a reset removes the additions that it saw.
 //!
-//! The crate's `PNCounter` resets by subtracting a vector of running totals; see `counter.rs` for why ours are amounts.
+//! The crate's `PNCounter` resets by subtracting a vector of running totals; `counter.rs` says why operations
+//! here carry amounts.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,12 +13,12 @@ use crate::crdt::value::{At, Dot, OpError, ReadBudget, Reading, ResettableCounte
 use crate::names::DcId;
 use crate::work;
 
-/// A reset takes away all of the sum but the additions it did not see. So only those need to be known one by one that
-/// some reset to come may not have seen; the others are in the sum alone.
+/// A reset removes everything from the sum except the additions that it did not see. So an addition has to be
+/// known by itself only while some future reset may not have seen it; later it is in the sum alone.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct ResettableCounter {
     sum: i128,
-    /// What each commit added, unless every operation to come has seen it.
+    /// The amount that each commit added, unless every future operation has seen it.
     recent: Chunks<Dot, i128>,
 }
 

@@ -1,8 +1,9 @@
 //! Sets whose elements can be removed: add-wins and remove-wins.
 //!
-//! Not the crate's `Orswot`: its hash maps are in random order, it knows one dot per add (here all operations of a
-//! commit share one, and a later commit of a datacenter need not have seen an earlier one), and its removes carry
-//! vectors that are kept when they come early, which causal delivery rules out. Property-tested against it.
+//! The crate's `Orswot` is not used: its hash maps are in random order; it knows one dot per add (here all
+//! operations of a commit share one, and a later commit of a datacenter need not have seen an earlier one);
+//! and it keeps removes that arrive early, with their vectors, which causal delivery rules out.
+//! Property-tested against it.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ use crate::crdt::value::{At, ReadBudget, Reading, SetOp};
 use crate::names::DcId;
 use crate::work;
 
-/// The next elements that have something to settle, at most so many, and whether there are more.
+/// Returns the next elements that have something to compact, at most `most`, and true if there are more.
 pub(super) fn some_marked(
     marked: &Chunks<Element, ()>,
     after: Option<Bytes>,
@@ -34,13 +35,14 @@ pub(super) fn some_marked(
     (next, goes_on)
 }
 
-/// The elements that something is left of. An operation costs the logarithm of their number for each element it names.
+/// The elements of which some operation is left. An operation costs the logarithm of their number for each
+/// element that it names.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Set<P> {
     elements: Chunks<Element, P>,
-    /// Those of them that have something to settle: the others are not looked at for that.
+    /// Those elements that have something to compact; the others are not examined for that.
     marked: Chunks<Element, ()>,
-    /// How many of them are present.
+    /// Number of elements that are present.
     present: usize,
 }
 
@@ -81,7 +83,7 @@ impl<P: Presence> Set<P> {
         self.recount();
     }
 
-    /// What is known beside the elements follows from them.
+    /// Recomputes the fields that follow from the elements.
     fn recount(&mut self) {
         self.present = self.elements.values().filter(|element| element.is_present()).count();
         let marked = self.elements.iter().filter(|(_, element)| element.has_marks());
@@ -92,7 +94,7 @@ impl<P: Presence> Set<P> {
         self.elements.iter().filter(|(_, element)| element.is_present()).map(|(item, _)| item)
     }
 
-    /// Those of [`Value::atoms`] that this operation may change.
+    /// Calls `each` with those of [`Value::atoms`] that this operation may change.
     pub fn atoms_near(&self, op: &SetOp, each: &mut dyn FnMut(&[u8])) {
         match op {
             SetOp::Add(items) | SetOp::Remove(items) => {

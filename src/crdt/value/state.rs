@@ -19,7 +19,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// The empty value that this operation at this path is for, or within.
+    /// Returns the empty value that this operation at this path is for, or within.
     pub fn for_op(path: &[PathStep], op: &Op) -> State {
         match (path.first(), Leaf::for_op(op)) {
             (Some(step), _) => State::Map(step.map, Map::default()),
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// `path` has at most [`MAX_DEPTH`](crate::crdt::value::MAX_DEPTH) steps, and so deep this goes.
+    /// `path` has at most [`MAX_DEPTH`](crate::crdt::value::MAX_DEPTH) steps, so the recursion is no deeper.
     pub fn apply(&mut self, path: &[PathStep], op: &Op, at: &At<'_>) {
         match (self, path.split_first(), op) {
             (State::Map(_, map), Some((step, inner)), _) => {
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Whether there is anything to settle.
+    /// Returns true if there is anything to compact.
     pub fn has_marks(&self) -> bool {
         match self {
             State::Leaf(leaf) => leaf.value().has_marks(),
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// The sum over the atoms that readers see when this is the slot they see.
+    /// Returns the sum over the atoms that readers see if this is the visible slot.
     pub fn digest(&self, place: Place) -> Shown {
         match self {
             State::Leaf(leaf) => sum_atoms(place, leaf.value_type(), |each| leaf.value().atoms(each)),
@@ -134,7 +134,7 @@ impl State {
         }
     }
 
-    /// The part of [`State::digest`] that an operation may change.
+    /// Returns the part of [`State::digest`] that an operation may change.
     pub fn digest_near(&self, place: Place, path: &[PathStep], op: &Op) -> Shown {
         match (self, path.split_first(), op) {
             (State::Leaf(leaf), _, _) => {

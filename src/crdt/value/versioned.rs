@@ -1,4 +1,4 @@
-//! A value with a version that its writers give.
+//! A value with a version that its writers choose.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,12 +6,12 @@ use crate::crdt::value::leaf::Value;
 use crate::crdt::value::{Dot, OpError, ReadBudget, Reading, VersionedReading};
 use crate::names::DcId;
 
-/// The greatest of what was written: by version, then by bytes, then the one that is done. A plain maximum, so it needs
-/// no marker beside it as the crate's `LWWReg` does.
+/// The greatest of the written values: by version, then by bytes, then a done one. A plain maximum, so it
+/// needs no marker beside it as the crate's `LWWReg` does.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Versioned(Option<Written>);
 
-/// What was written and by which commit; readers see no difference between commits that wrote the same.
+/// A written value and its commit; readers see no difference between commits that wrote the same value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 struct Written {
     value: VersionedReading,

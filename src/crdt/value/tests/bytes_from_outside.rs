@@ -1,4 +1,4 @@
-//! Values as a disk or a peer may give them.
+//! Values as a damaged disk or a faulty peer may deliver them.
 
 use proptest::collection::vec;
 use proptest::prelude::any;
@@ -13,7 +13,7 @@ use crate::crdt::value::{
 };
 use crate::wire;
 
-/// Does with it what a store does.
+/// Calls everything that a store calls.
 fn use_it(mut slots: Slots, commits: &[Commit]) {
     for commit in commits {
         for update in &commit.changes {
@@ -76,11 +76,11 @@ fn what_is_no_value_is_refused_with_the_reason() {
     assert!(refused(&[1, 1, 0, 0, 2]).contains("keeps 1 steps of one of 0"));
     // A counter in a resettable map (1), in its field "f".
     assert!(refused(&[1, 0, 1, 1, 1, b'f', 0, 2]).contains("cannot be reset"));
-    // An add-wins set (6) of one element "a" that nothing is left of.
+    // An add-wins set (6) with one element "a" without dots.
     assert!(refused(&[1, 0, 0, 6, 1, 1, b'a', 0]).contains("nothing is left of"));
     // The same with a dot twice.
     assert!(refused(&[1, 0, 0, 6, 1, 1, b'a', 2, 0, 1, 0, 1]).contains("each once"));
-    // Nine maps in each other.
+    // Nine nested maps.
     let mut deep = vec![1, 0, 9];
     (0..9).for_each(|_| deep.extend([0, 1, b'f']));
     deep.extend([0, 2]);

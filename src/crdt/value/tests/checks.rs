@@ -1,4 +1,4 @@
-//! What is refused where it is asked for.
+//! Operations that are refused where they are requested.
 
 use super::history::Commit;
 use super::{bytes, dc};
@@ -8,7 +8,7 @@ use crate::crdt::value::{
 };
 use crate::time::Timestamp;
 
-/// A value that datacenter 0 wrote by these operations.
+/// Returns a value that datacenter 0 wrote by these operations.
 fn written(updates: &[Update]) -> Slots {
     let mut slots = Slots::default();
     Commit {
@@ -45,7 +45,7 @@ fn a_key_is_of_one_type() {
     assert_eq!(checked(std::slice::from_ref(&set), &field), error(Type::AddWinsSet, Type::GrowOnlyMap));
     let other_map = at_key(Op::ResettableMap(MapOp::Reset));
     assert_eq!(checked(&[field], &other_map), error(Type::GrowOnlyMap, Type::ResettableMap));
-    // Empty again, it can be used as anything.
+    // Empty again, it can be used as any type.
     let emptied = at_key(Op::AddWinsSet(SetOp::Reset));
     assert_eq!(checked(&[set, emptied], &counter), Ok(()));
 }
@@ -135,7 +135,7 @@ fn a_value_is_done_by_the_commit_that_stands() {
     assert_eq!(done_by(&[(1, write(1, true)), (0, write(1, true))]), Some((1, 1)), "the same, written twice");
     assert_eq!(done_by(&[(0, write(1, true)), (1, write(2, false))]), None);
     assert_eq!(done_by(&[(0, write(2, true)), (1, write(1, false))]), Some((0, 1)));
-    // Something else is out of sight, or in sight, but not if it shows nothing.
+    // A value of another type is hidden or visible; it does not count if it shows nothing.
     assert_eq!(done_by(&[(0, write(1, true)), (1, Op::GrowOnlySet(vec![bytes("a")]))]), None);
     assert_eq!(done_by(&[(0, write(1, true)), (1, Op::Counter(1))]), None);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Our types against those of the `crdts` crate, in the histories that the crate's can tell apart: one operation a
-//! commit, and every transaction sees all that its datacenter has applied.
+//! Our types against those of the `crdts` crate, in the histories that the crate supports: one operation per
+//! commit, and every transaction sees everything that its datacenter has applied.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,8 @@ fn clock(vector: &VersionVector) -> VClock<u8> {
     vector.iter().map(|(dc, seq)| crdts::Dot::new(dc.get(), seq)).collect()
 }
 
-/// Applies histories to a value of ours and to one of the crate's: `theirs` makes the crate's operations, `shown` are
-/// their readings.
+/// Applies histories to a value of ours and to one of the crate's: `theirs` builds the crate's operations,
+/// `shown` reads them.
 fn compare<C: CmRDT + Default>(
     of: Type,
     theirs: impl Fn(&[Commit], &Commit) -> Vec<C::Op>,
@@ -63,7 +63,8 @@ fn the_counter_is_the_crates() {
 
 #[test]
 fn the_multi_value_register_is_the_crates_but_shows_equal_values_once() {
-    // The crate's cannot be reset by an operation; here that is an assignment of a value that nobody sees.
+    // The crate's register has no reset operation; here a reset is an assignment of a value that readers do
+    // not see.
     let theirs = |_: &[Commit], commit: &Commit| {
         let mut clock = clock(&commit.seen);
         clock.apply(crdts::Dot::new(commit.dot.dc.get(), commit.dot.seq));

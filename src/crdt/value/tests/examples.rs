@@ -16,12 +16,12 @@ const A: u8 = 0;
 const B: u8 = 1;
 const C: u8 = 2;
 
-/// What happens in datacenters that may not know of each other.
+/// Commits of datacenters that may not know of each other.
 #[derive(Default)]
 struct Story(Vec<Commit>);
 
 impl Story {
-    /// A transaction in a datacenter that has seen these commits of datacenters; its number is the next one there.
+    /// Adds a transaction in a datacenter that has seen these commits; its number is the next one there.
     fn then(self, at: u8, seen: &[(u8, u64)], op: Op) -> Story {
         self.within(at, seen, &[], op)
     }
@@ -38,7 +38,8 @@ impl Story {
         self
     }
 
-    /// What readers in a datacenter see in the end, whether commits come there as early or as late as they can.
+    /// Returns the final reading in a datacenter, and asserts that it is the same if commits arrive as early
+    /// or as late as they can.
     fn read_in(&self, me: DcId) -> Option<Reading> {
         let (mut early, mut late) = (Slots::default(), Slots::default());
         self.0.iter().for_each(|commit| commit.apply_to(&mut early));

@@ -21,12 +21,12 @@ impl Commit {
     }
 }
 
-/// The commits, in one causal order.
+/// Returns the commits in one causal order.
 pub fn play(steps: Vec<Step<Update>>) -> Vec<Commit> {
     histories::play(steps, |_, _, update| update)
 }
 
-/// A history of a key that is used as a few of the types.
+/// Generates histories of a key that is used as a few of the types.
 pub fn histories() -> impl Strategy<Value = Vec<Commit>> {
     let types = prop_oneof_types();
     (types, 0..=3_usize).prop_flat_map(|(types, depth)| {
@@ -35,7 +35,8 @@ pub fn histories() -> impl Strategy<Value = Vec<Commit>> {
     })
 }
 
-/// A history in which every transaction sees all that its datacenter has applied and makes one update.
+/// Generates histories in which every transaction sees everything that its datacenter has applied, and makes
+/// one update.
 pub fn orderly_histories(of: Type) -> impl Strategy<Value = Vec<Commit>> {
     let updates = vec(updates(vec![of], 0), 1..2);
     vec(steps(updates, 0), 2..24).prop_map(|mut steps| {
@@ -74,7 +75,7 @@ fn updates(types: Vec<Type>, depth: usize) -> impl Strategy<Value = Update> {
     (select(types).prop_flat_map(ops), steps).prop_map(|(op, steps)| Update { path: path(&op, &steps), op })
 }
 
-/// A path that the operation may be at.
+/// Returns a path that the operation may be at.
 fn path(op: &Op, steps: &[(bool, &'static str)]) -> Vec<PathStep> {
     let leaf = op.value_type();
     let mut maps = if leaf == Type::BoundedCounter { 0 } else { steps.len() };
@@ -105,7 +106,7 @@ fn elements() -> impl Strategy<Value = Vec<Bytes>> {
     vec(element(), 0..3)
 }
 
-/// Operations on a value of that type.
+/// Generates operations on a value of this type.
 pub fn ops(of: Type) -> proptest::strategy::BoxedStrategy<Op> {
     let amount = || -3..=3_i64;
     match of {

@@ -1,4 +1,4 @@
-//! What holds for every type in every causal history.
+//! Laws that hold for every type in every causal history.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::wire;
 
 const SEED: u128 = 0x5eed << 100 | 7;
 
-/// What the histories must have had in them for their laws to mean something.
+/// Counts of the cases that the histories must contain, or their laws mean nothing.
 #[derive(Default, Debug)]
 struct Found {
     concurrent: usize,
@@ -35,7 +35,7 @@ struct Found {
     types: BTreeMap<Type, usize>,
 }
 
-/// What readers in all datacenters see.
+/// The readings in all datacenters.
 type Seen = Vec<Option<Reading>>;
 
 fn readings(slots: &Slots) -> Seen {
@@ -45,7 +45,7 @@ fn readings(slots: &Slots) -> Seen {
 struct Replica {
     slots: Slots,
     vector: VersionVector,
-    /// Kept up by the operations alone.
+    /// Updated by the operations alone.
     digest: Shown,
 }
 
@@ -64,7 +64,7 @@ impl Replica {
         self.vector.raise(commit.dot.dc, commit.dot.seq);
     }
 
-    /// Through the bytes of a checkpoint.
+    /// Replaces the value by its decoded checkpoint bytes.
     fn restart(&mut self) -> TestCaseResult {
         let bytes = wire::encode("value", &self.slots).expect("it is small");
         let again: Slots = wire::decode("value", &bytes).expect("its own bytes");
@@ -179,7 +179,8 @@ fn note(slots: &Slots, seen: &Seen, found: &mut Found) {
     }
 }
 
-/// At the origin, as clients are told to: whatever is checked there keeps the bound everywhere, at every moment.
+/// Checked at the origin, as clients do: every update that is checked there keeps the bound everywhere, at
+/// every moment.
 #[test]
 fn a_bounded_counter_stays_above_its_bound_in_every_order() {
     let updates = vec(super::history::ops(Type::BoundedCounter).prop_map(Update::of), 1..4);
@@ -215,8 +216,8 @@ fn amount(op: &Op) -> i64 {
     if let Op::BoundedCounter(amount) = op { *amount } else { 0 }
 }
 
-/// The same commits without the updates that their datacenter refuses: it checks them where it applied everything of
-/// its own and what these had seen.
+/// Returns the same commits without the updates that their datacenter refuses. It checks them with everything
+/// of its own applied and everything that these had seen.
 fn obeying(commits: Vec<Commit>) -> Vec<Commit> {
     let mut at_home: Vec<Slots> = (0..DCS).map(|_| Slots::default()).collect();
     let mut vectors: Vec<VersionVector> = (0..DCS).map(|_| VersionVector::default()).collect();

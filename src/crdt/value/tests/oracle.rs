@@ -1,4 +1,5 @@
-//! What readers should see, from the whole history and the conflict rules alone: slow, and without any state.
+//! The expected readings, computed from the whole history and the conflict rules alone: slow, and without any
+//! state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +38,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What a reader in datacenter `me` sees where exactly these commits are applied.
+/// Returns the reading of a reader in datacenter `me`, if exactly these commits are applied.
 pub fn expected(commits: &[Commit], me: DcId) -> Option<Reading> {
     let items: Vec<Item<'_>> = commits
         .iter()
@@ -52,7 +53,8 @@ fn filtered<'a>(items: &[Item<'a>], keep: impl Fn(&Op) -> bool) -> Vec<Item<'a>>
     items.iter().filter(|item| keep(item.op())).copied().collect()
 }
 
-/// All operations at one place or below it, `depth` steps down; `resets` are those of the maps around it.
+/// Evaluates all operations at one place or below it, `depth` steps down; `resets` are those of the maps
+/// around it.
 fn level(items: &[Item<'_>], depth: usize, resets: &[Item<'_>], me: DcId) -> Option<Reading> {
     let (here, below): (Vec<Item<'_>>, Vec<Item<'_>>) =
         items.iter().copied().partition(|item| item.update.path.len() == depth);
@@ -86,7 +88,7 @@ fn level(items: &[Item<'_>], depth: usize, resets: &[Item<'_>], me: DcId) -> Opt
     readings.into_values().next()
 }
 
-/// A value of one type; `None` if it is empty.
+/// Returns the reading of one type; `None` if it is empty.
 fn leaf(of: Type, own: &[Item<'_>], around: &[Item<'_>], me: DcId) -> Option<Reading> {
     match of {
         Type::Counter => {
@@ -155,7 +157,7 @@ fn named(op: &Op) -> &[Bytes] {
     }
 }
 
-/// Whether what `about` operations are about is there.
+/// Returns true if the element or flag of the `about` operations is present.
 fn presence(remove_wins: bool, own: &[Item<'_>], around: &[Item<'_>], about: impl Fn(&Op) -> bool) -> bool {
     let adds = filtered(own, |op| {
         about(op)
