@@ -2,9 +2,9 @@
 //! (`docs/algorithm.md#85-comparing-replicas`).
 //!
 //! Entries normally reach every member by themselves, by any path that is left ([`crate::causal_log`]). A
-//! round checks that this works: it sends what was lost on the way, and at equal vectors it compares the data
-//! that readers see. Equal vectors with unequal digests mean a broken replica: this raises an alarm that
-//! names the bucket, and is never repaired silently.
+//! round checks that this works: it sends entries that were lost on the way, and at equal vectors it compares
+//! the data that readers see. Equal vectors with unequal digests mean a broken replica: this raises an alarm
+//! that names the bucket, and is never repaired silently.
 
 use super::Replica;
 use super::effect::Report;
@@ -156,7 +156,8 @@ impl Replica {
             self.pump = true;
         }
         if *durable != *ours {
-            // The peer compares with our vector when our next heartbeat arrives, and sends what we lack.
+            // The peer compares with our vector when our next heartbeat arrives, and sends the entries that
+            // we lack.
             return;
         }
         let (Some(sum), Some(theirs)) = (self.digest_sum(), sum) else { return };

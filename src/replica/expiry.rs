@@ -144,8 +144,8 @@ impl Expiry {
         (key, at)
     }
 
-    /// Applies what a commit did to the lifetime of a key. `own`: the seq of the entry, if it is one of this
-    /// datacenter.
+    /// Applies the effect of a commit on the lifetime of a key. `own`: the seq of the entry, if it is one of
+    /// this datacenter.
     pub fn touch(&mut self, key: &Key, touched: Touched, now: Instant, own: Option<u64>) {
         match touched {
             Touched::Lives(ttl) => self.live(key, now + ttl.duration()),

@@ -65,8 +65,8 @@ impl Joining {
 }
 
 impl Replica {
-    /// The data directory is an old copy and lacks what was used since. If that is known before the first
-    /// step, call this before it.
+    /// The data directory is an old copy and lacks the numbers and readings that were used since. If that is
+    /// known before the first step, call this before it.
     ///
     /// Other members know the log, but not the leases that were opened, so nothing is granted before the
     /// longest of those must be over (`docs/algorithm.md#94-doubted-datacenters`).

@@ -19,7 +19,7 @@ pub(super) struct Reach {
     peers: DcSet,
     timeout: Duration,
     rows: [Row; MAX_DCS],
-    /// A report came that may change who is reachable.
+    /// A report came that may change the set of reachable peers.
     news: bool,
     /// The time at which the next peer becomes unreachable if nothing is heard of it.
     deadline: Option<Instant>,
@@ -74,7 +74,7 @@ impl Reach {
         self.rows[peer.index()].heard.is_some()
     }
 
-    /// Returns true if some peer is heard again and this datacenter has not applied yet what it had.
+    /// Returns true if some peer is heard again and the entries that it had are not all applied here yet.
     pub fn is_catching_up(&self) -> bool {
         self.peers.iter().any(|peer| self.rows[peer.index()].rejoins_at.is_some())
     }

@@ -11,7 +11,7 @@ use super::Replica;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS};
 
-/// The stability floor of a datacenter: the announcement of what its further commits have seen.
+/// The stability floor of a datacenter: a lower bound of the vectors that its further commits have seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Floor {
     pub dc: DcId,

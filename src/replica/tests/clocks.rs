@@ -1,4 +1,4 @@
-//! Stories about clocks that are wrong, and mended.
+//! Stories about wrong clocks, and clocks that were mended.
 
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, step};
@@ -14,12 +14,12 @@ fn status(c: &mut Cluster, id: u8) -> Status {
     }
 }
 
-/// One whose clock is a minute ahead, of which others know, and which has seen that itself.
+/// A cluster in which dc0's clock is a minute ahead; the others know it, and so does dc0.
 fn a_minute_ahead() -> Cluster {
     let mut c = Cluster::new(3, 0, 0);
     c.ahead.insert(0, 60_000);
     c.restart(0);
-    // Nobody can be heard, so nobody contradicts it.
+    // No member can be heard, so none contradicts it.
     c.pass(5_000);
     c.link_again(0);
     c.pass(5_000);
@@ -39,7 +39,7 @@ fn a_mended_clock_makes_no_entries_before_time_has_caught_up_with_its_stamps() {
     assert!(!status(&mut c, 0).clock_skew);
 }
 
-/// Others hold back what is stamped more than `max_clock_skew` ahead, 5 s.
+/// Others hold back entries that are stamped more than `max_clock_skew` (5 s) ahead.
 #[test]
 fn a_clock_that_was_ahead_by_little_makes_no_entry_that_others_hold_back_either() {
     let mut c = Cluster::new(3, 0, 0);
@@ -80,7 +80,7 @@ fn who_starts_anew_with_a_mended_clock_is_heard_of_soon() {
 #[test]
 fn a_link_that_waits_for_a_clock_brings_so_much_and_the_rest_later() {
     let mut c = Cluster::new(3, 0, 0);
-    // Most are ahead of dc0, so they go on.
+    // Most clocks are ahead of dc0, so these servers continue.
     for id in 1..3 {
         c.ahead.insert(id, 20_000);
         c.restart(id);
@@ -128,7 +128,8 @@ fn a_restart_with_a_clock_that_all_others_contradict_costs_no_more_than_the_time
     c.granted(0, asked);
 }
 
-/// Two of five have the same wrong time server, or one of them shows any time. Neither makes the other right.
+/// Two of five have the same wrong time server, or one of them shows an arbitrary time. Neither makes the
+/// other right.
 #[test]
 fn two_wrong_clocks_of_five_make_neither_right() {
     for wrong in [[(0, 3_600_000), (1, 3_600_000)], [(0, 3_600_000), (4, 4_000_000_000)]] {
@@ -188,7 +189,7 @@ fn a_contradicted_clock_is_not_set_further_ahead() {
 fn who_was_stopped_for_a_while_takes_no_old_word_for_a_wrong_clock() {
     let mut c = Cluster::new(3, 0, 0);
     c.pass(2_000);
-    // dc0 is stopped: it reads nothing and says nothing.
+    // dc0 is stopped: it reads and sends nothing.
     for _ in 0..30 {
         c.now += 500;
         for id in 1..3 {

@@ -1,4 +1,4 @@
-//! A cluster in one thread: every effect is performed when the story says so.
+//! A cluster in one thread: effects are performed when the story says so.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,27 +32,27 @@ pub struct Node {
     pub notices: Vec<Notice>,
     pub violations: Vec<Violation>,
     pub lease: Option<LeaseId>,
-    /// The last that was asked for.
+    /// The last one that the story asked for.
     pub checkpoint: Option<Checkpoint>,
-    /// Its disk takes nothing more.
+    /// Its disk makes nothing durable.
     pub disk_is_stuck: bool,
 }
 
-/// See the module. Time stands still unless a story moves it.
+/// The cluster of a story. Time stands still unless the story advances it.
 pub struct Cluster {
     pub nodes: Vec<Node>,
     pub now: u64,
-    /// Wall clocks that are ahead, by so many milliseconds.
+    /// How far wall clocks are ahead, in milliseconds.
     pub ahead: BTreeMap<u8, u64>,
-    /// Messages under way, per link in order.
+    /// Messages in flight, per link in order.
     pub wires: BTreeMap<(DcId, DcId), VecDeque<Message>>,
     pub sent: usize,
-    /// What stays under way while all else arrives.
+    /// Messages that stay in flight while all others arrive.
     pub late: fn(&Message) -> bool,
     pub reports: Vec<Report>,
-    /// The bug of datacenters that start from now on.
+    /// The deliberate bug of datacenters that start from now on.
     pub mutation: Option<crate::sim::Mutation>,
-    /// The most that a step of any datacenter looked at.
+    /// The most work that a step of any datacenter did.
     pub most_work: u64,
     tag: u64,
     hold: HoldPolicy,
@@ -62,12 +62,13 @@ pub struct Cluster {
 pub const SECRET: Secret = Secret::new([7; 16]);
 
 impl Cluster {
-    /// All datacenters started, linked and serving; each with a client that has a lease.
+    /// Returns a cluster whose datacenters are all started, linked and serving; each has a client with a
+    /// lease.
     pub fn new(size: u8, min_keep_ms: u64, max_keep_ms: u64) -> Cluster {
         Cluster::with_log(size, (min_keep_ms, max_keep_ms), 256 << 20)
     }
 
-    /// The same, with members given up when entries of that many bytes are kept for them.
+    /// The same; members are given up when entries of `max_log` bytes are kept for them.
     pub fn with_log(size: u8, (min_keep_ms, max_keep_ms): (u64, u64), max_log: usize) -> Cluster {
         let hold = HoldPolicy::Fixed {
             min_keep: Duration::from_millis(min_keep_ms),
@@ -135,7 +136,7 @@ impl Cluster {
         }
     }
 
-    /// Hands an event in and performs the effects; the disk is not synced yet.
+    /// Applies an event and performs the effects; the disk is not synced yet.
     pub fn handle(&mut self, id: u8, event: Event) {
         let now = self.clock(id);
         let node = &mut self.nodes[usize::from(id)];
@@ -181,7 +182,7 @@ impl Cluster {
         if !node.disk_is_stuck {
             let position = Position(node.records.len() as u64);
             self.handle(id, Event::Durable { position });
-            // The steps after it take note of the rest.
+            // Durable records are processed in portions.
             while self.nodes[usize::from(id)].replica.has_more_durable() {
                 self.handle(id, Event::Tick);
             }
@@ -207,7 +208,7 @@ impl Cluster {
         }
     }
 
-    /// Delivers one message, if there is one.
+    /// Delivers one message, if there is one. Returns true if it did.
     pub fn deliver(&mut self, from: u8, to: u8) -> bool {
         let late = self.late;
         let may_arrive = |message: &Message| !late(message);
@@ -221,7 +222,7 @@ impl Cluster {
         true
     }
 
-    /// Syncs and delivers everything, also what follows from it, without time passing.
+    /// Syncs and delivers everything, and all that follows from it, while time stands still.
     pub fn run(&mut self) {
         loop {
             for id in 0..self.nodes.len() as u8 {
@@ -240,7 +241,7 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass, firing deadlines on the way and delivering everything.
+    /// Advances time; fires deadlines on the way and delivers everything.
     pub fn pass(&mut self, millis: u64) {
         let until = self.now + millis;
         while self.now < until {
@@ -254,7 +255,7 @@ impl Cluster {
         }
     }
 
-    /// Takes all links of a datacenter away.
+    /// Cuts all links of a datacenter.
     pub fn isolate(&mut self, id: u8) {
         (0..self.nodes.len() as u8).filter(|other| *other != id).for_each(|other| self.cut(id, other));
         self.run();
@@ -272,7 +273,7 @@ impl Cluster {
         self.start_again(id, None);
     }
 
-    /// The same, but it keeps all.
+    /// The same, but it keeps all records.
     pub fn restart(&mut self, id: u8) {
         self.start_again(id, None);
     }
@@ -324,7 +325,7 @@ impl Cluster {
         self.acquire_as(id, None, locks, wait)
     }
 
-    /// Asks under a client key.
+    /// Acquires locks under an idempotency key.
     pub fn acquire_as(&mut self, id: u8, key: Option<u64>, locks: &[(&str, Mode)], wait: Wait) -> u64 {
         let wants = Wants::all(locks.iter().map(|(lock, mode)| (name(lock), *mode)).collect());
         let acquire = Acquire {
@@ -338,12 +339,12 @@ impl Cluster {
         self.call(id, Call::Acquire(acquire))
     }
 
-    /// Asks for one exclusive lock, without limit.
+    /// Acquires one exclusive lock, without a timeout.
     pub fn lock(&mut self, id: u8, lock: &str) -> u64 {
         self.acquire(id, &[(lock, Mode::Exclusive)], Wait::Forever)
     }
 
-    /// Asks for one shared lock, without limit.
+    /// Acquires one shared lock, without a timeout.
     pub fn share(&mut self, id: u8, lock: &str) -> u64 {
         self.acquire(id, &[(lock, Mode::Shared)], Wait::Forever)
     }
@@ -353,7 +354,7 @@ impl Cluster {
         self.call(id, Call::Release { lease, proof: Proof::Attached, target: Target::Id(request) })
     }
 
-    /// Asks, waits for the grant without time passing, and lets go.
+    /// Acquires a lock, receives the grant while time stands still, and releases it.
     pub fn use_lock(&mut self, id: u8, lock: &str) {
         let tag = self.lock(id, lock);
         self.run();

@@ -1,4 +1,4 @@
-//! Replicas that compare what they show.
+//! Stories about replicas that compare their data.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ fn a_broken_replica_is_told_of_although_its_buckets_fit_no_message() {
     assert!(c.nodes.iter().all(|node| node.violations.is_empty()));
 }
 
-/// Every half a second a commit and a lock that moves from dc0 to dc1, each of which arrives when the next one is under way: the
-/// two are never at the same vector at the same time.
+/// Commits, and moves a lock from dc0 to dc1, every half second. Each of these arrives when the next one is
+/// in flight: the two are never at the same vector at the same time.
 fn under_load(c: &mut Cluster, rounds: u64) {
     for _ in 0..rounds {
         let held_back = c.wires[&(dc(0), dc(1))].len();
@@ -65,7 +65,7 @@ fn under_load(c: &mut Cluster, rounds: u64) {
     }
 }
 
-/// Two datacenters, and a lock of which one has both parts.
+/// Two datacenters, and a lock whose parts are all in one of them.
 fn two_with_a_lock() -> Cluster {
     let mut c = Cluster::new(2, 0, 0);
     c.open_lease(0, Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! Stories about keys that lapse.
+//! Stories about expiring keys.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn versioned(name: &str, version: u64, done: bool) -> Change {
 }
 
 impl Cluster {
-    /// Commits, everywhere at once if links are up, under a lease that is closed then.
+    /// Commits, everywhere at once if links are up, under a lease that is closed afterwards.
     fn commit(&mut self, id: u8, changes: Vec<Change>) -> VersionVector {
         let tag = self.try_commit(id, changes);
         self.committed(id, tag)
@@ -47,7 +47,7 @@ impl Cluster {
         (0..self.nodes.len() as u8).map(|id| self.reads(id, name)).collect()
     }
 
-    /// How many keys each datacenter ended.
+    /// Returns the number of keys that each datacenter ended.
     fn lapsed(&self) -> Vec<u64> {
         self.nodes.iter().map(|node| node.replica.counts().keys_lapsed).collect()
     }
@@ -56,7 +56,7 @@ impl Cluster {
         self.nodes.iter().map(|node| node.replica.counts().keys_mortal).collect()
     }
 
-    /// Nothing is left of any key, anywhere.
+    /// Asserts that nothing is left of any key, anywhere.
     fn assert_floor(&self) {
         for (id, node) in self.nodes.iter().enumerate() {
             let counts = node.replica.counts();
@@ -77,7 +77,8 @@ impl Cluster {
         }
     }
 
-    /// Commits that end keys in the journal of a datacenter, and how many keys each ends.
+    /// Returns the number of keys that each commit in the journal of a datacenter ends, without the commits
+    /// that end none.
     fn ends(&self, id: u8) -> Vec<usize> {
         let records = self.nodes[usize::from(id)].records.iter();
         let ops = records.filter_map(|(_, record)| match record {
@@ -155,7 +156,7 @@ fn a_removal_ends_the_time_too() {
     c.commit(0, vec![put("k", "old"), expire("k", 60_000)]);
     c.commit(1, vec![remove("k")]);
     assert_eq!(c.mortal(), [0, 0]);
-    // Made anew, it has the time that is asked for now.
+    // A key that is made anew has the time that is asked for now.
     c.commit(1, vec![put("k", "new"), expire("k", 1_000), put("for ever", "v")]);
     c.pass(1_000);
     assert_eq!((c.read_everywhere("k"), c.lapsed()), (vec![None, None], vec![0, 1]));
@@ -171,7 +172,7 @@ fn another_datacenter_ends_it_when_the_writer_is_away() {
     c.commit(2, vec![put("l", "v"), expire("l", 1_000)]);
     let kept = c.nodes[0].records.len();
     c.isolate(0);
-    // It is unreachable after 3 s; a key of whoever is reachable takes no longer for that.
+    // It is unreachable after 3 s; a key of a reachable member does not wait for that.
     c.pass(1_000);
     assert_eq!(c.lapsed()[1..], [0, 1]);
     c.pass(2_999);
@@ -179,7 +180,8 @@ fn another_datacenter_ends_it_when_the_writer_is_away() {
     c.pass(1);
     assert_eq!((c.reads(1, "k"), c.reads(2, "k")), (None, None));
     assert_eq!(c.lapsed()[1..], [1, 1], "the lowest that is left does it");
-    // It is made anew there before the writer is back: it was down, so its time is over long ago.
+    // The key is made anew there before the writer is back. The writer was down, so by its count the time was
+    // over long ago.
     c.commit(1, vec![put("k", "new")]);
     c.crash(0, kept);
     c.link_again(0);
@@ -348,7 +350,7 @@ fn a_member_that_takes_over_the_state_counts_the_whole_time_of_others() {
     assert_eq!(c.reads(2, "n"), counted(200));
     assert_eq!(c.mortal(), [2, 2, 2], "of both keys; the job has gone");
     assert_eq!(c.lapsed(), [1, 0, 0]);
-    // Left alone again, it ends what others asked for when all of that has passed since.
+    // Cut off again, it ends the keys of others when their whole time has passed since.
     c.isolate(2);
     c.pass(30_000);
     assert_eq!(c.reads(2, "k"), written("v"));
@@ -396,7 +398,7 @@ fn a_change_of_a_key_that_ended_meanwhile_is_refused_and_not_lost() {
     }
     let left = Reading::BoundedCounter { value: 10, rights: 10 };
     assert_eq!((c.reads(0, "stock"), c.reads(0, "r")), (Some(left), None));
-    // It may still end the key itself.
+    // The transaction may still end the key itself.
     let tag = goes_on(&mut c, 20, vec![remove("stock")]);
     c.run();
     c.committed(0, tag);

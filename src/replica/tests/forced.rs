@@ -1,4 +1,4 @@
-//! Stories about locks that an operator takes away.
+//! Stories about force releases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Cluster {
         }
     }
 
-    /// The whole audit of a datacenter.
+    /// Returns all force releases that a datacenter remembers.
     fn audit(&mut self, id: u8) -> Vec<Arc<Forced>> {
         let tag = self.call(id, Call::Audit);
         self.run();
@@ -37,7 +37,7 @@ impl Cluster {
         }
     }
 
-    /// The requests whose clients were told that an operator took their locks, in order.
+    /// Returns the requests whose clients were notified of a force release, in order.
     fn told_forced(&self, id: u8) -> Vec<RequestId> {
         let of = |notice: &Notice| match notice {
             Notice::ForcedOut(forced) => Some(forced.request),
@@ -46,7 +46,7 @@ impl Cluster {
         self.nodes[usize::from(id)].notices.iter().filter_map(of).collect()
     }
 
-    /// Waits until the datacenter can serve, and says which of these the lease still holds.
+    /// Waits until the datacenter serves; returns the requests that the lease keeps, and those that it lost.
     fn reclaim(&mut self, id: u8, held: &[(&str, &Grant)]) -> (Vec<RequestId>, Vec<RequestId>) {
         let wants = |lock: &str| Wants::all(vec![(name(lock), Mode::Exclusive)]).expect("one lock");
         let held = held.iter().map(|(lock, grant)| Reclaim {
@@ -186,7 +186,7 @@ fn a_grant_that_nobody_heard_of_yet_can_be_taken_away_too() {
     c.run();
     let first = c.granted(0, first);
     c.force(0, "a");
-    // Granted now, and told when the force is on disk.
+    // Granted now, and answered when the force release is on disk.
     let second = c.lock(0, "a");
     let txn = c.begin(0, 7, Some("b"), step(vec![], &[], Then::GoOn));
     let force = c.force(0, "a");

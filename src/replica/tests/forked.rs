@@ -1,4 +1,5 @@
-//! One datacenter, two histories: it went on from an older disk while the one that knew more was away.
+//! Stories about two histories of one log: a datacenter continued from an old disk while the member that knew
+//! more was away.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ impl Cluster {
         matches!(self.nodes[usize::from(id)].replica.phase(), Phase::Forked { dc: of, .. } if of == dc(0))
     }
 
-    /// Commits something so many times.
+    /// Commits `times` times.
     fn writes(&mut self, id: u8, times: u64) {
         self.open_lease(id, Duration::from_secs(10));
         for key in 1..=times {
@@ -27,7 +28,7 @@ impl Cluster {
         }
     }
 
-    /// Keeps the leases of these alive while time passes.
+    /// Renews the leases of these datacenters while time passes.
     fn pass_with_leases(&mut self, seconds: u64, ids: &[u8]) {
         for _ in 0..seconds.div_ceil(5) {
             self.pass(5_000);
@@ -38,7 +39,8 @@ impl Cluster {
     }
 }
 
-/// dc0 gave a part to dc2, of which only dc2 knows, and writes other entries under the same numbers, of which dc1 knows.
+/// dc0 transferred a part to dc2, of which only dc2 knows, and then wrote other entries under the same
+/// numbers, of which dc1 knows.
 fn two_histories() -> Cluster {
     let mut c = Cluster::new(3, 0, 0);
     c.use_lock(0, "x");
@@ -80,7 +82,7 @@ fn two_histories_stop_all_and_are_never_merged() {
     c.pass_with_leases(40, &[0, 1, 2]);
     assert!(!c.is_answered(0, x), "dc2 holds it");
     assert_eq!(*c.nodes[2].replica.applied(), at_dc2, "nothing is merged");
-    // Also after restarts, one after the other or all of them.
+    // Also after restarts, of one after the other or of all.
     for id in 0..3 {
         c.restart(id);
         c.link_again(id);
@@ -92,7 +94,8 @@ fn two_histories_stop_all_and_are_never_merged() {
     assert!((0..3).all(|id| c.is_forked(id)), "the disk knows");
 }
 
-/// dc1 has the one as a part of a state, dc2 the other one, and nobody keeps entries that the other names.
+/// dc1 has one history as part of a state, dc2 has the other one, and neither keeps entries that the other
+/// names.
 #[test]
 fn two_histories_are_seen_although_one_of_them_came_as_a_state() {
     let mut c = Cluster::with_log(3, (0, 0), 2_000);
@@ -121,7 +124,8 @@ fn two_histories_are_seen_although_one_of_them_came_as_a_state() {
     assert_eq!(*c.nodes[2].replica.applied(), at_dc2, "nothing is merged");
 }
 
-/// dc2 has restarted and sends no heartbeats yet. It passes on an entry of its own that depends on the history that it knows.
+/// dc2 has restarted and sends no heartbeats yet. It relays an entry of its own that depends on the history
+/// that it knows.
 #[test]
 fn nothing_is_merged_before_a_peer_has_said_what_it_has() {
     let mut c = two_histories();
@@ -211,7 +215,8 @@ fn an_entry_that_is_another_one_than_before_stops_and_so_does_one_that_follows_a
     }));
 }
 
-/// Behind an entry that waits for the clock stands one of another history. When the clock has come, a wait is over, too.
+/// An entry of another history is queued behind one that waits for the clock. When the clock has caught up, a
+/// wait ends in the same step.
 #[test]
 fn what_ends_in_the_step_that_finds_another_history_is_written_before_that_is_noted() {
     let mut c = Cluster::new(2, 0, 0);
@@ -255,7 +260,8 @@ fn what_ends_in_the_step_that_finds_another_history_is_written_before_that_is_no
     );
 }
 
-/// It has written nothing itself since all know version 2, but has entries that were written then.
+/// It has written nothing itself since all members know version 2, but it has entries that were written
+/// since.
 #[test]
 fn an_entry_of_anybody_that_names_its_predecessor_shows_that_all_know_version_2() {
     let mut c = Cluster::new(3, 0, 0);
@@ -341,9 +347,9 @@ fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
         last = grant.token;
         c.release(id, grant.request);
     }
-    // Nobody's clock followed.
+    // No clock followed.
     assert!((0..3).all(|id| !c.nodes[id].replica.status().clock_skew));
-    // And it is remembered.
+    // The lead survives a restart.
     c.pass(1_000);
     c.restart(1);
     c.link_again(1);

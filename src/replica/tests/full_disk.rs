@@ -57,7 +57,7 @@ fn while_there_is_little_room_clients_have_nothing_written() {
     let tag = c.go_on(0, 2, step(vec![], &["n"], Then::GoOn));
     assert_eq!(c.stepped(0, tag).values, [counted(11)], "it is open still, with what it changed");
 
-    // The other datacenter is none the worse.
+    // The other datacenter is not affected.
     commit(&mut c, 1, 1, "n", 1_000);
     c.use_lock(1, "ours");
     c.run();
@@ -149,7 +149,7 @@ fn what_others_sent_while_the_disk_was_full_is_asked_for_again() {
         commit(&mut c, 1, key, "n", 1);
         c.run();
     }
-    // This one is under way when the others are asked for.
+    // This entry is in flight when the dropped ones are asked for.
     commit(&mut c, 1, 201, "n", 1);
     c.sync(1);
     c.room(0, Room::Low);
@@ -169,7 +169,7 @@ fn a_refused_commit_leaves_the_transaction_as_it_was() {
     let tag = c.go_on(0, 1, step(vec![], &["r"], Then::GoOn));
     assert_eq!(c.stepped(0, tag).values, [None], "the step was refused with its changes");
     c.room(0, Room::Enough);
-    // It follows no changes, as the refused one did.
+    // The step follows no changes, like the refused one.
     let tag = c.go_on(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));
     c.run();
     c.committed(0, tag);
@@ -178,7 +178,7 @@ fn a_refused_commit_leaves_the_transaction_as_it_was() {
 
 #[test]
 fn a_commit_that_cannot_be_made_leaves_the_transaction_as_it_was() {
-    // Two of three are away: the log of entries that they lack is full.
+    // Two of three members are away: the log is full of entries that they lack.
     let mut c = Cluster::with_log(3, (0, 0), 1_000);
     c.isolate(0);
     let open = c.begin(0, 1, None, step(vec![], &[], Then::GoOn));

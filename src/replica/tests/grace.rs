@@ -1,4 +1,5 @@
-//! After a restart: how long others wait for those who may hold locks.
+//! Stories about the grace period: how long other clients wait, after a restart, for leases that may hold
+//! locks.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::replica::call::{Call, Phase, Refusal, Reply};
 use crate::replica::{Event, Notice};
 
 impl Cluster {
-    /// For how long the lease is renewed.
+    /// Renews a lease; returns for how long.
     fn renewed(&mut self, id: u8, lease: LeaseId) -> Duration {
         let tag = self.call(id, Call::KeepAlive { lease, proof: Proof::Secret(SECRET) });
         match self.reply(id, tag) {

@@ -1,4 +1,4 @@
-//! New datacenters, and such that lost their disks, where not everybody has a link to everybody.
+//! Stories about log recovery: datacenters that are new or lost their disks, where some pairs have no link.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::replica::call::Phase;
 use crate::replica::{Event, Message, Record};
 use crate::time::Timestamp;
 
-/// Three that never ran, linked as a chain: the ends have no link to each other.
+/// Three datacenters that never ran, linked as a chain: the ends have no link to each other.
 fn new_chain() -> Cluster {
     let mut c = Cluster::new(3, 0, 0);
     (0..3).for_each(|id| c.crash(id, 0));
@@ -19,7 +19,7 @@ fn new_chain() -> Cluster {
     c
 }
 
-/// What is on its way from one to another beside heartbeats. It gets lost.
+/// Takes all messages in flight on a link, except heartbeats, which are dropped.
 fn take(c: &mut Cluster, from: u8, to: u8) -> Vec<Message> {
     let wire = c.wires.get_mut(&(dc(from), dc(to))).expect("they are linked");
     wire.drain(..).filter(|message| !matches!(message, Message::Heartbeat(_))).collect()
@@ -53,7 +53,7 @@ fn a_chain_waits_for_its_far_end() {
 #[test]
 fn a_lost_log_comes_back_from_somebody_without_a_link() {
     let mut c = Cluster::new(3, 0, 0);
-    // Only dc2 has it.
+    // Only dc2 has the entry.
     c.cut(0, 1);
     c.cut(1, 2);
     let asked = c.lock(0, "a");
@@ -102,7 +102,7 @@ fn an_old_copy_of_a_disk_asks_before_it_writes() {
     assert!(use_lock(&mut c, "b") > token);
 }
 
-/// Has dc0 use a lock: its token.
+/// Uses a lock at dc0; returns its token.
 fn use_lock(c: &mut Cluster, lock: &str) -> FencingToken {
     let tag = c.lock(0, lock);
     c.run();
@@ -203,7 +203,7 @@ fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_o
     c.use_lock(1, "b");
     c.sync(0);
     let backup = c.nodes[0].records.len();
-    // What the copy does not know: a lock that left, a lease, and requests.
+    // Events that the copy does not know: a lock that left, a lease, and requests.
     c.use_lock(1, "a");
     c.open_lease(0, Duration::from_secs(10));
     let unknown = c.lease(0);
@@ -224,7 +224,7 @@ fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_o
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly, "the lease may be alive");
     assert_eq!(c.nodes[0].replica.owner_of(&name("a"), dc(0)), dc(1));
 
-    // The wait begins anew with a restart in the middle of it, also if that is from a checkpoint.
+    // A restart in the middle of the wait begins it again, also from a checkpoint.
     c.restart(0);
     c.link_again(0);
     c.pass(59_000);
@@ -267,12 +267,13 @@ fn no_number_is_given_twice_whatever_was_lost() {
     c.use_lock(0, "a");
     c.open_lease(0, Duration::from_secs(10));
     let before = c.lease(0);
-    // The disk is gone, and nobody was heard yet.
+    // The disk is lost, and no member was heard yet.
     c.pass(10);
     c.crash(0, 0);
     c.open_lease(0, Duration::from_secs(10));
     assert!(c.lease(0).n() > before.n());
-    // A copy of it, and the next crash leaves no more of what followed than that it is one.
+    // The disk is an old copy; after the next crash it has no later record than the one that marks it as a
+    // copy.
     let before = c.lease(0);
     let copy = c.nodes[0].records.len() - 1;
     c.pass(10);
@@ -289,7 +290,7 @@ fn no_number_is_given_twice_whatever_was_lost() {
 fn numbers_in_own_entries_that_come_back_are_passed() {
     let mut c = Cluster::new(2, 0, 0);
     let deps = c.nodes[0].replica.status().applied;
-    // Given by a clock that was far ahead.
+    // A lease that was opened by a clock that was far ahead.
     let lost = LeaseId::new(dc(0), 1 << 53);
     let commit = Commit { seen: deps.clone(), client: Some((lost, 1)), changes: vec![add("n", 1)] };
     let (seq, at) = (deps.get(dc(0)) + 1, Timestamp::from_millis(1_700_000_001_000));

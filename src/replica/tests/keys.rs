@@ -1,4 +1,5 @@
-//! Client keys: a key names one request with one content, and once that is over nothing begins under it any more.
+//! Stories about idempotency keys: a key names one request with one content, and nothing begins under a key
+//! that is over.
 
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ impl Cluster {
     }
 }
 
-/// As calls without a stream do: the acquire came after the cancel, and was granted to a client that had given it up.
+/// Possible for calls without a stream. The bug was: the acquire came after the cancel, and was granted to a
+/// client that had given it up.
 #[test]
 fn a_cancel_that_overtakes_its_acquire_ends_it() {
     let mut c = Cluster::new(1, 0, 0);
@@ -49,20 +51,21 @@ fn a_cancel_that_overtakes_its_acquire_ends_it() {
     assert_eq!(c.reply(0, cancel), Some(Reply::Released));
     let late = c.locks_as(0, 5, "a");
     assert_eq!(c.refused(0, late), Refusal::KeyFinished(5));
-    // It says nothing of others, below or above.
+    // It ends no other key, below or above.
     let others = [4, 6].map(|key| c.locks_as(0, key, &format!("b{key}")));
     others.into_iter().for_each(|tag| drop(c.granted(0, tag)));
     let again = c.cancels(0, 5);
     assert_eq!(c.reply(0, again), Some(Reply::Released));
     c.use_lock(0, "a");
-    // The same of a transaction.
+    // The same for a transaction.
     c.cancels(0, 9);
     let late = c.begin(0, 9, None, step(vec![add("n", 1)], &[], Then::Commit));
     assert_eq!(c.txn_refused(0, late), TxnRefusal::Unknown(9));
 }
 
-/// A client that comes back asks again for what it wants still and cancels what it gave up meanwhile. Until a restarted server
-/// has read its clock the former waits; so many cancels of later keys said that it is over.
+/// A client that reconnects repeats the acquires that it still wants and cancels those that it gave up
+/// meanwhile. Until a restarted server may read its clock the acquires wait. The bug was: many cancels of
+/// higher keys ended the keys of these acquires.
 #[test]
 fn what_waits_for_the_start_outlives_many_cancels() {
     let mut c = Cluster::new(1, 0, 0);
@@ -82,12 +85,13 @@ fn what_waits_for_the_start_outlives_many_cancels() {
     c.committed(0, txn);
     c.granted(0, waits);
     assert_eq!(c.refused(0, given_up), Refusal::Cancelled);
-    // It waits no more: it is over as the others are.
+    // It waits no longer: its key is over like the others.
     let late = c.locks_as(0, 1_000, "b");
     assert_eq!(c.refused(0, late), Refusal::KeyFinished(1_000));
 }
 
-/// The session is lost before the server has read its clock, and its client asks again by another one.
+/// The session is lost before the server may read its clock, and the client repeats the call on another
+/// session.
 #[test]
 fn what_waited_for_the_start_may_be_asked_for_again() {
     let mut c = Cluster::new(1, 0, 0);
@@ -108,7 +112,7 @@ fn what_waited_for_the_start_may_be_asked_for_again() {
     c.granted(0, again);
 }
 
-/// Its client asks again over a new connection before the server knows that the old one is gone.
+/// The client repeats the call over a new connection before the server knows that the old one is gone.
 #[test]
 fn a_transaction_that_waits_on_two_sessions_keeps_its_turn_when_one_of_them_is_gone() {
     let mut c = Cluster::new(3, 0, 0);
@@ -151,7 +155,7 @@ fn what_was_reclaimed_and_released_by_its_key_stays_over() {
     c.granted(0, waits);
 }
 
-/// Released after the restart, before its client said what it holds, or while the server cannot judge that yet.
+/// The release comes after the restart, before the reclaim, or while the reclaim cannot be judged yet.
 #[test]
 fn what_is_released_by_its_key_before_the_reclaim_is_not_taken_back() {
     for judged_late in [false, true] {
@@ -182,7 +186,7 @@ fn what_is_released_by_its_key_before_the_reclaim_is_not_taken_back() {
     }
 }
 
-/// It was told that it is committed.
+/// The bug was: the begin was answered as committed.
 #[test]
 fn a_begin_with_other_content_under_a_used_key_is_refused() {
     for restarts in [false, true] {
@@ -223,7 +227,7 @@ fn an_open_transaction_goes_on_only_with_what_it_was_begun_with() {
     c.committed(0, commit);
 }
 
-/// It was told that it had released what somebody else may have had for long.
+/// The bug was: the release succeeded, although another client might have held the lock for long.
 #[test]
 fn a_release_of_what_was_taken_away_says_by_whom() {
     let mut c = Cluster::new(1, 0, 0);

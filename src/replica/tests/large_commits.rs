@@ -1,4 +1,4 @@
-//! Stories about commits as large as they may be.
+//! Stories about commits of the maximum size.
 
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{put, step};
@@ -26,7 +26,7 @@ fn a_backlog_of_large_commits_goes_out_piece_by_piece() {
     }
     assert_eq!(on_the_way(&c), 5, "16 MiB and what goes beyond");
     for left in [5, 4] {
-        // The first that arrives makes room for the sixth.
+        // The first entry that arrives makes room for the sixth.
         while on_the_way(&c) >= left && c.deliver(0, 1) {}
     }
     assert_eq!(on_the_way(&c), 3);

@@ -1,4 +1,5 @@
-//! Stories about timers that fire late: what is due is in the log before whatever comes first can look at it.
+//! Stories about timers that fire late: their consequences are in the log before the event of the same step
+//! can see them.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ fn a_checkpoint_that_comes_before_the_timer_is_that_of_its_position() {
     let gone_home = |c: &Cluster| c.nodes[2].replica.counts().gone_home > 0;
     assert!(!gone_home(&c));
     for _ in 0..30 {
-        // A heartbeat is due, and with it that the lock goes home.
+        // A heartbeat is due, and with it the idle return of the lock.
         c.now += 500;
         c.handle(2, Event::Checkpoint);
         let checkpoint = c.nodes[2].checkpoint.take().expect("few keys are one step");
@@ -47,8 +48,8 @@ fn a_timeout_comes_in_time_although_the_others_do_not_answer() {
     assert_eq!(locks[0].unknown, [dc(1)].into_iter().collect());
 }
 
-/// What a heartbeat says of the clock is on disk first. A disk that takes seconds for that makes nobody unreachable as long as others
-/// wait for longer.
+/// A clock reading in a heartbeat must be reserved on disk first. A disk that takes seconds for that must not
+/// make its datacenter unreachable, as long as `peer_timeout` is longer.
 #[test]
 fn a_datacenter_whose_disk_is_slow_is_heard() {
     let mut c = Cluster::new(3, 0, 0);

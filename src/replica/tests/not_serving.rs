@@ -1,4 +1,4 @@
-//! A datacenter that is there and does not serve stops others no more than one that is dead.
+//! Stories about a datacenter that is reachable and does not serve: it blocks others no more than a dead one.
 
 use super::cluster::{Cluster, dc, name};
 use crate::names::Mode;
@@ -7,7 +7,7 @@ use crate::replica::call::{Call, LockDescription, Phase, Refusal, Reply, Wait};
 use crate::room::Room;
 
 impl Cluster {
-    /// dc1 has all of "b", and waits after a restart for a client that is dead.
+    /// dc1 has all parts of "b", and is in grace after a restart because of a client that is dead.
     fn with_one_in_grace() -> Cluster {
         let mut c = Cluster::new(3, 0, 0);
         c.use_lock(0, "a");
@@ -72,7 +72,7 @@ fn a_datacenter_in_grace_is_sent_no_parts() {
 #[test]
 fn it_is_said_who_does_not_serve_and_for_how_long() {
     let mut c = Cluster::with_one_in_grace();
-    // dc2 hears of it through dc0 only.
+    // dc2 hears from dc1 through dc0 only.
     c.cut(1, 2);
     c.pass(600);
     for id in [0, 2] {
@@ -110,17 +110,17 @@ fn a_datacenter_whose_disk_is_full_hands_nothing_over_and_says_so() {
     assert!(!c.is_answered(0, both));
 }
 
-/// Little enough for a story to fill.
+/// Small enough for a story to fill.
 const LOG: usize = 4_000;
 
 impl Cluster {
-    /// How much it keeps for others.
+    /// Returns the weight of the entries that a datacenter keeps for others.
     fn log_weight(&self, id: u8) -> usize {
         let log = self.nodes[usize::from(id)].replica.checkpoint().log;
         log.iter().map(|entry| entry.weight()).sum()
     }
 
-    /// dc3 and dc4 of five are cut off. "moves" and "stays" are all at dc3.
+    /// dc3 and dc4 of five are cut off. All parts of "moves" and "stays" are at dc3.
     fn with_a_minority() -> Cluster {
         let mut c = Cluster::with_log(5, (0, 0), LOG);
         c.use_lock(3, "moves");
@@ -159,7 +159,7 @@ fn a_minority_that_moves_locks_keeps_no_more_than_it_may() {
     assert!(c.why(7 - id, id) == Some(NotServing::LogFull) || c.why(id, 7 - id) == Some(NotServing::LogFull));
     c.release(3, held);
     c.run();
-    // It cannot be handed over, and whoever waits for it elsewhere keeps nobody here from it.
+    // It cannot be transferred, and its waiter at another datacenter does not block local clients.
     c.use_lock(3, "stays");
     assert!(!c.is_answered(4, elsewhere));
     (0..3).for_each(|id| [3, 4].map(|other| c.link(id, other)).into_iter().collect());

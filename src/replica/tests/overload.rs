@@ -1,4 +1,4 @@
-//! Stories about a datacenter that has more to do than it can.
+//! Stories about an overloaded datacenter.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Cluster {
         self.call(0, Call::Watch(Watch { subject: Subject::Locks, patterns: vec![pattern], from: None }))
     }
 
-    /// It is refused because there is too much to do. Answers when to come back.
+    /// Asserts that a call was refused because of overload; returns the delay before a retry.
     fn shed(&self, tag: u64) -> Duration {
         match self.refused(0, tag) {
             Refusal::ResourceExhausted { limit: Limit::Load, retry_after } => retry_after,
@@ -90,7 +90,7 @@ fn who_is_overloaded_takes_on_nothing_new_and_goes_on_with_the_rest() {
     assert_eq!(c.nodes[0].replica.counts().shed, 6);
 }
 
-/// Their clients lost the answer. To tell them that nothing was done would be a lie.
+/// The clients lost the replies. A refusal would tell them that nothing was done, which is wrong.
 #[test]
 fn what_was_begun_before_is_answered_again() {
     let mut c = Cluster::new(1, 0, 0);

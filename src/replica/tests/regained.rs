@@ -1,4 +1,5 @@
-//! What a datacenter gets back of its own log after its disk has lost it, and what it may do before that is all here.
+//! Stories about regained entries: the parts of its own log that a datacenter gets back after its disk has
+//! lost them, and its limits before all of them are here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +25,11 @@ impl Cluster {
         self.committed(id, tag)
     }
 
-    /// Its wall clock is that much ahead from a restart on.
+    /// Restarts a datacenter with a wall clock that is ahead from then on.
     fn restart_ahead(&mut self, id: u8, millis: u64, keep: usize) {
         self.ahead.insert(id, millis);
         self.crash(id, keep);
-        // Nobody can be heard, so nobody contradicts it.
+        // No member can be heard, so none contradicts it.
         self.pass(5_000);
         self.link_again(id);
         self.pass(70_000);
@@ -36,7 +37,7 @@ impl Cluster {
     }
 }
 
-/// The lock was at dc0 all the time, so nothing that moves says that it was in use.
+/// All parts of the lock were at dc0 all the time, so no transfer shows that it was in use.
 fn asks_for_a_lock_that_was_used(
     comes_as_state: bool,
     mutation: Option<Mutation>,
@@ -81,7 +82,8 @@ fn a_lock_is_granted_when_what_was_committed_under_it_is_on_disk_again() {
     }
 }
 
-/// dc0 has lost an entry that has not seen a removal which everybody else has seen. What do all read when it comes back?
+/// dc0 has lost an entry that has not seen a removal which all others have seen. Returns the value that each
+/// datacenter reads when the entry comes back.
 fn reads_after_a_lost_update(mutation: Option<Mutation>) -> [Option<Reading>; 3] {
     let mut c = Cluster::new(3, 0, 0);
     c.has_committed(0, 1, None, put("k", "first"));
@@ -92,7 +94,7 @@ fn reads_after_a_lost_update(mutation: Option<Mutation>) -> [Option<Reading>; 3]
     c.isolate(2);
     c.mutation = mutation;
     c.crash(0, 0);
-    // dc2 has that entry, and dc1 passes on to dc0 all but that.
+    // dc2 has that entry, and dc1 relays to dc0 all entries but that one.
     c.late =
         |message| matches!(message, Message::Entries(entries) if format!("{entries:?}").contains("lost"));
     c.link(1, 2);
@@ -115,12 +117,13 @@ fn a_datacenter_that_lacks_own_entries_does_not_say_what_they_have_seen() {
     assert_ne!(with_the_bug, [None, None, None], "so it was");
 }
 
-/// dc1 takes a lead over with an entry, hands out a token, and loses its disk before it has told anybody of that lead.
+/// dc1 takes a lead over with an entry, hands out a token, and loses its disk before it has announced that
+/// lead to any member.
 #[test]
 fn a_lead_that_nobody_was_told_of_counts_after_a_lost_disk() {
     const HOUR: u64 = 3_600_000;
     let mut c = Cluster::new(3, 0, 0);
-    // No lock, which would go home with an entry of its own.
+    // No lock: its idle return would be an entry of its own.
     c.has_committed(0, 1, None, put("k", "a"));
     c.restart_ahead(0, HOUR, 0);
     c.ahead.clear();
@@ -136,7 +139,7 @@ fn a_lead_that_nobody_was_told_of_counts_after_a_lost_disk() {
     assert!(c.acquired(1, "y", Mode::Shared).token > before.token);
 }
 
-/// Its lease is on the old disk, and runs out there before the log is back.
+/// Its lease is on the old disk, and ends there before the log is back.
 #[test]
 fn a_commit_that_comes_back_after_its_lease_has_ended_is_told() {
     for restarts in [false, true] {
@@ -162,7 +165,8 @@ fn a_commit_that_comes_back_after_its_lease_has_ended_is_told() {
     }
 }
 
-/// It is started with a clock that is further ahead, which all others contradict. That is set right later.
+/// It is started with a clock that is further ahead, which all others contradict. The clock is set right
+/// later.
 #[test]
 fn tokens_after_a_lost_disk_are_not_measured_by_a_clock_that_is_contradicted() {
     const HOUR: u64 = 3_600_000;
@@ -192,14 +196,15 @@ fn request_numbers_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead()
     let mut c = Cluster::new(3, 0, 0);
     c.use_lock(0, "x");
     c.restart_ahead(0, 3_600_000, 0);
-    // In no entry.
+    // A request that is in no entry.
     let before = c.acquired(0, "y", Mode::Shared);
     assert_eq!(before.request.dc, dc(0));
     c.restart_ahead(0, 0, 0);
     assert!(c.acquired(0, "y", Mode::Shared).request.n > before.request.n);
 }
 
-/// dc0 has given the lock away, does not know that any more, and grants it again while nobody is there who does.
+/// dc0 has given the lock away, does not know that any more, and grants it again while no member is reachable
+/// that does.
 #[test]
 fn a_lock_that_an_old_disk_should_not_have_granted_is_lost_when_that_is_known() {
     for comes_as_state in [false, true] {
@@ -226,7 +231,8 @@ fn a_lock_that_an_old_disk_should_not_have_granted_is_lost_when_that_is_known() 
     }
 }
 
-/// The same of a lock that was given back to its holder of before: an operator had taken it away, and it went to dc1.
+/// The same for a lock that its earlier holder reclaimed: an operator had released it by force, and it moved
+/// to dc1.
 #[test]
 fn a_lock_that_an_old_disk_should_not_have_given_back_is_lost_when_that_is_known() {
     for comes_as_state in [false, true] {
@@ -257,8 +263,8 @@ fn a_lock_that_an_old_disk_should_not_have_given_back_is_lost_when_that_is_known
     }
 }
 
-/// dc0 had given the lock away and had got it back for the holder of now. Entry by entry nobody sees that in time: its link was
-/// closed for as long as the holder stayed.
+/// dc0 had given the lock away and had received it back for the present holder. Entry by entry, the server
+/// cannot see that in time. The bug was: the link was closed for as long as the holder stayed.
 #[test]
 fn a_holder_that_is_back_first_closes_no_link() {
     let mut c = Cluster::new(3, 0, 0);
@@ -283,7 +289,7 @@ fn a_holder_that_is_back_first_closes_no_link() {
     c.acquired(2, "x", Mode::Exclusive);
 }
 
-/// The entry that gave the lock away published the request that its holder is back with.
+/// The entry that gave the lock away also published the request that its holder reclaims.
 #[test]
 fn a_holder_that_is_back_before_its_request_closes_no_link() {
     let mut c = Cluster::new(3, 0, 0);
@@ -314,7 +320,7 @@ fn a_holder_that_is_back_before_its_request_closes_no_link() {
     c.acquired(2, "x", Mode::Exclusive);
 }
 
-/// The entry that withdrew its request reached nobody, and nobody keeps the one that published it.
+/// The entry that withdrew the request reached no member, and no member keeps the one that published it.
 #[test]
 fn a_request_of_a_holder_that_is_back_first_is_withdrawn_once_a_state_shows_it() {
     let mut c = Cluster::new(3, 0, 0);
@@ -342,7 +348,7 @@ fn a_request_of_a_holder_that_is_back_first_is_withdrawn_once_a_state_shows_it()
     c.acquired(1, "x", Mode::Exclusive);
 }
 
-/// An entry that cannot be applied yet, or is a lie, takes nothing from anybody.
+/// An entry that cannot be applied yet, or is false, takes no lock from its holder.
 #[test]
 fn an_own_entry_that_does_not_follow_takes_no_lock_away() {
     let mut c = Cluster::new(3, 0, 0);
@@ -371,7 +377,7 @@ fn an_own_entry_that_does_not_follow_takes_no_lock_away() {
     c.late = |_| false;
 }
 
-/// Others know entries of a log, so the directory is not new: a lease may run that was given under it.
+/// Others know entries of its log, so the directory is not new: a lease that it opened may live.
 #[test]
 fn a_lost_disk_is_not_taken_for_a_new_one() {
     for mutation in [None, Some(Mutation::LostDiskNotDoubted)] {

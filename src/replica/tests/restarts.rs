@@ -1,4 +1,4 @@
-//! What clients of before a restart may still have, and what they ask twice.
+//! Stories about a restart: the locks that clients of before may still hold, and the calls that they repeat.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::replica::Event;
 use crate::replica::call::{Call, Reclaim, Refusal, Reply, Target};
 use crate::replica::store_call::{Then, TxnRefusal};
 
-/// Both copies of a commit wait for what was promised before the restart; the first is refused, and what refused it is gone
-/// when the second has its turn.
+/// Both copies of a commit are deferred. The first one is refused, and the reason for that is gone when the
+/// second one has its turn.
 #[test]
 fn of_two_copies_that_wait_together_only_one_is_judged() {
     let mut c = Cluster::new(2, 0, 0);
@@ -40,7 +40,7 @@ fn of_two_copies_that_wait_together_only_one_is_judged() {
     assert_eq!(c.reads(0, "x"), None);
 }
 
-/// Everybody had it before the restart, and nobody is heard yet after it.
+/// All members had the entries before the restart, and none is heard yet after it.
 #[test]
 fn what_was_forgotten_of_the_log_is_not_kept_again() {
     let mut c = Cluster::new(2, 0, 0);
@@ -67,7 +67,8 @@ fn what_was_forgotten_of_the_log_is_not_kept_again() {
     c.committed(0, tag);
 }
 
-/// The lease of before the restart may have held the lock. Were its end lost with the grant told, its client could reclaim it.
+/// The lease of before the restart may have held the lock. If its end were lost although the grant was
+/// answered, its client could reclaim the lock.
 #[test]
 fn a_grant_waits_for_the_end_of_a_lease_that_never_said_what_it_held() {
     for ends_by_itself in [true, false] {
@@ -99,7 +100,8 @@ fn a_grant_waits_for_the_end_of_a_lease_that_never_said_what_it_held() {
     }
 }
 
-/// So much is reclaimed at one instant that it takes several steps; a client comes back on another stream meanwhile, and releases.
+/// So much is reclaimed at one instant that it takes several steps. Meanwhile a client reconnects on another
+/// stream, and releases.
 #[test]
 fn what_is_released_after_a_second_reclaim_is_not_held_because_of_the_first() {
     let mut c = Cluster::new(1, 0, 0);

@@ -1,4 +1,4 @@
-//! A server that starts on an old state of its disk: what it promised since comes back to it.
+//! Stories about a server that starts on an old state of its disk: it learns the promises that it made since.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,8 @@ impl Cluster {
     }
 }
 
-/// dc0 held the lock, gave it away, and got it back for the holder of now; its disk knows only the beginning.
+/// dc0 held the lock, gave it away, and received it back for the present holder; its disk knows only the
+/// beginning.
 fn there_and_back(c: &mut Cluster) -> (usize, Grant) {
     c.use_lock(0, "x");
     let copy = c.nodes[0].records.len();
@@ -77,7 +78,7 @@ fn a_peer_whose_link_has_just_come_up_is_listened_to_before_anything_is_written(
         assert_eq!(c.nodes[id].replica.phase(), Phase::Serving, "there is one history");
     }
 
-    // A link over which nothing comes is waited for once more, and not for ever.
+    // A link over which nothing comes prolongs the wait once, not for ever.
     c.restart(0);
     c.pass(patience - 1);
     c.late = |_| true;
@@ -127,7 +128,7 @@ fn reclaims_that_wait_want_no_more_than_could_be_held() {
     assert!(
         matches!(c.reply(0, many), Some(Reply::Refused(Refusal::ResourceExhausted { limit: l, .. })) if l == limit)
     );
-    // The last word of the lease counts, and what went before it makes room.
+    // The latest reclaim of the lease counts, and the one before it no longer takes room.
     assert!(matches!(c.reply(0, first), Some(Reply::Refused(Refusal::NoReclaimExpected(_)))));
     let again = c.reclaims_early(0, &one);
     c.link_again(0);
@@ -160,7 +161,7 @@ fn a_reader_that_is_back_first_stops_no_entry_that_gave_others_their_parts() {
     let other = c.acquired(1, "x", Mode::Shared);
     assert_eq!(c.nodes[0].replica.owner_of(&name("x"), dc(1)), dc(1));
     c.crash(0, copy);
-    // Nobody is there to be asked, and it is served after a while.
+    // No member can be asked, so dc0 serves after a while.
     c.pass(4_000);
     let reclaim = c.reclaims_early(0, &[("x", Mode::Shared, &grant)]);
     c.assert_kept(0, reclaim, &[&grant]);
@@ -221,7 +222,7 @@ fn a_lost_disk_and_a_crash_before_its_log_is_back_are_no_new_beginning() {
     assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have all");
     c.crash(0, 0);
     c.link_again(0);
-    // All were heard, and nothing has come back yet.
+    // All members were heard, and nothing has come back yet.
     c.restart(0);
     c.pass(4_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::ReadOnly);
@@ -364,7 +365,7 @@ fn what_is_let_go_while_its_reclaim_waits_is_not_taken_back() {
     c.pass(1_000);
     c.assert_kept(0, reclaim, &[&b]);
     c.use_lock(1, "a");
-    // And a lease that ends takes its reclaim with it.
+    // The end of a lease ends its deferred reclaim, too.
     c.restart(0);
     let reclaim = c.reclaims_early(0, &held);
     c.call(0, Call::CloseLease { lease, proof });

@@ -1,4 +1,4 @@
-//! Stories about members that are further behind than the log of the others reaches.
+//! Stories about members that lack truncated entries.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::replica::store_call::{Then, TxnRefusal};
 use crate::replica::watch_call::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::{Event, Message, Record, StatePiece};
 
-/// Little enough for a story to fill.
+/// Small enough for a story to fill.
 const LOG: usize = 4_000;
 
 impl Cluster {
-    /// Commits so many additions to `name`, one after the other.
+    /// Commits `times` additions to `name`, one after the other.
     fn count_up(&mut self, id: u8, first_key: u64, name: &str, times: u64) {
         for key in first_key..first_key + times {
             let tag = self.begin(id, key, None, step(vec![add(name, 1)], &[], Then::Commit));
             self.run();
             self.committed(id, tag);
-            // Heartbeats say what is durable where.
+            // Heartbeats carry the durable vectors.
             self.pass(10);
         }
     }
@@ -45,7 +45,7 @@ impl Cluster {
         self.nodes[usize::from(id)].replica.counts().states_taken
     }
 
-    /// dc2 was given up and has all of dc0's state but its end, which is on its way.
+    /// dc2 was given up and has all of dc0's state except the last piece, which is in flight.
     fn with_a_late_state() -> Cluster {
         let mut c = Cluster::with_log(3, (0, 0), LOG);
         c.isolate(2);
@@ -57,14 +57,14 @@ impl Cluster {
         c
     }
 
-    /// All have applied the same and show the same: digests are compared.
+    /// Asserts that all have applied the same entries and have the same data: digests are compared.
     fn assert_converged(&mut self) {
         self.pass(20_000);
         let vectors = self.vectors();
         assert!(vectors.windows(2).all(|pair| pair[0] == pair[1]), "{vectors:?}");
         assert_eq!(self.reports, [], "no digest differs");
         assert!(self.nodes.iter().all(|node| node.violations.is_empty()), "{:?}", self.nodes[0].violations);
-        // The leases of the beginning may be over.
+        // The leases of the beginning may have ended.
         (0..self.nodes.len() as u8).for_each(|id| self.open_lease(id, Duration::from_secs(10)));
     }
 }
@@ -111,7 +111,7 @@ fn what_is_written_while_a_state_is_taken_over_needs_no_other_state() {
 #[test]
 fn who_takes_too_long_over_a_state_stops_nobody_and_takes_another() {
     let mut c = Cluster::with_a_late_state();
-    // More than is kept for anybody: all of them are committed.
+    // More entries than are kept for any member; all of them are committed.
     c.count_up(0, 300, "n", 600);
     assert!(c.log_entries(0) < 200, "{} entries are kept for it", c.log_entries(0));
     c.late = |_| false;
@@ -146,7 +146,7 @@ fn locks_that_moved_meanwhile_are_where_they_went() {
     let held = c.lock(2, "mine");
     c.run();
     c.granted(2, held);
-    // It waits for a lock that another holds, and is cut off.
+    // It waits for a lock that another datacenter holds, and is cut off.
     let holds = c.lock(1, "a");
     c.run();
     let holds = c.granted(1, holds).request;
@@ -193,7 +193,7 @@ fn a_lost_disk_is_made_good_by_the_state_of_another() {
     c.join_again(2);
     assert_eq!(c.states_taken(2), 1);
     assert_eq!(c.reads(2, "n"), counted(40));
-    // Leases that were lost with the disk.
+    // Leases that were lost with the disk may live until then.
     c.pass(60_000);
     (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
     c.run();
@@ -325,14 +325,14 @@ fn a_state_that_makes_no_sense_closes_the_link_and_changes_nothing() {
         c.run();
     }
     c.nodes.iter_mut().for_each(|node| node.violations.clear());
-    // Nobody asked for this one, which is no fault: it may be of a state that is not wanted any more.
+    // Nobody asked for this piece, which is no violation: it may be of a state that is no longer wanted.
     let piece = StatePiece { number: 0, bytes: Bytes::new(), last: true };
     c.handle(1, Event::Received { peer: dc(2), message: Message::State(piece) });
     assert!(!c.nodes[1].records.iter().any(|(_, record)| matches!(record, Record::StatePiece(_))));
     c.assert_converged();
 }
 
-/// The pieces of dc0's state where dc2 gave it a lock.
+/// The pieces of dc0's state in another cluster, in which dc2 gave it a lock.
 fn pieces_of_another_life() -> Vec<StatePiece> {
     let mut c = Cluster::new(3, 0, 0);
     c.use_lock(0, "mine");

@@ -1,4 +1,4 @@
-//! What operators are shown of a datacenter and of how far the others are.
+//! Stories about the status of a datacenter and of its peers, for operators.
 
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, key, put, step};

@@ -1,4 +1,4 @@
-//! What stories about data need beside the cluster: short ways to say changes, steps and what is read.
+//! Helpers of stories about data: short constructors of changes, steps and readings.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl Cluster {
         }
     }
 
-    /// What everybody reads there now.
+    /// Returns the value of a key at the durable vector of a datacenter.
     pub fn reads(&mut self, id: u8, name: &str) -> Option<Reading> {
         let tag = self.look(id, &[name], AtLeast::default());
         self.stepped(id, tag).values.remove(0)

@@ -1,4 +1,4 @@
-//! What clients and datacenters go through, told as tests.
+//! Stories about clients and datacenters, as tests.
 
 use std::time::Duration;
 
@@ -249,7 +249,7 @@ fn who_is_granted_after_all_leaves_no_question_behind() {
     let tag = c.acquire(0, &[("a", Mode::Exclusive)], Wait::AtMost(Duration::from_millis(400)));
     c.run();
     c.pass(300);
-    // The cluster checks after every step that who was asked ahead of time still waits.
+    // The cluster checks after every step that a request with an early query still waits.
     c.release(1, held.request);
     c.run();
     c.granted(0, tag);
@@ -455,7 +455,7 @@ fn memory_returns_to_its_floor() {
     }
 }
 
-/// The step in which a lease is found expired may bring the end of the request that is next.
+/// The step that finds a lease expired may end the request that is next.
 #[test]
 fn locks_that_were_used_once_are_forgotten_as_fast_as_they_came() {
     let mut c = Cluster::new(2, 250, 1_000);

@@ -1,4 +1,4 @@
-//! What all members must have in common is compared on both sides of a link.
+//! Stories about options that must be equal in the cluster: both sides of a link compare them.
 
 use super::cluster::{Cluster, dc};
 use crate::causal_log::Violation;
@@ -6,7 +6,7 @@ use crate::names::DcSet;
 use crate::replica::{Message, Report, Terms};
 
 impl Cluster {
-    /// Both are linked anew, and what dc1 says of its terms is changed on the way.
+    /// Links both anew, and changes the terms of dc1 in flight.
     fn link_with(&mut self, change: fn(&mut Terms)) {
         self.cut(0, 1);
         self.link(0, 1);
@@ -33,7 +33,7 @@ fn a_peer_with_other_members_is_refused_and_both_sets_are_named() {
     assert!(said.contains("members {dc0, dc1, dc2}, ours {dc0, dc1}"), "{said}");
 }
 
-/// It tells of a member that nobody else has.
+/// The refused peer reports a member that the others do not know.
 #[test]
 fn a_peer_that_is_refused_does_not_part_the_others() {
     let mut c = Cluster::new(3, 0, 0);

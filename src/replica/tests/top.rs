@@ -1,4 +1,4 @@
-//! How long requests waited, and which locks for.
+//! Stories about the waiting times of requests, and about the locks with the most waiting.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn hand_offs(c: &Cluster, id: u8) -> (u64, u64) {
     (counts.hand_offs_sent, counts.hand_offs_received)
 }
 
-/// The hottest locks that begin with this, at most that many.
+/// Returns the hottest locks whose name begins with `prefix`, at most `limit`.
 fn top_of(c: &mut Cluster, id: u8, prefix: &str, limit: usize) -> Vec<HotLock> {
     let tag = c.call(id, Call::Top { prefix: prefix.as_bytes().to_vec(), limit });
     c.run();
@@ -61,7 +61,7 @@ fn waits_are_timed_until_the_grant_is_told_by_whether_others_were_asked() {
     assert!(c.is_answered(0, second));
     let Acquires { local, remote } = acquires(&c, 0);
     assert_eq!((local.count(), local.sum(), remote.count()), (3, 7 * MS, 1));
-    // Its client lost the answer, and asks again: that is no second wait.
+    // The client lost the reply, and repeats the call: this is no second wait.
     let again = c.acquire_as(0, Some(1), &[("b", Mode::Shared)], Wait::Forever);
     c.run();
     c.now += 500;
@@ -100,7 +100,7 @@ fn a_hot_lock_is_shown_with_who_has_it_and_who_is_next() {
         (1, 2, 1, 40 * MS)
     );
     assert_eq!((lock.waiters[0].request.dc, lock.waiters[0].label.as_deref()), (dc(0), Some("a story")));
-    // A part of it came, when it was first wanted.
+    // A part of it moved here, when it was first wanted.
     assert_eq!((hot[0].heat.hand_offs, hot[0].heat.grants, hand_offs(&c, 0)), (1, 1, (0, 1)));
 
     c.release(0, held.request);
@@ -111,7 +111,8 @@ fn a_hot_lock_is_shown_with_who_has_it_and_who_is_next() {
     c.run();
     let after = c.granted(1, after);
     assert_eq!((hand_offs(&c, 0), hand_offs(&c, 1)), ((1, 1), (1, 1)));
-    // Who has it there is asked there; how hot it is each knows for itself.
+    // The datacenter that does not hold it asks the other one for the holders; each one measures the heat
+    // itself.
     for id in [0, 1] {
         let hot = top(&mut c, id);
         assert_eq!(hot[0].lock.holders[0].request, after.request, "dc{id}");
@@ -120,7 +121,7 @@ fn a_hot_lock_is_shown_with_who_has_it_and_who_is_next() {
             hot[0].lock.unknown.is_empty() && hot[0].lock.owners.iter().all(|(_, owner)| *owner == dc(1))
         );
     }
-    // Nobody answers there: it may have it.
+    // The other datacenter cannot reply: it may hold the lock.
     c.cut(0, 1);
     let hot = top(&mut c, 0);
     assert_eq!((hot[0].lock.holders.len(), hot[0].lock.unknown.contains(dc(1))), (0, true));
@@ -146,7 +147,7 @@ fn the_hottest_come_first_and_a_wait_that_does_not_end_is_not_forgotten() {
         c.lock(0, lock);
         c.lock(0, lock);
     }
-    // One that is waited for a little, now and then.
+    // A lock with a little waiting, now and then.
     for _ in 0..20 {
         c.pass(4_000);
         let (lease, proof) = (c.lease(0), Proof::Attached);

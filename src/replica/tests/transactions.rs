@@ -93,7 +93,8 @@ fn a_commit_is_made_once_however_often_it_is_asked_for() {
     c.run();
     assert_eq!(c.committed(0, after), [(dc(0), 1)].into_iter().collect());
     assert_eq!(c.reads(1, "n"), counted(1));
-    // The client says that it knows: it is remembered no longer, and never made again.
+    // The client acknowledges the outcome: it is no longer remembered, and the transaction is never made
+    // again.
     let mut settled = Begin {
         lease,
         proof: Proof::Attached,
@@ -243,7 +244,7 @@ fn a_removed_key_does_not_come_back_and_leaves_nothing_in_the_end() {
     let mut c = Cluster::new(3, 0, 0);
     c.begin(0, 1, None, step(vec![add("n", 5)], &[], Then::Commit));
     c.run();
-    // dc1 adds without having heard of the removal.
+    // dc1 adds without having seen the removal.
     c.isolate(1);
     c.begin(1, 1, None, step(vec![add("n", 1)], &[], Then::GoOn));
     let remove = Change { key: key("n"), action: Action::Remove };
@@ -285,7 +286,7 @@ fn a_checkpoint_is_made_bit_by_bit_and_shows_one_moment() {
     }
     let checkpoint = c.nodes[0].checkpoint.take().expect("it is there");
     assert_eq!((checkpoint.position.0, checkpoint.contents.len()), (records, 3_000));
-    // From it and the records after it, everything is as it was.
+    // From the checkpoint and the records after it, everything is as it was.
     c.restart_from(0, checkpoint);
     assert_eq!(
         (c.reads(0, "0-7"), c.reads(0, "2-7"), c.reads(0, "new")),
@@ -310,7 +311,7 @@ fn a_bounded_counter_gets_its_rights_where_they_are_wanted() {
     let again = c.begin(1, 2, None, take(4));
     c.run();
     c.committed(1, again);
-    // Half of them went: nobody can take away more than there is, wherever.
+    // Half of the rights moved. No datacenter can take away more than there is.
     let tag = c.begin(0, 2, None, take(6));
     assert!(matches!(c.txn_refused(0, tag), TxnRefusal::Change(_)));
     c.run();
@@ -324,7 +325,8 @@ fn a_bounded_counter_gets_its_rights_where_they_are_wanted() {
     assert!(matches!(c.txn_refused(2, tag), TxnRefusal::Change(_)), "there is nothing left");
 }
 
-/// Found by the simulator: a lock was let go by a commit in the middle of a step, and nobody looked at it again.
+/// Found by the simulator: a commit in the middle of a step released a lock, and the scheduler did not
+/// examine it again.
 #[test]
 fn waiters_that_commit_as_soon_as_they_are_granted_follow_each_other() {
     let mut c = Cluster::new(1, 0, 0);
@@ -338,7 +340,8 @@ fn waiters_that_commit_as_soon_as_they_are_granted_follow_each_other() {
     }
 }
 
-/// Found by the simulator: an abort was refused because others had used up what the transaction wanted.
+/// Found by the simulator: an abort was refused because others had used up the rights that the transaction
+/// wanted.
 #[test]
 fn a_transaction_that_cannot_commit_any_more_can_be_aborted() {
     let mut c = Cluster::new(1, 0, 0);
@@ -431,7 +434,7 @@ fn what_open_transactions_keep_is_bounded() {
         "{refusal:?}"
     );
     assert_eq!(open, 269, "256 MiB of something over a million bytes each");
-    // There is room again when one ends.
+    // There is room again when one transaction ends.
     c.go_on(0, 1, step(vec![], &[], Then::Abort));
     let tag = c.begin(0, 1_000, None, large());
     c.stepped(0, tag);
@@ -442,7 +445,7 @@ fn what_open_transactions_keep_is_bounded() {
     assert_eq!(c.nodes[0].replica.counts().held, 0);
 }
 
-/// Found by the simulator: the answer was that somebody had cancelled it.
+/// Found by the simulator: the reply was that its client had cancelled it.
 #[test]
 fn who_was_granted_but_not_told_hears_that_its_lease_ended() {
     let mut c = Cluster::new(1, 0, 0);
@@ -457,7 +460,8 @@ fn who_was_granted_but_not_told_hears_that_its_lease_ended() {
     assert_eq!(c.reads(0, "n"), counted(1));
 }
 
-/// Found by the simulator: a tombstone from a checkpoint was never looked at again if its key had effects to fold.
+/// Found by the simulator: a tombstone from a checkpoint was never examined again if its key had effects to
+/// fold.
 #[test]
 fn tombstones_from_a_checkpoint_go_in_the_end() {
     let mut c = Cluster::new(1, 0, 0);
@@ -471,7 +475,8 @@ fn tombstones_from_a_checkpoint_go_in_the_end() {
     c.sync(0);
     let checkpoint = c.nodes[0].checkpoint.take().expect("it is there");
     c.restart_from(0, checkpoint);
-    // Made as soon as it serves, before anything is found stable; what it does to the key cancels out.
+    // A commit as soon as it serves, before anything is known to be stable; its effects on the key cancel
+    // out.
     let (lease, secret) = (c.lease(0), SECRET);
     c.call(0, Call::AttachLease { lease, secret });
     c.begin(0, 3, None, step(vec![add("n", 1), add("n", -1), add("m", 1)], &[], Then::Commit));

@@ -1,5 +1,5 @@
-//! Stories about loads of which a step may not do all at once. The cluster asserts the bound after every step; what is told
-//! here is that all of it is done in the end, and what costs nothing at all.
+//! Stories about loads that exceed the work of one step. The cluster asserts the bound after every step;
+//! these stories assert that all work is done in the end, and that some things cost nothing.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::sim::Mutation;
 const MANY: u64 = 3_000;
 
 impl Cluster {
-    /// What goes on bit by bit is done.
+    /// Completes all work that is spread over several steps.
     fn do_the_rest(&mut self, id: u8) {
         for _ in 0..MANY {
             self.handle(id, Event::Tick);
@@ -125,13 +125,13 @@ fn a_peer_that_comes_and_goes_parks_waiters_some_at_a_time() {
     c.most_work = 0;
     c.link(0, 1);
     c.pass(3_000);
-    // A message has as much as one step may do.
+    // One message contains as much work as one step may do.
     assert!(c.most_work < 8_000, "a step looked at {}", c.most_work);
     assert_eq!(parked(&c), 0);
     tags.iter().for_each(|tag| drop(c.granted(0, *tag)));
 }
 
-/// What was removed is remembered while a member is away that may add it, and forgotten when it is back.
+/// Tombstones are kept while a member is away that may add the elements, and compacted when it is back.
 #[test]
 fn removals_are_forgotten_some_at_a_time() {
     let mut c = Cluster::new(2, 0, 0);
@@ -187,7 +187,7 @@ fn one_change_of_a_large_value_looks_at_little_of_it() {
     let one =
         |n: u64| vec![set(SetOp::Add(items(n, n + 1))), set(SetOp::Remove(items(n + 1, n + 2))), field(n)];
     for key in 100..120_u64 {
-        // The one before is not folded yet.
+        // The effect before it is not folded yet.
         c.begin(0, key, None, step(one(7 * key), &["set", "map"], Then::Commit));
         if key % 5 == 0 {
             c.run();

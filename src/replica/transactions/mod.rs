@@ -4,7 +4,8 @@
 //!  Begin --> [ waits for locks ] --> [ waits for its snapshot ] --> open --steps--> commit: one entry,
 //!              (if it wants any)      (if it asks for more than       |              locks released with it,
 //!                                      is durable here)               |              answered when durable
-//!                                                                     '--> abort, too old, no locks: no trace
+//!                                                                     '--> abort, too old, locks lost:
+//!                                                                          no trace
 //! ```
 //!
 //! The snapshot is the durable vector at the moment the transaction opens. A lock remembers the journal

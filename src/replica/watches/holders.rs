@@ -5,9 +5,9 @@
 //! So nobody waits for a client, and the memory for a client is bounded, however busy the locks are.
 //!
 //! ```text
-//!  Behind --(client has read)--> Anew --> [ all holders, news ] --> Current --> news
-//!     ^                                          |                               |
-//!     '---------------- too much unread ---------'-------------------------------'
+//!  Behind --(client has read)--> Anew --> [ all holders, events ] --> Current --> events
+//!     ^                                          |                                  |
+//!     '---------------- too much unread ---------'----------------------------------'
 //! ```
 //!
 //! A grant is sent when its reply may be sent, a release when it happens. The scan of the holders misses none

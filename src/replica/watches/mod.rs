@@ -1,8 +1,8 @@
 //! Watches: clients that follow keys or locks.
 //!
 //! ```text
-//!  entries, once durable --> [ index: watches of these names ] --> Changed, Moved     (once, in causal order)
-//!                |                                                 Reached            (from time to time)
+//!  entries, once durable --> [ index: watches of these names ] --> Changed, Moved    (once, in causal order)
+//!                |                                                 Reached           (from time to time)
 //!                '--> history: a watch can resume from here
 //!  grants, releases here --> [ index ] --> Granted, Released  (while the client keeps up, `holders.rs`)
 //! ```

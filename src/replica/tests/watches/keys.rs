@@ -1,4 +1,4 @@
-//! What is told to who follows keys.
+//! Stories about watches of keys.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::replica::watch_call::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::{Event, Notice};
 
 impl Cluster {
-    /// The keys in what a watch was told, commit by commit.
+    /// Returns the keys in the events of a watch, commit by commit.
     fn told(&self, id: u8, tag: u64) -> Vec<Vec<String>> {
         let of = |notice: &Notice| match notice {
             Notice::Changed(changed) if changed.watch == tag => {
@@ -23,7 +23,7 @@ impl Cluster {
         self.nodes[usize::from(id)].notices.iter().filter_map(of).collect()
     }
 
-    /// How far a watch was told to be complete, each time.
+    /// Returns the vectors that a watch received, in order.
     fn reached(&self, id: u8, tag: u64) -> Vec<VersionVector> {
         let of = |notice: &Notice| match notice {
             Notice::Reached { watch, vector } if *watch == tag => Some(vector.clone()),
@@ -50,7 +50,7 @@ fn a_watch_is_told_of_every_commit_once_and_can_be_gone_on_with() {
     let last = c.commits(1, 2, &["n2", "x", "n1"]);
     c.run();
     assert_eq!(c.told(0, first), [vec!["b/n1"], vec!["b/n2", "b/n1"]]);
-    // Elsewhere, from where the first one began: the same, in an order that is causal.
+    // Another datacenter, from where the first watch began: the same events, in a causal order.
     let elsewhere = c.watch(1, keys("n"), Some(from));
     assert_eq!(c.told(1, elsewhere), c.told(0, first));
     let known = c.committed(1, last);
@@ -111,7 +111,7 @@ fn a_quiet_watch_is_told_how_far_it_is_complete() {
     assert_eq!(c.reached(0, quiet).len(), 1, "once is enough");
     c.open_lease(0, Duration::from_secs(10));
 
-    // Under load it does not wait for the time to pass, so that what follows is remembered.
+    // Under load it does not wait for the time, so that the later entries are still remembered.
     let large = "x".repeat(300_000);
     for key in 2..10 {
         c.begin(0, key, None, step(vec![put("large", &large)], &[], Then::Commit));
@@ -156,7 +156,7 @@ fn a_watch_goes_on_after_a_restart_from_a_checkpoint() {
     let from = c.nodes[0].replica.status().durable;
     c.commits(0, 1, &["n1"]);
     c.commits(1, 1, &["n2"]);
-    // Everybody has all of it, so nobody's log keeps any of it.
+    // Every member has all of it, so no log keeps any of it.
     c.pass(1_500);
     assert_eq!(c.nodes[0].replica.counts().log_entries, 0);
     c.cut(0, 1);

@@ -1,4 +1,4 @@
-//! What is told to who follows locks.
+//! Stories about watches of locks.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::replica::store_call::Then;
 use crate::replica::watch_call::{LockEvent, LockMove, Pattern};
 
 impl Cluster {
-    /// What a watch of locks was told since the last time, as it reads.
+    /// Takes the new events of a watch of locks, as text.
     fn heard(&mut self, id: u8, tag: u64) -> Vec<String> {
         self.take_events(id, tag).iter().map(said).collect()
     }
 
-    /// A client comes back with a lock that it held exclusively.
+    /// A client reconnects and reclaims a lock that it held exclusively.
     fn reclaims(&mut self, id: u8, grant: &Grant, lock: &str) {
         let (lease, secret) = (self.lease(id), SECRET);
         self.call(id, Call::AttachLease { lease, secret });
@@ -97,7 +97,7 @@ fn a_watch_of_locks_begins_with_who_holds_them() {
     let both = c.granted(0, both).request;
     c.release(0, both);
     assert_eq!(c.heard(0, watch), ["released a shared", "released ab shared, b"]);
-    // The lease ends, and with it all that holds: the waiter and the rest.
+    // The lease ends, and with it all its requests: the waiter and the holder.
     let (lease, proof) = (c.lease(0), Proof::Attached);
     c.call(0, Call::CloseLease { lease, proof });
     assert_eq!(c.refused(0, waits), Refusal::LeaseEnded);
@@ -115,7 +115,8 @@ fn a_grant_is_told_when_its_holder_may_know_of_it() {
     c.sync(0);
     let request = c.granted(0, tag).request;
     assert_eq!(c.heard(0, watch), ["granted a"]);
-    // One that nobody was told of was never there; a transaction of one step comes and goes.
+    // The end of a grant that was never sent is not sent either. A transaction of one step is granted and
+    // ends.
     c.release(0, request);
     c.begin(0, 2, Some("a"), step(vec![add("n", 1)], &[], Then::Commit));
     let never = c.lock(0, "a");
@@ -154,7 +155,7 @@ fn a_lock_that_was_told_is_told_to_be_released_whatever_ended_between() {
     let watch = c.watch_locks(0, vec![locks("")], None);
     c.reclaims(0, &grant, "a");
     assert_eq!(c.heard(0, watch), ["anew", "current", "granted a"]);
-    // From now on every grant waits until this is on disk.
+    // From now on every grant waits until the end of this lease is on disk.
     c.call(0, Call::CloseLease { lease: other, proof: Proof::Secret(SECRET) });
     c.release(0, grant.request);
     assert_eq!(c.heard(0, watch), ["released a"]);

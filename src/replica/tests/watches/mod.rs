@@ -1,4 +1,4 @@
-//! Watches: of keys, of locks, and who does not keep up.
+//! Stories about watches: of keys, of locks, and of clients that do not keep up.
 
 mod keys;
 mod locks;
@@ -32,7 +32,7 @@ impl Cluster {
         self.call(id, Call::Watch(Watch { subject: Subject::Locks, patterns, from }))
     }
 
-    /// Where a watch began.
+    /// Returns the vector at which a watch began.
     fn begun(&self, id: u8, tag: u64) -> VersionVector {
         match self.reply(id, tag) {
             Some(Reply::Watching { from }) => from,
@@ -83,7 +83,7 @@ fn a_watch_that_cannot_be_is_refused() {
         assert_eq!(c.watch_refused(0, watch), WatchRefusal::Patterns(count));
     }
     assert_eq!(c.nodes[0].replica.counts().watches, 0);
-    // What all of them follow is bounded.
+    // The names that all watches follow are bounded.
     let long = "x".repeat(1_000);
     let mut many = Vec::new();
     let refusal = loop {

@@ -1,4 +1,5 @@
-//! Who follows locks and reads late: what is told is bounded, and what is known in the end is so.
+//! Stories about clients that follow locks and read late: their unread events are bounded, and in the end
+//! they know the holders.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::replica::Event;
 use crate::replica::call::{Call, Wait};
 use crate::replica::watch_call::{LockEvent, Pattern};
 
-/// What a client of a watch of locks knows, and what it has read without saying so.
+/// The holders that a client of a watch of locks knows, and the bytes that it has read and not acknowledged.
 #[derive(Default)]
 struct Follower {
     held: BTreeSet<(RequestId, LockName)>,
@@ -43,7 +44,7 @@ impl Follower {
     }
 }
 
-/// Who takes the place of one that leaves is told all the same.
+/// A holder that takes the place of a removed one is sent, too.
 #[test]
 fn holders_that_come_and_go_while_they_are_told_are_told() {
     let mut c = Cluster::new(1, 0, 0);
@@ -76,8 +77,8 @@ fn holders_that_come_and_go_while_they_are_told_are_told() {
     );
 }
 
-/// Locks come and go, and some who follow them read when it pleases them: none is told more than it may leave unread,
-/// and each knows in the end who holds what.
+/// Locks are granted and released, and their followers read at random times. None is sent more than it may
+/// leave unread, and in the end each knows all holders.
 #[test]
 fn who_does_not_keep_up_begins_anew_and_stops_nobody() {
     let mut c = Cluster::new(1, 0, 0);
@@ -105,7 +106,7 @@ fn who_does_not_keep_up_begins_anew_and_stops_nobody() {
             }
             _ => c.handle(0, Event::Tick),
         }
-        // The more it follows the less it reads.
+        // The more a client follows, the less often it reads.
         let reader = dice(3) as usize;
         if dice(1_000) < [2, 10, 200][reader] {
             reads(&mut c, watches[reader], &mut followers[reader]);
@@ -135,7 +136,7 @@ fn who_does_not_keep_up_begins_anew_and_stops_nobody() {
     }
 }
 
-/// Reads all there is, and says so as a server's edge does: in pieces, and not of the last bit.
+/// Reads all events, and acknowledges as the server's edge does: in portions, and not the last bytes.
 fn reads(c: &mut Cluster, watch: u64, follower: &mut Follower) {
     let events = c.take_events(0, watch);
     assert!(events.iter().map(LockEvent::weight).sum::<usize>() <= (256 << 10) + 2_000, "that is bounded");
