@@ -1,25 +1,25 @@
-//! What a rule can allow.
+//! The actions that a rule can allow.
 
 use std::fmt;
 
-/// What a caller wants to do.
+/// An action of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     AcquireShared,
     AcquireExclusive,
-    /// See who holds a lock and who waits: describe, list, watch.
+    /// Read the holders and waiters of a lock: describe, list, watch.
     Describe,
-    /// Take a lock from whoever holds it.
+    /// Take a lock from its holder.
     ForceRelease,
     /// Read and watch keys.
     Read,
-    /// Change keys, whatever the change.
+    /// Change keys, by any change.
     Write,
-    /// What concerns the server as a whole: read its audit.
+    /// Actions on the server as a whole: read its audit.
     Admin,
 }
 
-/// What the rules of an action name.
+/// The kind of names in rules of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum On {
     Locks,
@@ -38,7 +38,7 @@ impl Action {
         Action::Admin,
     ];
 
-    /// As it stands in rules, errors and metrics.
+    /// Returns the name as in rules, errors and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Action::AcquireShared => "acquire-shared",

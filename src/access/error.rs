@@ -1,9 +1,9 @@
-//! What can be wrong with a file of tokens or rules.
+//! Errors in a file of tokens or rules.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a file is not used. What was used before goes on.
+/// The reason why a file is not used. The previous content stays in force.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     #[error("{key}: cannot read {}: {source}", path.display())]

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::rules::Rules;
 use super::tokens::{ShownToken, Tokens};
 
-/// A file of rules.
+/// Parses a file of rules.
 pub(crate) fn rules(data: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(data) else { return false };
     match Rules::parse(Path::new("acl.toml"), text) {
@@ -17,7 +17,7 @@ pub(crate) fn rules(data: &[u8]) -> bool {
     }
 }
 
-/// A file of tokens; and a token that somebody shows.
+/// Parses a file of tokens, and the same bytes as a token of a caller.
 pub(crate) fn tokens(data: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(data) else { return false };
     let shown = ShownToken::read(text);

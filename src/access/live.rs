@@ -1,4 +1,4 @@
-//! The rules of this moment, and a caller under them.
+//! The rules in force, and a caller under them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,31 +18,31 @@ use super::who::Who;
 
 /// Largest file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
-/// Callers whose rights are remembered. Beyond, it starts over: they can be worked out again.
+/// Most callers with cached rights. Beyond it the cache starts over: rights can be computed again.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// Where a server learns who may do what.
+/// The files that say which callers may do what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessFiles {
-    /// File of rules. Default none: everybody who is let in may do everything.
+    /// File of rules. Default none: every caller that is admitted may do everything.
     pub acl: Option<PathBuf>,
-    /// File of tokens. Default none: only certificates are taken.
+    /// File of tokens. Default none: only certificates are accepted.
     pub tokens: Option<PathBuf>,
-    /// Whether callers that show neither certificate nor token are let in. Default no.
+    /// Callers without certificate and token are admitted. Default no.
     pub anonymous: bool,
 }
 
-/// See the top of `mod.rs`.
+/// The rules in force, see the head of `mod.rs`.
 #[derive(Debug)]
 pub struct Access {
     files: AccessFiles,
     policy: RwLock<Arc<Policy>>,
-    /// Which reading of the files `policy` is; written after it.
+    /// The generation of `policy`: how often the files were read; written after it.
     reading: AtomicU64,
     figures: Arc<Figures>,
 }
 
-/// What the files said when they were read.
+/// The content of the files when they were read.
 #[derive(Debug, Default)]
 struct Policy {
     rules: Option<Rules>,
@@ -57,7 +57,7 @@ impl Access {
         Ok(Access { files, policy, reading: AtomicU64::new(0), figures: Arc::default() })
     }
 
-    /// Reads the files anew: from now on every call is judged by what they say. After an error nothing has changed.
+    /// Reads the files again: from now on they decide about every call. After an error nothing has changed.
     pub fn reload(&self) -> Result<(), AccessError> {
         match Policy::read(&self.files) {
             Ok(policy) => {
@@ -76,12 +76,12 @@ impl Access {
         }
     }
 
-    /// Whether there is anything to read anew.
+    /// Returns true if there is a file to read again.
     pub fn has_files(&self) -> bool {
         self.files.acl.is_some() || self.files.tokens.is_some()
     }
 
-    /// Whether a connection without a certificate can come to anything.
+    /// Returns true if a connection without a certificate can be of use.
     pub fn takes_strangers(&self) -> bool {
         self.files.tokens.is_some() || self.files.anonymous
     }
@@ -90,9 +90,9 @@ impl Access {
         &self.figures
     }
 
-    /// Finds out who calls. A token counts more than a certificate: it is shown with the call.
+    /// Identifies a caller. A token overrides a certificate, because it is presented with the call.
     ///
-    /// `certificate`: the client's name in it. `authorization`: what the call carries under that name.
+    /// `certificate`: the client's name in it. `authorization`: the value of that header of the call.
     pub fn admit(
         self: &Arc<Access>,
         from: SocketAddr,
@@ -123,8 +123,8 @@ impl Access {
         }
     }
 
-    /// The caller under the rules of this moment, and which reading they are of: perhaps an older one than they really
-    /// are of, then they are looked up again at the next call.
+    /// Returns the caller under the rules in force, and their generation. The generation may be older than
+    /// that of the rules; then the rules are looked up again at the next call.
     fn view(&self, shown: &Shown) -> Result<(u64, View), Refused> {
         let reading = self.reading.load(Ordering::Acquire);
         let policy = Arc::clone(&self.policy.read().expect("nothing panics while it holds the policy"));
@@ -141,7 +141,7 @@ impl Access {
     }
 }
 
-/// The token of an `authorization`. The scheme may be in any case.
+/// Returns the token of an `authorization`. The scheme is case-insensitive.
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -154,7 +154,7 @@ impl Policy {
         Ok(Policy { rules: rules.transpose()?, tokens: tokens.transpose()?, remembered: Mutex::default() })
     }
 
-    /// `None`: everything.
+    /// `None`: everything is allowed.
     fn rights(&self, who: &Who) -> Option<Arc<Rights>> {
         let rules = self.rules.as_ref()?;
         let mut remembered = self.remembered.lock().expect("nothing panics while it holds the rights");
@@ -174,7 +174,7 @@ fn text(key: &'static str, path: &Path) -> Result<String, AccessError> {
     let failed = |source| AccessError::Read { key, path: path.into(), source };
     let found = fs::metadata(path).map_err(failed)?;
     match found.len() {
-        // A named pipe would keep its reader until somebody writes.
+        // Reading a named pipe would block until another process writes to it.
         _ if !found.is_file() && !found.is_dir() => {
             Err(AccessError::File { key, path: path.into(), what: "it is no regular file".into() })
         }
@@ -186,7 +186,7 @@ fn text(key: &'static str, path: &Path) -> Result<String, AccessError> {
     }
 }
 
-/// What a caller showed, to be looked at again under other rules.
+/// The credentials that a caller presented, to be judged again when the rules change.
 #[derive(Clone, Debug)]
 enum Shown {
     Certificate(Arc<str>),
@@ -197,7 +197,7 @@ enum Shown {
 #[derive(Clone, Debug)]
 struct View {
     who: Who,
-    /// `None`: everything.
+    /// `None`: everything is allowed.
     rights: Option<Arc<Rights>>,
 }
 
@@ -216,18 +216,18 @@ impl Judge {
         &self.view.who
     }
 
-    /// Where its connection comes from.
+    /// Returns the address of its connection.
     pub fn from(&self) -> SocketAddr {
         self.from
     }
 
-    /// Whether the rules are other ones than at the last [`Judge::renew`].
+    /// Returns true if the rules have changed since the last [`Judge::renew`].
     pub fn is_outdated(&self) -> bool {
         self.access.reading.load(Ordering::Acquire) != self.reading
     }
 
-    /// From now on by the rules of this moment. Cheap when they are the same. Refuses who showed a token that was
-    /// withdrawn.
+    /// Applies the rules in force from now on. Cheap when they have not changed. Refuses a caller whose token
+    /// was withdrawn.
     pub fn renew(&mut self) -> Result<(), Refused> {
         if self.is_outdated() {
             let view = self.access.view(&self.shown);
@@ -236,7 +236,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether there are no rules at all.
+    /// Returns true if there are no rules at all.
     pub fn allows_everything(&self) -> bool {
         self.view.rights.is_none()
     }
@@ -253,7 +253,7 @@ impl Judge {
         }
     }
 
-    /// Refuses who may do none of these on anything, and so has no use for `what`.
+    /// Refuses a caller that may do none of these actions on anything, and so has no use for `what`.
     pub fn check_any(&self, actions: &[Action], what: &'static str) -> Result<(), Refused> {
         match &self.view.rights {
             Some(rights) if !rights.allows_any(actions) => {

@@ -1,17 +1,17 @@
-//! Something that strangers can make happen at will must not fill the log.
+//! Limits log lines: events that strangers can cause at will must not fill the log.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// At most one line in so long.
+/// Least time between two lines.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whether to say something once more, which may happen at any rate: at most once a second.
+/// Limits a log line whose event may occur at any rate to one per second.
 #[derive(Debug, Default)]
 pub struct LogLimit(Mutex<Option<Instant>>);
 
 impl LogLimit {
-    /// Whether it is time for a line, which then is said.
+    /// Returns true if a line is due; the caller then logs it.
     pub fn allows(&self, now: Instant) -> bool {
         let mut last = self.0.lock().expect("nothing panics while it holds this");
         let allows = last.is_none_or(|last| now.saturating_duration_since(last) >= INTERVAL);

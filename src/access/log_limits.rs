@@ -1,4 +1,4 @@
-//! As [`LogLimit`](super::LogLimit), for each of several that must not keep each other out of the log.
+//! As [`LogLimit`](super::LogLimit), with one limit per key, so that no key suppresses the lines of another.
 
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 
 use super::log_limit::INTERVAL;
 
-/// Most that are told apart at a time. Beyond, nothing is said until some of them have been silent for a while.
+/// Most keys at a time. Beyond it no line of a new key is due until some keys have had none for a while.
 const MOST: usize = 1_000;
 
-/// Limits the log to one line a second for each of these.
+/// Limits the log to one line a second for each key.
 #[derive(Debug)]
 pub(super) struct LogLimits<K>(Mutex<FxHashMap<K, Instant>>);
 
@@ -22,7 +22,7 @@ impl<K> Default for LogLimits<K> {
 }
 
 impl<K: Hash + Eq> LogLimits<K> {
-    /// Returns true, and counts the line, if a line about this one is due.
+    /// Returns true, and counts the line, if a line about this key is due.
     pub fn allows(&self, of: K, now: Instant) -> bool {
         let is_recent = |last: &Instant| now.saturating_duration_since(*last) < INTERVAL;
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,23 +1,25 @@
-//! Edge. Who may do what: tokens, rules, and the judgement of every call.
+//! Edge. Access control: tokens, rules, and the decision about every call.
 //!
-//! A client is known by its certificate or by a token ([`Who`]). A file of rules says what each may do and on what
-//! ([`Action`], [`Rights`]); without a file everybody who is let in may do everything. Both files can be read anew
-//! while the server runs ([`Access::reload`]); a broken one changes nothing.
+//! A client is identified by its certificate or by a token ([`Who`]). A file of rules says what each client
+//! may do and on which names ([`Action`], [`Rights`]); without that file every admitted client may do
+//! everything. Both files can be read again while the server runs ([`Access::reload`]); a broken one changes
+//! nothing.
 //!
-//! What a caller may do is worked out once for each caller and reading of the files, into sorted prefixes, so a name is
-//! judged by one binary search, whatever the number of rules. A [`Judge`] keeps that for its stream, and notices by one
-//! number that there are other rules; without a file that number is all that is looked at.
+//! The rights of a caller are computed once per caller and reading of the files, as sorted prefixes. So a
+//! name is judged by one binary search, whatever the number of rules. A [`Judge`] keeps the rights for its
+//! stream, and detects changed rules by comparing one number; without a file, that comparison is the only
+//! cost.
 //!
 //! | file | job |
 //! |---|---|
-//! | `live.rs` | [`Access`], [`Judge`]: the rules of this moment, and a caller under them |
+//! | `live.rs` | [`Access`], [`Judge`]: the rules in force, and a caller under them |
 //! | `rules.rs` | the file of rules |
-//! | `tokens.rs` | the file of tokens; making one |
-//! | `rights.rs` | what a caller may do, by prefix |
+//! | `tokens.rs` | the file of tokens; new tokens |
+//! | `rights.rs` | the rights of a caller, by prefix |
 //! | `who.rs`, `action.rs` | the vocabulary |
-//! | `refused.rs` | what is refused, in words, in the log, in figures |
-//! | `log_limit.rs` | [`LogLimit`]: what strangers can bring about does not fill the log |
-//! | `error.rs` | what is wrong with a file |
+//! | `refused.rs` | refusals: in words, in the log, in metrics |
+//! | `log_limit.rs` | [`LogLimit`]: strangers cannot fill the log |
+//! | `error.rs` | errors in a file |
 
 mod action;
 mod error;

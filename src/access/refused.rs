@@ -1,4 +1,4 @@
-//! What is refused: in words for the caller, in the log, in figures.
+//! Refusals: in words for the caller, in the log, in metrics.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,10 +14,11 @@ use crate::names::LockName;
 /// Most bytes of a name in a message.
 const MAX_SHOWN: usize = 100;
 
-/// Lines a second about each one who would take locks from their holders, or read who did.
+/// Most lines a second about one caller that tries to take locks from their holders, or to read the audit of
+/// that.
 const PRESSING: u8 = 10;
 
-/// Why a call is not done. Nothing was changed.
+/// The reason why a call is refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("this server knows its callers: show a client's certificate or a token")]
@@ -35,7 +36,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Whether it is not known who calls.
+    /// Returns true if the caller is not identified.
     pub fn is_unknown(&self) -> bool {
         match self {
             Refused::Nobody | Refused::NoToken | Refused::TokensNotTaken | Refused::UnknownToken(_) => true,
@@ -44,14 +45,14 @@ impl Refused {
     }
 }
 
-/// On what somebody wants to do something.
+/// The object of an action.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
     Lock(&'a LockName),
-    /// Those that begin so.
+    /// Locks whose names begin with this prefix.
     Locks(&'a [u8]),
     Key(&'a Key),
-    /// Those of which [`Key::as_bytes`] begins so.
+    /// Keys whose [`Key::as_bytes`] begin with this prefix.
     Keys(&'a [u8]),
     Server,
 }
@@ -96,7 +97,7 @@ impl fmt::Display for What<'_> {
     }
 }
 
-/// The beginning of a name, readable.
+/// The beginning of a name, in printable form.
 struct Readable<'a>(&'a [u8]);
 
 impl fmt::Display for Readable<'_> {
@@ -107,7 +108,7 @@ impl fmt::Display for Readable<'_> {
     }
 }
 
-/// What was refused since the start of the process, and how often files were read anew.
+/// Counts of refusals, and of readings of the files, since the start of the process.
 #[derive(Debug, Default)]
 pub struct Figures {
     /// By [`Action`].
@@ -116,37 +117,39 @@ pub struct Figures {
     unknown: AtomicU64,
     pub(super) reloads: AtomicU64,
     pub(super) reloads_failed: AtomicU64,
-    /// Lines about callers that are not known, by where they call from.
+    /// Limits lines about unidentified callers, by address.
     of_unknown: LogLimits<IpAddr>,
-    /// Lines about the others, by who they are and what they want: nobody keeps another one out of the log.
+    /// Limits lines about identified callers, by caller and action: no caller suppresses the lines of
+    /// another.
     of_known: LogLimits<(Who, Option<Action>)>,
-    /// The same of what is told up to [`PRESSING`] times.
+    /// Limits lines that are allowed up to [`PRESSING`] times a second.
     of_pressing: LogLimits<(Who, Action, u8)>,
 }
 
 impl Figures {
-    /// Calls that no rule allows, by what they wanted.
+    /// Returns the calls that no rule allows, by action.
     pub fn denied(&self) -> impl Iterator<Item = (Action, u64)> {
         Action::ALL.into_iter().map(|action| (action, self.denied[action as usize].load(Ordering::Relaxed)))
     }
 
-    /// Leases of those who may do nothing with one.
+    /// Returns how many leases were refused to callers that could not use one.
     pub fn nothing_to_do(&self) -> u64 {
         self.nothing_to_do.load(Ordering::Relaxed)
     }
 
-    /// Calls of those who showed neither certificate nor token, or a token that is none.
+    /// Returns the calls with neither certificate nor token, or with an invalid token.
     pub fn unknown(&self) -> u64 {
         self.unknown.load(Ordering::Relaxed)
     }
 
-    /// Times that the files were read anew, and times that they could not be used.
+    /// Returns how often the files were read again, and how often that failed.
     pub fn reloads(&self) -> (u64, u64) {
         (self.reloads.load(Ordering::Relaxed), self.reloads_failed.load(Ordering::Relaxed))
     }
 
-    /// Counts a refusal, and logs it unless another one of that caller like it was logged just now: ten others in a second, of
-    /// somebody who would take a lock from its holder, or read who did. The count is in the line.
+    /// Counts a refusal. Logs it, unless a similar one of that caller was logged within the last second; up
+    /// to ten a second of a caller that tries to take a lock from its holder, or to read the audit of that.
+    /// The line contains the count.
     pub(super) fn note(&self, refused: &Refused, from: SocketAddr) {
         let count = match refused {
             Refused::Denied { action, .. } => &self.denied[*action as usize],

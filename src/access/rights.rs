@@ -1,9 +1,9 @@
-//! What one caller may do: for each action, prefixes of names.
+//! The rights of one caller: for each action, prefixes of names.
 
 use super::action::Action;
 
-/// What one caller may do. Names of locks are as they are; those of keys as [`Key::as_bytes`](crate::keys::Key::as_bytes)
-/// has them; the server itself is the empty name.
+/// The rights of one caller. Names of locks are used as they are, those of keys as
+/// [`Key::as_bytes`](crate::keys::Key::as_bytes); the server itself is the empty name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     by_action: [Prefixes; Action::ALL.len()],
@@ -14,33 +14,34 @@ impl Rights {
         self.by_action[action as usize].0.push(prefix.into());
     }
 
-    /// After the last [`Rights::allow`].
+    /// Sorts the prefixes. Call after the last [`Rights::allow`].
     pub(super) fn sorted(mut self) -> Rights {
         self.by_action.iter_mut().for_each(Prefixes::sort);
         self
     }
 
-    /// Whether this name is within what is allowed. What begins with a name that is allowed is allowed too, so for a
-    /// prefix the question is the same.
+    /// Returns true if this name is allowed. A prefix is allowed under the same condition, because every name
+    /// that begins with an allowed prefix is allowed.
     pub fn allows(&self, action: Action, name: &[u8]) -> bool {
         self.by_action[action as usize].cover(name)
     }
 
-    /// Whether there is anything on which one of these is allowed.
+    /// Returns true if one of these actions is allowed on anything.
     pub fn allows_any(&self, actions: &[Action]) -> bool {
         actions.iter().any(|action| !self.by_action[*action as usize].0.is_empty())
     }
 }
 
-/// Sorted, and none the beginning of another: so of those that are not above a name only the last can be its beginning.
-/// (Were one before the last its beginning, then all between it and the name, the last among them, would begin with it.)
+/// Sorted prefixes, none a prefix of another. So of the prefixes that are not above a name, only the last can
+/// be a prefix of it. (If an earlier one were, then all between it and the name, including the last, would
+/// begin with it.)
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Prefixes(Vec<Box<[u8]>>);
 
 impl Prefixes {
     fn sort(&mut self) {
         self.0.sort_unstable();
-        // What begins with a kept one comes after it, before anything else.
+        // Prefixes that begin with a kept one follow it directly.
         self.0.dedup_by(|next, kept| next.starts_with(kept));
     }
 

@@ -1,7 +1,7 @@
-//! The file of rules: TOML, a `[[rule]]` for each.
+//! The file of rules: TOML with a `[[rule]]` for each.
 //!
-//! Whatever a rule does not allow is refused. A rule that could not mean anything is an error, and so is a file without
-//! rules: it would shut everybody out, or, if it were taken for none, let everybody in.
+//! Everything that no rule allows is refused. A rule without meaning is an error. So is a file without rules:
+//! it would refuse every client, or, treated as no file, admit every client.
 
 use std::path::Path;
 
@@ -20,14 +20,14 @@ const MAX_RULES: usize = 10_000;
 /// The option that names the file.
 pub(super) const KEY: &str = "api.acl";
 
-/// The rules of a file, checked.
+/// The checked rules of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     who: Vec<Whom>,
-    /// What is allowed, with the beginnings of the names on which it is.
+    /// The allowed actions, with the prefixes of the names on which they are allowed.
     allow: Vec<(Action, Vec<Vec<u8>>)>,
 }
 
@@ -50,7 +50,7 @@ struct Entry {
     keys: Vec<Keys>,
 }
 
-/// Keys of a rule: of one bucket those whose names begin so; without a bucket all there are.
+/// The keys of a rule: those of one bucket whose names begin with the prefix; without a bucket, all keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
@@ -60,7 +60,7 @@ struct Keys {
 }
 
 impl Rules {
-    /// The rules of a file with this text. `path` is what errors name.
+    /// Parses the text of a file. Errors name `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Rules, AccessError> {
         let at = |line, what| AccessError::Line { key: KEY, path: path.into(), line, what };
         let file: File = toml::from_str(text).map_err(|error| {
@@ -83,7 +83,7 @@ impl Rules {
         Ok(Rules(file.rule.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?))
     }
 
-    /// What the rules allow this caller, all together.
+    /// Returns the union of the rights that the rules give this caller.
     pub fn rights(&self, who: &Who) -> Rights {
         let mut rights = Rights::default();
         let of_caller = self.0.iter().filter(|rule| rule.who.iter().any(|whom| whom.means(who)));
@@ -93,7 +93,7 @@ impl Rules {
         rights.sorted()
     }
 
-    /// How many there are.
+    /// Returns the number of rules.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -132,7 +132,7 @@ fn action(name: &str) -> Result<Action, String> {
     })
 }
 
-/// A rule names locks if it allows something on locks, and only then; likewise keys.
+/// Checks that a rule names locks if and only if it allows an action on locks; likewise keys.
 fn needed(what: &str, actions: &[Action], on: On, named: bool, all: &str) -> Result<(), String> {
     match (actions.iter().find(|action| action.on() == on), named) {
         (Some(action), false) => Err(format!("it allows {action} and has no `{what}`: say on which; {all}")),

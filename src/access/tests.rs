@@ -1,4 +1,4 @@
-//! Files good and bad, callers, and what both come to.
+//! Valid and invalid files, callers, and their rights.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -193,7 +193,7 @@ fn tokens_are_known_by_their_hash() {
     for wrong in [foreign.token(), "ci.", "ci", "", ".", &one.token()[..20], &format!("{}x", one.token())] {
         assert!(!has(wrong), "{wrong}");
     }
-    // The name is a part of what is hashed.
+    // The name is part of the hashed token.
     assert!(!has(&one.token().replacen("ci.", "a.b.", 1)));
     assert!(NewToken::generate("no spaces").is_err() && NewToken::generate("").is_err());
 }
@@ -279,7 +279,7 @@ fn a_caller_is_known_by_token_before_certificate() {
     assert_eq!(who(Some("app"), Some(&bearer)), Ok(token("ci")));
     assert_eq!(who(None, Some(&small)), Ok(token("ci")));
     assert_eq!(who(None, None), Err(Refused::Nobody));
-    // A good certificate does not mend a bad token.
+    // A valid certificate does not make up for an invalid token.
     assert_eq!(who(Some("app"), Some("Basic eDp5")), Err(Refused::NoToken));
     assert_eq!(who(Some("app"), Some("Bearer ci.abc")), Err(Refused::UnknownToken("ci".into())));
     assert_eq!(access.figures().unknown(), 3);
@@ -369,7 +369,7 @@ proptest! {
         text in "([\\[\\]{}=\"',#\n .:*a-z]|\\[\\[rule\\]\\]\n|who = |allow = |sha256:|\\PC){0,60}",
         authorization in proptest::collection::vec(any::<u8>(), 0..80),
     ) {
-        // Nothing in there is a hash of 64 digits.
+        // The text contains no hash of 64 digits.
         prop_assert!(Tokens::parse(Path::new("x"), &text).map_or(0, |tokens| tokens.count()) == 0);
         if let Ok(rules) = rules(&text) {
             prop_assert!(rules.count() > 0);

@@ -1,9 +1,9 @@
-//! Tokens: what a client without a certificate shows.
+//! Tokens: credentials of a client without a certificate.
 //!
-//! A token is `NAME.SECRET`, where the secret has 256 bits of the operating system's randomness: nobody guesses it, so a
-//! plain SHA-256 of the whole token is as good at rest as a slow hash, and cheap to check. The file has a line for each:
-//! `NAME sha256:HEX`. Two lines of one name are two tokens of one client: that is how it gets a new one before the old
-//! one goes.
+//! A token is `NAME.SECRET`, where the secret has 256 bits of the operating system's randomness. It cannot be
+//! guessed, so a plain SHA-256 of the whole token is as safe at rest as a slow hash, and cheap to check. The
+//! file has one line per token: `NAME sha256:HEX`. Two lines of one name are two tokens of one client; that
+//! is how a client gets a new token before the old one is removed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::pki::{IdentityError, check_label};
 
 /// Most tokens of a file.
 const MAX_TOKENS: usize = 10_000;
-/// Longest token that is looked at, in bytes: a name, a dot, 43 of the secret.
+/// Longest token that is checked, in bytes: a name, a dot, 43 of the secret.
 const MAX_TOKEN: usize = 256;
 /// The option that names the file.
 pub(super) const KEY: &str = "api.tokens";
@@ -63,7 +63,7 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// A token that somebody shows, without its secret.
+/// A token that a caller presented, without its secret.
 #[derive(Clone, Debug)]
 pub(super) struct ShownToken {
     pub name: Arc<str>,
@@ -71,7 +71,7 @@ pub(super) struct ShownToken {
 }
 
 impl ShownToken {
-    /// `None` if no token looks like that.
+    /// Returns `None` if the text does not have the form of a token.
     pub(super) fn read(token: &str) -> Option<ShownToken> {
         let (name, _) = token.rsplit_once('.').filter(|_| token.len() <= MAX_TOKEN)?;
         check_label(name).ok()?;
@@ -84,7 +84,7 @@ impl ShownToken {
 pub(super) struct Tokens(BTreeMap<Box<str>, Vec<TokenHash>>);
 
 impl Tokens {
-    /// The tokens of a file with this text. `path` is what errors name.
+    /// Parses the text of a file. Errors name `path`.
     pub(super) fn parse(path: &Path, text: &str) -> Result<Tokens, AccessError> {
         let mut tokens = Tokens::default();
         let mut count = 0;
@@ -104,7 +104,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// In the same time whichever byte of the hash is another.
+    /// Returns true if the token is known. Takes the same time wherever the hashes differ.
     pub(super) fn has(&self, shown: &ShownToken) -> bool {
         let of_name = self.0.get(&*shown.name).map_or(&[][..], Vec::as_slice);
         let equal = of_name.iter().map(|known| known.0.ct_eq(&shown.hash.0));
@@ -120,18 +120,18 @@ fn entry<'a>(words: &[&'a str]) -> Result<(&'a str, TokenHash), String> {
     const FORM: &str = "a line is NAME sha256:HEX, as `geolock token new NAME` prints it";
     let [name, hash] = words else { return Err(FORM.into()) };
     check_label(name).map_err(|error| error.to_string())?;
-    // What stands there may be a token that was put in by mistake: it is not repeated.
+    // The text may be a token that was put in by mistake: the error does not repeat it.
     let hash = TokenHash::parse(hash).ok_or(FORM)?;
     Ok((name, hash))
 }
 
-/// A token that was just made.
+/// A newly generated token.
 pub struct NewToken {
     token: String,
     line: String,
 }
 
-/// Why no token was made.
+/// The reason why no token was generated.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error(transparent)]
@@ -141,7 +141,7 @@ pub enum TokenError {
 }
 
 impl NewToken {
-    /// A token of `name`, with a fresh secret.
+    /// Generates a token of `name`, with a new secret.
     pub fn generate(name: &str) -> Result<NewToken, TokenError> {
         check_label(name)?;
         let mut secret = [0; SECRET_BYTES];
@@ -152,12 +152,12 @@ impl NewToken {
         Ok(NewToken { token, line })
     }
 
-    /// For the client, and for nobody else.
+    /// Returns the token, for the client only.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// For the file of the server: does not give the token away.
+    /// Returns the line for the server's file: it does not reveal the token.
     pub fn line(&self) -> &str {
         &self.line
     }

@@ -1,18 +1,18 @@
-//! Who calls, and whom a rule means.
+//! Callers, and the patterns of callers in rules.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::pki::check_label;
 
-/// A caller, as the server knows it.
+/// A caller as the server identifies it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
-    /// By the name in its certificate.
+    /// Identified by the name in its certificate.
     Client(Arc<str>),
-    /// By the name of its token.
+    /// Identified by the name of its token.
     Token(Arc<str>),
-    /// By nothing.
+    /// Not identified.
     Anonymous,
 }
 
@@ -26,8 +26,8 @@ impl fmt::Display for Who {
     }
 }
 
-/// Whom a rule means: `client:NAME`, `token:NAME`, a `*` at the end for all names that begin so; `anonymous`; `*` for
-/// everybody.
+/// A pattern of callers in a rule: `client:NAME` or `token:NAME`, with a `*` at the end for all names with
+/// that prefix; `anonymous`; `*` for all callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     Client(Named),
@@ -43,7 +43,7 @@ pub(super) enum Named {
 }
 
 impl Whom {
-    /// What is wrong otherwise.
+    /// Parses a pattern. The error says what is wrong.
     pub(super) fn parse(text: &str) -> Result<Whom, &'static str> {
         match text.split_once(':') {
             Some(("client", name)) => Named::parse(name).map(Whom::Client),

@@ -1,7 +1,7 @@
 //! The bytes of segments and checkpoints. All numbers are little endian.
 //!
 //! ```text
-//! segment     "geolockj" version:u8 dc:u8 0:u16 chain:u32 cluster:u64 first:u64 salt:u64 crc:u32  then frames
+//! segment     "geolockj" version:u8 dc:u8 0:u16 chain:u32 cluster:u64 first:u64 salt:u64 crc:u32 then frames
 //! frame       len:u32 first:u64 body_crc:u32 crc:u32   then `len` bytes of body: the records of one batch
 //! record      len:u32 payload
 //! checkpoint  "geolockc" version:u8 dc:u8 0:u16 body_crc:u32 cluster:u64 position:u64 len:u64 crc:u32

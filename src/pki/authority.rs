@@ -1,4 +1,4 @@
-//! The authority of a cluster: makes itself, and signs certificates for datacenters and clients.
+//! The authority of a cluster: creates itself, and signs certificates for datacenters and clients.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::files::{self, CA_FILE, CA_KEY_FILE, CERT_FILE, Existing, KEY_FILE, Ne
 use super::identity::{Identity, Role, authority_cluster, authority_uri, check_label};
 use super::validity::Validity;
 
-/// What to issue a certificate for.
+/// A request for a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
     pub role: Role,
@@ -25,11 +25,11 @@ pub struct Leaf {
     pub validity: Validity,
 }
 
-/// What was issued.
+/// An issued certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
     pub identity: Identity,
-    /// As asked for, but not beyond the authority itself.
+    /// The requested end, but not after that of the authority itself.
     pub until: SystemTime,
 }
 
@@ -42,9 +42,9 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes the authority of the cluster called `cluster` in `dir`: [`CA_FILE`] and [`CA_KEY_FILE`].
+    /// Creates the authority of the cluster `cluster` in `dir`: [`CA_FILE`] and [`CA_KEY_FILE`].
     ///
-    /// Replacing an authority makes everything it signed worthless.
+    /// Replacing an authority invalidates every certificate that it signed.
     pub fn create(
         dir: &Path,
         cluster: &str,
@@ -67,7 +67,7 @@ impl Authority {
         Ok(Authority { cluster: cluster.into(), until: validity.until, certificate_pem, issuer })
     }
 
-    /// The authority in `dir`.
+    /// Loads the authority in `dir`.
     pub fn load(dir: &Path) -> Result<Authority, PkiError> {
         let (ca_file, key_file) = (dir.join(CA_FILE), dir.join(CA_KEY_FILE));
         let certificate_pem = files::read(&ca_file, |file| PkiError::NoAuthority { file })?;
@@ -87,13 +87,13 @@ impl Authority {
         &self.cluster
     }
 
-    /// When its certificate, and with it everything it signed, stops being good.
+    /// Returns the end of its certificate, and with it of every certificate that it signed.
     pub fn expires(&self) -> SystemTime {
         self.until
     }
 
-    /// What everybody in the cluster trusts: [`CA_FILE`] of its folder as it is, so with the certificates that follow its own
-    /// while it takes the place of another authority.
+    /// Returns the certificates that all members and clients trust: the content of [`CA_FILE`] of its folder,
+    /// including the certificates after its own while it replaces another authority.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
@@ -128,7 +128,7 @@ impl Authority {
 fn authority_params(cluster: &str, validity: Validity) -> Result<CertificateParams, PkiError> {
     let mut params = params(&format!("geolock authority of {cluster}"), validity);
     params.subject_alt_names = vec![SanType::URI(authority_uri(cluster).try_into()?)];
-    // It signs leaves only: no certificate of ours can sign another.
+    // It signs leaves only: no certificate that it issues can sign another.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)

@@ -1,5 +1,5 @@
-//! A holder's folder: the authority it trusts, its own certificate, its key. Everything that can be wrong with
-//! them is found when they are loaded, with the file named, and not in some handshake later.
+//! A holder's folder: the authority it trusts, its own certificate, its key. All mistakes are found when the
+//! folder is loaded, with the file named, and not in a later handshake.
 
 use std::fmt;
 use std::path::Path;
@@ -20,16 +20,17 @@ use super::identity::{Identity, Role};
 use super::validity::Validity;
 use super::verify::{self, Withdrawn};
 
-/// With less left, a certificate that is good for long expires soon.
+/// A long-lived certificate with less time left than this expires soon.
 const SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Who a process is, and whom it trusts: a folder with [`CA_FILE`], [`CERT_FILE`] and [`KEY_FILE`].
+/// The identity of a process and the authorities it trusts: a folder with [`CA_FILE`], [`CERT_FILE`] and
+/// [`KEY_FILE`].
 #[derive(Clone)]
 pub struct Credentials {
     identity: Identity,
     validity: Validity,
     pub(super) roots: Arc<RootCertStore>,
-    /// The lists of what was withdrawn, as they are.
+    /// The revocation lists as they are in the file.
     crls: Vec<CertificateRevocationListDer<'static>>,
     pub(super) withdrawn: Withdrawn,
     pub(super) chain: Vec<CertificateDer<'static>>,
@@ -37,8 +38,9 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Loads and checks the folder: every file there and readable as PEM, certificate and key a pair, signed by
-    /// the authority beside it, within its dates, and naming a geolock identity.
+    /// Loads and checks the folder. Every file must exist and be readable as PEM; certificate and key must be
+    /// a pair; the certificate must be signed by the authority beside it, be valid now, and name a geolock
+    /// identity.
     pub fn load(dir: &Path) -> Result<Credentials, PkiError> {
         let (ca_file, cert_file, key_file) = (dir.join(CA_FILE), dir.join(CERT_FILE), dir.join(KEY_FILE));
         let missing = |file| PkiError::Missing { file };
@@ -86,29 +88,30 @@ impl Credentials {
         &self.identity
     }
 
-    /// When the certificate stops being good.
+    /// Returns the end of the certificate's validity.
     pub fn expires(&self) -> SystemTime {
         self.validity.until
     }
 
-    /// Whether it is time for another certificate: less than a week is left, or of a short one less than a third.
+    /// Returns true if it is time for a new certificate: less than a week is left, or less than a third of
+    /// the life of a short-lived one.
     pub fn expires_soon(&self, now: SystemTime) -> bool {
         let Validity { from, until } = self.validity;
         let life = until.duration_since(from).unwrap_or_default();
         until.duration_since(now).unwrap_or_default() < SOON.min(life / 3)
     }
 
-    /// Whether these are the same certificate, key, authorities and withdrawn certificates.
+    /// Returns true if certificate, key, authorities and revoked certificates are the same.
     pub fn is_same_as(&self, other: &Credentials) -> bool {
         self.shows_same(other) && self.roots.roots == other.roots.roots && self.crls == other.crls
     }
 
-    /// Whether these are the same certificate and key.
+    /// Returns true if certificate and key are the same.
     pub fn shows_same(&self, other: &Credentials) -> bool {
         self.chain == other.chain && self.key.secret_der() == other.key.secret_der()
     }
 
-    /// The files in which these are not the same, with commas.
+    /// Returns the names of the files that differ, separated by commas.
     pub fn differences(&self, other: &Credentials) -> String {
         let is_same = [
             (CERT_FILE, self.chain == other.chain),
@@ -121,12 +124,13 @@ impl Credentials {
         files.join(", ")
     }
 
-    /// How many certificates are withdrawn by the authorities that are trusted.
+    /// Returns how many certificates the trusted authorities have revoked.
     pub fn withdrawn(&self) -> usize {
         self.withdrawn.count()
     }
 
-    /// Refuses, unless they are those of `role` in `cluster`. `dir` is where they were loaded from.
+    /// Refuses the credentials unless they belong to `role` in `cluster`. `dir` is the folder they were
+    /// loaded from.
     pub fn require(&self, dir: &Path, cluster: &str, role: &Role) -> Result<(), PkiError> {
         if self.identity.cluster == cluster && self.identity.role == *role {
             return Ok(());
@@ -141,7 +145,8 @@ impl Credentials {
 
 #[cfg(test)]
 impl Credentials {
-    /// Takes certificate and key from `dir` without looking at them: to show others what ought not to be shown.
+    /// Takes certificate and key from `dir` without checks, so that a test can present an invalid
+    /// certificate.
     pub(crate) fn replace_pair_unchecked(&mut self, dir: &Path) {
         let read = |name| std::fs::read_to_string(dir.join(name)).expect("the test wrote this file");
         self.chain = certificates(Path::new(CERT_FILE), &read(CERT_FILE)).expect("the test wrote PEM");
@@ -155,7 +160,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The cryptography in use, named in one place; never the process-wide default, which others may set.
+/// The cryptography in use, named in one place; never the process-wide default, which other code may set.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -164,7 +169,7 @@ pub(super) fn first_certificate(file: &Path, pem: &str) -> Result<CertificateDer
     Ok(certificates(file, pem)?.swap_remove(0))
 }
 
-/// Never empty.
+/// Returns the certificates of a PEM file, at least one.
 fn certificates(file: &Path, pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
@@ -181,7 +186,8 @@ fn lists(file: &Path, pem: &str) -> Result<Vec<CertificateRevocationListDer<'sta
     }
 }
 
-/// Trusts all of them, so that an authority can be replaced while the old one is still good; one at least must be.
+/// Trusts all of them, so that an authority can be replaced while the old one is still valid. At least one
+/// must be valid.
 fn roots(file: &Path, trusted: Vec<CertificateDer<'static>>) -> Result<RootCertStore, PkiError> {
     let dates: Vec<_> = trusted.iter().map(|ca| check_dates(file, ca)).collect();
     if dates.iter().all(Result::is_err) {
@@ -226,7 +232,7 @@ fn check_key(
     }
 }
 
-/// Refuses a certificate that is not good at this moment.
+/// Refuses a certificate that is not valid now.
 pub(super) fn check_dates(file: &Path, der: &CertificateDer<'_>) -> Result<(), PkiError> {
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|error| unusable(file, "certificate", &error))?;

@@ -1,11 +1,11 @@
-//! What can be wrong with certificates on disk.
+//! Errors of certificates on disk.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::identity::IdentityError;
 
-/// Why certificates could not be made or used. Nothing was changed on disk, except as said.
+/// The reason why certificates could not be created or used. Nothing was changed on disk, except where noted.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     #[error("{} is missing; `geolock ca issue --out {}` makes a folder with all it needs",

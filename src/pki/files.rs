@@ -1,10 +1,10 @@
-//! Folders with certificates and keys: what the files are called, and writing them so that a crash leaves the
+//! Folders with certificates and keys: the names of the files, and writing them so that a crash leaves the
 //! old set or the new one.
 //!
 //! The files are first written and synced in a staging folder beside the target. A target that does not exist
-//! yet (or is empty) then comes to be by one rename. Into a folder that already holds files, each is renamed by
-//! itself, the certificate last; a crash in between leaves a pair that does not match, which loading it reports
-//! and issuing again mends.
+//! yet (or is empty) is then created by one rename. In a folder that already holds files, each file is
+//! renamed separately, the certificate last; a crash in between leaves a pair that does not match. Loading
+//! reports that, and issuing again repairs it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 
 use super::error::PkiError;
 
-/// The authority's certificate: in its own folder, and in the folder of everybody it signed.
+/// The authority's certificate: in its own folder, and in the folder of every holder it signed.
 pub const CA_FILE: &str = "ca.pem";
 /// The authority's private key: only in its own folder.
 pub const CA_KEY_FILE: &str = "ca-key.pem";
-/// Certificates of the authority that were withdrawn before they expire: in its own folder, and in those of servers that
-/// shall not take them any more. It need not be there.
+/// Certificates that the authority revoked before they expire: in its own folder, and in those of servers
+/// that shall refuse them. Optional.
 pub const CRL_FILE: &str = "crl.pem";
 /// The holder's certificate.
 pub const CERT_FILE: &str = "cert.pem";
 /// The holder's private key.
 pub const KEY_FILE: &str = "key.pem";
 
-/// What to do about certificates and keys that are already there.
+/// How to treat certificates and keys that already exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     Refuse,
@@ -39,12 +39,12 @@ pub(super) struct NewFile<'a> {
     pub secret: Secrecy,
 }
 
-/// Who may read a file.
+/// The readers of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Secrecy {
-    /// Everybody (mode 0644).
+    /// All users (mode 0644).
     Public,
-    /// Its owner (mode 0600).
+    /// Only its owner (mode 0600).
     Owner,
 }
 
@@ -57,7 +57,7 @@ impl Secrecy {
     }
 }
 
-/// Writes `files` into `dir`, making it where need be. With [`Existing::Refuse`], none may exist.
+/// Writes `files` into `dir`, creating it if need be. With [`Existing::Refuse`], none of them may exist.
 pub(super) fn write_set(dir: &Path, files: &[NewFile<'_>], existing: Existing) -> Result<(), PkiError> {
     if existing == Existing::Refuse {
         refuse_existing(dir, files)?;
@@ -67,7 +67,7 @@ pub(super) fn write_set(dir: &Path, files: &[NewFile<'_>], existing: Existing) -
     let staging = staging_beside(dir);
     let outcome = stage(&staging, files).and_then(|()| move_in(&staging, dir, files));
     if outcome.is_err() {
-        // What led here is the error to report; a staging folder left behind harms nobody.
+        // The first error is reported; a staging folder left behind is harmless.
         let _ = fs::remove_dir_all(&staging);
     }
     outcome?;
@@ -75,7 +75,7 @@ pub(super) fn write_set(dir: &Path, files: &[NewFile<'_>], existing: Existing) -
     sync_dir(parent)
 }
 
-/// The text of a file that need not be there.
+/// Returns the text of an optional file.
 pub(super) fn read_if_there(file: &Path) -> Result<Option<String>, PkiError> {
     match read(file, |file| PkiError::Missing { file }) {
         Ok(text) => Ok(Some(text)),
@@ -84,9 +84,9 @@ pub(super) fn read_if_there(file: &Path) -> Result<Option<String>, PkiError> {
     }
 }
 
-/// The text of a file. `missing` makes the error for one that does not exist.
+/// Returns the text of a file. `missing` makes the error for one that does not exist.
 pub(super) fn read(file: &Path, missing: impl FnOnce(PathBuf) -> PkiError) -> Result<String, PkiError> {
-    // A named pipe would keep its reader until somebody writes.
+    // Reading a named pipe would block until another process writes to it.
     let text = fs::metadata(file).and_then(|found| match found.is_file() || found.is_dir() {
         true => fs::read_to_string(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
@@ -111,7 +111,7 @@ fn refuse_existing(dir: &Path, files: &[NewFile<'_>]) -> Result<(), PkiError> {
     Ok(())
 }
 
-/// Two processes writing the same folder must not share a staging folder.
+/// Two processes that write the same folder must not share a staging folder.
 fn staging_beside(dir: &Path) -> PathBuf {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     parent_of(dir).join(format!(".{name}.new-{}", std::process::id()))

@@ -1,4 +1,4 @@
-//! What a certificate says its holder is.
+//! The identity that a certificate names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::names::{DcId, MAX_DCS};
 const MAX_LABEL: usize = 64;
 const SCHEME: &str = "geolock://";
 
-/// What the holder of a certificate is in its cluster.
+/// The role of a certificate's holder in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     Dc(DcId),
@@ -28,15 +28,15 @@ impl fmt::Display for Role {
     }
 }
 
-/// Who the holder of a certificate is: `geolock://CLUSTER/dc/ID` or `geolock://CLUSTER/client/NAME`, the only
-/// URI of that scheme among its subject alternative names.
+/// The identity of a certificate's holder: `geolock://CLUSTER/dc/ID` or `geolock://CLUSTER/client/NAME`, the
+/// only URI of that scheme among its subject alternative names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub cluster: String,
     pub role: Role,
 }
 
-/// Why a certificate or a text names no one.
+/// The reason why a certificate or a text names no identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     #[error("it is no X.509 certificate: {0}")]
@@ -53,7 +53,7 @@ pub enum IdentityError {
     BadDc(String),
 }
 
-/// Whether `text` can name a cluster or a client: it must fit a URI without escapes.
+/// Checks that `text` can name a cluster or a client: it must fit a URI without escapes.
 pub fn check_label(text: &str) -> Result<(), IdentityError> {
     let fits = (1..=MAX_LABEL).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
@@ -61,7 +61,7 @@ pub fn check_label(text: &str) -> Result<(), IdentityError> {
 }
 
 impl Identity {
-    /// The identity that this certificate (DER) claims. Proves nothing by itself: the chain does.
+    /// Returns the identity that this certificate (DER) claims. Only the chain proves it.
     pub fn of_certificate(der: &[u8]) -> Result<Identity, IdentityError> {
         geolock_uri(der)?.parse()
     }
@@ -96,7 +96,8 @@ impl FromStr for Identity {
     }
 }
 
-/// One spelling per id, so that comparing identities is comparing certificates: no sign, no leading zero.
+/// Accepts one spelling per id, so that comparing identities is comparing certificates: no sign, no leading
+/// zero.
 fn parse_dc(id: &str) -> Result<DcId, IdentityError> {
     id.parse()
         .ok()
@@ -105,12 +106,12 @@ fn parse_dc(id: &str) -> Result<DcId, IdentityError> {
         .ok_or_else(|| IdentityError::BadDc(id.into()))
 }
 
-/// The URI that an authority's certificate carries, so that what it issues knows its cluster.
+/// The URI in an authority's certificate, which names its cluster.
 pub(super) fn authority_uri(cluster: &str) -> String {
     format!("{SCHEME}{cluster}/ca")
 }
 
-/// The cluster of an authority's certificate (DER).
+/// Returns the cluster of an authority's certificate (DER).
 pub(super) fn authority_cluster(der: &[u8]) -> Result<String, IdentityError> {
     let uri = geolock_uri(der)?;
     let cluster = uri.strip_prefix(SCHEME).and_then(|rest| rest.strip_suffix("/ca"));

@@ -1,9 +1,9 @@
-//! Certificates: who is who among datacenters and clients, and the TLS settings that check it.
+//! Certificates: the identities of datacenters and clients, and the TLS settings that check them.
 //!
-//! One authority per cluster signs everything. A certificate says what its holder is in one URI among its
-//! subject alternative names ([`Identity`]); that URI, not a host name, is what decides between datacenters. So
-//! a client's certificate never passes as a datacenter's, a datacenter's never as a client's, and neither passes
-//! in another cluster.
+//! One authority per cluster signs all certificates. A certificate names the identity of its holder in one
+//! URI among its subject alternative names ([`Identity`]); between datacenters that URI decides, not a host
+//! name. So a client's certificate never passes as a datacenter's, a datacenter's never as a client's, and
+//! neither passes in another cluster.
 //!
 //! On disk everything is a folder: an authority's ([`Authority`]) or a holder's ([`Credentials`]).
 

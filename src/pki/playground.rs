@@ -18,11 +18,11 @@ pub struct Playground {
     pub client: PathBuf,
 }
 
-/// Makes the certificates that a playground of the datacenters `dcs` needs: the authority in `DIR/ca`, datacenter
-/// `i` in `DIR/tls/dcI`, the client `playground` in `DIR/client`. What is there and good is kept; what is expired,
-/// damaged, or of another authority is made again.
+/// Creates the certificates that a playground of the datacenters `dcs` needs: the authority in `DIR/ca`,
+/// datacenter `i` in `DIR/tls/dcI`, the client `playground` in `DIR/client`. Existing valid ones are kept;
+/// those that are expired, damaged, or of another authority are replaced.
 ///
-/// An authority of another cluster is an error: that folder is somebody else's.
+/// An authority of another cluster is an error: that folder is not the playground's.
 pub fn playground(
     dir: &Path,
     cluster: &str,

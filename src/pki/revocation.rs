@@ -1,4 +1,4 @@
-//! Certificates that an authority withdraws before they expire: its list of them, in its folder.
+//! Certificates that an authority revokes before they expire: the list in its folder.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,8 +19,8 @@ use super::signature;
 const EXPECTED: &str = "list of withdrawn certificates";
 
 impl Authority {
-    /// Withdraws these certificates, beside those that it withdrew before: writes [`CRL_FILE`] into `dir`, its folder.
-    /// Answers how many there are now.
+    /// Revokes these certificates, in addition to those revoked before: writes [`CRL_FILE`] into `dir`, its
+    /// folder. Returns how many are revoked now.
     pub fn revoke(&self, dir: &Path, certificates: &[PathBuf]) -> Result<usize, PkiError> {
         let list = dir.join(CRL_FILE);
         let now = SystemTime::now();
@@ -40,7 +40,7 @@ impl Authority {
             }
         }
         let count = revoked.len();
-        // Higher for every list, without a file that says how many there were.
+        // Increases with every list, without a file that stores the last number.
         let number = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
         let params = CertificateRevocationListParams {
             this_update: now.into(),
@@ -56,7 +56,8 @@ impl Authority {
         Ok(count)
     }
 
-    /// The serial number of a certificate, which this authority must have signed: others of its cluster have its name.
+    /// Returns the serial number of a certificate, which this authority must have signed: other authorities
+    /// of its cluster have the same name.
     fn serial(&self, dir: &Path, file: &Path) -> Result<SerialNumber, PkiError> {
         let pem = files::read(file, |file| PkiError::Missing { file })?;
         let der = first_certificate(file, &pem)?;
@@ -82,7 +83,7 @@ impl Authority {
     }
 }
 
-/// What a list has withdrawn.
+/// Returns the entries of a list.
 fn entries(file: &Path, pem: &str) -> Result<Vec<RevokedCertParams>, PkiError> {
     let unusable = |reason: String| PkiError::Unusable { file: file.into(), expected: EXPECTED, reason };
     let der = CertificateRevocationListDer::from_pem_slice(pem.as_bytes())

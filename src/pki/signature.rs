@@ -1,5 +1,5 @@
-//! Whether a key signed something: all authorities of a cluster have one name, so only that tells whose a list or a certificate
-//! is.
+//! Checks signatures of authorities. All authorities of a cluster have one name, so only the signature tells
+//! which of them issued a list or a certificate.
 
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_parser::der_parser::asn1_rs::BitString;
@@ -8,7 +8,7 @@ use x509_parser::x509::AlgorithmIdentifier;
 
 use super::credentials::provider;
 
-/// How many entries that list has, if the key of `spki`, without its outermost header, signed it.
+/// Returns the number of entries of the list, if the key of `spki` (without its outermost header) signed it.
 pub(super) fn signed_list(
     list: &CertificateRevocationListDer<'_>,
     spki: &[u8],
@@ -20,7 +20,7 @@ pub(super) fn signed_list(
     Ok(is_signed.then(|| list.iter_revoked_certificates().count()))
 }
 
-/// Whether the key of `authority` signed that certificate.
+/// Returns true if the key of `authority` signed that certificate.
 pub(super) fn signed_certificate(
     certificate: &X509Certificate<'_>,
     authority: &CertificateDer<'_>,
@@ -30,7 +30,7 @@ pub(super) fn signed_certificate(
     Ok(signed(key, certificate.tbs_certificate.as_ref(), &certificate.signature_value.data))
 }
 
-/// By whichever algorithm: none of them takes what the key did not sign.
+/// Tries all algorithms: none of them accepts a signature that the key did not make.
 fn signed(key: &[u8], message: &[u8], signature: &[u8]) -> bool {
     let algorithms = provider().signature_verification_algorithms.all;
     algorithms.iter().any(|algorithm| algorithm.verify_signature(key, message, signature).is_ok())

@@ -55,7 +55,7 @@ fn fresh() -> Validity {
     Validity::days(1)
 }
 
-/// Good until `ago` before now, and from a day before that.
+/// Returns a validity that ended `ago` before now, and began a day before that.
 fn ended(ago: Duration) -> Validity {
     let until = SystemTime::now() - ago;
     Validity { from: until - Duration::from_secs(86_400), until }
@@ -65,7 +65,7 @@ fn client(name: &str) -> Role {
     Role::Client(name.into())
 }
 
-/// For a datacenter that serves nobody without a certificate.
+/// Returns the settings of a datacenter that requires certificates.
 fn demanding(server: &Credentials) -> ServerConfig {
     server.accept_clients(ClientCertificates::Demanded).unwrap()
 }
@@ -74,7 +74,7 @@ fn mode(file: &Path) -> u32 {
     fs::metadata(file).unwrap().permissions().mode() & 0o777
 }
 
-/// Shakes hands, and says what each side makes of it: the client's verdict, then the server's.
+/// Makes a handshake. Returns the client's error, or the server's.
 fn shake(dialling: ClientConfig, accepting: ServerConfig, host: &str) -> Result<(), String> {
     let name = ServerName::try_from(host.to_owned()).unwrap();
     let mut client = ClientConnection::new(Arc::new(dialling), name).unwrap();
@@ -249,7 +249,7 @@ fn a_datacenter_dialled_as_another_is_refused() {
     let (one, two) = (fixture.credentials(Role::Dc(dc(1))), fixture.credentials(Role::Dc(dc(2))));
     let error = refusal(one.dial_dc(dc(3)).unwrap(), two.accept_dcs().unwrap(), "geolock");
     assert!(error.starts_with("client:") && error.contains("must be datacenter dc3"), "{error}");
-    // Nobody talks to himself: a peer address that leads back here.
+    // A datacenter refuses a connection to itself, as from a peer address that leads back here.
     let error = refusal(one.dial_dc(dc(1)).unwrap(), one.accept_dcs().unwrap(), "geolock");
     assert!(error.contains("other than dc1"), "{error}");
 }
@@ -268,7 +268,7 @@ fn roles_do_not_pass_for_each_other() {
 
     let mut as_client = fixture.credentials(Role::Dc(dc(2))).dial_dc(dc(1)).unwrap();
     as_client.alpn_protocols = demanding(&dc_).alpn_protocols;
-    // Who needs no certificate must show no wrong one either.
+    // A client that needs no certificate must not present an invalid one.
     for accepting in [demanding(&dc_), dc_.accept_clients(ClientCertificates::Optional).unwrap()] {
         let error = refusal(as_client.clone(), accepting, "localhost");
         assert!(
@@ -299,7 +299,7 @@ fn another_cluster_is_refused_even_under_the_same_authority() {
     let error = refusal(one.dial_dc(dc(2)).unwrap(), two.accept_dcs().unwrap(), "geolock");
     assert!(error.contains("UnknownIssuer") || error.contains("unknown issuer"), "{error}");
 
-    // The name alone must do, too: somebody may run two clusters under one authority.
+    // The name alone must suffice, too: an operator may run two clusters under one authority.
     let mut trusting = one.clone();
     trusting.roots = two.roots.clone();
     let error = refusal(trusting.dial_dc(dc(2)).unwrap(), two.accept_dcs().unwrap(), "geolock");
@@ -319,7 +319,7 @@ fn an_expired_certificate_is_refused_by_both_sides() {
     assert!(error.starts_with("server:") && error.contains("expired"), "{error}");
 }
 
-/// As docs/operations.md says: at no step is anybody cut off.
+/// As in docs/operations.md: no step interrupts a datacenter.
 #[test]
 fn an_authority_is_replaced_while_everybody_goes_on() {
     let fixture = Fixture::new();
@@ -338,7 +338,8 @@ fn an_authority_is_replaced_while_everybody_goes_on() {
     let old = fs::read_to_string(path("ca").join(CA_FILE)).unwrap();
     let new = new_authority(&path("new"), "test").certificate_pem().to_owned();
 
-    // Without the old one in the new authority's folder, what it issues is cut off from those who wait for theirs.
+    // Without the old authority in the new authority's folder, a certificate of the new one is refused by
+    // datacenters that still trust the old one only.
     renew(&Authority::load(&path("new")).unwrap(), "a", 1);
     assert!(talk(&loaded()).is_err());
     renew(&fixture.authority, "a", 1);

@@ -1,8 +1,8 @@
 //! The TLS settings of every kind of connection: between datacenters, and between clients and datacenters.
 //!
-//! TLS 1.3 only, no early data and no resumption: every connection shows its certificates afresh, so an expired one is not
-//! carried on by a ticket. Datacenters always show theirs; a client of the API may have none where the server takes tokens or
-//! anonymous clients.
+//! TLS 1.3 only, no early data and no resumption: every connection presents its certificates anew, so no
+//! ticket prolongs an expired one. Datacenters always present theirs; a client of the API may have none if
+//! the server accepts tokens or anonymous clients.
 
 use std::sync::Arc;
 
@@ -20,34 +20,35 @@ use crate::names::DcId;
 const DC_PROTOCOL: &[u8] = b"geolock-dc";
 /// The application protocol between clients and datacenters (ALPN): HTTP/2, for gRPC.
 const API_PROTOCOL: &[u8] = b"h2";
-/// The same, for what the Rust client prefers: see [`crate::native`].
+/// The application protocol that the Rust client prefers: see [`crate::native`].
 pub const NATIVE_PROTOCOL: &[u8] = b"geolock/2";
-/// Its first version, in which messages are not cut into pieces.
+/// Its first version, in which messages are not split into pieces.
 pub const NATIVE_PROTOCOL_1: &[u8] = b"geolock/1";
 
 impl Credentials {
-    /// For datacenter `me` that accepts other datacenters of its cluster: chain and identity are checked.
+    /// Returns the settings with which datacenter `me` accepts other datacenters of its cluster: checks chain
+    /// and identity.
     pub fn accept_dcs(&self) -> Result<ServerConfig, PkiError> {
         let me = self.my_dc()?;
         self.server(WantedRole::OtherDcThan(me), ClientCertificates::Demanded, &[DC_PROTOCOL])
     }
 
-    /// For a datacenter that dials `peer`: whoever answers must be exactly that datacenter. Its host name does not
-    /// matter.
+    /// Returns the settings with which a datacenter dials `peer`: the other side must be exactly that
+    /// datacenter. Its host name does not matter.
     pub fn dial_dc(&self, peer: DcId) -> Result<ClientConfig, PkiError> {
         self.my_dc()?;
         self.client(DialVerifier::new(self, WantedRole::Dc(peer), HostName::Ignored)?, DC_PROTOCOL)
     }
 
-    /// For a datacenter that serves clients: those that show a certificate must be clients of its cluster. Who offers both
-    /// protocols gets the native one.
+    /// Returns the settings with which a datacenter serves clients: those that present a certificate must be
+    /// clients of its cluster. A client that offers both protocols gets the native one.
     pub fn accept_clients(&self, certificates: ClientCertificates) -> Result<ServerConfig, PkiError> {
         self.my_dc()?;
         self.server(WantedRole::AnyClient, certificates, &[NATIVE_PROTOCOL, NATIVE_PROTOCOL_1, API_PROTOCOL])
     }
 
-    /// For a client that dials a datacenter: it must be a datacenter of the client's cluster, and its certificate
-    /// must be good for the host name or address dialled.
+    /// Returns the settings with which a client dials a datacenter: it must be a datacenter of the client's
+    /// cluster, and its certificate must be valid for the host name or address dialled.
     pub fn dial_api(&self) -> Result<ClientConfig, PkiError> {
         self.client(DialVerifier::new(self, WantedRole::AnyDc, HostName::Checked)?, API_PROTOCOL)
     }
@@ -90,7 +91,8 @@ impl Credentials {
     }
 }
 
-/// Who is at the other end of a connection whose handshake is done, by the certificates it showed.
+/// Returns the identity of the other end of a connection after its handshake, from the certificates it
+/// presented.
 pub fn peer_identity(chain: &[rustls::pki_types::CertificateDer<'_>]) -> Option<Identity> {
     Identity::of_certificate(chain.first()?).ok()
 }

@@ -1,7 +1,7 @@
-//! The certificate checks of a handshake: chain and dates by webpki as ever, then who the peer is.
+//! The certificate checks of a handshake: chain and dates by webpki as usual, then the identity of the peer.
 //!
-//! Two verifiers, one for each side of a connection. Both end in [`Wanted::check`], the only place that says
-//! who may talk to whom.
+//! There are two verifiers, one for each side of a connection. Both end in [`Wanted::check`], the only place
+//! that decides which identities may connect to each other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::identity::{Identity, Role};
 use super::signature;
 use crate::names::DcId;
 
-/// Whom one side of a connection expects on the other.
+/// The identity that one side of a connection expects on the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub cluster: String,
@@ -33,7 +33,7 @@ pub(super) struct Wanted {
 pub(super) enum WantedRole {
     /// This datacenter: the one that was dialled.
     Dc(DcId),
-    /// Any datacenter but oneself: whoever dials in.
+    /// Any datacenter except this one: for incoming connections.
     OtherDcThan(DcId),
     AnyDc,
     AnyClient,
@@ -69,8 +69,8 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// Why a certificate with a good chain is refused. Its debug form is prose: that is what rustls prints, and what
-/// QUIC tells the other side.
+/// The reason why a certificate with a valid chain is refused. Its debug form is prose, because rustls prints
+/// that and QUIC sends it to the other side.
 struct Refusal(String);
 
 impl fmt::Debug for Refusal {
@@ -91,8 +91,8 @@ fn refused(reason: String) -> rustls::Error {
     CertificateError::Other(OtherError(Arc::new(Refusal(reason)))).into()
 }
 
-/// All authorities of a cluster have one name. A signature that fits none of the keys under it is that of another one, whatever
-/// webpki calls it; the other side is told so.
+/// All authorities of a cluster have one name. A signature that fits none of the keys under that name was
+/// made by another authority, whatever webpki calls it; the other side is told so.
 fn of_chain(error: rustls::Error) -> rustls::Error {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::BadSignature) => {
@@ -102,31 +102,31 @@ fn of_chain(error: rustls::Error) -> rustls::Error {
     }
 }
 
-/// Whether the first of `chain` is signed by `roots` and good now, for whichever purpose.
+/// Checks that the first certificate of `chain` is signed by `roots` and valid now, for any purpose.
 pub(super) fn check_chain(roots: &RootCertStore, chain: &[CertificateDer<'static>]) -> Result<(), PkiError> {
     chain_verifier(&Arc::new(roots.clone()))?.verify_client_cert(&chain[0], &chain[1..], UnixTime::now())?;
     Ok(())
 }
 
-/// Whether a certificate is signed by `roots` and good now, for whichever purpose: the certificates of datacenters are good for
-/// both sides of a connection.
+/// Returns a verifier that checks if a certificate is signed by `roots` and valid now, for any purpose: the
+/// certificates of datacenters are valid for both sides of a connection.
 fn chain_verifier(roots: &Arc<RootCertStore>) -> Result<Arc<dyn ClientCertVerifier>, PkiError> {
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider());
     Ok(builder.build().map_err(|error| rustls::Error::General(error.to_string()))?)
 }
 
-/// Certificates that are withdrawn. A list is that of the authority that signed it, and says nothing about certificates of
-/// another authority, although all those of a cluster have one name. An authority without a list has withdrawn nothing, and a
-/// list does not expire: one that cannot be renewed must not stop everybody.
+/// Revoked certificates. A list belongs to the authority that signed it, and does not concern certificates of
+/// other authorities, although all those of a cluster have one name. An authority without a list has revoked
+/// nothing. A list does not expire: one that cannot be renewed must not stop the whole cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Withdrawn {
-    /// One for each list, with its authority alone: webpki looks at one list of a name only.
+    /// One verifier per list, with its authority alone: webpki considers only one list of a name.
     lists: Vec<Arc<dyn ClientCertVerifier>>,
     count: usize,
 }
 
 impl Withdrawn {
-    /// Uses those of `crls` that one of `roots` signed. An error is that of a list that cannot be read.
+    /// Uses those of `crls` that one of `roots` signed. An error describes a list that cannot be read.
     pub(super) fn new(
         roots: &RootCertStore,
         crls: &[CertificateRevocationListDer<'static>],
@@ -150,12 +150,12 @@ impl Withdrawn {
         Ok(Withdrawn { lists, count })
     }
 
-    /// How many entries the lists have that are used.
+    /// Returns how many entries the used lists have.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// For a certificate whose chain is good: those that its authority did not sign have nothing to say about it.
+    /// Checks a certificate with a valid chain. Lists of authorities that did not sign it are ignored.
     pub(super) fn check(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -170,7 +170,7 @@ impl Withdrawn {
     }
 }
 
-/// Whether the dialling side also compares the certificate with the host name it dialled.
+/// Decides if the dialling side also compares the certificate with the host name it dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostName {
     Checked,
@@ -178,7 +178,7 @@ pub(super) enum HostName {
     Ignored,
 }
 
-/// The dialling side's check of the side dialled.
+/// The dialling side's check of the other side.
 #[derive(Debug)]
 pub(super) struct DialVerifier {
     wanted: Wanted,
@@ -244,15 +244,16 @@ impl ServerCertVerifier for DialVerifier {
     }
 }
 
-/// Whether the side that dials in may come without a certificate. One that it shows must be right in either case.
+/// Decides if an incoming connection may have no certificate. One that it presents must be valid in either
+/// case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
     Demanded,
-    /// Who comes without is known by something else, or by nothing.
+    /// A client without a certificate is identified by a token, or is anonymous.
     Optional,
 }
 
-/// The accepting side's check of the side that dialled in.
+/// The accepting side's check of the other side.
 #[derive(Debug)]
 pub(super) struct AcceptVerifier {
     wanted: Wanted,

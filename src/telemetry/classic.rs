@@ -1,13 +1,14 @@
-//! Metrics for scrapers that do not ask for OpenMetrics: Prometheus's older text format, made from the other one.
+//! Metrics for scrapers that do not ask for OpenMetrics: the older Prometheus text format, converted from
+//! OpenMetrics.
 //!
-//! The two differ in what describes a counter, which here has the name of its samples (`_total`), in units, which are only
-//! in names, and in the end, which is not marked.
+//! The formats differ in three points. In the older one a counter is described under the name of its samples
+//! (`_total`), units occur in names only, and the end is not marked.
 
 use std::collections::BTreeSet;
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The page `open` of OpenMetrics in the older format.
+/// Converts a page of OpenMetrics (`open`) to the older format.
 pub(super) fn classic(open: &str) -> String {
     let type_of = |line: &str| {
         let mut words = line.strip_prefix("# TYPE ")?.split(' ');

@@ -1,9 +1,9 @@
-//! A small HTTP server for machines: `/metrics`, `/livez`, `/readyz`. No TLS, nothing secret, nothing that
-//! changes anything; bind it where only the monitoring reaches it.
+//! A small HTTP server for machines: `/metrics`, `/livez`, `/readyz`. It has no TLS, no secrets and no
+//! effects; bind it where only the monitoring can reach it.
 //!
-//! It must not harm the server it reports on. At most [`MAX_CONNECTIONS`] at a time (more wait in the
-//! listener's backlog), one request each, and each is over after [`CONNECTION_TIMEOUT`] whatever the other
-//! side does.
+//! It must not harm the server it reports on. It serves at most [`MAX_CONNECTIONS`] connections at a time
+//! (more wait in the listener's backlog), with one request each, and ends each after [`CONNECTION_TIMEOUT`]
+//! whatever the other side does.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,12 +30,12 @@ use crate::access::LogLimit;
 pub(super) const MAX_CONNECTIONS: usize = 64;
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REQUEST: usize = 16 << 10;
-/// What requests that are being answered get at shutdown.
+/// Time that requests in progress get at shutdown.
 const GRACE: Duration = Duration::from_secs(1);
-/// After an accept failed, as it does when files run out.
+/// The pause after a failed accept, as when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `shutdown`, then answers what it has read; every task it started has ended when it returns.
+/// Serves until `shutdown`, then answers the requests it has read. All its tasks have ended when it returns.
 pub async fn serve(listener: TcpListener, board: Arc<Board>, shutdown: impl Future<Output = ()>) {
     let page = Arc::new(Pages { metrics: Metrics::new(Arc::clone(&board)), board });
     let mut connections = JoinSet::new();
@@ -71,7 +71,7 @@ fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// The next connection. Cancelling it loses none.
+/// Returns the next connection. Cancel safe.
 async fn accept(listener: &TcpListener, failures: &LogLimit) -> TcpStream {
     loop {
         match listener.accept().await {
@@ -92,7 +92,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-/// Errors here are those of the other side: gone, slow, or no HTTP.
+/// Serves one connection. Errors here are those of the other side: gone, slow, or not HTTP.
 async fn answer(stream: TcpStream, pages: Arc<Pages>) {
     let service = service_fn(|request| {
         let response = pages.get(&request, Instant::now());
@@ -138,7 +138,7 @@ impl Pages {
     }
 }
 
-/// Prometheus does; what does not gets what everything can read.
+/// Prometheus asks for OpenMetrics; other scrapers get the format that all can read.
 fn asks_for_open_metrics(request: &Request<Incoming>) -> bool {
     let mut wanted = request.headers().get_all(ACCEPT).iter();
     wanted.any(|wanted| wanted.to_str().is_ok_and(|wanted| wanted.contains("application/openmetrics-text")))

@@ -1,15 +1,17 @@
-//! Where log lines go: a bounded queue, and one thread that writes it to standard error.
+//! The writer of log lines: a bounded queue, and one thread that writes it to standard error.
 //!
-//! A write to standard error can block for as long as nobody reads the pipe, and it fails once its reader has ended. The
-//! threads that log are those that serve clients, the actor among them: a lock server must neither stop nor end because of
-//! its log. So only the writer thread touches the file descriptor; everybody else appends to the queue, which takes a short
-//! lock and never waits.
+//! A write to standard error blocks while the pipe is full and its reader does not read, and it fails once
+//! the reader has ended. The threads that log also serve clients, the actor among them: a lock server must
+//! neither stop nor end because of its log. So only the writer thread touches the file descriptor; other
+//! threads append to the queue, which takes a short lock and never waits for the write.
 //!
-//! The queue holds [`CAPACITY`] bytes. A line that does not fit is dropped and counted, and so are lines whose write
-//! failed; after the next write that succeeds, a line of the log says how many there were. What a process says last (a
-//! panic, why it ends) takes the same way and is then waited for, but only for a bounded time: [`LogWriter::flush`].
+//! The queue holds [`CAPACITY`] bytes. A line that does not fit is dropped and counted, and so are lines
+//! whose write failed; after the next successful write, a log line reports the count. The last lines of a
+//! process (a panic, the reason of its end) go through the same queue; the process waits for them, but only
+//! for a bounded time: [`LogWriter::flush`].
 //!
-//! `tracing-appender` was considered: it bounds lines instead of bytes, and drops its count of lines that cannot be written.
+//! `tracing-appender` was considered: it bounds lines instead of bytes, and does not report lines that could
+//! not be written.
 
 use std::io::{self, ErrorKind, Write};
 use std::mem;
@@ -22,21 +24,22 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Most bytes that wait to be written: thousands of lines.
 const CAPACITY: usize = 1 << 20;
-/// After a write that would block, as on a file descriptor that somebody else has made non-blocking.
+/// The pause after a write that would block, as on a file descriptor that another process has made
+/// non-blocking.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// See the top of this file. Clones share the queue.
+/// The writer of the log. Clones share the queue.
 #[derive(Clone, Debug)]
 pub(super) struct LogWriter(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// There is something to write.
+    /// Notified when there is something to write.
     filled: Condvar,
-    /// Everything has been written, or lost.
+    /// Notified when everything has been written or lost.
     emptied: Condvar,
-    /// Lines that nobody will read, since the start.
+    /// Lines lost since the start.
     lost: AtomicU64,
 }
 
@@ -44,12 +47,12 @@ struct Shared {
 struct Queue {
     bytes: Vec<u8>,
     lines: u64,
-    /// The thread is writing what it took out of `bytes`.
+    /// The thread is writing bytes that it took out of `bytes`.
     is_writing: bool,
 }
 
 impl LogWriter {
-    /// Starts the thread. `write` is its way to the file, as [`Write::write`].
+    /// Starts the thread. `write` writes to the file, as [`Write::write`].
     pub fn start(write: impl FnMut(&[u8]) -> io::Result<usize> + Send + 'static) -> io::Result<LogWriter> {
         let writer = LogWriter(Arc::default());
         let shared = Arc::clone(&writer.0);
@@ -57,7 +60,7 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Queues a line (or several, as one), or drops it if there is no room. Never waits.
+    /// Queues a line (or several, counted as one), or drops it if there is no room. Never blocks on a write.
     pub fn push(&self, line: &[u8]) {
         let mut queue = self.0.lock();
         if queue.bytes.len() + line.len() > CAPACITY {
@@ -71,14 +74,14 @@ impl LogWriter {
         self.0.filled.notify_one();
     }
 
-    /// Waits until all that was queued has been written, at most this long. Whether it was.
+    /// Waits until all queued lines have been written, at most this long. Returns true if they were.
     pub fn flush(&self, within: Duration) -> bool {
         let waiting = |queue: &mut Queue| queue.is_writing || queue.lines > 0;
         let waited = self.0.emptied.wait_timeout_while(self.0.lock(), within, waiting);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// How many lines were dropped since the start.
+    /// Returns how many lines were dropped since the start.
     pub fn lost(&self) -> u64 {
         self.0.lost.load(Ordering::Relaxed)
     }
@@ -89,7 +92,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread: until the process ends.
+    /// The thread. Runs until the process ends.
     fn run(&self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) {
         let mut batch = Vec::new();
         let mut told = 0;
@@ -113,7 +116,7 @@ impl Shared {
         }
     }
 
-    /// Waits for something to write and moves it to `batch`, which is empty. How many lines it is.
+    /// Waits for something to write and moves it to `batch`, which is empty. Returns the number of lines.
     fn take(&self, batch: &mut Vec<u8>) -> u64 {
         let queue = self.filled.wait_while(self.lock(), |queue| queue.lines == 0);
         let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
@@ -162,13 +165,13 @@ mod tests {
 
     use super::*;
 
-    /// A file that takes nothing until it is told to, and then what it took.
+    /// Returns a file that accepts nothing until released, and the bytes it accepted.
     fn gated() -> (LogWriter, Sender<()>, Arc<Mutex<Vec<u8>>>) {
         let (open, opened) = channel();
         let file = Arc::new(Mutex::new(Vec::new()));
         let taken = Arc::clone(&file);
         let writer = LogWriter::start(move |bytes| {
-            // Without a sender everything passes.
+            // Once the sender is dropped, everything passes.
             let _ = opened.recv();
             taken.lock().expect("no panic holds it").write(bytes)
         });
@@ -183,7 +186,7 @@ mod tests {
         for _ in 0..count {
             writer.push(&line);
         }
-        // At most one batch is with the thread beside the full queue.
+        // The thread has at most one batch beside the full queue.
         let lost = writer.lost() as usize;
         assert!((count / 2..count).contains(&lost), "{lost} of {count} lines are lost");
         assert!(!writer.flush(Duration::from_millis(1)));

@@ -1,4 +1,5 @@
-//! The server's own log: one line per event, to standard error, as text or as JSON. `log_writer.rs` writes it.
+//! The server's own log: one line per event, to standard error, as text or as JSON. `log_writer.rs` writes
+//! it.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal};
@@ -13,19 +14,19 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::log_writer::LogWriter;
 
-/// How long the end of a process waits for the reader of its standard error.
+/// How long a process waits at its end for the reader of its standard error.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The writer of this process's log, once there is one.
+/// The writer of this process's log, once it is installed.
 static WRITER: OnceLock<LogWriter> = OnceLock::new();
 
-/// How a line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogFormat {
     /// For people; coloured on a terminal.
     #[default]
     Text,
-    /// One JSON object a line, the fields of an event at its top.
+    /// One JSON object per line, the fields of an event at its top level.
     Json,
 }
 
@@ -38,7 +39,7 @@ pub struct LogOptions {
     pub filter: String,
 }
 
-/// Why there is no log.
+/// The reason why the log could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     #[error("log filter {filter:?}: {source}")]
@@ -56,16 +57,17 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    /// Whether the filter can be used.
+    /// Checks the filter.
     pub fn check(&self) -> Result<(), LogError> {
         self.env_filter().map(|_| ())
     }
 
-    /// Sends this process's log to standard error, once, and what it says when it panics. Logging never waits.
+    /// Sends this process's log and panic messages to standard error. May be called once. Logging never
+    /// blocks on a write.
     pub fn install(&self) -> Result<(), LogError> {
         let stderr = io::stderr();
         let is_terminal = stderr.is_terminal();
-        // Not through `Write` of `stderr`: a write that blocks would hold its lock.
+        // Bypasses `Write` of `stderr`: a write that blocks would hold its lock.
         let writer = LogWriter::start(move |bytes| Ok(rustix::io::write(&stderr, bytes)?));
         let writer = writer.map_err(LogError::Thread)?;
         let subscriber = self.subscriber(writer.clone(), is_terminal)?;
@@ -89,7 +91,7 @@ impl LogOptions {
     {
         let builder = tracing_subscriber::fmt()
             .with_env_filter(self.env_filter()?)
-            // It would print to standard error, which may block or panic.
+            // The subscriber would print to standard error, which may block or panic.
             .log_internal_errors(false)
             .with_writer(writer);
         Ok(match self.format {
@@ -99,31 +101,32 @@ impl LogOptions {
     }
 }
 
-/// Says something on standard error outside the log's format, through the log's queue. False, and nothing is said, in a
-/// process without a log.
+/// Writes text to standard error outside the log's format, through the log's queue. Returns false, and writes
+/// nothing, in a process without a log.
 pub fn tell(text: &str) -> bool {
     let Some(writer) = WRITER.get() else { return false };
     writer.push(format!("{text}\n").as_bytes());
     true
 }
 
-/// Waits until the log is written, but no longer than a second: before the process ends.
+/// Waits until the log is written, for at most a second. Call before the process ends.
 pub fn flush() {
     if let Some(writer) = WRITER.get() {
         writer.flush(LAST_WORDS);
     }
 }
 
-/// Lines of the log that were dropped because standard error was not read or could not be written.
+/// Returns the lines of the log that were dropped because standard error was not read or could not be
+/// written.
 pub fn lines_lost() -> u64 {
     WRITER.get().map_or(0, LogWriter::lost)
 }
 
-/// As the standard library says it.
+/// Formats a panic as the standard library does.
 fn panic_text(panic: &PanicHookInfo<'_>) -> String {
     let thread = thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
-    // Empty unless RUST_BACKTRACE asks for it.
+    // Empty unless RUST_BACKTRACE requests it.
     let backtrace = Backtrace::capture();
     match backtrace.status() {
         BacktraceStatus::Captured => {

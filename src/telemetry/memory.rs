@@ -1,8 +1,8 @@
-//! How much memory the process has.
+//! The memory of the process.
 
 use std::fs;
 
-/// Resident bytes, as Linux counts them; `None` on other systems. Costs one small read.
+/// Returns resident bytes, as Linux counts them; `None` on other systems. Costs one small read.
 pub fn resident_bytes() -> Option<u64> {
     of_status(&fs::read_to_string("/proc/self/status").ok()?)
 }

@@ -22,7 +22,7 @@ use super::snapshot::{Board, CertificateFigures, LinkFigures, Places, Snapshot};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The first bound of durations, in microseconds.
+/// The first bucket bound of durations, in microseconds.
 const FIRST_BOUND_US: u64 = 8;
 
 /// The metrics of one server.
@@ -35,7 +35,7 @@ impl Metrics {
         Metrics(registry)
     }
 
-    /// One page. Without a snapshot it has only certificates and access yet.
+    /// Renders one page. Before the first snapshot it has only the metrics of certificates and access.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &self.0)?;
@@ -78,10 +78,10 @@ impl Collector for Scrape {
     }
 }
 
-/// The page as it is written.
+/// The page that is being written.
 struct Page<'a>(DescriptorEncoder<'a>);
 
-/// A series of a metric: its labels and value.
+/// One series of a metric: its labels and value.
 type Series<L> = (L, f64);
 
 impl Page<'_> {
@@ -108,7 +108,7 @@ impl Page<'_> {
         }
     }
 
-    /// One metric with a series per peer, in the order given.
+    /// Writes one metric with a series per peer, in the given order.
     fn by_peer(
         &mut self,
         kind: MetricType,
@@ -136,7 +136,7 @@ impl Page<'_> {
 
     #[rustfmt::skip] // a table
     fn counts(&mut self, counts: &Counts) -> fmt::Result {
-        // Taken apart so that a new count cannot be forgotten here.
+        // Destructured so that a new count cannot be forgotten here.
         let Counts {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
             held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
@@ -263,7 +263,7 @@ impl Page<'_> {
 
     #[rustfmt::skip] // tables
     fn journal(&mut self, figures: &Figures) -> fmt::Result {
-        // Taken apart so that a new figure cannot be forgotten here.
+        // Destructured so that a new figure cannot be forgotten here.
         let Figures {
             backlog_bytes, durable, log, since_checkpoint, last_checkpoint, room, waits_for_room, free_bytes, batches,
             written_bytes, write_time, checkpoints, checkpoints_skipped,
@@ -404,7 +404,7 @@ impl Page<'_> {
     }
 }
 
-/// Shows a histogram, with the ends of its doublings as bounds: a quarter of what it has.
+/// Writes a histogram with powers of two as bounds: a quarter of its buckets.
 fn observed(mut metric: MetricEncoder<'_>, histogram: &Histogram) -> fmt::Result {
     let mut buckets = Vec::new();
     let mut open = 0;

@@ -1,8 +1,8 @@
-//! Edge. What an operator sees: log lines, metrics, and whether the server lives and serves.
+//! Edge. Output for operators: log lines, metrics, and probes of liveness and readiness.
 //!
-//! The actor publishes a [`Snapshot`] of plain numbers every 100 ms on the [`Board`]; everything here reads
-//! that. So a scrape never reaches into the lock server, however often it comes. What edges count by themselves, such as
-//! refused calls, hangs there too.
+//! The actor publishes a [`Snapshot`] of plain numbers on the [`Board`] every 100 ms; everything here reads
+//! that. So a scrape never reaches into the lock server, however often it comes. Counters that edges keep
+//! themselves, such as refused calls, are on the board, too.
 
 mod classic;
 mod http;

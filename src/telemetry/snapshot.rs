@@ -1,4 +1,4 @@
-//! What the actor publishes, and whether it means that the server lives and is ready.
+//! The snapshot that the actor publishes, and the decision if the server is alive and ready.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +12,7 @@ use crate::names::DcId;
 use crate::replica::call::{Phase, Status};
 use crate::room::Room;
 
-/// An actor that published nothing for so long hangs: 100 of its periods.
+/// An actor that published nothing for this long hangs: 100 of its periods.
 const STALE: Duration = Duration::from_secs(10);
 
 /// All figures of a server at one moment.
@@ -22,12 +22,12 @@ pub struct Snapshot {
     pub journal: journal::Figures,
     /// How long a write and a sync of the journal took.
     pub sync_times: Histogram,
-    /// How long inputs of the server waited until it took them up; a sample, about ten a second.
+    /// How long inputs waited until the server handled them; a sample, about ten a second.
     pub mailbox_delays: Histogram,
-    /// What calls take that wait there, about, besides the first 32 KiB of each session.
+    /// About how many bytes waiting calls take, besides the first 32 KiB of each session.
     pub mailbox_bytes: u64,
     pub links: Vec<LinkFigures>,
-    /// There can be no links any more, until a restart.
+    /// No link can work any more until a restart.
     pub links_failed: bool,
 }
 
@@ -37,38 +37,38 @@ pub struct LinkFigures {
     pub peer: DcId,
     pub messages_sent: u64,
     pub messages_received: u64,
-    /// In datagrams, all in all.
+    /// In UDP datagrams, including overhead.
     pub bytes_sent: u64,
     pub bytes_received: u64,
     /// Messages that wait in its queues now.
     pub queued: u64,
     /// How often it came up.
     pub connects: u64,
-    /// Round trip as QUIC measures it; `None` while it is down.
+    /// Round-trip time as QUIC measures it; `None` while the link is down.
     pub rtt: Option<Duration>,
 }
 
-/// A certificate that the server shows.
+/// A certificate that the server presents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CertificateFigures {
     /// The option that names its folder.
     pub name: &'static str,
     pub expires: SystemTime,
-    /// It is time for another one.
+    /// It is time to renew it.
     pub expires_soon: bool,
-    /// Why what is in the folder now is not used.
+    /// The reason why the present content of the folder is not used.
     pub failure: Option<String>,
 }
 
 impl CertificateFigures {
-    /// How long it is still good; 0 after that.
+    /// Returns how long it is still valid; 0 after that.
     pub fn left(&self) -> Duration {
         self.expires.duration_since(SystemTime::now()).unwrap_or_default()
     }
 }
 
-/// Where the latest snapshot hangs, and what does not come from the actor. Publishing and reading take one lock for the
-/// time of a pointer swap.
+/// Holds the latest snapshot, and figures that do not come from the actor. Publishing and reading hold one
+/// lock for the time of a pointer swap.
 #[derive(Debug, Default)]
 pub struct Board {
     latest: Mutex<Option<(Instant, Arc<Snapshot>)>>,
@@ -77,10 +77,10 @@ pub struct Board {
     places: Mutex<Vec<Places>>,
 }
 
-/// Something of which a server has a limited number.
+/// A resource of which a server has a limited number.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// As the metric is called, and its limit with `_limit`.
+    /// The name of the metric; its limit has the suffix `_limit`.
     pub name: &'static str,
     pub help: &'static str,
     pub free: Arc<Semaphore>,
@@ -96,23 +96,23 @@ impl Board {
         *self.lock() = Some((Instant::now(), Arc::new(snapshot)));
     }
 
-    /// In place of those before.
+    /// Replaces the figures of certificates.
     pub fn publish_certificates(&self, figures: Vec<CertificateFigures>) {
         *self.certificates.lock().unwrap_or_else(PoisonError::into_inner) = figures.into();
     }
 
-    /// None until they were looked at first.
+    /// Returns the figures of certificates; none before the first check.
     pub fn certificates(&self) -> Arc<[CertificateFigures]> {
         Arc::clone(&self.certificates.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Shows from now on what is counted there. Only the first one counts.
+    /// Includes these counters from now on. Only the first call has an effect.
     pub fn show_access(&self, figures: Arc<access::Figures>) {
         // A server has one.
         let _ = self.access.set(figures);
     }
 
-    /// Shows from now on how many of these are taken.
+    /// Includes the number of these that are in use from now on.
     pub fn show_places(&self, places: Places) {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).push(places);
     }
@@ -125,13 +125,13 @@ impl Board {
         self.access.get().map(|figures| &**figures)
     }
 
-    /// `None` until the first one.
+    /// Returns the latest snapshot; `None` until the first one.
     pub fn latest(&self) -> Option<Arc<Snapshot>> {
         self.lock().as_ref().map(|(_, snapshot)| Arc::clone(snapshot))
     }
 
-    /// Whether the server is more than a process: why not otherwise. A server that recovers its journal has
-    /// published nothing yet and lives.
+    /// Returns an error if the server hangs. A server that recovers its journal has published nothing yet and
+    /// is alive.
     pub fn alive(&self, now: Instant) -> Result<(), String> {
         match &*self.lock() {
             Some((at, _)) if now.saturating_duration_since(*at) > STALE => {
@@ -142,7 +142,7 @@ impl Board {
         }
     }
 
-    /// Whether clients should be sent here: why not otherwise.
+    /// Returns an error with the reason if clients should not be sent here.
     pub(super) fn ready(&self) -> Result<(), String> {
         match self.latest() {
             None => Err("starting: recovering the journal".into()),

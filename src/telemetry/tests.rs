@@ -1,4 +1,4 @@
-//! Through a real socket.
+//! Tests through a real socket.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -114,7 +114,7 @@ impl Server {
         stream
     }
 
-    /// Status and body, as Prometheus asks for it.
+    /// Returns status and body, requested as Prometheus does.
     async fn get(&self, path: &str) -> (u16, String) {
         self.get_as(path, "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3").await
     }
@@ -169,7 +169,7 @@ async fn a_server_is_ready_only_while_it_serves() {
     server.stop().await;
 }
 
-/// Lines of the page that stand for all of their kind.
+/// Lines of the page, examples of each kind.
 const METRICS: [&str; 40] = [
     "geolock_grants_total 5",
     "geolock_requests_held 3",
@@ -251,8 +251,8 @@ async fn metrics_have_names_help_units_and_labels() {
     explained(&page);
 }
 
-/// As `promtool check metrics` wants it: of each metric its help, then its type, then its samples and no others; counters, and
-/// only those, end in `_total`.
+/// Checks the page as `promtool check metrics` does: of each metric its help, then its type, then its samples
+/// and no others; counters, and only those, end in `_total`.
 fn described_in_order(plain: &str) {
     let mut names = BTreeSet::new();
     let mut lines = plain.lines().peekable();
@@ -274,7 +274,7 @@ fn described_in_order(plain: &str) {
     }
 }
 
-/// Each metric is explained to operators, and every alarm is about one of them.
+/// Each metric is documented for operators, and every alarm uses one of them.
 fn explained(page: &str) {
     let of_repository = |path| {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -286,7 +286,7 @@ fn explained(page: &str) {
         .filter_map(|line| line.split(['{', ' ']).next())
         .collect();
     let manual = of_repository("docs/operations.md");
-    // A histogram has samples of three names, and is explained once.
+    // A histogram has samples of three names, and is documented once.
     let whole = |name: &str| {
         let mut parts = ["_bucket", "_sum", "_count"].into_iter().filter_map(|part| name.strip_suffix(part));
         let of = parts.find(|name| page.contains(&format!("# TYPE {name} histogram")));
@@ -317,7 +317,7 @@ async fn other_requests_are_refused() {
     assert_eq!(answer(server.send(b"what is this\r\n\r\n").await).await.0, 400);
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(100_000));
     let mut stream = TcpStream::connect(server.address).await.expect("it listens");
-    // It may close before it has read all of that.
+    // The server may close before it has read all of that.
     if stream.write_all(long.as_bytes()).await.is_ok() {
         let mut bytes = Vec::new();
         if stream.read_to_end(&mut bytes).await.is_ok() {

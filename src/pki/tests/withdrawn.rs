@@ -1,4 +1,4 @@
-//! Lists of withdrawn certificates while one authority takes the place of another.
+//! Lists of revoked certificates while one authority replaces another.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn list_of(authority: &Authority, dir: &Path, certificates: &[&Path]) -> String 
     fs::read_to_string(dir.join(CRL_FILE)).unwrap()
 }
 
-/// As docs/operations.md says, with a list: both authorities have the same name, and their own lists.
+/// As in docs/operations.md, with a list: both authorities have the same name, and their own lists.
 #[test]
 fn a_list_of_one_authority_says_nothing_about_certificates_of_another() {
     let fixture = Fixture::new();
@@ -39,7 +39,7 @@ fn a_list_of_one_authority_says_nothing_about_certificates_of_another() {
         (new_list.clone(), [true, true, true, false]),
         (format!("{old_list}{new_list}"), [true, false, true, false]),
         (format!("{new_list}{old_list}"), [true, false, true, false]),
-        // Two of one authority: both count.
+        // Two lists of one authority: both count.
         (format!("{earlier}{longer}"), [false, false, true, true]),
     ] {
         for server in &servers {
@@ -68,7 +68,7 @@ fn an_authority_withdraws_only_what_it_signed() {
         "{refused}"
     );
     assert!(!fixture.dir.path().join("new").join(CRL_FILE).exists());
-    // One that has expired may be withdrawn.
+    // An expired certificate may be revoked.
     let expired = fixture.issue("expired", client("b"), ended(Duration::from_secs(60))).join(CERT_FILE);
     assert_eq!(fixture.authority.revoke(&fixture.dir.path().join("ca"), &[of_old, expired]).unwrap(), 2);
 }
