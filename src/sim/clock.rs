@@ -1,13 +1,13 @@
-//! What a node's clocks make of the world's time: a monotonic clock that runs a little fast or slow from an
-//! origin of its own, and a wall clock that may be anywhere.
+//! A node's clocks, derived from the world's time: a monotonic clock that runs a little fast or slow from an
+//! origin of its own, and a wall clock with any offset.
 
 use crate::sim::queue::Moment;
 use crate::time::{Instant, Now, Wall};
 
-/// What a wall clock without skew shows when the world begins, in ms since the Unix epoch.
+/// Reading of a wall clock without skew when the world begins, in ms since the Unix epoch.
 const WALL_AT_START: i64 = 1_800_000_000_000;
 
-/// What a hybrid clock makes up for by itself in a moderate time.
+/// Offset that a hybrid clock corrects by itself in a moderate time.
 const MENDS_ITSELF_MS: i64 = 1_000;
 
 const MILLION: i64 = 1_000_000;
@@ -15,14 +15,14 @@ const MILLION: i64 = 1_000_000;
 /// The clocks of one node since its last start.
 #[derive(Clone, Debug)]
 pub(super) struct NodeClock {
-    /// What the monotonic clock showed at `since`.
+    /// Reading of the monotonic clock at `since`.
     origin: Instant,
     since: Moment,
     /// By how much the monotonic clock runs fast, in millionths.
     drift_ppm: i64,
     /// By how much the wall clock is ahead, in ms.
     wall_ahead_ms: i64,
-    /// It was off by more than [`MENDS_ITSELF_MS`] at some time since the start.
+    /// The wall clock was off by more than [`MENDS_ITSELF_MS`] at some time since the start.
     was_wrong: bool,
 }
 
@@ -36,14 +36,14 @@ impl NodeClock {
         self.drift_ppm
     }
 
-    /// The wall clock jumps.
+    /// Moves the wall clock.
     pub fn jump(&mut self, by_ms: i64) {
         self.wall_ahead_ms += by_ms;
         self.was_wrong |= self.wall_ahead_ms.abs() > MENDS_ITSELF_MS;
     }
 
-    /// The wall clock is set right. Whether it was so wrong since the start of its node that only another start
-    /// can mend soon what the node made of it.
+    /// Sets the wall clock right. Returns true if it was so wrong since the start of its node that only a
+    /// restart corrects the node's hybrid clock soon.
     pub fn set_right(&mut self) -> bool {
         self.wall_ahead_ms = 0;
         self.was_wrong
@@ -61,7 +61,7 @@ impl NodeClock {
         Instant::from_nanos(self.origin.as_nanos() + (passed + drifted) as u64)
     }
 
-    /// The first moment at which the monotonic clock shows `deadline` or more; not before `since`.
+    /// Returns the first moment at which the monotonic clock shows `deadline` or more; not before `since`.
     pub fn when(&self, deadline: Instant) -> Moment {
         let ahead = deadline.as_nanos().saturating_sub(self.origin.as_nanos()).min(u64::MAX / 8) as i64;
         let rate = MILLION + self.drift_ppm;

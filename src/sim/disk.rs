@@ -1,8 +1,9 @@
 //! A node's disk: a journal that loses what was not synced, and checkpoints.
 //!
-//! A sync takes a while and makes durable what was appended before its start. A crash keeps some prefix: at
-//! least what is durable, at most all. The disk also keeps, for the oracle, what its durable records amount to
-//! ([`Facts`]): what a node may tell others. A copy of it ([`Disk::copy`]) may take its place later.
+//! A sync takes time and makes durable what was appended before its start. A crash keeps some prefix: at
+//! least what is durable, at most everything. For the oracle, the disk also keeps the state that its durable
+//! records amount to ([`Facts`]): a node may announce no more than that. A copy of the disk ([`Disk::copy`])
+//! may replace it later.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,17 +17,18 @@ use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
 use crate::rng::Rng;
 use crate::room::Room;
 
-/// What records up to some position amount to, as far as the oracle asks.
+/// The state that records up to some position amount to, as far as the oracle needs it.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub applied: VersionVector,
     pub ownership: Ownership,
     pub leases: BTreeMap<LeaseId, LeaseRecord>,
-    /// Leases that were opened, whether they ended since or not.
+    /// Leases that were opened, including those that ended since.
     pub opened: BTreeSet<LeaseId>,
-    /// How often it was found to be an older copy of itself, or said to be one.
+    /// Number of times that it was found to be an older copy of itself, or marked as one.
     pub doubted: u64,
-    /// Entries that it has as a part of a state only: of which log, after which one, up to which.
+    /// Entries that it has only as a part of a state: the log, the number before the first one, the last
+    /// number.
     in_states: Vec<(DcId, u64, u64)>,
 }
 
@@ -73,7 +75,7 @@ impl Facts {
     }
 }
 
-/// Moves the parts that an operation moves.
+/// Applies the transfers of an operation.
 pub(super) fn apply_transfers(ownership: &mut Ownership, op: &Op) {
     let Op::Transfer { to, parts } = op else { return };
     for LockParts { lock, parts } in parts {
@@ -83,10 +85,10 @@ pub(super) fn apply_transfers(ownership: &mut Ownership, op: &Op) {
     }
 }
 
-/// What a start reads: a checkpoint, and the records after it.
+/// The result of recovery: a checkpoint, and the records after it.
 pub(super) type Recovery = (Option<Checkpoint>, Vec<(Position, Record)>);
 
-/// See the top of the file.
+/// The disk of one node.
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
     /// Newest first: the one that recovery starts from, and the one before it.
@@ -98,13 +100,13 @@ pub(super) struct Disk {
     first: u64,
     durable: Position,
     syncing: Option<Position>,
-    /// Who owned what in the states that were taken over, by the position of that.
+    /// The ownership maps of installed states, by the position of their record.
     taken: BTreeMap<Position, Ownership>,
-    /// While it is full nothing is written, what was being written ends well.
+    /// While the disk is full nothing is written; a write under way still succeeds.
     pub room: Room,
     pub facts: Facts,
-    /// Which entries it has, by their hashes, also after they were truncated: noted only for worlds whose disks forget. Of
-    /// what came with a state nothing is known.
+    /// The hashes of the entries that the disk has, also after they were truncated: recorded only in worlds
+    /// with damaged disks. Of entries that came within a state nothing is known.
     hashes: BTreeMap<DcId, BTreeMap<u64, u64>>,
 }
 
@@ -124,24 +126,24 @@ impl Disk {
         }
     }
 
-    /// What of it is durable, as a disk of its own.
+    /// Returns the durable part as a disk of its own.
     pub fn copy(&self) -> Disk {
         let mut copy = self.clone();
         copy.keep(copy.durable);
         copy
     }
 
-    /// The entry that was just appended has this hash.
+    /// Records the hash of the entry that was just appended.
     pub fn note_hash(&mut self, dc: DcId, seq: u64, hash: u64) {
         self.hashes.entry(dc).or_default().insert(seq, hash);
     }
 
-    /// The hash of an entry that it has; `None` if that is not known.
+    /// Returns the hash of an entry that the disk has; `None` if it is not known.
     pub fn hash_of(&self, dc: DcId, seq: u64) -> Option<u64> {
         self.hashes.get(&dc)?.get(&seq).copied()
     }
 
-    /// An entry of which the other disk has another one under the same number.
+    /// Returns an entry of which the other disk has a different one under the same number.
     pub fn differs_from(&self, other: &Disk) -> Option<(DcId, u64)> {
         let mut all =
             self.hashes.iter().flat_map(|(dc, row)| row.iter().map(|(seq, hash)| (*dc, *seq, *hash)));
@@ -159,12 +161,12 @@ impl Disk {
         self.durable
     }
 
-    /// What recovery would start from.
+    /// Returns the position that recovery would start from.
     pub fn checkpointed(&self) -> Position {
         self.checkpoints.front().map_or(Position(0), |c| c.position)
     }
 
-    /// Refuses a gap: says which position was due.
+    /// Appends a record. If the positions have a gap, refuses it and returns the position that was due.
     pub fn append(&mut self, position: Position, record: Record) -> Result<(), Position> {
         let due = Position(self.appended().0 + 1);
         if position != due {
@@ -174,7 +176,8 @@ impl Disk {
         Ok(())
     }
 
-    /// What is applied when everything before `position` is read, and a state taken over that has `taken`.
+    /// Returns the vector that is applied when everything before `position` is read and a state with vector
+    /// `taken` is installed.
     pub fn applied_before(&self, position: Position, taken: &VersionVector) -> VersionVector {
         let mut applied = self.facts.applied.clone();
         applied.merge(taken.clone());
@@ -190,14 +193,14 @@ impl Disk {
         applied
     }
 
-    /// After the record at `position`, which takes a state over, these own the parts. Which entries that is made of, it does
-    /// not say.
+    /// Records the ownership map after the record at `position`, which installs a state. The entries that the
+    /// state consists of are unknown.
     pub fn note_taken(&mut self, position: Position, vector: &VersionVector, ownership: Ownership) {
         self.hashes.iter_mut().for_each(|(dc, row)| row.retain(|seq, _| *seq > vector.get(*dc)));
         self.taken.insert(position, ownership);
     }
 
-    /// Whether it has an entry as a part of a state only, once all is durable.
+    /// Returns true if the disk has an entry only as a part of a state, once everything is durable.
     pub fn is_in_state(&self, dot: Dot) -> bool {
         let mut facts = self.facts.clone();
         let first = (self.durable.0 + 1 - self.first) as usize;
@@ -208,7 +211,7 @@ impl Disk {
             .any(|(dc, after, until)| *dc == dot.dc && (after + 1..=*until).contains(&dot.seq))
     }
 
-    /// Whether a sync begins: there is something to sync, room for it, and none is under way.
+    /// Begins a sync and returns true if there is something to sync, space for it, and none under way.
     pub fn begin_sync(&mut self) -> bool {
         let can = self.syncing.is_none() && self.room != Room::Full;
         let begins = can && self.appended() > self.durable;
@@ -218,7 +221,7 @@ impl Disk {
         begins
     }
 
-    /// What has become durable.
+    /// Ends a sync. Returns the durable position.
     pub fn end_sync(&mut self) -> Position {
         let until = self.syncing.take().expect("a sync ends once, after it began");
         self.settle(until);
@@ -235,12 +238,13 @@ impl Disk {
         self.durable = until;
     }
 
-    /// The write of a checkpoint begins; one at a time.
+    /// Begins the write of a checkpoint; one at a time.
     pub fn begin_checkpoint(&mut self, checkpoint: Checkpoint) {
         self.writing = Some(checkpoint);
     }
 
-    /// It is written: kept if all that it covers is durable, and there is room for it. Returns whether it was.
+    /// Ends the write. The checkpoint is kept if everything that it covers is durable and there is space for
+    /// it. Returns true if it was kept.
     pub fn end_checkpoint(&mut self) -> bool {
         let Some(checkpoint) = self.writing.take_if(|c| c.position <= self.durable) else {
             return false;
@@ -260,7 +264,7 @@ impl Disk {
         true
     }
 
-    /// Loses a random part of what was not durable. Returns how many records were lost.
+    /// Loses a random part of what was not durable. Returns the number of lost records.
     pub fn crash(&mut self, rng: &mut Rng) -> u64 {
         let appended = self.appended();
         let kept = Position(rng.between(self.durable.0, appended.0));
@@ -268,7 +272,7 @@ impl Disk {
         appended.0 - kept.0
     }
 
-    /// Loses what is after that, and what is in memory.
+    /// Loses the records after that position, and the state in memory.
     fn keep(&mut self, kept: Position) {
         self.records.truncate((kept.0 + 1 - self.first) as usize);
         self.syncing = None;
@@ -279,13 +283,13 @@ impl Disk {
         self.hashes.iter_mut().for_each(|(dc, row)| row.retain(|seq, _| *seq <= applied.get(*dc)));
     }
 
-    /// What a start reads: the newest checkpoint, and the records after it.
+    /// Returns what a start reads: the newest checkpoint, and the records after it.
     pub fn recover(&self) -> Recovery {
         self.recover_from(self.checkpoints.front())
     }
 
-    /// The same state by the longer way: the checkpoint before, and all the records since. `None` when there is
-    /// no longer way.
+    /// Returns the same state by the longer way: the previous checkpoint and all records since. `None` if
+    /// there is no longer way.
     pub fn recover_longer(&self) -> Option<Recovery> {
         (!self.checkpoints.is_empty()).then(|| self.recover_from(self.checkpoints.get(1)))
     }

@@ -1,23 +1,24 @@
-//! What a run can be found guilty of, and what it reports when it is not.
+//! The verdicts of a run that fails, and the report of a run that passes.
 
 use std::fmt;
 
 use crate::sim::plan::Profile;
 
-/// Which promise was broken.
+/// The promise that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FailureKind {
     /// Two clients held a lock in conflict.
     ConflictingHolders,
     /// A fencing token was not above those of earlier conflicting grants.
     TokenOrder,
-    /// A restarted server gave out a token, a clock reading or a request number that is not above the old ones.
+    /// A restarted server handed out a token, a clock reading or a request number that is not above the old
+    /// ones.
     HandedOutAgain,
     /// A grant's snapshot does not cover that of an earlier conflicting grant.
     SnapshotOrder,
     /// Two datacenters believe that they own one part.
     TwoOwners,
-    /// After delivery of all logs nobody believes that he owns a part.
+    /// After delivery of all logs no datacenter believes that it owns a part.
     NoOwner,
     /// Two replicas that applied the same entries differ.
     Diverged,
@@ -25,7 +26,7 @@ pub enum FailureKind {
     LeftBeforeDurable,
     /// A lock was granted again before the end of the lease that held it was durable.
     LeaseEndNotDurable,
-    /// A crash lost something that others had been told.
+    /// A crash lost something that the datacenter had announced.
     Forgotten,
     /// State recovered from a checkpoint differs from that recovered from all records.
     RecoveryDiffers,
@@ -33,23 +34,23 @@ pub enum FailureKind {
     LeaseEndedEarly,
     /// A client that came back in time after a restart did not get its locks back.
     HoldLost,
-    /// Who had lost a lock to an operator got it back, committed under it, or was not told.
+    /// A client that had lost a lock to an operator got it back, committed under it, or got no notice.
     ForcedKeeps,
-    /// A restarted server waited longer for those who may hold locks than it may.
+    /// A restarted server waited longer for possible lock holders than it may.
     GraceTooLong,
-    /// A watch was told something twice, or wrongly, or was left without it.
+    /// A watch got an event twice, or a wrong one, or missed one.
     WatchedWrong,
-    /// Parts were given to a request although an earlier one of somebody else wants them.
+    /// Parts were transferred for a request although an earlier one of another datacenter wants them.
     Overtaken,
-    /// Parts were given to a datacenter that wants none, as far as the giver knew.
+    /// Parts were transferred to a datacenter that wants none, as far as the sender knew.
     GivenUnasked,
-    /// Parts were given to a datacenter that the giver could not reach.
+    /// Parts were transferred to a datacenter that the sender could not reach.
     GivenToUnreachable,
     /// A request waited longer than the bound of its scenario.
     Starved,
     /// After all faults were healed a request was not answered within the bound.
     NotAnswered,
-    /// After the load was gone a gauge did not go back to its floor.
+    /// After the load was gone a gauge did not return to its floor.
     NotQuiet,
     /// The core broke its contract with the edge: a gap in positions, a message to a link that is down, a
     /// second reply, a refusal that cannot be.
@@ -66,36 +67,37 @@ pub enum FailureKind {
     WrongReading,
     /// A reader saw something at a key that had been removed.
     Resurrected,
-    /// A key lapsed before its time was over, or without any reason.
+    /// A key expired before its time was over, or without any reason.
     LapsedEarly,
     /// A bounded counter is below its bound somewhere.
     BelowBound,
-    /// A snapshot does not show what its client asked it to show.
+    /// A snapshot does not show what its client required it to show.
     SnapshotTooOld,
     /// Two transactions committed in conflict on a lock, and neither had seen the other's commit.
     NotSerialised,
     /// A transaction was committed more than once.
     CommittedTwice,
-    /// Something was committed that its client did not ask for, or was told would not be.
+    /// Something was committed that its client did not ask for, or that the client heard would not be
+    /// committed.
     GhostCommit,
-    /// A change was committed although it was known where it was made that it has no effect.
+    /// A change was committed although its maker knew that it has no effect.
     WithoutEffect,
-    /// A commit that a client was told of is not there any more.
+    /// A commit that was acknowledged to a client is missing.
     CommitLost,
     /// Too little happened for the run to prove anything.
     NothingHappened,
-    /// A step looked at more rows, keys, waiters or elements than one may.
+    /// A step examined more rows, keys, waiters or elements than one may.
     TooMuchWork,
-    /// There are two histories of one log, and some datacenter goes on as if there were one.
+    /// There are two histories of one log, and some datacenter continues as if there were one.
     ForkUnseen,
-    /// Something went on from two histories of one log.
+    /// Something was derived from two histories of one log.
     ForkMerged,
     /// The core panicked: one of its own invariants is broken.
     Panic,
 }
 
 impl FailureKind {
-    /// The promise that it breaks.
+    /// Returns the promise that it breaks.
     pub fn promise(self) -> &'static str {
         match self {
             FailureKind::ConflictingHolders => "no two clients hold a lock in conflict",
@@ -148,7 +150,7 @@ impl FailureKind {
     }
 }
 
-/// Why a run failed.
+/// A failed run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}: {kind:?}: {what}\n{detail}\n{trace}replay: {replay}")]
 pub struct Failure {
@@ -156,16 +158,17 @@ pub struct Failure {
     pub profile: Profile,
     pub kind: FailureKind,
     pub what: String,
-    /// The state of whatever the failure is about, for people who look for the cause; may be long, or empty.
+    /// The state of everything that the failure is about, for people who search for the cause; may be long,
+    /// or empty.
     pub detail: String,
     /// The last part of the trace, line by line; empty if none was kept.
     pub trace: String,
-    /// The command that shows all of it.
+    /// The command that shows the whole run.
     pub replay: String,
 }
 
 impl Failure {
-    /// What was promised and what was broken, in one line.
+    /// Returns the promise and its breach, in one line.
     pub fn headline(&self) -> String {
         let Failure { seed, profile, kind, what, .. } = self;
         let mut shown: String =
@@ -177,15 +180,15 @@ impl Failure {
     }
 }
 
-/// How much of what was broken a headline shows, in characters.
+/// Number of characters of the breach that a headline shows.
 const HEADLINE: usize = 240;
 
-/// What happens to the world's machines and networks.
+/// A fault of the world's machines or networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// A node stops at once and starts again later.
     Crash,
-    /// All nodes do.
+    /// All nodes stop at once and start again later.
     CrashAll,
     /// A link loses everything in flight.
     LinkReset,
@@ -199,15 +202,16 @@ pub enum FaultKind {
     Flap,
     /// A wall clock jumps.
     WallJump,
-    /// A client stops without a word.
+    /// A client stops without notice.
     ClientDies,
     /// A client loses its session.
     ClientDisconnects,
-    /// A disk has little room for a while, or none.
+    /// A disk has little space for a while, or none.
     DiskFull,
-    /// Some datacenters and the rest carry nothing to each other for a while: a majority and a minority, or halves.
+    /// Some datacenters and the rest carry nothing to each other for a while: a majority and a minority, or
+    /// halves.
     Split,
-    /// A link loses 5 % of what it carries for a while and has to send it again.
+    /// A link loses 5 % of its messages for a while and has to send them again.
     Lossy,
     /// Messages of a link take up to 300 ms longer for a while.
     Jitter,
@@ -215,11 +219,11 @@ pub enum FaultKind {
     Slow,
     /// A link is up and carries nothing one way for a while: its end accepts and never answers.
     Mute,
-    /// The process of a server stops for longer than every timeout, and goes on.
+    /// The process of a server stops for longer than every timeout, and continues.
     Pause,
-    /// The process of a client does.
+    /// The process of a client does the same.
     ClientPause,
-    /// A node crashes and its disk is found as it was some time before, and nothing says so.
+    /// A node crashes and its disk is found as it was some time before, without a mark.
     DiskRolledBack,
     /// The same, and its operator has marked the copy as a restored one.
     DiskRestored,
@@ -228,7 +232,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Those that leave what is durable where it is: any profile may have them.
+    /// Faults that leave durable data intact: any profile may have them.
     pub const ALL: [FaultKind; 18] = [
         FaultKind::Crash,
         FaultKind::CrashAll,
@@ -249,21 +253,21 @@ impl FaultKind {
         FaultKind::Pause,
         FaultKind::ClientPause,
     ];
-    /// Those that go below: what was promised durable is lost.
+    /// Faults that lose durable data.
     pub const DISKS: [FaultKind; 3] =
         [FaultKind::DiskRolledBack, FaultKind::DiskRestored, FaultKind::DiskLost];
-    /// How many kinds there are.
+    /// Number of kinds.
     pub const COUNT: usize = FaultKind::ALL.len() + FaultKind::DISKS.len();
 }
 
-/// What happened in a run, or in many.
+/// Counts of events in a run, or in many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Virtual time that a cluster ran, in ms.
     pub cluster_ms: u64,
     /// Inputs that replicas handled.
     pub steps: u64,
-    /// The most rows, keys, waiters and elements that any one of these steps looked at.
+    /// The most rows, keys, waiters and elements that any one of these steps examined.
     pub most_work: u64,
     /// Grants that clients received.
     pub grants: u64,
@@ -281,15 +285,15 @@ pub struct Outcome {
     pub retried: u64,
     /// Keys that a commit removed.
     pub removals: u64,
-    /// Times that a key lapsed.
+    /// Number of expiries of keys.
     pub keys_lapsed: u64,
     /// Messages between datacenters.
     pub messages: u64,
-    /// Of these, such that overtook another one.
+    /// Messages that overtook another one.
     pub overtaking: u64,
-    /// Entries that came to a datacenter which had them durably already.
+    /// Entries that arrived at a datacenter which had them durably already.
     pub duplicates: u64,
-    /// Reclaims of what their client had released before.
+    /// Reclaims of requests that their client had released before.
     pub stale_reclaims: u64,
     /// Requests that ended without a grant: timed out, cancelled, not free.
     pub ungranted: u64,
@@ -297,23 +301,23 @@ pub struct Outcome {
     pub reclaimed: u64,
     /// Grants that clients had to consider lost.
     pub lapsed: u64,
-    /// Requests that lost their locks to an operator.
+    /// Requests that lost their locks to a force release.
     pub forced: u64,
-    /// What watches were told of the log.
+    /// Events that watches received from the log.
     pub watched: u64,
     /// Calls that were refused because a server had too much to do.
     pub shed: u64,
-    /// Times that clients went to another datacenter.
+    /// Number of times that clients changed to another datacenter.
     pub roamed: u64,
-    /// Times that a client went on after a refused commit, without what was refused.
+    /// Number of times that a client continued after a refused commit, without the refused changes.
     pub insisted: u64,
-    /// Times that a datacenter took over the state of another one.
+    /// Number of times that a datacenter installed the state of another one.
     pub states_taken: u64,
     /// Journal records that crashes lost.
     pub records_lost: u64,
     /// Runs in which a log had two histories.
     pub forks: u64,
-    /// Times that people chose one of them.
+    /// Number of times that people chose one of them.
     pub forks_resolved: u64,
     /// By [`FaultKind`].
     pub faults: [u64; FaultKind::COUNT],

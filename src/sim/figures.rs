@@ -1,5 +1,5 @@
-//! Figures of a cluster with round trips of 80, 150 and 220 ms and syncs of 0.3 ms, in virtual time: what the
-//! protocol costs, without what machines add.
+//! Figures of a cluster with round trips of 80, 150 and 220 ms and syncs of 0.3 ms, in virtual time: the cost
+//! of the protocol, without the overhead of machines.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,27 +11,29 @@ use crate::sim::scene::{Scene, dc, wants};
 /// See [`figures`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Hand-offs a second of an exclusive lock that all three datacenters want all the time, `min_keep` 0.
+    /// Hand-offs per second of an exclusive lock that all three datacenters want all the time, `min_keep` 0.
     pub hand_offs_per_second: f64,
-    /// The same lock under the default hold policy, clients that want it again at once and hold it for 1 ms.
+    /// Grants per second of the same lock under the default hold policy; clients want it again at once and
+    /// hold it for 1 ms.
     pub kept_grants_per_second: f64,
     pub kept_worst_wait: Duration,
-    /// The same lock in datacenters 40 ms apart one way, under the policy `fair`, four clients in each that hold it for 1 ms:
-    /// grants as a part of those that one datacenter alone has.
+    /// The same lock in datacenters 40 ms apart one way, under the policy `fair`, with four clients in each
+    /// that hold it for 1 ms: grants as a fraction of those that one datacenter alone has.
     pub fair_utilisation: f64,
     pub fair_worst_wait: Duration,
     /// Round trips to the farthest owner that an idle exclusive lock takes, the worst of several placements.
     pub idle_round_trips: f64,
-    /// The same for a request of 100 such locks.
+    /// The same for a request for 100 such locks.
     pub idle_100_round_trips: f64,
-    /// Grants a second of locks of the living datacenters, held for 1 ms, before a third one dies and after.
+    /// Grants per second of locks of the living datacenters, held for 1 ms, before a third one dies and
+    /// after.
     pub local_grants_per_second: f64,
     pub local_grants_per_second_one_down: f64,
     /// Entries sent between datacenters during 10 000 acquisitions of a lock that is at home.
     pub entries_sent_for_local_use: u64,
 }
 
-/// What the hand-offs a second cannot exceed: three moves of 40, 110 and 75 ms.
+/// Upper limit of hand-offs per second: three moves of 40, 110 and 75 ms.
 pub const HAND_OFF_LIMIT: f64 = 3_000.0 / (40.0 + 110.0 + 75.0);
 
 impl fmt::Display for Figures {
@@ -72,7 +74,7 @@ impl fmt::Display for Figures {
 /// Runs the fixed scenarios.
 ///
 /// # Panics
-/// When the core breaks a promise on the way.
+/// If the core breaks a promise on the way.
 pub fn figures() -> Figures {
     let (kept_grants_per_second, kept_worst_wait) = kept_hot_lock();
     let (local_grants_per_second, local_grants_per_second_one_down) = one_down();
@@ -137,8 +139,8 @@ fn fair_hot_lock() -> (f64, Duration) {
     (together / alone, worst)
 }
 
-/// How long an exclusive acquisition takes of locks whose parts are all at home, and of such whose parts are all
-/// in one other datacenter, in round trips to the farthest owner.
+/// Returns the duration of an exclusive acquisition, in round trips to the farthest owner: the worst of locks
+/// whose parts are all at home and of locks whose parts are all in one other datacenter.
 fn idle_round_trips(locks: &[&str]) -> f64 {
     let round_trip = |a: u8, b: u8| 2 * Scene::new().world.plan.net.path(dc(a), dc(b)).delay;
     let farthest = |from: u8| (0..3).filter(|to| *to != from).map(|to| round_trip(from, to)).max();
@@ -158,7 +160,7 @@ fn idle_round_trips(locks: &[&str]) -> f64 {
     worst
 }
 
-/// Acquires all the locks and lets them go.
+/// Acquires all the locks and releases them.
 fn acquisition(scene: &mut Scene, at: DcId, locks: &[&str]) -> Duration {
     let client = scene.client(at);
     let key = scene.acquire(client, wants(locks, Mode::Exclusive));

@@ -1,8 +1,9 @@
-//! Pure. A world in a for-loop: replicas, network, disks, clients, faults, an oracle. Seed in, verdict out.
+//! Pure. The simulator: a world of replicas, network, disks, clients, faults and an oracle in one loop. It
+//! takes a seed and returns a verdict.
 //!
-//! The nodes run exactly the code that production runs ([`crate::replica::Replica`]); everything around them is
-//! simulated in virtual time. Where to look: [`run()`] for the two phases of a run, `plan.rs` for what a seed
-//! decides, `world/` for the loop, `client/` for the rules that clients keep, `oracle/` for what must be true.
+//! The nodes run exactly the code that production runs ([`crate::replica::Replica`]); everything around them
+//! is simulated in virtual time. [`run()`] has the two phases of a run, `plan.rs` the choices of a seed,
+//! `world/` the loop, `client/` the rules that clients keep, and `oracle/` the promises that are checked.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod client;
@@ -31,7 +32,7 @@ pub use plan::{Profile, UnknownProfile};
 pub use run::{SimOptions, run};
 pub use trace::TraceMode;
 
-/// The bug of a run: none outside tests.
+/// The deliberate bug of a run: none outside tests.
 #[cfg(test)]
 pub(crate) type MutationOfRun = Mutation;
 #[cfg(not(test))]
@@ -59,20 +60,20 @@ pub enum Mutation {
     PublishFirstOnly,
     /// (i) Shared requests are served past an earlier exclusive one.
     SharedPastExclusive,
-    /// (j) Peers are told the vector in memory.
+    /// (j) The vector in memory is announced to peers, not the durable one.
     VectorFromMemory,
-    /// (k) A due request of a datacenter that died still stops local grants.
+    /// (k) A due request of a datacenter that died still blocks local grants.
     DeadDueBlocks,
     /// (l) Entries are relayed on connect only.
     RelayOnConnectOnly,
-    /// (m) A lock is granted before the data of its previous holder is applied: the snapshot of a transaction is not
-    /// the one that its grant needs.
+    /// (m) A lock is granted before the data of its previous holder is applied: the snapshot of a transaction
+    /// is not the one that its grant needs.
     GrantBeforeData,
     /// (n) The tombstone of a removal is dropped before every datacenter has seen it.
     TombstoneDroppedTooEarly,
     /// (o) Leases are measured by the wall clock.
     LeaseByWallClock,
-    /// (p) An entry that comes again, as after a resume, is applied again.
+    /// (p) A duplicate entry, as after a resume, is applied again.
     AppliedTwice,
     /// (q) A request is served although it is withdrawn.
     WithdrawnServed,
@@ -80,50 +81,50 @@ pub enum Mutation {
     PartsToUnreachable,
     /// (s) A reclaim is accepted whatever happened meanwhile.
     StaleReclaim,
-    /// (t) A state is taken over without the own entries that it lacks.
+    /// (t) A state is installed without the own entries that it lacks.
     StateWithoutOwn,
-    /// (u) A state that is taken over is told before it is durable.
+    /// (u) An installed state is announced before it is durable.
     StateToldBeforeDurable,
     /// (v) A key whose time is over is removed, as by a client.
     LapseByRemoval,
-    /// (w) A lock goes home although somebody holds it.
+    /// (w) Parts of a held lock are returned to their homes.
     HeldGoesHome,
-    /// (aa) Parts are sent to a datacenter that does not serve, and what needs it stops others.
+    /// (aa) Parts are sent to a datacenter that does not serve, and requests that need it block others.
     NotServingBlocks,
-    /// (x) What time does to locks is not in the log yet when the event after it looks at them.
+    /// (x) The effects of expired timers are not in the log yet when the next event reads the locks.
     SeenBeforeLogged,
     /// (y) A change of a key that ended after the transaction's snapshot is committed, and has no effect.
     ChangeOfEndedKey,
-    /// (z) A cancel that overtakes its acquire is answered and forgotten.
+    /// (z) A cancel that overtakes its acquire is answered and has no further effect.
     CancelForgotten,
     /// A directory that never joined is taken for a new one, whatever others know of its log.
     LostDiskNotDoubted,
     /// Hashes of entries are not compared.
     ForksNotCompared,
-    /// Peers are not told hashes.
+    /// Hashes are not sent to peers.
     HeadsNotTold,
-    /// After a lost disk tokens go on from the clock.
+    /// After a lost disk tokens continue from the clock, without a lead.
     LostTokensNotPassed,
-    /// All waits that are over end in one step, however many.
+    /// All expired waits end in one step, however many.
     AllWaitsAtOnce,
-    /// A lock that was taken away is granted again before that is durable.
+    /// A lock is granted again before its force release is durable.
     ForceNotDurable,
-    /// Nobody remembers from which lease a lock was taken.
+    /// The server does not remember from which lease a lock was taken by force.
     ForceForgotten,
-    /// After a lost disk a lock is granted before what came back of the own log is durable.
+    /// After a lost disk a lock is granted before the regained entries of the own log are durable.
     RegainedNotAwaited,
-    /// A datacenter that lacks entries of its own log says what its further entries will have seen.
+    /// A datacenter that lacks entries of its own log announces a stability floor.
     FloorWithoutOwnLog,
-    /// A client key counts for the session that it came by only.
+    /// A client key counts only for the session of its call.
     KeyOfSession,
-    /// Who renews and does not reclaim prolongs the grace period without end.
+    /// A client that renews and does not reclaim prolongs the grace period without end.
     GraceRenewed,
     /// A refused commit leaves its changes in the transaction.
     RefusedStays,
-    /// A watch that goes on is not told what it missed.
+    /// A resumed watch misses the events before its resumption.
     WatchMissesPast,
-    /// What is refused because there is too much to do is done all the same.
+    /// A call that is refused because of overload is executed all the same.
     RefusedIsDone,
-    /// The sum over who owns what is told with a vector at which it was another.
+    /// The sum over ownership is announced with a vector at which it was different.
     SumOfAnotherVector,
 }

@@ -1,5 +1,5 @@
-//! The checkers, checked: each deliberate bug is caught within a few stated seeds that the core without it
-//! passes, and it is caught as what it is.
+//! Tests of the checkers: each deliberate bug is caught within a few stated seeds that the core without it
+//! passes, and it is caught with an expected verdict.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use crate::sim::plan::Profile;
 use crate::sim::run::{SimOptions, run};
 use crate::sim::{Mutation, TraceMode};
 
-/// Where a bug is to be found.
+/// The runs in which a bug is caught.
 struct Hunt {
     mutation: Mutation,
     profile: Profile,
     seconds: u64,
     seeds: Range<u64>,
-    /// As what it may be caught.
+    /// The verdicts with which it may be caught.
     expected: &'static [FailureKind],
 }
 
@@ -30,7 +30,7 @@ impl Hunt {
             }
         }
         let mutated = |seed| {
-            // The trace of a failure that is expected costs a second run: keep a short one from the start.
+            // The trace of an expected failure costs a second run: keep a short one from the start.
             let trace = TraceMode::Last(1);
             run(&SimOptions { mutation: Some(self.mutation), trace, ..self.options(seed) })
         };

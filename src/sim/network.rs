@@ -1,13 +1,13 @@
-//! Links between datacenters, as QUIC gives them: reliable and in order while they live, and everything in
-//! flight is lost when they break.
+//! Links between datacenters, with the properties of QUIC: reliable and in order while they live, and
+//! everything in flight is lost when they break.
 //!
-//! A link has two lanes each way (urgent messages overtake entries), each first in, first out. It breaks at
-//! once for both in truth, but each end hears of it when it does: until then it goes on sending into nothing.
-//! A direction can be *blocked* (a cut): what is sent waits, as retransmissions would, and arrives late if the
-//! cut heals in time, or never if one end gives the connection up. Every connection has a number; whatever
-//! belongs to an older one is dropped.
+//! Each way of a link has lanes, one per urgency (urgent messages overtake entries), each first in, first
+//! out. A link breaks at once for both ends in truth, but each end hears of it later; until then it continues
+//! to send into nothing. A direction can be *blocked* (a cut): messages wait, as retransmissions would, and
+//! arrive late if the cut heals in time, or never if one end gives the connection up. Every connection has a
+//! number; everything that belongs to an older one is dropped.
 //!
-//! This file only keeps the state and computes times; the world keeps the queue.
+//! This file only keeps the state and computes times; the world has the event queue.
 
 use std::time::Duration;
 
@@ -19,49 +19,50 @@ use crate::sim::queue::Moment;
 /// The number of a connection of one link.
 pub(super) type ConnId = u64;
 
-/// How one direction behaves.
+/// The delay of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Path {
     pub delay: Duration,
-    /// Added at random, up to this.
+    /// Random addition, up to this.
     pub jitter: Duration,
 }
 
-/// What makes a direction worse for a while.
+/// A temporary degradation of a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Weather {
-    /// Added at random, up to this.
+    /// Random addition, up to this.
     pub jitter: Duration,
-    /// Messages that have to be sent again, in percent; others wait behind them.
+    /// Percentage of messages that have to be sent again; others wait behind them.
     pub loss_percent: u64,
-    /// Between two messages of a lane, at least.
+    /// Minimum time between two messages of a lane.
     pub gap: Duration,
 }
 
-/// How long it takes to see that something was lost, beyond a round trip.
+/// Time to detect a loss, beyond a round trip.
 const LOSS_NOTICED: Duration = Duration::from_millis(25);
 
 #[derive(Debug)]
 struct Direction {
     path: Path,
     weather: Weather,
-    /// Last arrival by lane: entries, urgent.
+    /// Last arrival by lane, indexed by [`Urgency`].
     last: [Moment; 3],
-    /// How many cuts block it.
+    /// Number of cuts that block it.
     cuts: u32,
-    /// How often it carries nothing although it is up.
+    /// Number of mutes: it carries nothing although it is up.
     mutes: u32,
     stalled: Vec<Message>,
-    /// Messages taken by the queue of the sender's link and not reported as flushed, and how many of them are entries.
+    /// Messages that the queue of the sender's link took and that are not reported as flushed, and the number
+    /// of entries among them.
     unflushed: (usize, usize),
     flush_scheduled: bool,
 }
 
-/// What one end of a link thinks.
+/// The state of a link, as one end believes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Down,
-    /// Will be told that the link is up at that moment.
+    /// The end will hear at that moment that the link is up.
     Rising(Moment),
     Up,
 }
@@ -69,7 +70,7 @@ enum End {
 #[derive(Debug)]
 struct Link {
     conn: ConnId,
-    /// The connection lives, whatever the ends think.
+    /// True if the connection lives, whatever the ends believe.
     alive: bool,
     /// By [`DcId`] order: the lower one first.
     ends: [End; 2],
@@ -77,12 +78,12 @@ struct Link {
     directions: [Direction; 2],
 }
 
-/// What happened to a message handed to the network.
+/// The result of sending a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It arrives then.
+    /// The message arrives at that moment.
     Arrives { at: Moment, conn: ConnId, message: Message },
-    /// It waits for the end of a cut.
+    /// The message waits for the end of a cut.
     Stalled,
     /// The link is dead, though the sender does not know.
     Lost,
@@ -93,7 +94,7 @@ pub(super) enum Sent {
 pub(super) struct Network {
     dcs: usize,
     links: Vec<Link>,
-    /// Messages that overtook another one.
+    /// Number of messages that overtook another one.
     pub overtaking: u64,
 }
 
@@ -150,13 +151,13 @@ impl Network {
         self.links[self.index(from, to)].directions[side(from, to)].cuts > 0
     }
 
-    /// Whether `node` may send to `peer`: it was told that the link is up, and not that it is down.
+    /// Returns true if `node` may send to `peer`: it has heard that the link is up, and not that it is down.
     pub fn is_up_at(&self, node: DcId, peer: DcId) -> bool {
         self.links[self.index(node, peer)].ends[side(node, peer)] == End::Up
     }
 
-    /// Connects anew. Returns the number of the connection and when `a` and `b` hear of it. The caller has told
-    /// both of the end of the last one.
+    /// Opens a new connection. Returns its number and the moments at which `a` and `b` hear of it. Both must
+    /// have heard of the end of the last one.
     pub fn connect(&mut self, now: Moment, a: DcId, b: DcId, rng: &mut Rng) -> (ConnId, Moment, Moment) {
         let link = self.link(a, b);
         assert!(!link.alive, "a link between {a} and {b} is up already");
@@ -169,7 +170,7 @@ impl Network {
             direction.unflushed = (0, 0);
             direction.flush_scheduled = false;
         }
-        // The side that accepts is up as soon as it answers, the one that dials when it has the answer.
+        // The accepting side is up as soon as it answers, the dialing side when it has the answer.
         let answer = link.directions[0].path.delay;
         let (first, second) = (now + rng.duration(Duration::ZERO, Duration::from_millis(1)), now + answer);
         let (at_a, at_b) = if rng.percent(50) { (first, second) } else { (second, first) };
@@ -178,7 +179,7 @@ impl Network {
         (link.conn, at_a, at_b)
     }
 
-    /// Whether `node` is to be told now that connection `conn` to `peer` is up.
+    /// Returns true if `node` now hears that connection `conn` to `peer` is up.
     pub fn rise(&mut self, node: DcId, peer: DcId, conn: ConnId) -> bool {
         let link = self.link(node, peer);
         let end = &mut link.ends[side(node, peer)];
@@ -189,7 +190,7 @@ impl Network {
         rises
     }
 
-    /// The connection is dead. Both ends still have to hear of it.
+    /// Kills the connection. Both ends still have to hear of it.
     pub fn kill(&mut self, a: DcId, b: DcId) {
         let link = self.link(a, b);
         link.alive = false;
@@ -203,7 +204,7 @@ impl Network {
         }
     }
 
-    /// Whether `node` is to be told now that connection `conn` to `peer` is gone.
+    /// Returns true if `node` now hears that connection `conn` to `peer` is gone.
     pub fn fall(&mut self, node: DcId, peer: DcId, conn: ConnId) -> bool {
         let link = self.link(node, peer);
         assert!(!link.alive || link.conn != conn, "the link between {node} and {peer} is alive");
@@ -215,7 +216,7 @@ impl Network {
         falls
     }
 
-    /// `node` has crashed: it thinks nothing any more.
+    /// Resets the end of `node`, which has crashed.
     pub fn forget(&mut self, node: DcId, peer: DcId) {
         self.link(node, peer).ends[side(node, peer)] = End::Down;
     }
@@ -244,7 +245,7 @@ impl Network {
         Sent::Arrives { at, conn, message }
     }
 
-    /// Whether the world has to schedule a flush of the link's queue; asked once per message.
+    /// Returns true if the world has to schedule a flush of the link's queue; asked once per message.
     pub fn wants_flush(&mut self, from: DcId, to: DcId) -> bool {
         let direction = &mut self.link(from, to).directions[side(from, to)];
         let wanted = !direction.is_blocked() && direction.unflushed.0 > 0 && !direction.flush_scheduled;
@@ -252,7 +253,8 @@ impl Network {
         wanted
     }
 
-    /// How many messages left the queue of connection `conn` now, and how many of them are entries.
+    /// Takes the messages that left the queue of connection `conn` now. Returns their number and the number
+    /// of entries among them.
     pub fn flush(&mut self, from: DcId, to: DcId, conn: ConnId) -> (usize, usize) {
         let link = self.link(from, to);
         let up = link.ends[side(from, to)] == End::Up && link.conn == conn;
@@ -264,7 +266,7 @@ impl Network {
         if direction.is_blocked() { (0, 0) } else { std::mem::take(&mut direction.unflushed) }
     }
 
-    /// Whether a message of connection `conn` that has come to `to` now is received there.
+    /// Returns true if a message of connection `conn` that arrives at `to` now is received there.
     pub fn arrives(&mut self, from: DcId, to: DcId, conn: ConnId) -> bool {
         let link = self.link(from, to);
         link.alive && link.conn == conn && link.ends[side(to, from)] == End::Up
@@ -275,14 +277,14 @@ impl Network {
         self.link(from, to).directions[side(from, to)].cuts += 1;
     }
 
-    /// Ends one cut. When it was the last, returns what had stalled, with the times of arrival.
+    /// Ends one cut. If it was the last, returns the stalled messages with their times of arrival.
     pub fn uncut(&mut self, now: Moment, from: DcId, to: DcId, rng: &mut Rng) -> Vec<(Moment, Message)> {
         let direction = &mut self.link(from, to).directions[side(from, to)];
         direction.cuts = direction.cuts.saturating_sub(1);
         direction.let_go(now, rng)
     }
 
-    /// A direction carries nothing, though the link is up. Adds up, as cuts do.
+    /// Mutes a direction: it carries nothing, though the link is up. Mutes add up, as cuts do.
     pub fn mute(&mut self, from: DcId, to: DcId) {
         self.link(from, to).directions[side(from, to)].mutes += 1;
     }
@@ -298,7 +300,7 @@ impl Network {
         direction.let_go(now, rng)
     }
 
-    /// From now on it is like that between these two.
+    /// Sets the weather between these two, both ways.
     pub fn set_weather(&mut self, a: DcId, b: DcId, weather: Weather) {
         self.link(a, b).directions.iter_mut().for_each(|direction| direction.weather = weather);
     }
@@ -309,7 +311,7 @@ impl Direction {
         self.cuts > 0 || self.mutes > 0
     }
 
-    /// What had stalled, if nothing blocks it any more, with the times of arrival.
+    /// Returns the stalled messages with their times of arrival, if nothing blocks the direction any more.
     fn let_go(&mut self, now: Moment, rng: &mut Rng) -> Vec<(Moment, Message)> {
         if self.is_blocked() {
             return Vec::new();
@@ -329,7 +331,7 @@ impl Direction {
     }
 }
 
-/// The place of `node`'s end, and of the direction from it.
+/// Returns the index of `node`'s end, and of the direction from it.
 fn side(node: DcId, peer: DcId) -> usize {
     usize::from(node > peer)
 }
@@ -351,7 +353,7 @@ mod tests {
         Message::HeldBack { durable: VersionVector::default() }
     }
 
-    /// Two datacenters, 10 ms apart, connected and both told so.
+    /// Returns two datacenters, 10 ms apart, whose link is up at both ends.
     fn pair() -> (Network, Rng) {
         let path = Path { delay: Duration::from_millis(10), jitter: Duration::from_millis(5) };
         let (mut net, mut rng) = (Network::new(3, |_, _| path), Rng::new(1, 1));

@@ -1,4 +1,4 @@
-//! Virtual time, and what is due when: a heap in which equal times keep the order in which they were put in.
+//! Virtual time, and the queue of future events: a heap in which equal times keep the order of insertion.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use slab::Slab;
 
-/// A point of the world's own time, in nanoseconds since its beginning. No node ever sees it: nodes see what
-/// [`super::clock::NodeClock`] makes of it.
+/// A point of the world's own time, in nanoseconds since its beginning. Nodes never see it; they see the
+/// readings of [`super::clock::NodeClock`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(super) struct Moment(pub u64);
 
@@ -20,7 +20,7 @@ impl Moment {
         Moment(millis * 1_000_000)
     }
 
-    /// Zero when `earlier` is later.
+    /// Returns zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -41,12 +41,12 @@ impl fmt::Display for Moment {
     }
 }
 
-/// What is due when.
+/// Events by time.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    /// By time, then by the order put in; and where the thing is.
+    /// By time, then by order of insertion; with the index in `things`.
     heap: BinaryHeap<Reverse<(Moment, u64, usize)>>,
-    /// The things lie still, so that the heap has little to move.
+    /// The events are not moved, so that the heap has little to move.
     things: Slab<T>,
     pushed: u64,
 }

@@ -1,4 +1,4 @@
-//! One run: break everything and look for broken promises; then heal everything and demand that every request
+//! One run: inject faults and check for broken promises; then heal everything and demand that every request
 //! is answered, that the world goes quiet, and that enough happened.
 
 use std::collections::BTreeSet;
@@ -13,11 +13,11 @@ use crate::sim::plan::{GOES_HOME_SOON, Plan, Profile};
 use crate::sim::trace::TraceMode;
 use crate::sim::world::{Phase, World};
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct SimOptions {
     pub seed: u64,
-    /// Virtual time with faults, in seconds; healing comes on top.
+    /// Virtual time with faults, in seconds; healing takes additional time.
     pub seconds: u64,
     pub profile: Profile,
     pub trace: TraceMode,
@@ -38,7 +38,7 @@ impl SimOptions {
         }
     }
 
-    /// The command that runs this seed again and shows what led to its failure.
+    /// Returns the command that runs this seed again and shows the trace of its failure.
     pub fn replay(&self) -> String {
         let SimOptions { seed, seconds, profile, .. } = self;
         format!("geolock sim --seeds {seed}..{} --seconds {seconds} --profile {profile} --verbose", seed + 1)
@@ -56,16 +56,16 @@ impl SimOptions {
     }
 }
 
-/// How many lines of a trace a failure shows.
+/// Number of trace lines that a failure shows.
 const TRACE_LINES: usize = 60;
-/// How many times longer a seed may go on when too little has happened.
+/// Factor by which a run may be prolonged if too little has happened.
 const LONGER: u32 = 4;
-/// And for how long after that without faults: a datacenter that never joined may wait for all leases that its disk has lost,
-/// if it had any before.
+/// Further time without faults after that: a datacenter that never joined may wait for all leases that its
+/// disk has lost, if it had any before.
 const CALM: Duration = Duration::from_secs(90);
-/// How often a run looks whether healing is done.
+/// Interval at which a run checks if healing is done.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long a world without load may take to go quiet, beyond leases and clocks.
+/// Time in which a world without load must go quiet, beyond leases and clocks.
 const QUIET_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs one seed. A panic of the core is a failure like any other, where panics unwind. If no trace was kept,
@@ -85,7 +85,7 @@ fn attempt(options: &SimOptions) -> Result<Outcome, Failure> {
     judge(options, World::new(options.seed, plan, options.trace, options.mutation_of_run()))
 }
 
-/// The verdict over a plan that no seed would make.
+/// Returns the verdict over a plan that no seed would make.
 #[cfg(test)]
 pub(super) fn verdict_of(seed: u64, plan: Plan) -> Result<Outcome, Failure> {
     let options = SimOptions { profile: Profile::Quiet, ..SimOptions::new(seed, plan.trouble.as_secs()) };
@@ -144,7 +144,7 @@ impl Run {
         self.world.broken().cloned().map_or(Ok(()), Err)
     }
 
-    /// Runs until `done`, at most for `bound`. Whether it was done in time.
+    /// Runs until `done`, at most for `bound`. Returns true if it was done in time.
     fn wait_for(
         &mut self,
         bound: Duration,
@@ -162,15 +162,17 @@ impl Run {
         Ok(true)
     }
 
-    /// If a log has two histories everybody stops, people choose one of them, and with that one all goes on. The second history
-    /// may begin while all heals: a datacenter whose disk is an older copy serves again before anybody could tell it so.
+    /// If a log has two histories, all datacenters stop, people choose one history, and the cluster continues
+    /// with that one. The second history may begin during healing: a datacenter whose disk is an older copy
+    /// serves again before any peer could tell it so.
     fn choose_history(&mut self) -> Result<(), Broken> {
         if !self.world.plan.disk.is_copied {
             return Ok(());
         }
         self.world.heal(Phase::Calm);
         let bound = self.world.stops_or_serves_within();
-        // Only a link that is up again shows what no disk has any more: a state that was taken over knows hashes of entries, too.
+        // A link must come up again to reveal hashes that no disk has any more: an installed state brings
+        // hashes of entries, too.
         let heads_are_told = self.world.now + self.world.plan.peer_timeout;
         let is_over = |world: &mut World| {
             let serves = world.difference().is_none() && world.all_serve();
@@ -242,7 +244,7 @@ impl Run {
         world.txns.count(&mut outcome);
         outcome.trace_hash = world.trace.hash();
         if !world.has_one_history() {
-            // What it would compare was split.
+            // The history to compare with was split.
             return Ok(outcome);
         }
         if let Some(what) = too_little(&world) {
@@ -254,10 +256,10 @@ impl Run {
     }
 }
 
-/// What did not happen often enough for the run to prove anything.
+/// Returns a description of something that did not happen often enough for the run to prove anything.
 fn too_little(world: &World) -> Option<String> {
     let (grants, hand_offs) = (world.holders.grants, world.holders.hand_offs);
-    // Locks need not move when all clients that are left are in one datacenter.
+    // Locks need not move if all remaining clients are in one datacenter.
     let places: BTreeSet<DcId> = world.clients().iter().filter(|c| !c.dead).map(|c| c.dc).collect();
     if grants < 10 || (hand_offs == 0 && places.len() > 1) {
         return Some(format!("only {grants} grants and {hand_offs} hand-offs"));

@@ -1,5 +1,5 @@
-//! A world without chance, for stories and figures: three datacenters with round trips of 80, 150 and 220 ms,
-//! no faults and no clients but those that the story brings. The oracle watches as in any run.
+//! A world without randomness, for stories and figures: three datacenters with round trips of 80, 150 and 220
+//! ms, no faults, and no clients but those of the story. The oracle checks it as any run.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) fn dc(id: u8) -> DcId {
     DcId::new(id).expect("scenes have three datacenters")
 }
 
-/// All of these locks in one mode.
+/// Returns wants for all of these locks in one mode.
 pub(super) fn wants(locks: &[&str], mode: Mode) -> Wants {
     let name = |lock: &&str| LockName::try_from(*lock).expect("scenes name locks as they should");
     Wants::all(locks.iter().map(|lock| (name(lock), mode)).collect()).expect("scenes want some locks")
@@ -36,7 +36,7 @@ impl Scene {
         let mut plan = Plan::new(Profile::Quiet, 1, 3_600);
         change(&mut plan);
         let mut scene = Scene { world: World::new(1, plan, TraceMode::Last(80), None) };
-        // Links come up, datacenters hear of each other.
+        // Links come up, and datacenters hear of each other.
         scene.run_ms(2_000);
         scene
     }
@@ -46,7 +46,7 @@ impl Scene {
     }
 
     /// # Panics
-    /// When a promise is broken.
+    /// If a promise is broken.
     pub fn run(&mut self, time: Duration) {
         self.world.run_until(self.world.now + time);
         if let Some(broken) = self.world.broken() {
@@ -58,20 +58,20 @@ impl Scene {
         self.run(Duration::from_millis(millis));
     }
 
-    /// A client that does only what it is told, connected and with a lease.
+    /// Adds a client that only follows the story's calls, connected and with a lease.
     pub fn client(&mut self, dc: DcId) -> usize {
         let client = self.world.spawn_client(dc, Driver::Manual);
         self.run_ms(5);
         client
     }
 
-    /// A client that wants the same over and over, holding it for a while each time.
+    /// Adds a client that acquires the same locks over and over, holding them for a while each time.
     pub fn repeater(&mut self, dc: DcId, wants: Wants, hold: Duration) -> usize {
         let order = Order { wants, wait: Wait::Forever, hold: Some(hold) };
         self.world.spawn_client(dc, Driver::Repeat(order))
     }
 
-    /// Asks, and holds until told otherwise.
+    /// Acquires and holds until the story releases.
     pub fn acquire(&mut self, client: usize, wants: Wants) -> ClientKey {
         let order = Order { wants, wait: Wait::Forever, hold: None };
         self.world.with_client(client, |client, now, out| client.acquire(now, order, out))
@@ -81,7 +81,7 @@ impl Scene {
         self.world.with_client(client, |client, _, out| client.end(key, out));
     }
 
-    /// The token, while it is held.
+    /// Returns the token while the request is held.
     pub fn token(&self, client: usize, key: ClientKey) -> Option<FencingToken> {
         match self.world.client(client).requests().get(&key)?.state {
             State::Held { token, .. } => Some(token),

@@ -1,4 +1,4 @@
-//! A few seeds of every profile, in every test run; `geolock sim` runs as many as one has time for.
+//! A few seeds of every profile, in every test run; `geolock sim` runs as many as time allows.
 
 use crate::sim::plan::Profile;
 use crate::sim::run::{SimOptions, run};
@@ -66,23 +66,23 @@ fn clocks_that_jump_for_hours_end_no_lease() {
 fn a_busy_cluster_goes_on_through_all_faults() {
     let total = all_pass(Profile::Busy, 120, 600..601);
     assert!(FaultKind::ALL.into_iter().all(|kind| total.faults_of(kind) > 0), "{total}");
-    // By the second that was simulated, with the time in which all is healed.
+    // Per simulated second, including the time of healing.
     assert!(total.grants * 1_000 >= 100 * total.cluster_ms, "{total}");
     assert!(total.hand_offs * 1_000 >= 10 * total.cluster_ms, "{total}");
 }
 
-/// Seeds that found something; `scripts/sweep` has those that take longer. Their stories are in `replica/tests/restarts.rs` and
-/// `client/replies.rs`.
+/// Seeds that found something; `scripts/sweep` has those that take longer. Their stories are in
+/// `replica/tests/restarts.rs` and `client/replies.rs`.
 #[test]
 fn seeds_that_failed_once_pass() {
-    // A grant did not wait for the end of a lease that had never said what it held.
+    // A grant did not wait for the end of a lease that had not reclaimed since the restart.
     for seed in [7_001_609, 20_134] {
         all_pass(Profile::General, 20, seed..seed + 1);
     }
     for seed in [9_100_301, 9_200_944] {
         all_pass(Profile::Crashes, 20, seed..seed + 1);
     }
-    // Two copies of a commit that waited after a restart were both judged.
+    // Two copies of a commit that waited after a restart were both executed.
     all_pass(Profile::General, 20, 7_002_978..7_002_979);
     // A client took the refusal of one copy of its acquire for the answer to the other, which was granted.
     for seed in [7_000_810, 7_001_677, 7_005_032] {

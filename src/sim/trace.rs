@@ -1,25 +1,25 @@
-//! What a person reads when a seed fails, and the hash that proves that a seed is a run.
+//! The trace that a person reads when a seed fails, and the hash that proves that a seed gives the same run.
 //!
-//! Writing lines costs more than everything else, so a run keeps none unless it is asked to; the hash runs
-//! always. A seed that failed is run again with lines.
+//! Writing lines costs more than everything else, so a run keeps none unless it is asked to; the hash is
+//! always computed. A seed that failed is run again with lines.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use crate::sim::queue::Moment;
 
-/// What to do with the lines.
+/// The use of the lines.
 #[derive(Clone, Copy, Debug)]
 pub enum TraceMode {
     /// Only hash.
     Off,
-    /// Keep that many of the last ones.
+    /// Keep this number of the last ones.
     Last(usize),
-    /// Hand every line to this function at once, and keep the last ones too.
+    /// Call this function with every line at once, and keep the last ones too.
     Each(fn(&str)),
 }
 
-/// How many lines are kept when every line is printed.
+/// Number of lines that are kept when every line is printed.
 const KEPT_WHEN_PRINTING: usize = 1;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Trace {
         self.hash
     }
 
-    /// A line: when, who, what. `what` is only called if somebody reads it.
+    /// Adds a line: time, actor, event. `what` is only called if the line is used.
     pub fn line(&mut self, at: Moment, who: impl std::fmt::Display, what: impl FnOnce() -> String) {
         let kept = match self.mode {
             TraceMode::Off => return,

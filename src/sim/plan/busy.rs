@@ -1,4 +1,4 @@
-//! Plans that ask much: of clocks, and of everything at once.
+//! Plans with a high load, of clocks or of everything at once.
 
 use std::time::Duration;
 
@@ -12,19 +12,21 @@ impl Plan {
             (FaultKind::ClientDisconnects, 2_000 * MS),
             (FaultKind::LinkReset, 2_000 * MS),
         ];
-        // What time does has to be in the log before a checkpoint looks, however late the timer.
+        // The effects of timers have to be in the log before a checkpoint reads the state, however late the
+        // timer.
         self.disk.checkpoint_every = Some(300 * MS);
         self.disk.checkpoint_before_timer = true;
         self.clock.drift_ppm = 10_000;
         self.clock.jump = Duration::from_secs(2 * 3_600);
         self.load.hot_locks = 4;
         self.load.hold = 500 * MS;
-        // A client that lost its session keeps its lock until the lease is over, some 4 s: five of these may be in front.
+        // A client that lost its session keeps its lock until the lease is over, some 4 s: five of these may
+        // be in front.
         self.max_wait = Some(20_000 * MS);
         self
     }
 
-    /// Crowds of waiters: what a step looks at must not grow with them.
+    /// Crowds of waiters: the number of rows that a step examines must not grow with them.
     pub(super) fn crowds(mut self) -> Plan {
         self.faults = vec![
             (FaultKind::Crash, self.trouble / 2),
@@ -46,7 +48,7 @@ impl Plan {
         self
     }
 
-    /// All kinds of faults, each now and then, and as much to do as leaves room for them.
+    /// All kinds of faults, each now and then, and as much load as leaves room for them.
     pub(super) fn busy(mut self) -> Plan {
         let every = |kind| match kind {
             FaultKind::Crash | FaultKind::Isolate | FaultKind::Split | FaultKind::DiskFull => {

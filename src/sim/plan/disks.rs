@@ -1,4 +1,4 @@
-//! Plans in which disks forget what was durable on them.
+//! Plans in which disks lose durable data.
 
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use crate::sim::failure::FaultKind;
 use crate::sim::plan::{LoadPlan, MS, Plan, TxnPlan};
 
 impl Plan {
-    /// Disks are found empty, rolled back or restored, among crashes and lost links. Where they are only
-    /// found empty, wall clocks are far ahead at some starts, too: what such a server hands out it does not know after that. Not with
-    /// copies, which go on from the numbers that such a clock made: with a clock that is right again they are used twice.
+    /// Disks are found empty, rolled back or restored, among crashes and lost links. In plans with empty
+    /// disks only, wall clocks are also far ahead at some starts: the server then does not know the readings
+    /// that it has handed out. Plans with copies have right clocks, because a copy continues from the numbers
+    /// of a wrong clock, which would be used twice once the clock is right again.
     pub(super) fn disks(mut self, rng: &mut Rng) -> Plan {
         let kinds: &[FaultKind] = match rng.below(6) {
             0 => &[FaultKind::DiskLost],
@@ -55,8 +56,9 @@ impl Plan {
         self
     }
 
-    /// How long a server whose disk was lost or rolled back may take until it serves, once it can reach all: it may start
-    /// again meanwhile. One that never joined, as it crashed again and again, takes its own disk for a lost one.
+    /// Returns how long a server whose disk was lost or rolled back may take until it serves, once it can
+    /// reach all; it may start again meanwhile. A server that never joined, because it crashed again and
+    /// again, takes its own disk for a lost one.
     pub fn doubts_for(&self) -> Duration {
         if self.disk.is_copied { 3 * self.max_lease_ttl } else { self.max_lease_ttl }
     }

@@ -1,29 +1,31 @@
-//! What one seed decides about people: operators, and clients that are not like the client library.
+//! The choices of one seed about people: operators, and clients that do not behave like the client library.
 
 use std::time::Duration;
 
 use crate::rng::Rng;
 use crate::sim::plan::MS;
 
-/// Which habits there are, and how often they show.
+/// Habits, and how often they occur.
 #[derive(Clone, Debug)]
 pub(in crate::sim) struct Habits {
-    /// How often an operator takes a lock from its holder, on average.
+    /// Average interval of force releases by an operator.
     pub force_every: Option<Duration>,
-    /// Now and then a client wants one lock so many times at once, and gives up at one moment what it did not get; 0: never.
+    /// Number of acquires of one lock that a client now and then sends at once; it cancels at one moment
+    /// those that were not granted. 0: never.
     pub crowd: u64,
-    /// Clients without a stream, such that never reclaim, that go on after a refused commit, that go elsewhere: in percent.
+    /// Percentages of clients without a stream, clients that never reclaim, clients that continue after a
+    /// refused commit, clients that change their datacenter.
     pub unary_percent: u64,
     pub silent_percent: u64,
     pub insists_percent: u64,
     pub roams_percent: u64,
-    /// Acquires that are sent twice at once.
+    /// Percentage of acquires that are sent twice at once.
     pub twice_percent: u64,
-    /// How often a server has more to do than it can, on average, for about a third of that.
+    /// Average interval of overloads of a server; an overload lasts for about a third of that.
     pub overload_every: Option<Duration>,
-    /// Most requests that wait in a server, and transactions that are open.
+    /// Maximum number of requests that wait in a server, and of transactions that are open.
     pub most: Option<usize>,
-    /// Who follows all locks, or all keys.
+    /// Number of clients that watch all locks, or all keys.
     pub watchers: usize,
 }
 
@@ -41,8 +43,8 @@ impl Habits {
         watchers: 0,
     };
 
-    /// Some of them, by two streams of their own: no other choice of a seed depends on them. Every other seed has only clients that
-    /// are like the client library.
+    /// Picks some of them, from two random streams of their own, so that no other choice of a seed depends on
+    /// them. In every other seed all clients behave like the client library.
     pub fn general(operators: &mut Rng, others: &mut Rng) -> Habits {
         let force_every = operators.percent(40).then(|| *operators.pick(&[150 * MS, 600 * MS]));
         let habits = Habits { force_every, ..Habits::NONE };

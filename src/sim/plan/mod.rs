@@ -1,6 +1,6 @@
-//! What one seed decides before its world begins: which kinds of fault exist and how often, how far apart the
-//! datacenters are, what clients want. A run in which everything is possible shows little of anything, so each
-//! seed picks a few.
+//! The choices of one seed before its world begins: the kinds of fault and their frequency, the distances of
+//! the datacenters, the load of clients. A run in which everything is possible shows little of anything, so
+//! each seed picks a few.
 //!
 //! A [`Profile`] other than `General` directs the picks at one kind of trouble, so that a test can show a bug
 //! within a few seeds.
@@ -23,15 +23,15 @@ use crate::rng::Rng;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Path;
 
-/// How datacenters are connected.
+/// The connections of datacenters.
 #[derive(Clone, Debug)]
 pub(super) struct NetPlan {
     /// One way, by the pair's (lower, higher) index.
     pub delays: Vec<((u8, u8), Duration)>,
     pub jitter: Duration,
-    /// How long a message stays on its link's queue.
+    /// Time that a message stays on its link's queue.
     pub flush: Duration,
-    /// How long a broken link takes to come back, at most.
+    /// Maximum time until a broken link is back.
     pub reconnect: Duration,
     /// Messages pass through the codec.
     pub encoded: bool,
@@ -53,40 +53,41 @@ impl NetPlan {
 #[derive(Clone, Debug)]
 pub(super) struct DiskPlan {
     pub sync: Duration,
-    /// Percent of syncs that take up to `slow`.
+    /// Percentage of syncs that take up to `slow`.
     pub slow_percent: u64,
     pub slow: Duration,
     pub checkpoint_every: Option<Duration>,
-    /// A checkpoint comes when the next timer is due, and before that fires.
+    /// A checkpoint is requested when the next timer is due, before that timer fires.
     pub checkpoint_before_timer: bool,
-    /// Copies of it are taken now and then, for disks to be found as they were.
+    /// Copies of the disk are taken now and then, so that it can be found in an older state.
     pub is_copied: bool,
-    /// Percent of the losses below durable that come when those that know more are away.
+    /// Percentage of losses of durable data that happen while the members that know more are away.
     pub away_percent: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct ClockPlan {
-    /// Most that a monotonic clock runs fast or slow.
+    /// Maximum drift of a monotonic clock, fast or slow.
     pub drift_ppm: i64,
-    /// Most that a wall clock is off at a start.
+    /// Maximum offset of a wall clock at a start.
     pub skew: Duration,
-    /// Most that a wall clock jumps while its node runs.
+    /// Maximum jump of a wall clock while its node runs.
     pub jump: Duration,
-    /// Most that a wall clock is ahead at a restart. Above `max_clock_skew` it costs that long to heal.
+    /// Maximum by which a wall clock is ahead at a restart. Above `max_clock_skew` it costs that long to
+    /// heal.
     pub restart_ahead: Duration,
-    /// Most that a wall clock is behind at a restart.
+    /// Maximum by which a wall clock is behind at a restart.
     pub restart_behind: Duration,
 }
 
 impl ClockPlan {
-    /// Whether all wall clocks show the time, at every start.
+    /// Returns true if all wall clocks are right, at every start.
     pub fn is_right(&self) -> bool {
         [self.skew, self.jump, self.restart_ahead, self.restart_behind].iter().all(Duration::is_zero)
     }
 }
 
-/// What clients do.
+/// The load of clients.
 #[derive(Clone, Debug)]
 pub(super) struct LoadPlan {
     /// By datacenter.
@@ -94,7 +95,7 @@ pub(super) struct LoadPlan {
     pub hot_locks: usize,
     pub cold_locks: usize,
     pub hot_percent: u64,
-    /// Percent of the cold ones that are wanted in one datacenter mostly.
+    /// Percentage of the cold locks that are wanted in one datacenter mostly.
     pub home_percent: u64,
     pub max_locks: usize,
     /// By datacenter.
@@ -102,23 +103,23 @@ pub(super) struct LoadPlan {
     pub think: Duration,
     pub hold: Duration,
     pub ttl: (Duration, Duration),
-    /// Most requests of a client at a time.
+    /// Maximum number of concurrent requests of a client.
     pub concurrent: usize,
     pub try_percent: u64,
     pub at_most_percent: u64,
     pub at_most: Duration,
     pub cancel_percent: u64,
-    /// Percent of leases that end with their session.
+    /// Percentage of leases that end with their session.
     pub release_on_disconnect_percent: u64,
     /// One way between a client and its server.
     pub distance: Duration,
 }
 
-/// What one seed decides.
+/// The choices of one seed.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub dcs: u8,
-    /// How long faults go on.
+    /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
     pub disk: DiskPlan,
@@ -126,33 +127,34 @@ pub(super) struct Plan {
     pub load: LoadPlan,
     pub txns: TxnPlan,
     pub habits: Habits,
-    /// Which faults, and how often on average.
+    /// The faults, with their average intervals.
     pub faults: Vec<(FaultKind, Duration)>,
-    /// How long a node stays down.
+    /// Duration for which a node stays down.
     pub down: Duration,
-    /// How long a cut lasts.
+    /// Duration of a cut.
     pub cut: Duration,
     pub heartbeat: Duration,
     pub peer_timeout: Duration,
     pub hold: Vec<HoldRule>,
-    /// The longest time of a lease, and so how long a server waits that may not know all of them.
+    /// Maximum time to live of a lease, and so the time that a server waits if it may not know all leases.
     pub max_lease_ttl: Duration,
-    /// Bytes of entries from which on members are given up.
+    /// Number of bytes of entries above which members are given up.
     pub max_log: usize,
-    /// No request of a living client may wait longer than this, even during the trouble.
+    /// No request of a living client may wait longer than this, even during the faults.
     pub max_wait: Option<Duration>,
-    /// While the last datacenter is down, no reader whose own part is in its place may wait longer than this.
+    /// While the last datacenter is down, no reader whose own part is at home may wait longer than this.
     pub max_wait_at_home: Option<Duration>,
     /// Cuts leave a way round: one link at a time.
     pub keep_connected: bool,
-    /// Nothing is ever parked, so parts go to nobody past an earlier exclusive request of another.
+    /// Nothing is ever parked, so parts are never transferred past an earlier exclusive request of another
+    /// datacenter.
     pub in_order: bool,
 }
 
 const MS: Duration = Duration::from_millis(1);
 /// Processes are not stopped more often than about every third pause.
 const PAUSE_EVERY: Duration = Duration::from_secs(12);
-/// More than a run makes: nobody is given up.
+/// More than a run writes, so no member is given up.
 pub(super) const LARGE: usize = 256 << 20;
 
 /// Round trips of 80, 150 and 220 ms between three datacenters.
@@ -366,18 +368,18 @@ impl Plan {
         self
     }
 
-    /// Whether a lock may go home that was idle for that long, on a clock that is a little off.
+    /// Returns true if a lock that was idle for that long may be returned, on a clock with a small error.
     pub fn may_go_home(&self, idle: Duration) -> bool {
         self.hold.iter().any(|rule| idle >= rule.go_home_after * 9 / 10)
     }
 
-    /// Whether idle locks go home within a time that a run waits for.
+    /// Returns true if idle locks are returned within a time that a run waits for.
     pub fn locks_go_home(&self) -> bool {
         self.hold.iter().all(|rule| rule.go_home_after <= GOES_HOME_SOON)
     }
 
-    /// How long healing may take at most, given how many requests wait: everything serial, everything at its
-    /// longest.
+    /// Returns the maximum time of healing, given the number of waiting requests: everything serial,
+    /// everything at its longest.
     pub fn healing_bound(&self, waiting: usize) -> Duration {
         let round_trip = 2 * self.net.longest();
         let keep = self.hold.iter().map(|rule| rule.policy.max_keep() + rule.request_delay).max();
@@ -450,8 +452,8 @@ fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
     }
 }
 
-/// Each kind exists in a third of the seeds; something always does. No kind is so frequent that by itself it
-/// leaves nothing working.
+/// Each kind exists in a third of the seeds; at least one always does. No kind is so frequent that by itself
+/// it leaves nothing working.
 fn general_faults(
     rng: &mut Rng,
     trouble: Duration,
@@ -480,7 +482,7 @@ fn general_faults(
     faults
 }
 
-/// Runs wait for locks to go home if it takes no longer.
+/// Runs wait for idle returns if these take no longer.
 pub(super) const GOES_HOME_SOON: Duration = Duration::from_secs(3);
 
 fn general_hold(rng: &mut Rng) -> Vec<HoldRule> {

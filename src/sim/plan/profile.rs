@@ -1,27 +1,27 @@
-//! At which kind of trouble a run is directed.
+//! Profiles: the kind of trouble at which a run is directed.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a run looks for trouble.
+/// The kind of trouble at which a run is directed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// Whatever the seed picks.
+    /// Any trouble that the seed picks.
     #[default]
     General,
-    /// No faults. dc0 reads all the time, the others sometimes write: how long does a writer wait?
+    /// No faults. dc0 reads all the time, the others sometimes write. It bounds the wait of a writer.
     BusyReaders,
     /// No faults. All read all the time from far apart and sometimes write.
     ReadersEverywhere,
-    /// Only dc2 writes, and it dies for long: readers elsewhere must go on.
+    /// Only dc2 writes, and it is dead for long: readers elsewhere must continue.
     DeadWriter,
-    /// One pair is cut for almost the whole run: entries must go round.
+    /// One pair is cut for almost the whole run: entries must be relayed.
     LongCut,
     /// Links lose everything in flight all the time; nothing else.
     Resets,
     /// Nodes crash often, disks are slow, wall clocks are off at each restart.
     Crashes,
-    /// Requests for several locks wait for a datacenter that is gone, behind them such that could be served.
+    /// Requests for several locks wait for a datacenter that is gone; requests behind them could be served.
     Tangle,
     /// Crashes and lost links between locked transactions.
     Transactions,
@@ -31,20 +31,21 @@ pub enum Profile {
     LeftBehind,
     /// Wall clocks jump by up to two hours either way all the time, monotonic ones drift by up to 1 %.
     Clocks,
-    /// Every kind of fault now and then, and more than 100 acquisitions a second: how fast is the simulator?
+    /// Every kind of fault now and then, and more than 100 acquisitions a second. It measures the speed of
+    /// the simulator.
     Busy,
-    /// Disks are found empty, rolled back or restored from a copy after crashes. Not every failure is one of the product
-    /// yet: what such a disk may lose of that which was promised is not all known to the checks.
+    /// Disks are found empty, rolled back or restored from a copy after crashes. Not every failure is a fault
+    /// of the product yet: the checks do not know all promises that such a disk may break.
     Disks,
-    /// Thousands wait for a few locks, and give up at one moment. Not every failure is explained yet: after a crash some client is
-    /// told that a request of it is over which it believes to wait.
+    /// Thousands of requests wait for a few locks, and are cancelled at one moment. Not every failure is
+    /// explained yet: after a crash some client hears that a request is over which it believes to be waiting.
     Crowds,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
-    /// Those that a range of seeds can be run with, by name.
+    /// The profiles that a range of seeds can be run with, by name.
     pub const NAMED: [(&str, Profile); 15] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
@@ -71,7 +72,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// There is no such profile.
+/// The error for an unknown profile name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no profile {0:?}; there are {known}", known = Profile::NAMED.map(|(name, _)| name).join(", "))]
 pub struct UnknownProfile(String);

@@ -1,4 +1,4 @@
-//! What one seed decides about transactions.
+//! The choices of one seed about transactions.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use crate::rng::Rng;
 use crate::sim::failure::{FaultKind, Outcome};
 use crate::sim::plan::{MS, Plan};
 
-/// Which transactions clients run, beside their lock requests.
+/// The transactions that clients run, beside their lock requests.
 #[derive(Clone, Debug)]
 pub(in crate::sim) struct TxnPlan {
-    /// How often a client that does something runs a transaction, in percent. 0: no transactions.
+    /// Percentage of a client's actions that run a transaction. 0: no transactions.
     pub percent: u64,
-    /// How often it (also) asks for locks outside of transactions, in percent.
+    /// Percentage of a client's actions that (also) acquire locks outside of transactions.
     pub plain_percent: u64,
-    /// Pairs of keys that are always written together.
+    /// Number of pairs of keys that are always written together.
     pub pairs: usize,
     pub locked_percent: u64,
-    /// More than one step.
+    /// Transactions of more than one step.
     pub interactive_percent: u64,
     pub read_only_percent: u64,
     /// Reads without a transaction.
     pub look_percent: u64,
     pub abort_percent: u64,
-    /// Given up while their begin waits.
+    /// Transactions that are cancelled while their begin waits.
     pub give_up_percent: u64,
-    /// With a change that would overflow a counter.
+    /// Transactions with a change that would overflow a counter.
     pub overflow_percent: u64,
     /// Changes that remove their keys.
     pub remove_percent: u64,
-    /// Changes that come with an end for their keys.
+    /// Changes that give their keys a time to live.
     pub expire_percent: u64,
-    /// After how long, on average.
+    /// Average time to live.
     pub expire_after: Duration,
-    /// Snapshots that shall show what the client, or one elsewhere, has committed.
+    /// Transactions that require a snapshot with the commits of the client, or of a client elsewhere.
     pub at_least_percent: u64,
     pub patience: Duration,
-    /// Between the steps.
+    /// Pause between the steps.
     pub think: Duration,
     /// Pauses that are longer than the lease lives without renewal.
     pub long_think_percent: u64,
@@ -90,7 +90,7 @@ impl TxnPlan {
         }
     }
 
-    /// What did not happen often enough to prove anything.
+    /// Returns a description of something that did not happen often enough to prove anything.
     pub fn too_little(&self, done: &Outcome) -> Option<String> {
         let Outcome { commits, locked_commits, commit_hand_offs, removals, keys_lapsed, .. } = done;
         let least = |percent: u64, share: u64| if percent > 0 { self.least_commits / share } else { 0 };
@@ -105,7 +105,7 @@ impl TxnPlan {
         missing.map(|(count, _, what)| format!("only {count} {what}"))
     }
 
-    /// How long one keeps its locks, at most.
+    /// Returns the maximum time for which a transaction keeps its locks.
     pub fn longest(&self, ttl: Duration) -> Duration {
         if self.percent == 0 {
             return Duration::ZERO;
@@ -195,7 +195,8 @@ impl Plan {
         self.load.hot_locks = 6;
         self.load.cold_locks = 20;
         self.load.hot_percent = 70;
-        // Who is away still has room to commit when it comes back, so its own entries are newer than what it takes over.
+        // A datacenter that was away still has room to commit when it is back, so its own entries are newer
+        // than the state that it installs.
         self.max_log = 6_000;
         self.txns = TxnPlan { locked_percent: 30, ..TxnPlan::some() };
         self
