@@ -72,7 +72,7 @@ pub enum Call {
     /// Lists the locks with the most waiting in this datacenter, at most `limit` of those whose name begins
     /// with `prefix`. Reply: [`Reply::Top`], within a second.
     Top { prefix: Vec<u8>, limit: usize },
-    /// Reply: [`Reply::Status`].
+    /// Returns the state of this datacenter. Reply: [`Reply::Status`].
     Status,
     /// Takes a lock from its holder in this datacenter. Reply: [`Reply::Forced`], within a second.
     ForceRelease(Force),
@@ -238,7 +238,7 @@ pub enum Limit {
     TransactionBytes,
     /// Commits whose outcome the client has not acknowledged.
     Outcomes,
-    /// Names and keys that watches follow.
+    /// Memory of the names that watches follow.
     Watches,
     /// The server is far behind with the calls that it has received.
     Load,

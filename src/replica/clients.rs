@@ -14,8 +14,8 @@ use crate::room::{Load, Room};
 
 /// Delay after which a client may retry when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
-/// Under overload the delay is longer by up to `SPREAD_STEPS` times this, so that clients do not return all
-/// at once.
+/// Under overload the delay is longer by 0 to `SPREAD_STEPS` - 1 times this, so that clients do not return
+/// all at once.
 const SPREAD: std::time::Duration = std::time::Duration::from_millis(10);
 const SPREAD_STEPS: u64 = 51;
 

@@ -37,16 +37,16 @@ pub struct AgreedConfig {
     pub cluster: ClusterId,
     /// All datacenters, this one included.
     pub members: DcSet,
-    /// Interval at which a datacenter sends each peer its vectors and the members that it heard. Default 500
-    /// ms, 10 ms to 10 s. A lower value does not find a dead peer sooner (see `peer_timeout`), but relays
+    /// Interval at which a datacenter sends each peer its vectors and the members that it heard. Default
+    /// 500 ms, 10 ms to 10 s. A lower value does not find a dead peer sooner (see `peer_timeout`), but relays
     /// around a cut link sooner; each heartbeat costs a small message per peer.
     pub heartbeat: Duration,
     /// A datacenter from which nothing new was heard for this long, by any path, is unreachable: requests
     /// that need it are parked. Default 3 s, at least 3 heartbeats. A lower value unblocks others sooner
     /// after a crash; a value that is too low parks requests on a hiccup.
     pub peer_timeout: Duration,
-    /// An entry that is stamped further ahead of our clock than this is held back. Default 5 s, 100 ms to 1
-    /// h. Bounds the effect of a wrong clock on the order of requests.
+    /// An entry that is stamped further ahead of our clock than this is held back. Default 5 s, 100 ms to
+    /// 1 h. Bounds the effect of a wrong clock on the order of requests.
     pub max_clock_skew: Duration,
 }
 
@@ -55,8 +55,8 @@ pub struct AgreedConfig {
 pub struct LocalConfig {
     /// When a lock leaves, by prefix of the lock name; the longest matching prefix counts.
     pub hold: Vec<HoldRule>,
-    /// Longest time to live that a lease may have; also bounds the grace period after a restart. Default 60
-    /// s, 1 s to 1 h. A higher value lengthens the wait after a crash for locks of clients that died, too.
+    /// Longest time to live that a lease may have; also bounds the grace period after a restart. Default
+    /// 60 s, 1 s to 1 h. A higher value lengthens the wait after a crash for locks of clients that died, too.
     pub max_lease_ttl: Duration,
     /// Most waiting requests of one lease. Default 10 000. Bounds the memory that one client can take.
     pub max_waiting_per_lease: usize,
@@ -71,8 +71,8 @@ pub struct LocalConfig {
     pub max_held: usize,
     /// Most leases of this server. Default 1 000 000.
     pub max_leases: usize,
-    /// Longest time that a transaction is open, from when it has its locks and its snapshot. Default 20 s, 1
-    /// s to 1 h. Bounds how long a client that hangs keeps locks and old versions of values.
+    /// Longest time that a transaction is open, from when it has its locks and its snapshot. Default 20 s,
+    /// 1 s to 1 h. Bounds how long a client that hangs keeps locks and old versions of values.
     pub max_transaction: Duration,
     /// Most transactions that are open or waiting in this server. Default 100 000.
     pub max_transactions: usize,

@@ -13,8 +13,7 @@ use crate::names::{DcId, MAX_NUMBER, Position};
 use crate::room::Room;
 use crate::work;
 
-/// Rows that one lock of an entry counts for in the step's budget of work, because consequences follow from
-/// it.
+/// The work that one lock of an entry counts as, in rows: its consequences are part of the step, too.
 const LOCK_WORK: usize = 16;
 
 /// The verdict on a received entry.

@@ -5,10 +5,10 @@
 //! to the operator are emitted. A call of the victim may be refused sooner. A request is atomic, so one that
 //! loses a lock loses all; a transaction cannot commit any more. The lease lives on.
 //!
-//! A victim may miss the notice: its stream broke, or the server crashed. So the server remembers what a
-//! lease lost as long as the lease lives: it repeats the notice whenever a client attaches the lease, and
-//! refuses a reclaim of a lost request after a restart. A lease that lost too many requests ends, which
-//! bounds the memory.
+//! A victim may miss the notice: its stream broke, or the server crashed. So the server remembers the
+//! requests that a lease lost as long as the lease lives: it repeats the notice whenever a client attaches
+//! the lease, and refuses a reclaim of a lost request after a restart. A lease that lost too many requests
+//! ends, which bounds the memory.
 //!
 //! Other datacenters learn nothing of it. A lock that is held there must be released by force there; the
 //! reply names the holders.

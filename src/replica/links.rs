@@ -185,7 +185,7 @@ impl Replica {
     fn take_message(&mut self, peer: DcId, message: Message) {
         match message {
             Message::Heartbeat(heartbeat) => {
-                // Not from a refused peer: its heartbeat names unknown members, and `upgraded` may, too.
+                // Not of a refused peer: it has another member list, and `upgraded` names those members.
                 if self.on_heartbeat(peer, &heartbeat) {
                     self.note_upgraded(peer, heartbeat.upgraded);
                 }

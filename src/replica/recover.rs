@@ -250,8 +250,8 @@ impl Replica {
         self.locks.set_unreachable(self.reach.away());
     }
 
-    /// The first step. It comes after the mark that the directory is a copy, if there is one, so its records
-    /// do, too.
+    /// Begins the first step. If an operator marked the directory as a copy, that record precedes those of
+    /// this step.
     pub(super) fn begin(&mut self) {
         self.life.began_at = self.now.mono;
         if self.life.quiet_until.is_some() && !self.peers().is_empty() {

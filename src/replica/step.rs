@@ -340,8 +340,8 @@ impl Replica {
     }
 }
 
-/// Cuts a transfer of many locks into pieces of moderate size. A request stays whole; its names are at most 1
-/// MiB.
+/// Cuts a transfer of many locks into pieces of moderate size. A request stays whole; its names are at most
+/// 1 MiB.
 fn split_op(op: Op) -> Vec<Op> {
     match op {
         Op::Transfer { to, parts } if op_is_large(&parts) => {

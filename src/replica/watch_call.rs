@@ -71,7 +71,7 @@ impl Pattern {
     }
 }
 
-/// The reason why a watch does not begin or ends. Nothing was changed.
+/// The reason why a watch does not begin, or has ended. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WatchRefusal {
     #[error(

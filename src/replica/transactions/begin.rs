@@ -98,7 +98,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Handles a begin whose transaction is already known. Returns false if it is not known.
+    /// Handles a begin whose transaction is known already. Returns false if it is new.
     fn begin_again(&mut self, call: CallId, id: TxnId, begin: &Begin) -> Result<bool, Refusal> {
         if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
             if !outcome.content.may_be_of(begin) {

@@ -1,8 +1,9 @@
 //! The content of a transaction: an idempotency key names one content.
 //!
-//! A repeated begin gets the outcome of the first one. If its content were different, its client would take
-//! that outcome for its own commit; so it is refused. Only a hash is remembered. It is no protection against
-//! a client that searches for another content with the same hash, which would deceive only itself.
+//! A repeated begin gets the outcome of the first one. A begin with other content under the same key is
+//! refused, because its client would take that outcome for its own commit. Only a hash is remembered. It is
+//! no protection against a client that searches for another content with the same hash, which would deceive
+//! only itself.
 
 use std::hash::{BuildHasher as _, Hash};
 
