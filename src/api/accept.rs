@@ -1,11 +1,12 @@
-//! Takes connections: TCP, then a TLS handshake in which the client shows its certificate, if it has one.
+//! Accepts connections: TCP, then a TLS handshake in which the client presents its certificate, if it has
+//! one.
 //!
-//! Our own loop rather than the library's: that one gives up when the process runs out of file descriptors, and
-//! bounds neither connections nor handshakes. Handshakes run beside each other, so a client that stalls in one
-//! keeps nobody waiting; each has a time limit and counts as a connection. Those that show no certificate, where that is
-//! allowed, get half of the places at most once their handshake is done: nobody knows yet whether they have a token, and
-//! strangers must not keep others out. Before that nobody can be told from anybody: handshakes under way take places too,
-//! for their time limit at most.
+//!  The library's accept loop does not suffice: it stops when the process runs out of file descriptors, and
+//!  bounds neither connections nor handshakes. Handshakes run concurrently, so a client that stalls in one
+//!  blocks no other; each has a time limit and counts as a connection. Connections without a certificate,
+//!  where those are allowed, get at most half of the slots once their handshake is done: the server does not
+//!  know yet if they have a token, and unauthenticated clients must not keep others out. During the handshake
+//!  clients cannot be told apart, so handshakes take slots too, for at most their time limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,25 +28,25 @@ use crate::access::LogLimit;
 use crate::native::bound_kernel;
 use crate::pki::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
 
-/// After an error of the listener, such as no file descriptor left.
+/// Pause after an error of the listener, such as no free file descriptor.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// See the top of this file.
+/// The accept loop of the client API.
 pub(super) struct Acceptor {
     pub listener: TcpListener,
     /// For connections from now on.
     pub tls: watch::Receiver<Arc<ServerConfig>>,
     pub ready: mpsc::Sender<io::Result<Connection>>,
-    /// For connections that speak the native protocol.
+    /// Receives connections that speak the native protocol.
     pub native: mpsc::Sender<Connection>,
     pub options: ApiOptions,
-    /// For connections, handshakes among them.
+    /// Slots for connections, including handshakes.
     pub places: Arc<Semaphore>,
-    /// Lines about connections that could not be taken.
+    /// Limits the log lines about connections that could not be accepted.
     pub failures: LogLimit,
 }
 
-/// A connection that came to nothing.
+/// The reason why a connection was not accepted.
 #[derive(Debug, thiserror::Error)]
 enum Failed {
     #[error("its TLS handshake failed: {0}")]
@@ -63,7 +64,7 @@ struct Refusals {
 }
 
 impl Acceptor {
-    /// Takes connections until nobody wants them any more. Handshakes are dropped with the future.
+    /// Accepts connections until the receivers are gone. Handshakes in progress are dropped with the future.
     pub(super) async fn run(self) {
         let places = Arc::clone(&self.places);
         let for_strangers = Arc::new(Semaphore::new(self.options.max_connections.div_ceil(2)));
@@ -88,7 +89,7 @@ impl Acceptor {
                         let spoken = tls.get_ref().1.alpn_protocol();
                         let is_native = [NATIVE_PROTOCOL, NATIVE_PROTOCOL_1].map(Some).contains(&spoken);
                         let connection = Connection::new(tls, peer, client, places, &options);
-                        // Nobody wants it when the server is stopping.
+                        // The receiver is gone when the server is stopping.
                         match is_native {
                             true => native.send(connection).await.ok(),
                             false => ready.send(Ok(connection)).await.ok(),
@@ -100,7 +101,7 @@ impl Acceptor {
         }
     }
 
-    /// The next TCP connection, once there is a place for it. May be dropped while it waits.
+    /// Accepts the next TCP connection, once there is a slot for it. Cancel-safe.
     async fn accept(&self, places: &Arc<Semaphore>) -> (OwnedSemaphorePermit, TcpStream, SocketAddr) {
         loop {
             let place = Arc::clone(places).acquire_owned().await.expect("this semaphore is never closed");
@@ -117,7 +118,7 @@ impl Acceptor {
     }
 }
 
-/// The place of a connection without a certificate.
+/// Takes a slot for a connection without a certificate.
 fn stranger(is_one: bool, places: Arc<Semaphore>) -> Result<Option<OwnedSemaphorePermit>, Failed> {
     let place = is_one.then(|| places.try_acquire_owned());
     place.transpose().map_err(|_| Failed::TooManyStrangers)
@@ -128,11 +129,11 @@ async fn handshake(
     stream: TcpStream,
     (limit, keep_alive): (Duration, Duration),
 ) -> Result<TlsStream<TcpStream>, Failed> {
-    // Answers are small and each is waited for.
+    // Answers are small, and the client waits for each.
     stream.set_nodelay(true)?;
-    // What waits there goes before every answer that is made later, such as that to a renewal.
+    // Bytes in the kernel's buffer are sent before every later answer, such as that to a renewal.
     bound_kernel(&stream)?;
-    // What is sent to one that is gone is given up when it would be found silent.
+    // Unacknowledged bytes end the connection in the time in which it would be found silent.
     let patience = u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX).saturating_mul(2);
     rustix::net::sockopt::set_tcp_user_timeout(&stream, patience).map_err(io::Error::from)?;
     match timeout(limit, tls.accept(stream)).await {

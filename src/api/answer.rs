@@ -1,5 +1,5 @@
-//! Replies to messages. Which reply answers which call is the core's contract, so a reply that does not fit its
-//! call is a bug of ours, told to the client as such.
+//! Replies to messages. The core's contract says which reply answers which call, so a reply that does not fit
+//! its call is a bug in the server, and the client is told so.
 
 use bytes::Bytes;
 use tonic::Status;
@@ -41,7 +41,7 @@ pub(super) fn kept_alive(info: &ServerInfo, ttl: std::time::Duration) -> proto::
     proto::KeepAliveResponse { ttl_ms: millis(ttl), instance: info.instance }
 }
 
-/// `denied`: what the datacenter was not asked to keep.
+/// `denied`: the requests that the access rules forbid, which the datacenter therefore was not asked to keep.
 pub(super) fn reclaimed(
     kept: Vec<RequestId>,
     lost: Vec<RequestId>,
@@ -64,7 +64,7 @@ pub(super) fn welcome(info: &ServerInfo, revision: u32) -> Answer {
     })
 }
 
-/// The answer on a stream.
+/// Returns the answer on a stream.
 pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -> Result<Answer, Status> {
     Ok(match (reply, asked) {
         (Reply::Granted(grant), _) => Answer::Acquired(granted(&grant)),
@@ -89,13 +89,13 @@ pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -
     })
 }
 
-/// What the answer to a call needs to know of the call.
+/// The facts about a call that its answer needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     OpenLease(Secret),
     Cancel,
     Look,
-    /// Without these, which no rule allows: they are lost.
+    /// The requests that no rule allows: they are lost.
     Reclaim(Vec<RequestId>),
 }
 
@@ -118,7 +118,7 @@ pub(super) fn notice(notice: Notice) -> ServerMessage {
     ServerMessage { tag: 0, answer: Some(answer) }
 }
 
-/// The status of a unary call whose reply is no answer to it: a refusal, or a bug.
+/// Returns the status of a unary call whose reply does not answer it: a refusal, or a bug.
 pub(super) fn no_answer(reply: &Reply) -> Status {
     match reply {
         Reply::Refused(refusal) => error::refused_status(refusal),

@@ -1,4 +1,4 @@
-//! A client's connection: TLS over TCP, and a place among the connections that this server has room for.
+//! A client's connection: TLS over TCP, and a slot among the server's connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,53 +18,53 @@ use tonic::transport::server::Connected;
 use super::options::ApiOptions;
 use crate::pki::{Role, peer_identity};
 
-/// See the top of this file.
+/// A connection whose handshake is done.
 pub(super) struct Connection {
     pub tls: TlsStream<TcpStream>,
     pub peer: Peer,
     pub _places: Places,
     takes: Takes,
-    /// Until HTTP/2 has begun; from then on its keep-alive looks whether anybody is there.
+    /// Set until HTTP/2 has begun; from then on the keep-alive of HTTP/2 detects dead connections.
     beginning: Option<Beginning>,
 }
 
-/// What has to come before a connection has begun, and by when.
+/// The bytes that must come before HTTP/2 has begun, and the deadline.
 struct Beginning {
     missing: usize,
     timeout: Pin<Box<Sleep>>,
 }
 
-/// Least bytes that a connection must take in a period while there is something for it to take.
+/// Fewest bytes that a connection must accept in a period in which bytes are queued for it.
 const LEAST_TAKEN: u64 = 64 << 10;
-/// Health checks under way on a connection: whoever asks asks one after the other.
+/// Most health checks in progress on a connection: a client makes one after the other.
 const MAX_CHECKS: usize = 4;
 /// Bytes of the preface of HTTP/2.
 const PREFACE: usize = 24;
 
-/// Room that a connection takes while it lives.
+/// The slots that a connection holds while it lives.
 pub(super) struct Places {
     pub _any: OwnedSemaphorePermit,
-    /// Of the part that is for those who show no certificate.
+    /// A slot of those for connections without a certificate.
     pub _stranger: Option<OwnedSemaphorePermit>,
 }
 
-/// Who is at the other end: what a service can ask about the connection that a request came by.
+/// The client of a connection, for a service that handles a request of that connection.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub address: SocketAddr,
-    /// The client's name in the certificate, if it showed one.
+    /// The client's name in the certificate, if it presented one.
     pub client: Option<Arc<str>>,
-    /// Large answers that this connection has not taken.
+    /// Bytes of large answers that this connection has not accepted yet.
     pub untaken: Arc<Untaken>,
-    /// Places for health checks.
+    /// Slots for health checks.
     pub checks: Arc<Semaphore>,
 }
 
-/// Bytes of large answers that a connection has not taken.
+/// Bytes of large answers that a connection has not accepted yet.
 #[derive(Debug, Default)]
 pub(super) struct Untaken(AtomicUsize);
 
-/// Some of them. Dropped, they are taken.
+/// A part of these bytes. Dropping it marks them as accepted.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
     of: Arc<Untaken>,
@@ -84,12 +84,12 @@ impl Drop for HeldBytes {
     }
 }
 
-/// Looks whether a connection takes the answers that there are for it. Its flow control is the client's affair, and pings
-/// are answered whatever it does: so it has to take so much in each period.
+/// Checks that a connection accepts its answers. The client controls the flow, and answers pings in any case,
+/// so the connection must accept at least [`LEAST_TAKEN`] bytes in each period.
 struct Takes {
     period: Duration,
     written: u64,
-    /// When a period began with something to take, and what had been written then.
+    /// When a period began in which bytes were queued, and how many had been written then.
     since: Option<(Instant, u64)>,
 }
 
@@ -112,7 +112,8 @@ impl Takes {
 }
 
 impl Connection {
-    /// The handshake is done, and checked the certificate if there is one. HTTP/2 has that time to begin.
+    /// Creates a connection whose handshake is done; the handshake has checked the certificate if there is
+    /// one. HTTP/2 must begin within the given time.
     pub(super) fn new(
         tls: TlsStream<TcpStream>,
         address: SocketAddr,
@@ -129,7 +130,7 @@ impl Connection {
     }
 }
 
-/// The client's name in the certificate that it showed in this handshake.
+/// Returns the client's name in the certificate that it presented in this handshake.
 pub(super) fn client_name(tls: &TlsStream<TcpStream>) -> Option<Arc<str>> {
     match peer_identity(tls.get_ref().1.peer_certificates()?)?.role {
         Role::Client(name) => Some(name.into()),

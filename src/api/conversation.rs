@@ -1,13 +1,14 @@
 //! The service `geolock.v1.Locks`: its stream.
 //!
-//! One value is both directions: whoever carries the answers polls it for them, gRPC or a native connection, and it takes
-//! the client's calls while it is polled. So one wake-up moves many messages both ways, a client that does not read its
-//! answers is not read either, and there is no task that could outlive its stream. Answers that are at hand go first;
-//! calls are read when there are none.
+//!  One value handles both directions. The carrier, gRPC or a native connection, polls it for answers, and
+//!  the poll also reads the client's calls. So one wake-up moves many messages both ways, a client that does
+//!  not read its answers is not read from either, and no task can outlive its stream. Available answers go
+//!  first; calls are read when there are none.
 //!
-//! But for renewals: a client on a slow line that still reads a large answer must not lose its lease for that. So a carrier
-//! that can put a renewal's answer between others goes on reading meanwhile ([`Conversation::poll_renewal`]), and what is
-//! no renewal is held back, up to a bound. The same while a call of the client waits for room in the mailbox.
+//!  Renewals are the exception: a client on a slow line that still reads a large answer must not lose its
+//!  lease. So a carrier that can send a renewal's answer between others continues to read meanwhile
+//!  ([`Conversation::poll_renewal`]), and other calls are held back, up to a bound. The same applies while a
+//!  call of the client waits for space in the mailbox.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -35,23 +36,24 @@ use crate::proto::server_message::Answer;
 use crate::proto::{self, ClientMessage, ServerMessage};
 use crate::replica::call::Call;
 
-/// Most calls taken in one go, so that a client that never pauses does not keep others from their turn.
+/// Most calls taken in one poll, so that a client that never pauses does not starve others.
 const BATCH: usize = 128;
 
-/// Bytes of calls that are held back while the client reads its answers, about. One more may be as long as any.
+/// Approximate bound on the bytes of calls that are held back while the client reads its answers. One more
+/// call may have any length.
 const HELD_BACK: usize = 64 << 10;
-/// Memory that a call takes beside its bytes, roughly.
+/// Approximate memory of a call beside its bytes.
 const CALL: usize = 256;
 
-/// See the top of this file.
+/// A session of a client, between its carrier and the datacenter.
 pub(super) struct Conversation {
     stage: Stage,
     session: Session,
     judge: Judge,
     info: Arc<ServerInfo>,
-    /// Answered here, without the datacenter. As many as a batch at most.
+    /// Answers made here, without the datacenter. At most one batch.
     at_hand: VecDeque<ServerMessage>,
-    /// What must be known of calls when their answers come, by tag.
+    /// Facts about calls that their answers need, by tag.
     asked: FxHashMap<u64, Asked>,
     gathered: Gathered,
     /// Calls that the datacenter has not answered.
@@ -60,14 +62,14 @@ pub(super) struct Conversation {
     received: Received,
 }
 
-/// What came while only renewals were wanted, to be looked at first.
+/// Messages that came while only renewals were wanted, to be processed first.
 #[derive(Default)]
 struct HeldBack {
     came: VecDeque<Result<Option<ClientMessage>, BorderError>>,
     bytes: usize,
-    /// Some of it came since calls were taken last.
+    /// Some of them came since calls were taken last.
     is_new: bool,
-    /// Nothing comes after it.
+    /// No message follows them.
     is_last: bool,
 }
 
@@ -75,20 +77,20 @@ struct HeldBack {
 enum Stage {
     Greeting,
     Open,
-    /// The client has sent all it wants; it still gets its answers.
+    /// The client has sent its last call; it still gets its answers.
     HalfClosed,
-    /// The client broke the rules, or we are bound to stop; nothing follows.
+    /// The client broke the protocol, or the server has to stop; nothing follows.
     Over,
 }
 
-/// What to do with a message.
+/// The action for a message.
 enum Next {
     Forward(Call),
     Answer(Answer),
 }
 
 impl Conversation {
-    /// `place` comes back when all calls of the session have been handled.
+    /// `place` is returned when all calls of the session have been handled.
     pub(super) fn new(
         mut session: Session,
         (judge, place, received): (Judge, Place, Received),
@@ -110,7 +112,7 @@ impl Conversation {
         }
     }
 
-    /// Takes calls until there are no more, the mailbox is full, or others should have their turn.
+    /// Takes calls until there are no more, the mailbox is full, or others must have their turn.
     fn poll_calls(&mut self, cx: &mut Context<'_>, calls: &mut impl Calls) -> Poll<Result<(), BorderError>> {
         let taken = self.poll_batch(cx, calls);
         self.held_back.is_new = false;
@@ -137,7 +139,8 @@ impl Conversation {
                 None => self.stage = Stage::HalfClosed,
             }
             if greets {
-                // The welcome goes out before what follows is asked: that may be answered at once.
+                // The welcome is sent before the following calls are passed on, because these may be answered
+                // at once.
                 return Poll::Ready(Ok(()));
             }
         }
@@ -145,7 +148,7 @@ impl Conversation {
         Poll::Pending
     }
 
-    /// An error is one of the stream; one of the call is answered.
+    /// Handles a message. Errors of the call are answered; a returned error ends the stream.
     fn on_message(&mut self, message: ClientMessage) -> Result<(), BorderError> {
         let ClientMessage { tag, call } = message;
         if tag == 0 {
@@ -158,7 +161,7 @@ impl Conversation {
             }
             (call, _) => call,
         };
-        // What is remembered of it would be taken for that of this one.
+        // The facts remembered for it would be used for the answer to this one.
         if self.asked.contains_key(&tag) {
             return Err(BorderError::Malformed("`tag`: a call with it still waits for its answer"));
         }
@@ -229,7 +232,8 @@ impl Conversation {
         Ok(Next::Forward(call))
     }
 
-    /// A piece of a reclaim, from somebody who is known at this moment. The whole is judged after its last piece.
+    /// Collects a piece of a reclaim from a client that is authenticated at this moment. The rules are
+    /// checked for the whole reclaim after its last piece.
     fn gather(&mut self, message: &proto::ReclaimRequest) -> Result<Option<Call>, BorderError> {
         let known = self.judge.renew().map_err(BorderError::from);
         let piece = known.and_then(|()| parse::reclaim(message, ProofBy::SecretOrStream));
@@ -262,7 +266,7 @@ impl Conversation {
         }
     }
 
-    /// The next answer; `None` when all is said. After an error nothing follows.
+    /// Returns the next answer; `None` when all are sent. After an error nothing follows.
     pub(super) fn poll_answer(
         &mut self,
         cx: &mut Context<'_>,
@@ -293,20 +297,23 @@ impl Conversation {
         }
     }
 
-    /// The next answer to a renewal, while there is no room for others. Whatever else comes meanwhile is held back.
+    /// Returns the next answer to a renewal, while there is no space for others. All other messages are held
+    /// back.
     pub(super) fn poll_renewal(
         &mut self,
         cx: &mut Context<'_>,
         calls: &mut impl Calls,
     ) -> Poll<Result<ServerMessage, Status>> {
-        // A call that waits takes what room there is. That the server has stopped shows where other answers are asked for.
+        // A call that waits takes the space that becomes free. If the server has stopped, the poll for other
+        // answers reports that.
         if !matches!(self.session.poll_ready(cx), Poll::Ready(Err(_))) {
             self.hear_renewals(cx, calls);
         }
         self.session.poll_renewed(cx).map(|output| self.on_output(output))
     }
 
-    /// Takes renewals, and holds all else back, up to its bound and while there is room for refusals.
+    /// Takes renewals, and holds all other messages back, up to the bound and while there is space for
+    /// refusals.
     fn hear_renewals(&mut self, cx: &mut Context<'_>, calls: &mut impl Calls) {
         let mut heard = 0;
         while self.stage == Stage::Open && self.held_back.has_room() && self.at_hand.len() < BATCH {
@@ -328,30 +335,32 @@ impl Conversation {
         }
     }
 
-    /// So many bytes came that are no whole message yet, besides what is held back. An error if its client has too many.
+    /// Notes the number of bytes received of an incomplete message, beside those held back. Returns an error
+    /// if its client has too many.
     pub(super) fn note_received(&mut self, bytes: usize) -> Result<(), BorderError> {
         self.received.set(bytes + self.held_back.bytes)
     }
 
-    /// Calls came that nobody has looked at since answers were asked for: what came before waits for something else.
+    /// Returns true if messages were held back since answers were last polled. Older ones wait for something
+    /// else.
     pub(super) fn holds_back(&self) -> bool {
         self.held_back.is_new
     }
 
-    /// The client has said that it says no more, and may wait for answers still.
+    /// Returns true if the client has sent its last call, and may still wait for answers.
     pub(super) fn has_heard_all(&self) -> bool {
         self.stage == Stage::HalfClosed
     }
 
-    /// Ends the stream with an error, after what is at hand.
+    /// Ends the stream with an error, after the answers in `at_hand`.
     fn fail(&mut self, error: BorderError) -> Poll<Option<Result<ServerMessage, Status>>> {
         self.stage = Stage::Over;
         Poll::Ready(Some(Err(error.into())))
     }
 }
 
-/// A renewal, or the attaching of a lease that comes before it: both overtake the calls of their own session, so they are heard
-/// while all else waits.
+/// Returns true for a renewal, and for the attaching of a lease that comes before it. Both overtake the calls
+/// of their own session, so they are processed while all others wait.
 fn is_renewal(message: &ClientMessage) -> bool {
     matches!(message.call, Some(Asking::KeepAlive(_) | Asking::AttachLease(_)))
 }
@@ -370,7 +379,7 @@ impl HeldBack {
         self.is_new = true;
     }
 
-    /// After the last of them there is room for as many again.
+    /// Takes the first message. When the last one is taken, there is space again.
     fn take(&mut self) -> Option<Result<Option<ClientMessage>, BorderError>> {
         let came = self.came.pop_front()?;
         if self.came.is_empty() {
@@ -380,7 +389,7 @@ impl HeldBack {
     }
 }
 
-/// What a client says, one call after the other; `None` when it has said all.
+/// The calls of a client, one after the other; `None` after the last.
 pub(super) trait Calls {
     fn poll_call(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ClientMessage>, BorderError>>;
 }

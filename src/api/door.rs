@@ -1,9 +1,10 @@
-//! In front of the gRPC services: who calls, and whether that client may have more at the moment.
+//! The layer in front of the gRPC services: authenticates callers and enforces their shares.
 //!
-//! A call takes a place of its client until its answer has been taken. A large request is counted in bytes until its answer is
-//! there, a large answer until it has been taken. HTTP/2 lets a client hold answers back with a window of one byte for as long
-//! as it likes; what it holds is counted here but for one slice, bounded by its share, and a connection that holds something
-//! and takes next to nothing is closed (`connection.rs`).
+//!  A call takes a slot of its client until its answer has been accepted. A large request is counted in bytes
+//!  until it is answered, a large answer until it has been accepted. HTTP/2 lets a client delay answers with
+//!  a window of one byte for as long as it likes; the delayed bytes, except one slice, are counted here and
+//!  bounded by the client's share. A connection that accepts next to nothing of its answers is closed
+//!  (`connection.rs`).
 
 use std::convert::Infallible;
 use std::future::{self, Future};
@@ -27,30 +28,32 @@ use super::locks::LocksService;
 use super::shares::{Place, Received, Share};
 use crate::lock_server::ByteCount;
 
-/// A request is counted beyond so many bytes, an answer if it has more.
+/// Only the bytes of a request beyond this size are counted; an answer is counted if it is larger.
 const SMALL: usize = 16 << 10;
-/// Bytes of an answer that HTTP/2 is given at a time. It takes all it is given as soon as the client has room for one byte.
+/// Bytes of an answer that are passed to HTTP/2 at a time. It accepts them all as soon as the client has a
+/// window of one byte.
 const SLICE: usize = 16 << 10;
-/// What may be asked by whoever has a connection: one answer of a few bytes.
+/// The call that needs no authentication: one answer of a few bytes.
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
-/// How long such a question of a few bytes may take: nobody knows who asks.
+/// Time limit of such a call of a few bytes, since its caller is not authenticated.
 const CHECK_TIME: Duration = Duration::from_secs(1);
-/// Calls whose requests or answers go on: sessions bound what waits to be answered.
+/// Calls whose requests or answers are streams: sessions bound the answers that wait.
 const STREAMS: [&str; 4] = ["Session", "Watch", "WatchLocks", "List"];
-/// Calls that change nothing and whose answers may be large: refused while their client does not take what it has.
+/// Calls that change nothing and whose answers may be large: refused while their client does not accept the
+/// answers that it has.
 const READS: [&str; 6] = ["Read", "ListLocks", "DescribeLock", "TopLocks", "Status", "Audit"];
 
 type Answer = Result<http::Response<Body>, Infallible>;
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// See the top of this file.
+/// A service behind authentication and shares.
 #[derive(Clone)]
 pub(super) struct Door<S> {
     pub inner: S,
     pub service: Arc<LocksService>,
 }
 
-/// What a call that was let in has.
+/// The resources of an admitted call.
 struct Pass {
     place: Place,
     share: Arc<Share>,
@@ -106,7 +109,8 @@ where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
 {
-    /// How the server is, for somebody who may be a stranger: few at a time on a connection, and not for long.
+    /// Answers a health check, without authentication: few at a time on a connection, and with a short time
+    /// limit.
     fn check(&mut self, request: http::Request<Body>) -> Answering {
         let place =
             request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.checks).try_acquire_owned());
@@ -127,7 +131,8 @@ where
 }
 
 impl<S> Door<S> {
-    /// Who calls, before anything of the call itself is read: nothing is kept of strangers.
+    /// Authenticates the caller before any of the call itself is read: the server keeps nothing of
+    /// unauthenticated clients.
     fn let_in(&self, request: &mut http::Request<Body>) -> Result<Pass, BorderError> {
         let peer: &Peer = request.extensions().get().ok_or(BorderError::NoPeer)?;
         let authorization = request.headers().get("authorization").map(http::HeaderValue::as_bytes);
@@ -146,13 +151,14 @@ impl<S> Door<S> {
 }
 
 impl Pass {
-    /// Counts an answer until it has been taken. One that changes nothing is refused instead if it is too much.
+    /// Counts an answer until it has been accepted. An answer to a read is refused instead if it exceeds the
+    /// share.
     fn hold(self, response: http::Response<Body>) -> http::Response<Body> {
         let (head, mut body) = response.into_parts();
         let counted = Counted::new(&self.share.bytes);
         let mut first = None;
         if !self.is_stream {
-            // It is there, or an error; whoever takes it asks again otherwise.
+            // The answer is available, or an error; otherwise its reader polls again.
             if let Poll::Ready(frame) =
                 Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()))
             {
@@ -185,7 +191,7 @@ impl Counted {
         Counted { of: Arc::clone(of), bytes: AtomicUsize::new(0) }
     }
 
-    /// Whether there was room. They count all the same.
+    /// Adds bytes. Returns true if they are within the bound; they are counted in any case.
     fn add(&self, bytes: usize) -> bool {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.of.add(bytes)
@@ -198,7 +204,7 @@ impl Drop for Counted {
     }
 }
 
-/// A request that is being received; `look` sees each part of it, and may refuse it.
+/// A request that is being received; `look` examines each part of it, and may refuse it.
 struct Incoming<F> {
     body: Body,
     look: F,
@@ -229,7 +235,8 @@ impl<F: FnMut(&[u8]) -> Result<(), BorderError> + Unpin> hyper::body::Body for I
     }
 }
 
-/// A request with one answer: its bytes beyond [`SMALL`] are counted. The call has them, too, until it is answered.
+/// Counts the bytes beyond [`SMALL`] of a request with one answer. The call keeps the count until it is
+/// answered.
 fn counted_request(body: Body, counted: Arc<Counted>) -> Body {
     let mut seen = 0;
     let look = move |data: &[u8]| {
@@ -244,29 +251,29 @@ fn counted_request(body: Body, counted: Arc<Counted>) -> Body {
     Body::new(Incoming { body, look })
 }
 
-/// The requests of a stream: the bytes of one that is not whole yet are counted.
+/// Counts the bytes of the incomplete message of a stream of requests.
 fn counted_stream(body: Body, mut received: Received) -> Body {
     let mut unfinished = Unfinished::default();
     Body::new(Incoming { body, look: move |data: &[u8]| received.set(unfinished.after(data)) })
 }
 
-/// How gRPC begins a message: whether it is compressed, and its length.
+/// Length of gRPC's message header: a flag for compression, and the length of the message.
 const HEADER: usize = 5;
 
-/// The message of which not all has come.
+/// A message that has not arrived completely.
 #[derive(Default)]
 struct Unfinished {
     header: [u8; HEADER],
-    /// Bytes of the header that came.
+    /// Bytes of the header that have arrived.
     begun: usize,
-    /// Bytes that are to come after it.
+    /// Bytes of the message that are missing.
     left: usize,
-    /// Bytes that came after it.
+    /// Bytes of the message that have arrived.
     came: usize,
 }
 
 impl Unfinished {
-    /// How many bytes of it are here when these have come, too.
+    /// Advances over `data`. Returns how many bytes of an incomplete message are here then.
     fn after(&mut self, mut data: &[u8]) -> usize {
         while !data.is_empty() {
             if self.begun < HEADER {
@@ -288,12 +295,12 @@ impl Unfinished {
     }
 }
 
-/// An answer, until it has been taken.
+/// An answer that has not been accepted completely.
 struct Held {
     body: Body,
-    /// Of the answer, already made.
+    /// The first frame of the answer, already polled.
     first: Option<Option<Result<Frame<Bytes>, Status>>>,
-    /// Of a part of it that was begun.
+    /// The rest of a frame that was begun.
     rest: Bytes,
     _counted: Counted,
     _held: super::connection::HeldBytes,
@@ -322,7 +329,8 @@ impl hyper::body::Body for Held {
         Poll::Ready(Some(Ok(Frame::data(slice))))
     }
 
-    /// Also of an answer that was looked at and has nothing: then its status is in the headers, and gRPC wants nothing after these.
+    /// True also for an answer that was polled and is empty: then its status is in the headers, and gRPC
+    /// expects nothing after them.
     fn is_end_stream(&self) -> bool {
         let nothing_first = matches!(self.first, None | Some(None));
         self.rest.is_empty() && nothing_first && self.body.is_end_stream()

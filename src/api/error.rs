@@ -1,7 +1,7 @@
-//! What is refused, and why: by the border, or by the datacenter.
+//! Refusals and their reasons, by the API layer or by the datacenter.
 //!
-//! On the stream a refusal is an [`Error`] message. In unary calls it is a gRPC status with the same `Error` in a
-//! binary trailer: not in the standard details, which demand a message of another package around it.
+//!  On the stream a refusal is an [`Error`] message. In unary calls it is a gRPC status with the same `Error`
+//!  in a binary trailer: not in the standard details, which require a message of another package around it.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use crate::replica::watch_call::WatchRefusal;
 use crate::time::TimeToLiveError;
 use crate::update_messages::UpdateFault;
 
-/// When to come back to a server that stops or is full.
+/// Time after which a client should try a server again that is stopping or full.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Why a message never came to the datacenter. Nothing was changed.
+/// The reason why a message was not passed to the datacenter. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BorderError {
     #[error("{0}")]
@@ -41,7 +41,7 @@ pub(super) enum BorderError {
     Key(#[from] KeyError),
     #[error("{key}: {error}")]
     Expiry { key: Key, error: TimeToLiveError },
-    /// What the datacenter would say too.
+    /// A refusal that the datacenter would give too.
     #[error("{0}")]
     Transaction(#[from] TxnRefusal),
     /// Likewise.
@@ -67,7 +67,7 @@ pub(super) enum BorderError {
     Open(#[from] OpenError),
     #[error("{0}")]
     End(#[from] End),
-    /// What gRPC itself refused: a message that is too large or no protobuf.
+    /// A refusal by gRPC itself: a message that is too large or no protobuf.
     #[error("{}", .0.message())]
     Transport(Status),
     /// The same on a native connection.
@@ -174,12 +174,12 @@ impl From<BorderError> for Status {
     }
 }
 
-/// A refusal of the datacenter, as an answer on a stream.
+/// Returns a refusal of the datacenter as an answer on a stream.
 pub(super) fn refused(refusal: &Refusal) -> Error {
     to_error(refusal, MAX_EXPLANATION)
 }
 
-/// A refusal of the datacenter, as the status of a unary call.
+/// Returns a refusal of the datacenter as the status of a unary call.
 pub(super) fn refused_status(refusal: &Refusal) -> Status {
     status(code(reason(refusal)), &to_error(refusal, MAX_EXPLANATION_IN_TRAILERS))
 }
@@ -199,7 +199,7 @@ fn to_error(refusal: &Refusal, room: usize) -> Error {
     error
 }
 
-/// The first descriptions, as many as there is room for.
+/// Returns the first descriptions, as many as fit.
 fn explain(locks: &[LockDescription], room: usize) -> Vec<crate::proto::LockDescription> {
     let mut used = 0;
     let fits = |lock: &&LockDescription| {
@@ -281,7 +281,7 @@ fn watch_reason(refusal: &WatchRefusal) -> Reason {
     }
 }
 
-/// The status code of a reason in unary calls, as the .proto says.
+/// Returns the status code of a reason in unary calls, as the .proto file states it.
 fn code(reason: Reason) -> Code {
     match reason {
         Reason::Unspecified | Reason::OutcomeUnknown => Code::Unknown,

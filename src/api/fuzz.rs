@@ -9,7 +9,7 @@ use super::{parse_store, parse_watch};
 use crate::access::Who;
 use crate::proto::{self, client_message::Call};
 
-/// What a client sends: on a stream, or as one of the calls beside it. The first byte says as what.
+/// Parses a message of a client: one of a stream, or one of the unary calls. The first byte selects the kind.
 pub(crate) fn message(data: &[u8]) -> bool {
     let Some((kind, message)) = data.split_first() else { return false };
     let message = Bytes::copy_from_slice(message);
@@ -35,7 +35,7 @@ fn is_taken<T>(parsed: Result<T, BorderError>) -> bool {
     match parsed {
         Ok(_) => true,
         Err(error) => {
-            // What the client is told.
+            // The text that the client gets.
             let status = tonic::Status::from(error);
             assert!(!status.message().is_empty(), "every refusal says why");
             false

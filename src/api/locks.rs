@@ -1,4 +1,4 @@
-//! The service `geolock.v1.Locks`: its unary calls. Each is parse, call, answer.
+//! The service `geolock.v1.Locks`: its unary calls. Each parses, calls and answers.
 
 use std::sync::Arc;
 
@@ -35,13 +35,13 @@ pub(super) struct LocksService {
 }
 
 impl LocksService {
-    /// Who calls, and what with.
+    /// Returns the caller's authorization and the message.
     fn enter<T>(&self, mut request: Request<T>) -> Result<(Judge, T), BorderError> {
         let judge = request.extensions_mut().remove().ok_or(BorderError::NoPeer)?;
         Ok((judge, request.into_inner()))
     }
 
-    /// Begins a session of whoever that is.
+    /// Begins a session of the caller.
     pub(super) async fn converse(&self, judge: Judge) -> Result<Conversation, BorderError> {
         let share = self.shares.of(&judge);
         let place = share.session()?;
@@ -59,7 +59,7 @@ impl LocksService {
     }
 }
 
-/// Of a unary call's answer, the one that fits.
+/// Returns the answer of a unary call if the reply fits, otherwise its status.
 macro_rules! answer {
     ($reply:expr, $($fits:pat => $message:expr),+) => {
         match $reply {

@@ -1,27 +1,27 @@
-//! Edge. The client API: gRPC over TLS, as `proto/geolock/v1/geolock.proto` describes it; its stream also on connections
-//! of its own ([`crate::native`]).
+//! Edge. The client API: gRPC over TLS, as `proto/geolock/v1/geolock.proto` describes it; its stream also on
+//! connections of its own ([`crate::native`]).
 //!
-//! Translates to the mailbox of a [`LockServer`](crate::lock_server::LockServer) and back, and decides nothing.
-//! Everything that enters is parsed once, here, into the core's own types; what does not fit is answered here,
-//! with a reason of its own. Everything is bounded: connections, handshakes, streams, messages, answers that
-//! wait.
+//! Translates between messages and the mailbox of a [`LockServer`](crate::lock_server::LockServer), and
+//! decides nothing. Every message is parsed once, here, into the core's own types; one that does not parse is
+//! answered here, with a reason of its own. Everything is bounded: connections, handshakes, streams,
+//! messages, answers that wait.
 //!
 //! | file | job |
 //! |---|---|
 //! | `serve.rs` | [`serve()`]: the gRPC server, its health service, its end |
 //! | `accept.rs`, `connection.rs` | connections: TCP, then TLS, with a client certificate or without |
 //! | `locks.rs` | the service: unary calls |
-//! | `door.rs`, `shares.rs` | who is let in, and what one client may have at a time |
+//! | `door.rs`, `shares.rs` | authentication, and the share of each client |
 //! | `conversation.rs` | the service: the stream |
 //! | `native.rs` | the stream on connections of its own |
 //! | `watch.rs` | the service: watches |
 //! | `parse.rs`, `parse_store.rs`, `parse_watch.rs` | messages to calls |
-//! | `permit.rs` | whether the rules allow it |
+//! | `permit.rs` | authorization by the access rules |
 //! | `answer.rs` | replies to messages |
-//! | `error.rs` | what is refused, and why |
-//! | `show.rs`, `show_store.rs`, `show_watch.rs` | descriptions and status, what transactions read, what watches are told, to messages |
+//! | `error.rs` | refusals and their reasons |
+//! | `show.rs`, `show_store.rs`, `show_watch.rs` | descriptions, status, reads and events, to messages |
 //! | `reclaim.rs` | reclaims that come in several messages |
-//! | `server_info.rs` | who answers |
+//! | `server_info.rs` | identity of this server |
 
 mod accept;
 mod answer;

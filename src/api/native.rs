@@ -1,9 +1,9 @@
-//! Native connections: each carries one session and is one task, which reads, asks and writes as much as there is each time
-//! it wakes.
+//! Native connections: each carries one session and is one task. At each wake-up it reads, calls and writes
+//! as much as it can.
 //!
-//! A client is bounded as over gRPC: its first frame has to come in the time of a handshake; who does not read is not read
-//! and, when nothing moves, is gone; who says nothing is asked whether it is there. What is to be said when a session fails
-//! is what a gRPC status would say.
+//!  A client is bounded as over gRPC. Its first frame has to come in the time of a handshake. A client that
+//!  stops reading is no longer read from, and is disconnected when nothing moves. An idle client is pinged. A
+//!  failed session ends with the status that gRPC would report.
 
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -63,11 +63,11 @@ fn ended_well(ended: Result<(), JoinError>) {
     }
 }
 
-/// One connection, from its first frame to its last.
+/// Serves one connection, from its first frame to its last.
 async fn attend(connection: Connection, service: Arc<LocksService>, options: ApiOptions) {
     let Connection { tls, peer, _places, .. } = connection;
     let knows_pieces = tls.get_ref().1.alpn_protocol() == Some(NATIVE_PROTOCOL);
-    // Until it is known who that is, nothing long is kept of him.
+    // Until the client is authenticated, only short frames are accepted.
     let mut socket = FrameSocket::new(tls, MAX_START);
     if knows_pieces {
         socket.cut_messages();
@@ -87,11 +87,11 @@ async fn attend(connection: Connection, service: Arc<LocksService>, options: Api
         Err(error) => error.into(),
     };
     socket.put(Kind::End, &end(&status));
-    // Who does not listen any more need not hear it.
+    // A client that does not read any more need not get it.
     let _ = timeout(options.goodbye, socket.finish()).await;
 }
 
-/// Finds out who that is, who has to say so within that time.
+/// Authenticates the client, whose first frame must come within that time.
 async fn enter(
     socket: &mut Socket,
     peer: &Peer,
@@ -126,17 +126,17 @@ impl Calls for Socket {
     }
 }
 
-/// Most answers that one connection is given before others have their turn.
+/// Most answers that one connection gets before others have their turn.
 const TURN: usize = 512;
 
-/// A session that goes on. Comes to the status with which it ends; an error if nobody is there to be told.
+/// A session on a connection. Resolves to the status with which it ends; to an error if the client is gone.
 struct Talk<'a> {
     socket: &'a mut Socket,
     conversation: Conversation,
     silence: Silence,
 }
 
-/// Why nobody is there.
+/// The reason why the client is gone.
 #[derive(Debug, thiserror::Error)]
 enum Gone {
     #[error("{0}")]
@@ -178,7 +178,8 @@ impl Future for Talk<'_> {
                 written = socket.poll_write(cx)?;
             }
             if is_idle && conversation.has_heard_all() {
-                // Whether it is there still: nobody else reads what it sends.
+                // Reads from the socket to find out if the client is still there; nothing else reads at this
+                // point.
                 if let Poll::Ready(frame) = socket.poll_frame(cx) {
                     let why = match frame {
                         Ok(frame) => FrameError::Unexpected(frame.kind).into(),
@@ -186,7 +187,7 @@ impl Future for Talk<'_> {
                     };
                     return Poll::Ready(Ok(why.into()));
                 }
-                // If it has asked whether we are there, it is told now.
+                // If the client has sent a ping, it is answered now.
                 written = socket.poll_write(cx)?;
             }
             if written.is_pending() || is_idle && !conversation.holds_back() {
@@ -205,7 +206,7 @@ impl Future for Talk<'_> {
     }
 }
 
-/// Whether a client is there: within so much time it has to move, and again when it was asked.
+/// Detects a dead client: something must move in each period, or in the period after a ping.
 struct Silence {
     limit: Duration,
     alarm: Pin<Box<Sleep>>,
@@ -218,13 +219,13 @@ impl Silence {
         Silence { limit, alarm: Box::pin(sleep(limit)), seen: Progress::default(), was_asked: false }
     }
 
-    /// Ready when it is gone.
+    /// Ready when the client is gone.
     fn poll(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<Result<(), Gone>> {
         while self.alarm.as_mut().poll(cx).is_ready() {
             let now = socket.progress();
-            // A client that is not read, because the server is full, has nothing to prove.
+            // A client that the server does not read from, because the server is full, has to prove nothing.
             let is_stuck = now.writes && now.written == self.seen.written;
-            // While it takes its time with what it was answered, it need not say anything.
+            // While the client still reads its answers, it need not send anything.
             let is_silent = now.reads && !now.writes && now.read == self.seen.read;
             match (is_stuck || is_silent, self.was_asked) {
                 (false, _) => self.was_asked = false,
@@ -234,7 +235,7 @@ impl Silence {
                     if socket.has_room() {
                         socket.put(Kind::Ping, &());
                     }
-                    // What cannot be written now is written when it can.
+                    // A ping that cannot be written now is written later.
                     let _ = socket.poll_write(cx)?;
                 }
             }

@@ -2,28 +2,30 @@
 
 use std::time::Duration;
 
-/// What a process may choose about its API.
+/// The options of the API that each process may choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiOptions {
-    /// Most connections at a time, handshakes among them. Default 4 096; further ones wait in the listen queue.
+    /// Most connections at a time, including handshakes. Default 4 096; further ones wait in the listen
+    /// queue.
     pub max_connections: usize,
     /// Most streams of a connection at a time; a unary call is one too. Default 256.
     pub max_streams: u32,
-    /// Most sessions (streams and watches) of one client at a time: of one certificate, one token, or one address that shows
-    /// neither. Default 8 192, half of what a server has, so that no client takes all of them.
+    /// Most sessions (streams and watches) of one client at a time: of one certificate, one token, or one
+    /// address without either. Default 8 192, half of a server's limit, so that no client takes all of them.
     pub max_sessions_per_client: usize,
-    /// Most calls of one client under way at a time, streams among them. Default 16 384. Each takes some 10 KiB,
-    /// and its request and its answer, which `max_bytes_per_client` bounds.
+    /// Most calls of one client in progress at a time, including streams. Default 16 384. Each takes some 10
+    /// KiB, beside its request and its answer, which `max_bytes_per_client` bounds.
     pub max_calls_per_client: usize,
-    /// Most bytes of one client's answers that it has not taken, besides the first 64 KiB of each of its sessions, and as many
-    /// of its large requests that are not all here or not answered. Default 256 MiB: sixteen watches that catch up at a time.
+    /// Most bytes of answers that one client has not accepted yet, besides the first 64 KiB of each of its
+    /// sessions, and as many of its large requests that are incomplete or unanswered. Default 256 MiB:
+    /// sixteen watches that catch up at a time.
     pub max_bytes_per_client: usize,
-    /// How long a TLS handshake may take. Default 10 s.
+    /// Time limit of a TLS handshake. Default 10 s.
     pub handshake_timeout: Duration,
-    /// A connection that is silent for that long is asked whether it is there, and closed when it does not
-    /// answer within the same time. Default 10 s. Leases live on regardless, up to their own time.
+    /// A connection that is silent for that long is pinged, and closed if it does not answer within the same
+    /// time. Default 10 s. Leases live on in either case, until their time to live is over.
     pub keep_alive: Duration,
-    /// How long connections may take to end after the lock server has stopped. Default 2 s.
+    /// Time limit for connections to end after the lock server has stopped. Default 2 s.
     pub goodbye: Duration,
 }
 
@@ -42,24 +44,26 @@ impl Default for ApiOptions {
     }
 }
 
-/// Largest message from a client: a request has at most 1 MiB of names, and 10 000 times the wrapping of a name.
+/// Largest message from a client: a request has at most 1 MiB of names, and 10 000 times the encoding around
+/// a name.
 pub(super) const MAX_MESSAGE: usize = 2 << 20;
-/// The same of the health service.
+/// The same for the health service.
 pub(super) const MAX_HEALTH_MESSAGE: usize = 1 << 10;
 /// Most bytes of lock descriptions in an answer on a stream.
 pub(super) const MAX_EXPLANATION: usize = 1 << 20;
-/// The same in trailers: clients take 8 KiB of them by default, and base64 needs a third more.
+/// The same for trailers: clients accept 8 KiB of them by default, and base64 needs a third more.
 pub(super) const MAX_EXPLANATION_IN_TRAILERS: usize = 3 << 10;
-/// Locks on a page of a listing: unless told, and at most.
+/// Locks on a page of a listing: default and maximum.
 pub(super) const PAGE: u32 = 100;
 pub(super) const MAX_PAGE: u32 = 1_000;
-/// Locks of which a client is shown that they are hot, unless told.
+/// Default number of hot locks in an answer.
 pub(super) const TOP: u32 = 20;
-/// Time to live of a lease unless told.
+/// Default time to live of a lease.
 pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(10);
-/// Bytes of reclaims in several messages that a stream may gather.
+/// Most bytes of reclaims in several messages that a stream may collect.
 pub(super) const MAX_GATHERED: usize = 64 << 20;
-/// The same of all streams together: about what a server can hold at all, after whose restart all come at once.
+/// The same for all streams together: about the total of a server at its limits, since after its restart all
+/// come at once.
 pub(super) const MAX_GATHERED_BY_ALL: usize = 1 << 30;
 /// The newest revision of the API.
 pub(super) const REVISION: u32 = 1;

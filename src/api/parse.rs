@@ -1,4 +1,4 @@
-//! Messages to calls: everything a client sends is checked here, once.
+//! Messages to calls: every message of a client is checked here, once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::replica::forced::Force;
 
 use BorderError::Malformed;
 
-/// How a call may show that a lease is the caller's.
+/// The ways in which a call may prove that a lease is the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProofBy {
     /// On a stream: by the secret, or by having attached the lease.
@@ -30,7 +30,7 @@ pub(super) enum ProofBy {
     Secret,
 }
 
-/// The call and the secret that was made for it.
+/// Returns the call and the secret that was made for it.
 pub(super) fn open_lease(
     message: &proto::OpenLeaseRequest,
     by: ProofBy,
@@ -163,12 +163,12 @@ pub(super) fn top(message: proto::TopLocksRequest) -> Call {
     Call::Top { prefix: message.prefix.into(), limit: limit as usize }
 }
 
-/// What [`list`] reads back.
+/// Returns the token that [`list`] parses.
 pub(super) fn page_token(next: Option<ListCursor>) -> Bytes {
     next.map(|cursor| Bytes::copy_from_slice(&cursor.0.to_be_bytes())).unwrap_or_default()
 }
 
-/// The revision that is spoken with who said this.
+/// Returns the revision to be used with the sender of this hello.
 pub(super) fn hello(message: &proto::Hello) -> Result<u32, BorderError> {
     label(&message.client)?;
     match message.revision {
@@ -182,7 +182,7 @@ const NO_TARGET: BorderError = Malformed("`target`: set `request` or `key`");
 const NO_SECRET: BorderError = Malformed("`secret`: it has 16 bytes, as the server gave it");
 const BAD_PAGE_TOKEN: BorderError = Malformed("`page_token`: pass it on as the server gave it");
 
-/// Any number can have been the id of a lease; 0 was forgotten.
+/// Any number can be the id of a lease; 0 means that the field was not set.
 pub(super) fn lease(raw: u64) -> Result<LeaseId, BorderError> {
     if raw == 0 { Err(Malformed("`lease` is missing")) } else { Ok(LeaseId::from_raw(raw)) }
 }

@@ -1,7 +1,7 @@
-//! Messages to calls: transactions and what they read and write.
+//! Messages to calls: transactions, their reads and changes.
 //!
-//! What the datacenter would refuse because of its size is refused here, before anything is allocated for it; and no
-//! update gets in that could not be applied to some value.
+//!  Content that the datacenter would refuse because of its size is refused here, before anything is
+//!  allocated for it. An update that could not be applied to any value is refused, too.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(super) fn begin(message: proto::BeginRequest, by: ProofBy) -> Result<Call, B
     }))
 }
 
-/// A begin that does all there is to do.
+/// Parses a begin that is the whole transaction.
 pub(super) fn transact(message: proto::BeginRequest) -> Result<Call, BorderError> {
     match &message.step {
         Some(step) if step.then() == proto::Then::Commit => begin(message, ProofBy::Secret),

@@ -1,9 +1,10 @@
-//! Whether the rules let a caller do what a call wants: at the edge, before anything is done.
+//! Authorization: checks the access rules for a call before any of it is executed.
 //!
-//! Rules are about taking, not about keeping or giving back: a stream needs no rule, renewing a lease, releasing and cancelling
-//! no more than the secret of the lease. So rules that change take nothing from anybody and keep nobody from giving back, as
-//! long as it is known who that is: whose token was withdrawn is refused whatever it wants. A reclaim takes: after a restart
-//! the server knows only from its client what was held.
+//!  Rules restrict acquiring, not keeping or returning. A stream needs no rule; renewing a lease, releasing
+//!  and cancelling need only the secret of the lease. So a change of the rules takes nothing away and
+//!  prevents no release, as long as the client is authenticated: with a revoked token, every call is refused.
+//!  A reclaim counts as acquiring: after a restart the server knows only from the client which locks were
+//!  held.
 
 use crate::access::{Action, Judge, Refused, What};
 use crate::causal_log::Wants;
@@ -13,11 +14,11 @@ use crate::replica::forced::Force;
 use crate::replica::store_call::{Begin, GoOn, Look, Step};
 use crate::replica::watch_call::{Subject, Watch};
 
-/// What a lease is good for.
+/// The actions that need a lease.
 const NEED_A_LEASE: [Action; 4] =
     [Action::AcquireShared, Action::AcquireExclusive, Action::Read, Action::Write];
 
-/// Refuses what the rules of this moment do not allow.
+/// Refuses calls that the present rules do not allow.
 pub(super) fn permit(judge: &mut Judge, call: &Call) -> Result<(), Refused> {
     judge.renew()?;
     if judge.allows_everything() {
@@ -49,12 +50,13 @@ pub(super) fn permit(judge: &mut Judge, call: &Call) -> Result<(), Refused> {
             reads.iter().try_for_each(|key| judge.check(Action::Read, What::Key(key)))
         }
         Call::Watch(followed) => watch(judge, followed),
-        // Of a watch that was allowed.
+        // They belong to a watch that was allowed.
         Call::Unwatch { .. } | Call::WatchTaken { .. } => Ok(()),
     }
 }
 
-/// Leaves of a reclaim what the rules of this moment allow. The rest counts as lost: refusing all of it would lose all.
+/// Removes from a reclaim the requests that the present rules do not allow, and returns these. They count as
+/// lost: refusing the whole reclaim would lose all.
 pub(super) fn reclaim(judge: &mut Judge, held: &mut Vec<Reclaim>) -> Result<Vec<RequestId>, Refused> {
     judge.renew()?;
     if judge.allows_everything() {
@@ -64,7 +66,7 @@ pub(super) fn reclaim(judge: &mut Judge, held: &mut Vec<Reclaim>) -> Result<Vec<
     Ok(lost.map(|held| held.request).collect())
 }
 
-/// A watch that goes on, under rules that have changed.
+/// Checks a running watch after a change of the rules.
 pub(super) fn watch(judge: &Judge, watch: &Watch) -> Result<(), Refused> {
     watch.patterns.iter().try_for_each(|pattern| match watch.subject {
         Subject::Keys => judge.check(Action::Read, What::Keys(pattern.as_bytes())),

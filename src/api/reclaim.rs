@@ -11,7 +11,8 @@ use super::parse::ReclaimPiece;
 use crate::names::LeaseId;
 use crate::replica::call::{Call, Reclaim};
 
-/// The pieces that a stream has gathered, by lease. Bounded by [`MAX_GATHERED`], and all streams together by a [`Room`].
+/// The pieces that a stream has collected, by lease. Bounded by [`MAX_GATHERED`], and for all streams
+/// together by a [`Room`].
 pub(super) struct Gathered {
     leases: FxHashMap<LeaseId, Pieces>,
     bytes: usize,
@@ -21,11 +22,11 @@ pub(super) struct Gathered {
 #[derive(Default)]
 struct Pieces {
     held: Vec<Reclaim>,
-    /// One of them was refused: so are all up to the last.
+    /// One of the pieces was refused: so are all up to the last.
     spoilt: bool,
 }
 
-/// How many bytes more all streams of a server may gather.
+/// The number of bytes that all streams of a server may still collect.
 pub(super) struct Room(AtomicUsize);
 
 impl Default for Room {
@@ -50,8 +51,9 @@ impl Gathered {
         Gathered { leases: FxHashMap::default(), bytes: 0, room }
     }
 
-    /// The whole call after its last piece, `None` before. After an error what was gathered for the lease is gone, and what
-    /// follows up to the last piece is refused; then its client may start over.
+    /// Adds a piece. Returns the whole call after its last piece, `None` before. After an error the collected
+    /// pieces of the lease are dropped, and the following ones up to the last are refused; then the client
+    /// may start over.
     pub(super) fn add(&mut self, piece: ReclaimPiece) -> Result<Option<Call>, BorderError> {
         let ReclaimPiece { lease, proof, held, more } = piece;
         match self.leases.get(&lease) {
@@ -74,10 +76,10 @@ impl Gathered {
         Ok(Some(Call::Reclaim { lease, proof, held: self.forget(lease) }))
     }
 
-    /// A piece for this lease was refused.
+    /// Notes that a piece for this lease was refused.
     pub(super) fn refused(&mut self, lease: LeaseId, more: bool) {
         self.forget(lease);
-        // Without room for so little there is none for the pieces that follow, either.
+        // If there is no space for so little, there is none for the following pieces either.
         if more && self.grow(LEASE).is_ok() {
             self.leases.insert(lease, Pieces { held: Vec::new(), spoilt: true });
         }
@@ -116,10 +118,10 @@ impl Drop for Gathered {
     }
 }
 
-/// About how many bytes a lease takes whatever is gathered for it.
+/// Approximate size of the state of a lease, without its pieces, in bytes.
 const LEASE: usize = 64;
 
-/// About how many bytes these take.
+/// Approximate size of these, in bytes.
 fn weight(held: &[Reclaim]) -> usize {
     let locks = |reclaim: &Reclaim| -> usize {
         reclaim.wants.locks().iter().map(|(name, _)| 64 + name.as_bytes().len()).sum()
@@ -133,7 +135,7 @@ mod tests {
     use crate::api::parse::{self, ProofBy};
     use crate::proto;
 
-    /// A piece that holds `count` locks of 1000 bytes.
+    /// Returns a piece that holds `count` locks of 1000 bytes.
     fn piece(lease: u64, count: u64, more: bool) -> ReclaimPiece {
         let held = |n: u64| proto::HeldLocks {
             request: Some(proto::RequestId { dc: 0, n }),

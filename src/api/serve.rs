@@ -1,4 +1,4 @@
-//! The servers of gRPC and of native connections: their services, their bounds, their end.
+//! The servers of gRPC and of native connections: their services, bounds and shutdown.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -27,22 +27,23 @@ use crate::telemetry::Places;
 
 /// Connections whose handshake is done and that wait to be served; they are taken at once.
 const READY: usize = 16;
-/// HTTP/2 windows: enough for requests that fill a loopback or a network of one site, some 60 MB/s at half a millisecond.
-/// They are also what clients may have sent and nobody has read yet: in a server that has more to do than it can, that
-/// is a queue that every call passes before it can be accepted or refused, and memory.
+/// HTTP/2 windows, in bytes: enough for requests that fill a loopback or a network of one site, some 60 MB/s
+/// at half a millisecond. They also bound the bytes that clients have sent and the server has not read. In an
+/// overloaded server those form a queue in front of every call, and use memory.
 const STREAM_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
-/// Why the API stopped before its lock server did.
+/// The reason why the API stopped before its lock server did.
 #[derive(Debug, thiserror::Error)]
 #[error("the client API failed: {0}")]
 pub struct ServeError(#[from] tonic::transport::Error);
 
 /// Serves clients on `listener` until the lock server has stopped.
 ///
-/// `tls` checks clients' certificates and offers HTTP/2 and the native protocol; it may change, for new connections. `access` judges every call. The
-/// standard health service says `SERVING`, for the whole server and for `geolock.v1.Locks`, from the start until the
-/// server drains; `Check` answers whoever has a connection, `Watch` whoever is let in.
+///  `tls` checks clients' certificates and offers HTTP/2 and the native protocol; it may change, for new
+///  connections. `access` authorizes every call. The standard health service reports `SERVING`, for the whole
+///  server and for `geolock.v1.Locks`, from the start until the server drains; `Check` needs no
+///  authentication, `Watch` does.
 pub async fn serve(
     listener: TcpListener,
     tls: watch::Receiver<Arc<ServerConfig>>,
@@ -65,7 +66,7 @@ pub async fn serve(
         Arc::new(LocksService { server, access, info: Arc::new(info), room: Arc::default(), shares });
     let locks = LocksServer::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
     let locks = Door { inner: locks, service: Arc::clone(&service) };
-    // A name is all that may be asked, by whoever has a connection. To watch it, one has to be known.
+    // A health check contains one name and needs no authentication. A watch of the health does.
     let health = health.max_decoding_message_size(MAX_HEALTH_MESSAGE);
     let health = Door { inner: health, service: Arc::clone(&service) };
     let (ready, connections) = mpsc::channel(READY);
@@ -92,7 +93,7 @@ pub async fn serve(
         tokio::select! {
             served = &mut serving => served,
             () = reached(stage.clone(), Stage::Stopped) => {
-                // A client may hold a stream open for ever, such as one that watches our health.
+                // A client may hold a stream open for ever, such as a watch of the health.
                 timeout(goodbye, serving).await.unwrap_or(Ok(()))
             }
         }
@@ -107,9 +108,9 @@ pub async fn serve(
     }
 }
 
-/// Until the lock server has come that far.
+/// Waits until the lock server has reached a stage.
 pub(super) async fn reached(mut stage: watch::Receiver<Stage>, wanted: Stage) {
-    // An error means that the actor is gone without a word: it has stopped all the same.
+    // An error means that the actor has ended without a message: it has stopped all the same.
     stage.wait_for(|stage| *stage >= wanted).await.ok();
 }
 

@@ -1,4 +1,4 @@
-//! Who answers: what a server says of itself.
+//! The identity of a server, as it reports it to clients.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,15 +7,15 @@ use rustls::crypto::{GetRandomFailed, ring};
 
 use crate::names::{DcId, Secret};
 
-/// What a server says of itself. Made once per process.
+/// The facts that a server reports about itself. Made once per process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
     pub dc: DcId,
     /// Names of datacenters, for people.
     pub names: BTreeMap<DcId, String>,
-    /// The run of this server; random, positive. Tells clients that it was restarted.
+    /// The run of this server; random, positive. Shows clients that the server was restarted.
     pub instance: u64,
-    /// When it began.
+    /// Start of the run.
     pub started: Instant,
 }
 
@@ -25,7 +25,7 @@ impl ServerInfo {
         Ok(ServerInfo { dc, names, instance, started: Instant::now() })
     }
 
-    /// Empty if it has none.
+    /// Returns the name of a datacenter, empty if it has none.
     pub(super) fn name(&self, dc: DcId) -> String {
         self.names.get(&dc).cloned().unwrap_or_default()
     }
@@ -34,12 +34,12 @@ impl ServerInfo {
 /// The version of this software.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A secret for a lease.
+/// Returns a new secret for a lease.
 pub(super) fn secret() -> Result<Secret, GetRandomFailed> {
     random().map(Secret::new)
 }
 
-/// Bytes from the operating system's secure source.
+/// Returns bytes from the operating system's secure source.
 fn random<const N: usize>() -> Result<[u8; N], GetRandomFailed> {
     let mut bytes = [0; N];
     ring::default_provider().secure_random.fill(&mut bytes)?;

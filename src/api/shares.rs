@@ -1,7 +1,8 @@
-//! What each client may have of a server at a time: sessions, calls under way, answers that it has not taken.
+//! The bounds on each client's use of a server: sessions, calls in progress, answers that it has not
+//! accepted.
 //!
-//! A client is whoever shows one certificate or one token; of those who show nothing, each address is one. A client that
-//! asks for more than its share is refused with a time to come back, and the log says so; the others go on.
+//!  A client is identified by its certificate or its token; without either, by its address. A call beyond the
+//!  client's share is refused with a time to try again, and logged; other clients are not affected.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +16,10 @@ use super::options::ApiOptions;
 use crate::access::{Judge, LogLimit, Who};
 use crate::lock_server::{Allowance, ByteCount, ClientAllowance, LockServerHandle};
 
-/// Clients that are remembered although they have nothing at the moment.
+/// Most clients that are remembered although they use nothing at the moment.
 const MAX_IDLE: usize = 10_000;
 
-/// See the top of this file.
+/// The shares of all clients.
 pub(super) struct Shares {
     max_sessions: usize,
     max_calls: usize,
@@ -30,11 +31,11 @@ pub(super) struct Shares {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Client {
     who: Who,
-    /// Of one who shows nothing.
+    /// The address of a client without a certificate or token.
     address: Option<IpAddr>,
 }
 
-/// What one client has.
+/// The resources in use by one client.
 #[derive(Debug)]
 pub(super) struct Share {
     client: Client,
@@ -42,13 +43,13 @@ pub(super) struct Share {
     max_sessions: usize,
     calls: Arc<Semaphore>,
     max_calls: usize,
-    /// Bytes of answers that were not taken.
+    /// Bytes of answers that were not accepted yet.
     pub bytes: Arc<ByteCount>,
-    /// Bytes of requests that are being received. Who sends much reads its answers all the same.
+    /// Bytes of requests that are being received. A client that sends much must still accept its answers.
     pub requests: Arc<ByteCount>,
-    /// Bytes of calls that wait inside.
+    /// Bytes of calls in the mailbox.
     pub mailbox: ClientAllowance,
-    /// Those of its calls outside sessions.
+    /// The part of them that belongs to calls outside sessions.
     pub unary: Arc<Allowance>,
     logged: LogLimit,
 }
@@ -93,17 +94,17 @@ impl Shares {
     }
 }
 
-/// A place that a client takes. It keeps its share, too.
+/// A slot of a client. It keeps the client's share alive, too.
 #[derive(Debug)]
 pub(super) struct Place {
     _place: OwnedSemaphorePermit,
     _share: Arc<Share>,
 }
 
-/// So many bytes of a message that a session receives are not counted.
+/// The first bytes of a message of a session, which are not counted.
 const UNCOUNTED: usize = 32 << 10;
 
-/// Bytes that came in a session and are no whole message yet, counted for its client.
+/// Bytes of an incomplete message of a session, counted for its client.
 #[derive(Debug)]
 pub(super) struct Received {
     of: Arc<Share>,
@@ -115,7 +116,7 @@ impl Received {
         Received { of, counted: 0 }
     }
 
-    /// There are so many now. An error if its client has more than it may have.
+    /// Sets the number of these bytes. Returns an error if the client exceeds its share.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), BorderError> {
         let bytes = bytes.saturating_sub(UNCOUNTED);
         if bytes == self.counted {
@@ -138,17 +139,17 @@ impl Drop for Received {
 }
 
 impl Share {
-    /// A place for a session.
+    /// Takes a slot for a session.
     pub(super) fn session(self: &Arc<Self>) -> Result<Place, BorderError> {
         self.place(&self.sessions, BorderError::TooManySessions(self.max_sessions))
     }
 
-    /// A place for a call.
+    /// Takes a slot for a call.
     pub(super) fn call(self: &Arc<Self>) -> Result<Place, BorderError> {
         self.place(&self.calls, BorderError::TooManyCalls(self.max_calls))
     }
 
-    /// Refuses what would bring more answers while too many were not taken.
+    /// Refuses calls with large answers while the client has not accepted too many earlier ones.
     pub(super) fn room_for_answers(&self) -> Result<(), BorderError> {
         if self.bytes.is_full() {
             Err(self.refused(BorderError::TooManyBytes(self.bytes.most())))

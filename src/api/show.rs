@@ -1,4 +1,4 @@
-//! What people and tools look at: descriptions, listings and status as messages.
+//! Descriptions, listings and status, as messages for people and tools.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,8 @@ use crate::replica::forced::{ForceOutcome, Forced};
 use crate::room::{Load, Room};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot, resident_bytes};
 
-/// Whole milliseconds, rounded up: a wait that is too short would be one too many.
+/// Returns whole milliseconds, rounded up: a client that waits for a rounded-down time would try once too
+/// often.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -70,7 +71,7 @@ fn idle_owner(dc: DcId, why: NotServing) -> proto::IdleOwner {
     proto::IdleOwner { dc: dc.get().into(), why: why.into(), for_ms }
 }
 
-/// Why, and for how many milliseconds more as far as that is known.
+/// Returns the reason, and the remaining time in milliseconds if known.
 fn not_serving(why: Option<NotServing>) -> (proto::NotServing, u64) {
     match why {
         None => (proto::NotServing::Unspecified, 0),
@@ -142,7 +143,7 @@ pub(super) fn summary(lock: &LockSummary) -> proto::LockSummary {
     }
 }
 
-/// `picture`: the latest there is of the rest of the server; before the first one there is none.
+/// `picture`: the latest figures of the rest of the server; `None` before the first ones.
 pub(super) fn status(
     info: &ServerInfo,
     status: &Status,
@@ -218,7 +219,7 @@ fn room(room: Room) -> proto::Room {
 fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> proto::PeerStatus {
     let link = links.iter().find(|link| link.peer == peer.dc);
     let rtt = link.and_then(|link| link.rtt);
-    // The heartbeat that told the clock was half a round trip on its way.
+    // The heartbeat with the clock reading travelled for half a round trip.
     let (why, not_serving_for_ms) = not_serving(peer.not_serving);
     proto::PeerStatus {
         not_serving: why.into(),
@@ -242,7 +243,7 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
     }
 }
 
-/// By name; a field that is added and forgotten here does not compile.
+/// Returns the counts by name; a new field that is missing here does not compile.
 fn counts(counts: &Counts) -> BTreeMap<String, u64> {
     macro_rules! by_name {
         ({ $($gauge:ident)* } { $($counter:ident)* }) => {{

@@ -1,4 +1,4 @@
-//! What transactions read, as messages.
+//! Results of transaction steps, as messages.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use crate::crdt::value::{Reading, Type};
 use crate::proto::{self, value};
 use crate::replica::store_call::{Stepped, TxnState};
 
-/// The answer to a step.
+/// Returns the answer to a step.
 pub(super) fn stepped(stepped: Stepped) -> proto::StepResponse {
     let (state, commit) = match &stepped.state {
         TxnState::Open => (proto::TransactionState::Open, None),
@@ -23,7 +23,7 @@ pub(super) fn stepped(stepped: Stepped) -> proto::StepResponse {
     }
 }
 
-/// The answer to a look: there is no transaction.
+/// Returns the answer to a read without a transaction.
 pub(super) fn looked(looked: Stepped) -> proto::StepResponse {
     proto::StepResponse { state: proto::TransactionState::Unspecified.into(), ..stepped(looked) }
 }
@@ -32,7 +32,7 @@ fn value(reading: Option<Reading>) -> proto::Value {
     proto::Value { reading: reading.map(show) }
 }
 
-/// As deep as the reading is, which is as deep as maps nest.
+/// Recurses as deep as maps nest.
 fn show(reading: Reading) -> value::Reading {
     match reading {
         Reading::Counter(count) => value::Reading::Counter(count),

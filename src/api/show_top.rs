@@ -1,4 +1,4 @@
-//! How long things took, and which locks are waited for most, as messages.
+//! Histograms of durations, and the hottest locks, as messages.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::proto;
 use crate::replica::call::{Acquires, HotLock};
 use crate::telemetry::Snapshot;
 
-/// By name. `picture` has what the machine does not measure.
+/// Returns the histograms by name. `picture` has those that the machine does not measure.
 pub(super) fn durations(
     acquires: &Acquires,
     picture: Option<&Snapshot>,

@@ -1,4 +1,4 @@
-//! What watches are told, as messages.
+//! Events of watches, as messages.
 
 use bytes::Bytes;
 
@@ -10,11 +10,11 @@ use crate::replica::Notice;
 use crate::replica::watch_call::{Changed, Holding, LockEvent, LockMove, LockNews};
 use crate::update_messages;
 
-/// What one kind of watch is told.
+/// The responses of one kind of watch.
 pub(super) trait Told: Sized {
-    /// First.
+    /// Returns the first response.
     fn begun(from: &VersionVector) -> Self;
-    /// Unless it is not for a watch of this kind.
+    /// Returns the response for an event, or `None` if the event is not for this kind of watch.
     fn news(notice: Notice) -> Option<Self>;
 }
 

@@ -1,9 +1,10 @@
 //! The service `geolock.v1.Locks`: watches.
 //!
-//! Each has a session of its own, which bounds what waits for its client, and which closes when gRPC drops the stream.
-//! What a client has read of holders is said to the datacenter, which has more for it only then; gRPC asks for the next
-//! response when its client has room for it, and that counts as read. A watch has no next call, so it is judged by rules
-//! that have changed before it tells anything more.
+//!  Each watch has a session of its own, which bounds the events that wait for its client, and which closes
+//!  when gRPC drops the stream. The server acknowledges to the datacenter how much its client has read of
+//!  holders, and only then the datacenter sends more. gRPC polls for the next response when its client has
+//!  space for it, which counts as read. A watch makes no further calls, so changed rules are checked before
+//!  the next response.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,20 +24,20 @@ use crate::replica::call::{Call, Reply};
 use crate::replica::watch_call::Watch;
 use crate::replica::{Notice, SAY_TAKEN_AT};
 
-/// The first call of the session.
+/// Tag of the first call of the session.
 const WATCH: u64 = 1;
-/// The others.
+/// Tag of the others.
 const TAKEN: u64 = 2;
 
-/// See the top of this file.
+/// A watch of a client, between gRPC and the datacenter.
 pub(super) struct Watching<T> {
     session: Session,
     judge: Judge,
-    /// To be judged again when the rules have changed.
+    /// The watch, to be checked again when the rules have changed.
     watch: Watch,
-    /// The first response, until it is told.
+    /// The first response, until it is sent.
     begun: Option<T>,
-    /// About how much it took that the datacenter has not been told of.
+    /// Approximate bytes that the client has read and that are not yet acknowledged to the datacenter.
     taken: usize,
     is_over: bool,
 }
@@ -67,7 +68,7 @@ impl<T: Told> Watching<T> {
         }
     }
 
-    /// Refuses to tell more when rules that changed do not allow it.
+    /// Refuses further responses if changed rules do not allow the watch.
     fn judge_again(&mut self) -> Result<(), BorderError> {
         if self.judge.is_outdated() {
             self.judge.renew()?;
@@ -76,7 +77,7 @@ impl<T: Told> Watching<T> {
         Ok(())
     }
 
-    /// Tells the datacenter what was taken, once it is enough to tell.
+    /// Acknowledges to the datacenter the bytes that were read, once they are enough for a message.
     fn poll_say_taken(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
         ready!(self.session.poll_ready(cx))?;
         if self.taken >= SAY_TAKEN_AT {
@@ -87,7 +88,7 @@ impl<T: Told> Watching<T> {
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<Output, BorderError>> {
-        // While the mailbox is full nothing more is taken; it has room soon.
+        // While the mailbox is full no more events are taken; it has space soon.
         ready!(self.poll_say_taken(cx)).map_err(BorderError::from)?;
         self.session.poll_next(cx).map_err(BorderError::from)
     }
@@ -121,7 +122,8 @@ impl<T: Told + Unpin> Stream for Watching<T> {
                         return Poll::Ready(Some(Ok(news)));
                     }
                 }
-                // A server that drains tells its watches the news until it has stopped; the rest is about leases.
+                // A draining server sends events to its watches until it has stopped; other outputs concern
+                // leases.
                 Ok(Output::Draining { .. } | Output::Reply { .. }) => {}
                 Err(end) => {
                     this.is_over = true;
