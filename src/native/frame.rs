@@ -1,24 +1,24 @@
-//! Frames: a byte that says what it is, four for its length (big-endian), a body.
+//! Frames: one byte for the kind, four for the length of the body (big-endian), the body.
 //!
-//! What a peer says of a length is looked at before anything is kept for it, and a decoder keeps no more than one frame
-//! that is not whole and the pieces of one message. What makes no sense ends the connection: nobody knows where the next
-//! frame would begin.
+//! A length from a peer is checked before memory is allocated for it, and a decoder keeps at most one
+//! incomplete frame and the pieces of one message. An invalid frame ends the connection, because the start of
+//! the next frame is not known.
 //!
-//! **Pieces**: a message that is longer than [`MAX_PIECE`] travels in several frames, so that a renewal of a lease waits
-//! behind one piece of it, not behind all. One message at a time is in pieces, and whole messages may come between them.
-//! Peers of the first version of the protocol send none and know none.
+//! **Pieces**: a message that is longer than [`MAX_PIECE`] travels in several frames, so that a renewal of a
+//! lease waits behind one piece of it, not behind all. One message at a time is in pieces, and whole messages
+//! may come between them. Peers of the first version of the protocol send none and know none.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
-/// Kind and length.
+/// Length of the kind and the length, in bytes.
 pub(super) const HEADER: usize = 5;
-/// Longest body of a [`Kind::Start`]: the server does not know yet who that is.
+/// Longest body of a [`Kind::Start`], in bytes: the client is not authenticated yet.
 pub const MAX_START: usize = 4 << 10;
-/// Longest piece of a message: a TLS record.
+/// Longest piece of a message, in bytes: a TLS record.
 pub const MAX_PIECE: usize = 16 << 10;
 
-/// What a frame is. Numbers are on the wire: never used again for anything else.
+/// The kind of a frame. Numbers are on the wire: never reused for another meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -26,11 +26,11 @@ pub enum Kind {
     Message = 0,
     /// The first frame of a client, and only that: a [`Start`].
     Start = 1,
-    /// Nothing follows from this side but answers to pings: an [`End`]; of a client, an empty one.
+    /// The last frame of a side, except answers to pings: an [`End`]; from a client, an empty one.
     End = 2,
-    /// Are you there?
+    /// Asks the peer for a [`Kind::Pong`].
     Ping = 3,
-    /// Yes.
+    /// The answer to a ping.
     Pong = 4,
     /// The next piece of a message; another one follows.
     Piece = 5,
@@ -38,18 +38,19 @@ pub enum Kind {
     LastPiece = 6,
 }
 
-/// What a client shows before anything else.
+/// The credentials that a client sends before anything else.
 #[derive(Clone, PartialEq, Message)]
 pub struct Start {
-    /// As the `authorization` of a gRPC call: `Bearer TOKEN`; empty from who has a certificate, or nothing.
+    /// As the `authorization` of a gRPC call: `Bearer TOKEN`; empty for a client with a certificate, or
+    /// without credentials.
     #[prost(bytes = "bytes", tag = "1")]
     pub authorization: Bytes,
 }
 
-/// How a session ended, as a gRPC status would say.
+/// The end of a session, with the content of a gRPC status.
 #[derive(Clone, PartialEq, Message)]
 pub struct End {
-    /// A gRPC status code; 0: all is well.
+    /// A gRPC status code; 0 for success.
     #[prost(int32, tag = "1")]
     pub code: i32,
     #[prost(string, tag = "2")]
@@ -66,7 +67,7 @@ pub struct Frame {
     pub body: Bytes,
 }
 
-/// Why these bytes are no frames. Nothing after them can be read.
+/// The reason why bytes are no frames. Nothing after them can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("a frame here has at most {most} bytes; this one says it has {found}")]
@@ -86,7 +87,7 @@ impl Kind {
         ALL.get(usize::from(byte)).copied().ok_or(FrameError::UnknownKind(byte))
     }
 
-    /// Longest body, where messages have at most `most` bytes.
+    /// Returns the longest body, where messages have at most `most` bytes.
     fn longest(self, most: usize) -> usize {
         match self {
             Kind::Message | Kind::End => most,
@@ -97,38 +98,38 @@ impl Kind {
     }
 }
 
-/// Frames out of bytes as they come.
+/// Decodes frames from a stream of bytes.
 #[derive(Debug)]
 pub struct Decoder {
     most: usize,
     bytes: BytesMut,
-    /// The pieces of a message that have come: at most `most` bytes.
+    /// The pieces of a message that have arrived: at most `most` bytes.
     pieces: BytesMut,
 }
 
 impl Decoder {
-    /// For messages of at most `most` bytes.
+    /// Creates a decoder for messages of at most `most` bytes.
     pub fn new(most: usize) -> Decoder {
         Decoder { most, bytes: BytesMut::new(), pieces: BytesMut::new() }
     }
 
-    /// Messages may have so many bytes from now on.
+    /// Sets the longest message from now on, in bytes.
     pub fn allow(&mut self, most: usize) {
         self.most = most;
     }
 
-    /// Bytes that came and are no whole frame, or message of pieces, yet.
+    /// Returns the number of bytes that have arrived and are no complete frame, or message of pieces, yet.
     pub fn unfinished(&self) -> usize {
         self.bytes.len() + self.pieces.len()
     }
 
-    /// Where to put what came, at its end.
+    /// Returns the buffer; new bytes are appended at its end.
     pub fn bytes(&mut self) -> &mut BytesMut {
         &mut self.bytes
     }
 
-    /// The next frame, if all of it is there; pieces come as the message that they are. After an error it makes no sense to
-    /// ask again.
+    /// Returns the next frame, if it is complete; pieces are returned as the message that they form. After an
+    /// error the decoder cannot be used any more.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         loop {
             let Some(frame) = self.next_on_wire()? else { return Ok(None) };
@@ -175,7 +176,7 @@ pub fn put(bytes: &mut BytesMut, kind: Kind, body: &impl Message) {
     let on_wire = u32::try_from(length).expect("nobody here makes messages of 4 GiB");
     let start = bytes.len();
     bytes.resize(start + HEADER + length, 0);
-    // Into a slice, which does not ask for each byte whether it has to grow.
+    // Writes into a slice, which needs no check of the capacity for each byte.
     let mut rest = &mut bytes[start..];
     rest.put_u8(kind as u8);
     rest.put_u32(on_wire);
@@ -192,7 +193,7 @@ pub(super) fn put_piece(bytes: &mut BytesMut, kind: Kind, piece: &[u8]) {
     bytes.put_slice(piece);
 }
 
-/// The message in a body.
+/// Decodes the message in a body.
 pub fn decode<M: Message + Default>(body: Bytes) -> Result<M, FrameError> {
     Ok(M::decode(body)?)
 }
@@ -212,7 +213,7 @@ mod tests {
         ClientMessage { tag, call: Some(Call::Hello(Hello { revision: 1, client })) }
     }
 
-    /// All frames, and how it went on.
+    /// Returns all frames, and how the decoding ended.
     fn read(decoder: &mut Decoder) -> (Vec<Frame>, Result<(), FrameError>) {
         let mut frames = Vec::new();
         loop {

@@ -8,11 +8,11 @@ use prost::Message;
 use super::frame::{Decoder, End, Frame, Kind, Start, decode, put};
 use crate::proto::{ClientMessage, ServerMessage};
 
-/// Longest message: little, so that lengths beyond it come up.
+/// Longest message, in bytes: small, so that inputs exceed it.
 const MOST: usize = 1 << 10;
 
-/// A connection, cut by its first byte; whole frames come out the same however it is cut, and what their bodies say goes
-/// there and back. Answers whether there were some, all of them good.
+/// A connection, cut as its first byte says. Asserts that the frames do not depend on the cut, and that their
+/// bodies survive decoding and encoding. Returns true if there were frames, all of them valid.
 pub(crate) fn frames(data: &[u8]) -> bool {
     let Some((cut, stream)) = data.split_first() else { return false };
     let (frames, is_over) = read(stream, stream.len().max(1));
@@ -24,7 +24,7 @@ pub(crate) fn frames(data: &[u8]) -> bool {
     is_over && !frames.is_empty() && frames.into_iter().all(is_good)
 }
 
-/// The frames, and whether the stream ends after the last of them.
+/// Returns the frames, and true if the stream ends after the last of them.
 fn read(stream: &[u8], cut: usize) -> (Vec<Frame>, bool) {
     let (mut decoder, mut frames) = (Decoder::new(MOST), Vec::new());
     for piece in stream.chunks(cut) {
@@ -61,7 +61,8 @@ fn there_and_back<M: Message + Default + PartialEq + Debug>(frame: &Frame) -> bo
     true
 }
 
-/// The one frame of these bytes, which may be longer than what was read: unknown fields are gone, numbers have one form.
+/// Returns the one frame of these bytes. They may be longer than the input: unknown fields are gone, and
+/// numbers have one form.
 fn read_all(bytes: &[u8]) -> (Frame, bool) {
     let mut decoder = Decoder::new(16 * MOST);
     decoder.bytes().extend_from_slice(bytes);
@@ -70,7 +71,7 @@ fn read_all(bytes: &[u8]) -> (Frame, bool) {
     (frame, is_over)
 }
 
-/// What [`frames`] takes: cut after every `cut` + 1 bytes.
+/// Returns the input of [`frames`] for messages that are cut after every `cut` + 1 bytes.
 #[cfg(test)]
 pub(crate) fn stream_bytes(cut: u8, messages: &[ClientMessage]) -> Vec<u8> {
     let mut bytes = BytesMut::new();

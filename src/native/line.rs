@@ -1,4 +1,4 @@
-//! A socket that shows whether the other side takes what is written to it.
+//! A socket that shows if the peer acknowledges the bytes written to it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Passes everything through, and counts what was taken where nothing could be before. The kernel takes what is written as long
-/// as it has room, whether or not there is anybody at the other end. Once it is full, it takes more only because the other end
-/// has confirmed something: no other sign of that can be had from a socket alone.
+/// Passes everything through, and counts the bytes that were accepted after the kernel's buffer had been
+/// full. The kernel accepts bytes while it has space, even if the peer is dead. Once the buffer is full, it
+/// accepts more only because the peer has acknowledged some: a socket alone gives no other sign of that.
 #[derive(Debug)]
 pub struct Line<S> {
     stream: S,
@@ -21,7 +21,8 @@ impl<S> Line<S> {
         Line { stream, is_full: false, drained: 0 }
     }
 
-    /// How many bytes were taken at first after it had been full. A higher figure than before: the other side is there.
+    /// Returns how many bytes were accepted right after the buffer had been full. A higher value than before
+    /// shows that the peer is alive.
     pub fn drained(&self) -> u64 {
         self.drained
     }

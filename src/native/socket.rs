@@ -1,4 +1,4 @@
-//! Frames over a socket: reads and writes as much as there is at a time, into buffers that are used again.
+//! Frames over a socket: each poll reads and writes as much as possible, into reused buffers.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,54 +13,56 @@ use tokio::net::TcpStream;
 
 use super::frame::{self, Decoder, Frame, FrameError, HEADER, Kind, MAX_PIECE};
 
-/// What is made room for before a read: a TLS record.
+/// Space made before a read, in bytes: a TLS record.
 const READ: usize = 16 << 10;
-/// With so many bytes waiting to be written nothing more is said.
+/// With so many bytes waiting to be written, no more frames are added.
 const FULL: usize = 64 << 10;
-/// A buffer that grew beyond this is not kept.
+/// A buffer that grew beyond this size is not kept.
 const KEPT: usize = 4 * FULL;
 
-/// What kernels may keep of a connection for one that does not read, about: enough for a network of one site. It is a queue
-/// that every call passes before it can be accepted or refused, and left alone it grows to megabytes.
+/// Approximate bound on the bytes that a kernel buffers of a connection whose peer does not read: enough for
+/// a network of one site. The buffer is a queue in front of every call, and without a bound it grows to
+/// megabytes.
 const KERNEL: usize = 64 << 10;
 
-/// Bounds what the kernel keeps of a connection, on the side that asks and on the side that answers.
+/// Bounds the bytes of a connection that the kernel buffers, at the client and at the server.
 pub fn bound_kernel(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_send_buffer_size(stream, KERNEL)?;
     Ok(sockopt::set_socket_recv_buffer_size(stream, KERNEL)?)
 }
 
-/// See the top of this file.
+/// A socket that sends and receives frames.
 #[derive(Debug)]
 pub struct FrameSocket<S> {
     stream: S,
     decoder: Decoder,
     out: BytesMut,
-    /// Whether the peer knows pieces.
+    /// The peer knows pieces.
     cuts: bool,
     /// The rest of a message that is written in pieces.
     long: BytesMut,
     /// Frames to be written after it.
     behind: BytesMut,
-    /// Something was written since the last flush.
+    /// Bytes were written since the last flush.
     unflushed: bool,
-    /// However many pings came: one answer.
+    /// One pong answers any number of pings.
     owes_pong: bool,
     progress: Progress,
 }
 
-/// How far a socket has come. What is written is only on its way: the kernel takes it also when the peer is gone.
+/// The progress of a socket. Written bytes are only in flight: the kernel accepts them even if the peer is
+/// gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub read: u64,
     pub written: u64,
-    /// Waits for the peer to send something.
+    /// Waits for bytes of the peer.
     pub reads: bool,
-    /// Waits for the peer to take something.
+    /// Waits until the peer accepts bytes.
     pub writes: bool,
 }
 
-/// Why no frame comes any more.
+/// The reason why no more frames come.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     #[error("{0}")]
@@ -72,7 +74,7 @@ pub enum SocketError {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
-    /// For messages of at most `most` bytes from the other side.
+    /// Creates a socket for messages of at most `most` bytes from the peer.
     pub fn new(stream: S, most: usize) -> FrameSocket<S> {
         FrameSocket {
             stream,
@@ -87,12 +89,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
         }
     }
 
-    /// The peer knows pieces: from now on long messages are written in pieces.
+    /// Notes that the peer knows pieces: from now on long messages are written in pieces.
     pub fn cut_messages(&mut self) {
         self.cuts = true;
     }
 
-    /// Appends a frame to what is to be written.
+    /// Adds a frame to be written.
     pub fn put(&mut self, kind: Kind, body: &impl Message) {
         if !self.long.is_empty() {
             return frame::put(&mut self.behind, kind, body);
@@ -105,27 +107,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
         }
     }
 
-    /// Appends a short message that need not wait for the rest of a long one.
+    /// Adds a short message that need not wait for the rest of a long one.
     pub fn put_first(&mut self, body: &impl Message) {
         frame::put(&mut self.out, Kind::Message, body);
     }
 
-    /// Whether more may be put. While the peer takes its time, little is: what is put first waits for all of it.
+    /// Returns true if more frames may be added. While the peer is slow, only few are, because a message with
+    /// priority waits for all of them.
     pub fn has_room(&self) -> bool {
         self.long.is_empty() && self.out.len() < if self.progress.writes { MAX_PIECE } else { FULL }
     }
 
-    /// Whether more may be put first.
+    /// Returns true if more messages with priority may be added.
     pub fn has_room_for_first(&self) -> bool {
         self.out.len() < 2 * FULL
     }
 
-    /// Bytes that came and are no whole message yet.
+    /// Returns the number of bytes that have arrived and are no complete message yet.
     pub fn unfinished(&self) -> usize {
         self.decoder.unfinished()
     }
 
-    /// What the frames travel on.
+    /// Returns the underlying stream.
     pub fn stream(&self) -> &S {
         &self.stream
     }
@@ -134,18 +137,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
         self.progress
     }
 
-    /// Begins another look at all there is to do: who does not read from now on does not wait for its peer.
+    /// Begins another round of polling. If nothing is read from now on, the socket does not count as waiting
+    /// for the peer.
     pub fn begin_turn(&mut self) {
         self.progress.reads = false;
     }
 
-    /// Messages may have so many bytes from now on.
+    /// Sets the longest message from now on, in bytes.
     pub fn allow(&mut self, most: usize) {
         self.decoder.allow(most);
     }
 
-    /// The next frame that is no ping and no pong. Whatever waits to be written: of two who both wait for the other to read
-    /// neither would go on. Who bounds what he answers stops asking for frames while there is no room.
+    /// Returns the next frame that is no ping and no pong. Reads even if bytes wait to be written: two peers
+    /// that both wait for the other to read would block for ever. A caller that bounds its answers stops
+    /// polling for frames while there is no space.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, SocketError>> {
         loop {
             match self.decoder.next_frame()? {
@@ -170,7 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
         }
     }
 
-    /// Writes what there is, until there is nothing left.
+    /// Writes until nothing is left.
     pub fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.owes_pong {
             self.owes_pong = false;
@@ -204,7 +209,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Moves pieces of a long message to what is written next: one at a time when the peer takes its time.
+    /// Moves pieces of a long message to the bytes to be written next: one at a time when the peer is slow.
     fn cut(&mut self) {
         let room = if self.progress.writes { 1 } else { FULL / 2 };
         while !self.long.is_empty() && self.out.len() < room {
@@ -217,19 +222,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
         }
     }
 
-    /// As [`FrameSocket::poll_frame`], answering pings meanwhile.
+    /// As [`FrameSocket::poll_frame`], and answers pings meanwhile.
     pub async fn frame(&mut self) -> Result<Frame, SocketError> {
         poll_fn(|cx| {
             let frame = self.poll_frame(cx)?;
-            // An error shows when reading.
+            // An error is reported by the read.
             let _ = self.poll_write(cx);
             frame.map(Ok)
         })
         .await
     }
 
-    /// Says the last word, and waits until the other side has read it: what it sent meanwhile is read and thrown away,
-    /// because closing a socket with something unread takes away what was just written.
+    /// Writes the last frame, and waits until the peer has read it. Bytes that it sent meanwhile are read and
+    /// discarded, because closing a socket with unread bytes discards the bytes that were just written.
     pub async fn finish(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.poll_write(cx)).await?;
         self.stream.shutdown().await?;

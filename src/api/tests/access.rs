@@ -1,4 +1,4 @@
-//! Who gets in, and what the rules let each do: over TLS, with a real datacenter behind it.
+//! Authentication and the access rules: over TLS, with a real datacenter behind it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl Files<'_> {
     }
 }
 
-/// A certificate of the site's authority.
+/// Issues a certificate of the site's authority.
 fn issue(site: &Site, folder: &str, role: Role) -> PathBuf {
     let authority = Authority::load(&site.folder("ca")).expect("the playground made it");
     let leaf = Leaf { hosts: vec!["localhost".into()], role, validity: Validity::days(1) };
@@ -58,7 +58,7 @@ pub(super) fn issue_client(site: &Site, name: &str) -> PathBuf {
     issue(site, name, Role::Client(name.into()))
 }
 
-/// A folder of a client that shows no certificate.
+/// Returns the folder of a client without a certificate.
 pub(super) fn without(site: &Site) -> PathBuf {
     let folder = site.folder("without");
     fs::create_dir_all(&folder).expect("it is made");
@@ -87,7 +87,7 @@ async fn with_token(running: &Running, folder: &Path, token: &str) -> WithToken 
     LocksClient::with_interceptor(channel, Bearer(format!("Bearer {token}")))
 }
 
-/// Whether the figures have that line.
+/// Returns true if the metrics have that line.
 pub(super) async fn metric(running: &Running, line: &str) -> bool {
     let mut stream = TcpStream::connect(running.http).await.expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n").await.expect("it reads");
@@ -132,7 +132,7 @@ fn list(prefix: &'static str) -> proto::ListLocksRequest {
     proto::ListLocksRequest { prefix: prefix.into(), ..Default::default() }
 }
 
-/// A rule.
+/// Returns the text of a rule.
 pub(super) fn rule(who: &str, allow: &[&str], on: &str) -> String {
     format!("[[rule]]\nwho = [\"{who}\"]\nallow = {allow:?}\n{on}\n")
 }
@@ -158,11 +158,11 @@ async fn a_token_lets_in_who_shows_no_certificate() {
     assert_eq!(reason(wrong.status(status).await), UNKNOWN);
     let opened = wrong.session(tokio_stream::empty()).await;
     assert_eq!(reason(opened.map(|_| ())), UNKNOWN);
-    // A certificate is as good as ever, but not beside a token that is none.
+    // The certificate alone is still accepted, but not beside an invalid token.
     assert!(site.client(&running).await.status(status).await.is_ok());
     let mut both = with_token(&running, &site.folder("client"), other.token()).await;
     assert_eq!(reason(both.status(status).await), UNKNOWN);
-    // Health says no more than whether it serves, and says it to all.
+    // The health service reports only if the server serves, and does so to every client.
     let channel = dial(running.address, &folder).await.expect("it is let in");
     assert!(HealthClient::new(channel).check(HealthCheckRequest::default()).await.is_ok());
     assert!(metric(&running, "geolock_access_unknown_total 4").await);
@@ -198,7 +198,7 @@ async fn a_datacenters_certificate_is_no_clients_even_where_none_is_needed() {
     let running = site.start_configured(anonymous).await;
     let peer = issue(&site, "peer", Role::Dc(dc(1)));
     for folder in [site.folder("tls/dc0"), peer] {
-        // TLS 1.3: the client's side of the handshake is done before its certificate is refused.
+        // TLS 1.3: the client's side of the handshake is complete before its certificate is refused.
         if let Ok(channel) = dial(running.address, &folder).await {
             let token = Bearer(format!("Bearer {}", made.token()));
             let refused = LocksClient::with_interceptor(channel, token).status(proto::StatusRequest {}).await;
@@ -256,7 +256,7 @@ async fn who_has_no_rule_can_take_nothing() {
     assert_eq!(reason(app.list_locks(list("")).await), DENIED);
     assert_eq!(reason(app.top_locks(top("")).await), DENIED);
     assert_eq!(reason(app.describe_lock(proto::DescribeLockRequest { name: "a".into() }).await), DENIED);
-    // What only gives back is up to the lease and its secret.
+    // Calls that return something need only the lease and its secret.
     let unknown = (Reason::UnknownLease, Code::NotFound);
     let keep = proto::KeepAliveRequest { lease, secret: secret.clone() };
     assert_eq!(reason(app.keep_alive(keep).await), unknown);
@@ -283,7 +283,7 @@ async fn who_has_no_rule_can_take_nothing() {
     running.node.handle().drain();
 }
 
-/// What client `app` may do in the tests below.
+/// Returns the rules for client `app` in the tests below.
 fn some() -> String {
     [
         rule("client:app", &["acquire-shared"], "locks = [\"s/\"]"),
@@ -311,7 +311,7 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
         (vec![shared("x/2")], false),
         (vec![shared("s/2"), exclusive("x/3")], true),
         (vec![shared("s/3"), exclusive("y")], false),
-        // Of a lock that is named twice, the stronger mode counts.
+        // For a lock that is named twice, the stronger mode counts.
         (vec![shared("s/4"), exclusive("s/4")], false),
         (vec![exclusive("x")], false),
     ]
@@ -346,7 +346,7 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
         |after, step| Call::GoOn(proto::GoOnRequest { lease, secret: Bytes::new(), key: 22, after, step });
     let wrong = step(vec![put("b", "w1"), put("c", "w1")], vec![], Then::Commit);
     assert_eq!(talk.refused(go_on(0, wrong)).await, Reason::PermissionDenied);
-    // It is as open as before, and has nothing of what was refused.
+    // The transaction is still open, and has none of the refused changes.
     let right = step(vec![put("b", "w1")], vec![key("b", "r1")], Then::Commit);
     match talk.ask(go_on(0, right)).await {
         Answer::Stepped(stepped) => assert!(stepped.commit.is_some()),
@@ -382,11 +382,11 @@ async fn what_is_open_is_judged_by_new_rules_from_its_next_call_on() {
     assert!(running.node.reloader().reload().await.is_empty());
     assert_eq!(talk.refused(Call::Acquire(try_acquire(lease, 2, "x/2"))).await, Reason::PermissionDenied);
     assert!(matches!(talk.ask(Call::Acquire(try_acquire(lease, 3, "y/1"))).await, Answer::Acquired(_)));
-    // What it has it may keep, and give back.
+    // The client may keep and return what it has.
     let keep = proto::KeepAliveRequest { lease, secret: Bytes::new() };
     assert!(matches!(talk.ask(Call::KeepAlive(keep)).await, Answer::KeptAlive(_)));
     assert!(matches!(talk.ask(Call::Release(release(lease, 1))).await, Answer::Released(_)));
-    // The watch has told what it had told; news of the release comes no more.
+    // The watch has sent the earlier events; the event of the release is not sent any more.
     let ended = loop {
         match watching.message().await {
             Ok(Some(told)) => {

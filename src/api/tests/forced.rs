@@ -1,4 +1,4 @@
-//! Locks that an operator takes away: over TLS, with a real datacenter behind it.
+//! Force release by an operator: over TLS, with a real datacenter behind it.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn the_victim_and_the_audit_know_who_took_it_and_why() {
     let told = talk.hear().await.expect("it is up").expect("it goes on");
     let lost = proto::LockLost { lease, request: grant.request, forced };
     assert_eq!(told, (0, Answer::LockLost(lost)));
-    // The lease lives on, and a release of what is gone says by whom it was taken.
+    // The lease lives on, and a release of the lost locks names the operator.
     let Answer::Error(gone) = talk.ask(Call::Release(release(lease, 1))).await else { panic!("it is gone") };
     assert_eq!(gone.reason(), Reason::ForcedOut);
     assert!(gone.message.contains("client playground: it hangs"), "{}", gone.message);
@@ -60,7 +60,7 @@ async fn the_victim_and_the_audit_know_who_took_it_and_why() {
     let audit = operator.audit(proto::AuditRequest {}).await.expect("allowed").into_inner();
     assert_eq!(audit.forced, [expected]);
     assert_eq!(counted(&mut operator, "forced_releases_total").await, 1);
-    // It is published now and then.
+    // Metrics are published from time to time.
     let published = async { while !metric(&running, "geolock_forced_releases_total 1").await {} };
     tokio::time::timeout(Duration::from_secs(60), published).await.expect("it is counted");
     running.stop().await;

@@ -1,4 +1,4 @@
-//! A conversation whose calls have to wait: it goes on renewing, holds little, and does not go round in vain.
+//! A conversation whose calls have to wait: it still renews, holds little back, and does not poll in vain.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -23,10 +23,10 @@ use crate::proto::client_message::Call;
 use crate::proto::server_message::Answer;
 use crate::proto::{self, ClientMessage};
 
-/// Far longer than anything here takes: a test that hangs fails.
+/// Far longer than any step of these tests: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The messages of a client, or one call again and again.
+/// The messages of a client, or one call repeated.
 #[derive(Default)]
 struct Said {
     calls: VecDeque<Call>,
@@ -42,7 +42,7 @@ impl Calls for Said {
     }
 }
 
-/// A service with little room for calls, whose disk is behind.
+/// Returns a service with little space for calls, whose disk is behind.
 async fn behind() -> (Rig, LocksService) {
     let options = LockServerOptions {
         session_mailbox: 1,
@@ -50,7 +50,7 @@ async fn behind() -> (Rig, LocksService) {
         ..LockServerOptions::default()
     };
     let rig = Rig::start(options, Syncs::WhenTold);
-    // Something waits for the disk.
+    // A record waits for the disk.
     let handle = rig.server.handle();
     tokio::spawn(async move {
         handle
@@ -109,7 +109,7 @@ fn keep_alive(secret: &'static [u8]) -> Call {
     Call::KeepAlive(proto::KeepAliveRequest { lease: 1, secret: Bytes::from_static(secret) })
 }
 
-/// A client that finds itself at another datacenter than before hears so before it hears what became of its calls.
+/// A client that is at another datacenter than before learns that before it gets answers to its calls.
 #[tokio::test]
 async fn the_welcome_is_the_first_answer() {
     let (_rig, service) = behind().await;

@@ -1,5 +1,5 @@
-//! What a server remembers for its clients is bounded: what is too much is refused with a time to come back, and
-//! the rest goes on.
+//! The memory of a server for its clients is bounded: calls above a limit are refused with a time to try
+//! again, and others are still served.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn granted(talk: &mut Talk, call: proto::AcquireRequest) {
     }
 }
 
-/// It is refused with a time to come back and with the limit's name.
+/// Expects a refusal with a time to try again and the name of the limit.
 async fn exhausted(talk: &mut Talk, call: Call, limit: &str) {
     match talk.ask(call).await {
         Answer::Error(error) => {
@@ -46,7 +46,7 @@ async fn a_server_has_a_most_of_waiting_requests_whose_ever_they_are() {
     one.send(Call::Acquire(acquire(first, 3, "hot"))).await;
     exhausted(&mut one, Call::Acquire(acquire(first, 4, "cold")), "waiting").await;
     exhausted(&mut two, Call::Acquire(acquire(second, 1, "cold")), "waiting").await;
-    // The first waiting one is granted: there is room for one.
+    // The first waiting request is granted, which makes space for one.
     one.send(Call::Release(release(first, 1))).await;
     for _ in 0..2 {
         assert!(matches!(one.hear().await, Ok(Some((_, Answer::Released(_) | Answer::Acquired(_))))));
@@ -90,7 +90,7 @@ async fn a_server_has_a_most_of_held_requests() {
     for key in [2, 3] {
         assert!(matches!(talk.ask(Call::Release(release(lease, key))).await, Answer::Released(_)));
     }
-    // Locks beyond the first of a request count as much as further requests.
+    // Each further lock of a request counts like a further request.
     let locks = ["a", "b", "c"].map(exclusive).into();
     granted(&mut talk, proto::AcquireRequest { locks, ..acquire(lease, 4, "") }).await;
     exhausted(&mut talk, Call::Acquire(acquire(lease, 5, "d")), "held").await;

@@ -16,7 +16,7 @@ fn names(names: &[&'static str]) -> Vec<Bytes> {
     names.iter().map(|name| Bytes::from_static(name.as_bytes())).collect()
 }
 
-/// Holds locks.
+/// Acquires and releases locks.
 impl Caller {
     async fn acquires(&mut self, name: &str) -> proto::AcquireResponse {
         self.acquires_all(vec![exclusive(name)]).await
@@ -50,7 +50,7 @@ async fn next(responses: &mut Streaming<proto::WatchLocksResponse>) -> Event {
     response.event.expect("every response says something")
 }
 
-/// What was granted or released.
+/// Returns the locks that were granted or released.
 fn locks(held: LocksHeld) -> Vec<(Bytes, Mode)> {
     assert!(held.token > 0 && held.request.is_some(), "{held:?}");
     held.locks.into_iter().map(|lock| (lock.name.clone(), lock.mode())).collect()
@@ -129,14 +129,14 @@ async fn what_cannot_be_followed_is_refused() {
     small.stop().await;
 }
 
-/// More happens than a client that does not read may leave unread: it is not cut off, and when it reads it is told
-/// what is.
+/// More events occur than a client may leave unread: it is not disconnected, and when it reads again it gets
+/// the present holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_read_grants_begins_anew() {
     let (site, running, mut client) = Site::running().await;
     let mut holder = Caller::new(client.clone()).await;
     let kept = holder.acquires("kept").await;
-    // On a connection of its own: what it does not read fills that one's window.
+    // On a connection of its own, because its unread responses fill the window of that connection.
     let all = WatchLocksRequest { prefixes: names(&[""]), ..Default::default() };
     let mut deaf = begin(&mut site.client(&running).await, all).await;
     let many: Vec<_> = (0..800).map(|i| exclusive(format!("{i:01000}"))).collect();

@@ -1,4 +1,4 @@
-//! The border: what gets in, what is refused and how, what comes out; then the whole server on loopback.
+//! Tests of the API layer: accepted messages, refusals, answers; then the whole server on loopback.
 
 mod access;
 mod forced;

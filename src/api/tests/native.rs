@@ -1,4 +1,4 @@
-//! Native connections, as a client sees them: what begins and ends one, and who is not kept.
+//! Native connections, as a client sees them: how they begin and end, and which ones the server drops.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use crate::proto::client_message::Call;
 use crate::proto::server_message::Answer;
 use crate::proto::{self, ClientMessage, Reason, ServerMessage};
 
-/// Far longer than anything here takes: a test that hangs fails.
+/// Far longer than any step of these tests: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
 
 type Tls = TlsStream<TcpStream>;
@@ -37,7 +37,7 @@ async fn connect(site: &Site, address: SocketAddr) -> Tls {
     shake_hands(site, address, NATIVE_PROTOCOL).await
 }
 
-/// A client's end.
+/// The client's end of a connection.
 struct Line(FrameSocket<Tls>);
 
 impl Line {
@@ -65,7 +65,7 @@ impl Line {
         (message.tag, message.answer.expect("known here"))
     }
 
-    /// How it ended.
+    /// Returns how it ended.
     async fn end(&mut self) -> (Code, String, Option<Reason>) {
         let frame = timeout(LONG, self.0.frame()).await.expect("in time").expect("a last word");
         assert_eq!(frame.kind, Kind::End);
@@ -135,10 +135,10 @@ async fn what_makes_no_sense_ends_a_connection_with_a_reason_and_no_other() {
         let end = Line(FrameSocket::new(tls, 1 << 20)).end().await;
         assert!(end.1.contains(why), "{end:?}");
     }
-    // A call that is wrong is answered, and the connection goes on.
+    // A wrong call is answered, and the connection stays.
     good.ask(2, Call::OpenLease(proto::OpenLeaseRequest { ttl_ms: 1, ..Default::default() })).await;
     assert!(matches!(good.hear().await, (2, Answer::Error(_))));
-    // Hello comes once.
+    // Only the first message may be a hello.
     good.ask(3, Call::Hello(proto::Hello { revision: 1, client: String::new() })).await;
     assert_eq!(good.end().await.2, Some(Reason::HelloExpected));
     running.stop().await;
@@ -164,7 +164,8 @@ async fn who_has_said_all_and_waits_for_answers_is_still_heard() {
     running.stop().await;
 }
 
-/// What an old client does not know it is not sent, and a renewal need not wait for the rest of a long answer.
+/// An old client gets no frames that it does not know, and a renewal need not wait for the rest of a long
+/// answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_is_answered_in_the_middle_of_a_long_answer() {
     let site = Site::new();
@@ -192,7 +193,7 @@ async fn a_renewal_is_answered_in_the_middle_of_a_long_answer() {
         let keys = (1..=3).map(key).collect();
         line.ask(7, Call::Look(proto::ReadRequest { keys, at_least: None })).await;
         let before = line.0.progress().read;
-        // More than both kernels keep: it is on its way, and cannot all be.
+        // More than both kernels buffer: the answer has begun and cannot be complete.
         poll_fn(|cx| match line.0.poll_frame(cx) {
             Poll::Ready(frame) => panic!("this is not all of it: {frame:?}"),
             Poll::Pending if line.0.progress().read > before => Poll::Ready(()),
@@ -247,7 +248,7 @@ async fn a_token_that_is_withdrawn_opens_nothing_more_and_what_is_open_does_noth
 
     std::fs::write(&tokens, NewToken::generate("ci").expect("random").line()).expect("there is room");
     assert!(running.node.reloader().reload().await.is_empty());
-    // Not even to give back: it is nobody any more, and its locks go with its lease.
+    // Not even a release: the client is not authenticated any more, and its locks end with its lease.
     for (tag, call) in [
         (4, Call::Acquire(try_acquire(lease.lease, 2, "b"))),
         (5, Call::Release(release(lease.lease, 1))),
@@ -277,14 +278,14 @@ async fn who_says_nothing_or_does_not_read_is_not_kept() {
             tokio::task::yield_now().await;
         }
     };
-    // Says nothing after this, and answers no ping: nothing polls its end.
+    // This client sends nothing more and answers no ping, because nothing polls its end.
     let mut line = Line::open(&site, &running).await;
     let on_disconnect = proto::OnDisconnect::Release.into();
     line.ask(2, Call::OpenLease(proto::OpenLeaseRequest { ttl_ms: 60_000, on_disconnect })).await;
     timeout(LONG, leases(1)).await.expect("it is opened");
     let mut lively = Line::open(&site, &running).await;
     let gone = timeout(LONG, async {
-        // This one answers pings and is kept all that time.
+        // This one answers pings and stays connected all that time.
         tokio::select! {
             frame = lively.0.frame() => panic!("nothing was asked: {frame:?}"),
             () = leases(0) => {}

@@ -1,4 +1,4 @@
-//! Certificates that are replaced while clients are connected.
+//! Replacement of certificates while clients are connected.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -34,7 +34,7 @@ async fn a_new_certificate_is_shown_to_new_connections_and_drops_none() {
     let mut talk = Talk::open(&mut site.client(&running).await).await;
     let lease = talk.open_lease().await.lease;
 
-    // A new authority: who trusts only that one is served only after the change.
+    // A new authority: a client that trusts only the new one is served only after the change.
     fs::remove_dir_all(site.folder("ca")).expect("it was there");
     playground(site.folder("").as_path(), "test", [dc(0)]).expect("it mends the rest");
     assert!(dial(running.address, &site.folder("client")).await.is_err(), "the old certificate");
@@ -86,7 +86,7 @@ async fn a_certificate_that_expires_soon_says_so_until_it_is_renewed() {
     assert!(running.node.reloader().reload().await.is_empty());
     let shown = status(&running, &site).await;
     assert!(shown.certificates.iter().all(|one| one.expires_soon), "{:?}", shown.certificates);
-    // Six days are much for a certificate that lives for seven.
+    // For a certificate that lives for seven days, six remaining days are enough.
     issue(&site, Existing::Replace, Validity { from: now - day, until: now + 6 * day });
     assert!(running.node.reloader().reload().await.is_empty());
     let shown = status(&running, &site).await;

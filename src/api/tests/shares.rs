@@ -1,4 +1,4 @@
-//! What one client may have at a time is bounded, and others go on.
+//! Each client's use of a server is bounded, and other clients are not affected.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::pki::NATIVE_PROTOCOL;
 use crate::proto::locks_client::LocksClient;
 use crate::proto::{self, Then, change, update};
 
-/// Far longer than anything here takes: a test that hangs fails.
+/// Far longer than any step of these tests: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
 const VALUE: usize = 200 << 10;
 
@@ -51,7 +51,7 @@ async fn a_client_has_a_most_of_sessions_whatever_connections_it_has() {
     }
     let others = Talk::open(&mut other_client(&site, &running).await).await;
     drop(first);
-    // It is closed when the server hears of it.
+    // The server closes it when it learns of that.
     let third = timeout(LONG, async {
         loop {
             if let Ok(open) = one.session(tokio_stream::pending()).await {
@@ -79,7 +79,7 @@ async fn strangers_may_ask_for_health_and_not_watch_it() {
     running.stop().await;
 }
 
-/// Their requests never end.
+/// The requests of these health checks never end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn health_checks_of_strangers_are_few_and_do_not_last() {
     let site = Site::new();
@@ -135,7 +135,7 @@ async fn put(client: &mut LocksClient<Channel>) {
     client.transact(begin).await.expect("it commits");
 }
 
-/// A read whose answer is not taken beyond its head.
+/// Reads, and accepts only the head of the answer.
 async fn read(channel: &mut Channel) -> Response<Body> {
     let message = proto::ReadRequest { keys: vec![key()], ..proto::ReadRequest::default() };
     let mut framed = BytesMut::new();
@@ -168,7 +168,7 @@ async fn answers_that_are_not_taken_are_bounded_and_their_connection_is_closed()
     });
     let running = start.await;
     put(&mut site.client(&running).await).await;
-    // Each answer has room for one byte, all of them together for much.
+    // Each stream has a window of one byte, the connection a large one.
     let narrow =
         |endpoint: Endpoint| endpoint.initial_stream_window_size(1).initial_connection_window_size(1 << 30);
     let mut channel =
@@ -181,14 +181,14 @@ async fn answers_that_are_not_taken_are_bounded_and_their_connection_is_closed()
         }
         held.push(answer);
     }
-    // What has begun, its last slice excepted, is not taken.
+    // All answers are counted except the last slice of each.
     assert!(held.len() == MOST / VALUE, "{} answers are held", held.len());
-    // What it needs to keep its locks is small, and goes on; others read.
+    // The calls that keep its locks are small, and still served; other clients read.
     open_lease(&mut site.client(&running).await).await;
     let folder = issue_client(&site, "reader");
     let mut others = dial(running.address, &folder).await.expect("it is welcome");
     assert!(whole(read(&mut others).await).await.expect("it is let in").len() > VALUE);
-    // The connection is closed, and what it held is free.
+    // The connection is closed, and the bytes that it held are free.
     let mut again = site.channel(&running).await;
     let freed = async {
         loop {
@@ -204,7 +204,7 @@ async fn answers_that_are_not_taken_are_bounded_and_their_connection_is_closed()
     running.stop().await;
 }
 
-/// Each session has begun a message and does not finish it.
+/// Each session has sent the beginning of a message, and never the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_are_not_finished_are_bounded() {
     let site = Site::new();
@@ -218,7 +218,7 @@ async fn messages_that_are_not_finished_are_bounded() {
         begun.put_u8(Kind::Message as u8);
         begun.put_u32(1 << 20);
         begun.put_bytes(0, 600 << 10);
-        // The one that is too much may be closed before all of it is sent.
+        // The one above the limit may be closed before all of it is sent.
         let _ = tls.write_all(&begun).await;
         lines.push(tls);
     }

@@ -1,4 +1,4 @@
-//! One datacenter, whole: journal, machine, actor and API, with clients over TLS on loopback.
+//! One complete datacenter: journal, machine, actor and API, with clients over TLS on loopback.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -28,16 +28,17 @@ use crate::replica::LocalConfig;
 
 const CLUSTER: &str = "test";
 
-/// A folder with the certificates and the data of a datacenter that can be started, stopped, started again.
+/// A folder with the certificates and the data of a datacenter that can be started, stopped and started
+/// again.
 pub(super) struct Site {
     dir: TempDir,
 }
 
-/// A datacenter that runs.
+/// A running datacenter.
 pub(super) struct Running {
     pub node: Node,
     pub address: SocketAddr,
-    /// Where its metrics are.
+    /// The address of its metrics.
     pub http: SocketAddr,
 }
 
@@ -48,7 +49,7 @@ impl Site {
         Site { dir }
     }
 
-    /// A new one that runs, and a client of it.
+    /// Returns a new site that runs, and a client of it.
     pub(super) async fn running() -> (Site, Running, LocksClient<Channel>) {
         let site = Site::new();
         let running = site.start().await;
@@ -68,7 +69,7 @@ impl Site {
         .await
     }
 
-    /// `change`: what it has otherwise than the defaults.
+    /// `change`: the differences from the default configuration.
     pub(super) async fn start_configured(&self, change: impl FnOnce(&mut Config)) -> Running {
         let mut config = Config::alone(CLUSTER, dc(0), self.dir.path());
         change(&mut config);
@@ -84,7 +85,7 @@ impl Site {
         self.dir.path().join(folder)
     }
 
-    /// A client with the playground's certificate.
+    /// Returns a client with the playground's certificate.
     pub(super) async fn client(&self, running: &Running) -> LocksClient<Channel> {
         LocksClient::new(self.channel(running).await)
     }
@@ -94,7 +95,7 @@ impl Site {
     }
 }
 
-/// A connection of the playground's client that speaks this protocol, as far as TLS.
+/// Opens a connection of the playground's client with this protocol, up to the end of the TLS handshake.
 pub(super) async fn shake_hands(site: &Site, address: SocketAddr, protocol: &[u8]) -> TlsStream<TcpStream> {
     let mut tls = Credentials::load(&site.folder("client")).expect("made").dial_api().expect("good");
     tls.alpn_protocols = vec![protocol.to_vec()];
@@ -103,12 +104,12 @@ pub(super) async fn shake_hands(site: &Site, address: SocketAddr, protocol: &[u8
     TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("the client is welcome")
 }
 
-/// A connection that shows the certificate in that folder, if there is one.
+/// Opens a connection with the certificate in that folder, if there is one.
 pub(super) async fn dial(address: SocketAddr, folder: &Path) -> Result<Channel, tonic::transport::Error> {
     dial_with(address, folder, |endpoint| endpoint).await
 }
 
-/// The same, with other settings than the usual ones.
+/// The same, with other settings than the default ones.
 pub(super) async fn dial_with(
     address: SocketAddr,
     folder: &Path,
@@ -125,7 +126,7 @@ pub(super) async fn dial_with(
 }
 
 impl Running {
-    /// Stops it although locks may be held.
+    /// Stops the datacenter even if locks are held.
     pub(super) async fn stop(self) {
         self.node.handle().drain();
         self.node.ended().await.expect("nothing went wrong");
@@ -136,7 +137,7 @@ pub(super) async fn open_lease(client: &mut LocksClient<Channel>) -> proto::Open
     client.open_lease(proto::OpenLeaseRequest::default()).await.expect("opened").into_inner()
 }
 
-/// How many of that the server counts.
+/// Returns a counter of the server's status.
 pub(super) async fn counted(client: &mut LocksClient<Channel>, what: &str) -> u64 {
     client.status(proto::StatusRequest {}).await.expect("it is up").into_inner().counts[what]
 }
@@ -154,14 +155,14 @@ impl Caller {
         Caller { client, lease, last_key: 0 }
     }
 
-    /// Of its next request.
+    /// Returns the idempotency key of its next request.
     pub(super) fn key(&mut self) -> u64 {
         self.last_key += 1;
         self.last_key
     }
 }
 
-/// A client's end of a stream.
+/// The client's end of a stream.
 pub(super) struct Talk {
     pub calls: mpsc::Sender<ClientMessage>,
     pub answers: Streaming<ServerMessage>,
@@ -169,7 +170,7 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    /// Opens a stream and says hello.
+    /// Opens a stream and sends the hello.
     pub(super) async fn open(client: &mut LocksClient<Channel>) -> Talk {
         let mut talk = Talk::open_silently(client).await;
         let hello = proto::Hello { revision: 1, client: "test".into() };
@@ -186,7 +187,7 @@ impl Talk {
         Talk { calls, answers: answers.into_inner(), last_tag: 0 }
     }
 
-    /// Sends a call and says its tag.
+    /// Sends a call and returns its tag.
     pub(super) async fn send(&mut self, call: Call) -> u64 {
         self.last_tag += 1;
         let message = ClientMessage { tag: self.last_tag, call: Some(call) };

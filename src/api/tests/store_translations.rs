@@ -1,4 +1,4 @@
-//! Transactions as messages: what they mean, what is refused at the border, what readers are shown.
+//! Transactions as messages: their meaning, the refusals of the API layer, the values that readers get.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,7 +164,7 @@ fn every_operation_has_its_message() {
     }
 }
 
-/// The updates of changes, or why they are refused.
+/// Returns the updates of changes, or the reason of the refusal.
 fn parsed(changes: Vec<proto::Change>) -> Result<Vec<Update>, Reason> {
     let step = Some(proto::Step { changes, reads: vec![], then: 0 });
     let message = proto::BeginRequest { step, ..begin_message() };

@@ -1,4 +1,4 @@
-//! Who is not known yet costs little, and not for long.
+//! A client that is not authenticated yet uses little, and for a short time only.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use tonic::codegen::Service;
 use super::access::without;
 use super::site::{Site, dial, shake_hands};
 
-/// Far longer than anything here takes: a test that hangs fails.
+/// Far longer than any step of these tests: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What somebody sends who has all the time in the world.
+/// A body that never ends.
 struct Never;
 
 impl Body for Never {
@@ -56,7 +56,7 @@ async fn who_says_nothing_after_its_handshake_does_not_keep_its_place() {
         site.start_configured(|config| config.api.handshake_timeout = Duration::from_millis(500)).await;
     let mut tls = shake_hands(&site, running.address, b"h2").await;
     let mut said = Vec::new();
-    // The settings of the server, and then the end of it, whether it says so or not.
+    // Reads the settings of the server, and then the end of the connection, with or without an alert.
     let _ = timeout(LONG, tls.read_to_end(&mut said)).await.expect("it is ended");
     running.stop().await;
 }

@@ -13,7 +13,7 @@ use crate::proto::server_message::Answer;
 use crate::proto::{self, ClientMessage, ERROR_METADATA, Reason};
 use crate::replica::LocalConfig;
 
-/// Why a stream ended.
+/// Returns why a stream ended.
 fn ended(status: &Status) -> (Reason, Code) {
     let trailer = status.metadata().get_bin(ERROR_METADATA).expect("every error has a reason");
     let error = proto::Error::decode(trailer.to_bytes().expect("it is base64")).expect("it is an error");
@@ -63,7 +63,7 @@ async fn a_thousand_pipelined_pairs_are_all_answered_also_after_a_half_close() {
                 calls.send(message).await.expect("the stream is open");
             }
         }
-        // And it says no more.
+        // It sends nothing more.
     });
     let mut tags = BTreeSet::new();
     while let Some(message) = answers.message().await.expect("nothing goes wrong") {
@@ -276,7 +276,7 @@ async fn a_tag_that_still_waits_for_its_answer_is_no_other_calls() {
     let site = Site::new();
     let running = site.start().await;
     let Talk { calls, mut answers, .. } = Talk::open(&mut site.client(&running).await).await;
-    // So many at once that some come before the first, which waits for the disk, is answered.
+    // So many at once that some arrive before the first, which waits for the disk, is answered.
     let sending = tokio::spawn(async move {
         let open = Call::OpenLease(proto::OpenLeaseRequest::default());
         while calls.send(ClientMessage { tag: 9, call: Some(open.clone()) }).await.is_ok() {}

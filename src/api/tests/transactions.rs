@@ -175,7 +175,7 @@ async fn one_shots_are_unary_and_idempotent_also_over_a_restart() {
     assert_eq!((again.state(), &again.commit), (TransactionState::Committed, &done.commit));
     let look = proto::ReadRequest { keys: vec![key("n")], at_least: None };
     assert_eq!(client.read(look).await.expect("it is up").into_inner().values, [count(5)]);
-    // The lease ends; its outcome is still told, to whoever knows the secret.
+    // The lease ends; its outcome is still returned to a client that knows the secret.
     let close = proto::CloseLeaseRequest { lease: lease.lease, secret: lease.secret.clone() };
     client.close_lease(close).await.expect("it lived");
     let mut talk = Talk::open(&mut client).await;

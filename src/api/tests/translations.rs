@@ -1,4 +1,4 @@
-//! Good messages become the calls they mean, and answers say what the datacenter said.
+//! Valid messages become the right calls, and answers carry what the datacenter replied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -224,7 +224,7 @@ fn answers_on_a_stream_say_what_the_datacenter_said() {
     assert!(answer::on_stream(&info, Reply::Status(Box::new(status())), None).is_err(), "that is a bug");
 }
 
-/// One that took so many milliseconds.
+/// Returns a histogram with one duration, in milliseconds.
 fn took(millis: u64) -> Histogram {
     let mut histogram = Histogram::default();
     histogram.record(Duration::from_millis(millis));

@@ -22,8 +22,8 @@ pub(super) fn reason<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (Reason,
     (error.reason(), status.code())
 }
 
-/// A status in headers has nothing after it, as gRPC says. Clients of other languages take anything else for a broken stream, and
-/// never hear the reason.
+/// A refusal is a gRPC status in the headers, with nothing after it. Clients in other languages take anything
+/// else for a broken stream, and lose the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_is_headers_alone() {
     let (site, running, _client) = Site::running().await;
@@ -68,7 +68,7 @@ async fn locks_can_be_held_by_unary_calls_alone() {
     let listed = client.list_locks(proto::ListLocksRequest::default()).await.expect("listed").into_inner();
     assert_eq!(listed.locks.iter().map(|lock| &lock.name[..]).collect::<Vec<_>>(), [b"a"]);
 
-    // The request that timed out has waited for it.
+    // The request that timed out had waited for it.
     let top = client.top_locks(proto::TopLocksRequest::default()).await.expect("it is shown").into_inner();
     let lock = top.locks[0].lock.as_ref().expect("it is described");
     assert_eq!((&lock.name[..], &*lock.holders[0].label, top.locks[0].holders_here), (&b"a"[..], "test", 1));
@@ -112,7 +112,7 @@ async fn unary_calls_prove_their_lease_and_carry_reasons() {
 async fn only_clients_of_the_cluster_are_welcome() {
     let (site, elsewhere) = (Site::new(), Site::new());
     let running = site.start().await;
-    // TLS 1.3: the client's side of the handshake is done before its certificate is refused.
+    // TLS 1.3: the client's side of the handshake is complete before its certificate is refused.
     for folder in [site.folder("tls/dc0"), elsewhere.folder("client")] {
         if let Ok(channel) = dial(running.address, &folder).await {
             let refused = LocksClient::new(channel).status(proto::StatusRequest {}).await;
@@ -138,7 +138,7 @@ async fn the_health_service_follows_the_server() {
     }
     let mut watch = health.watch(service("geolock.v1.Locks")).await.expect("it is known").into_inner();
     assert!(serving(watch.message().await.expect("it lives").expect("it says how it is")));
-    // Something is held, so the drain goes on while we look.
+    // A lock is held, so the drain lasts during the checks.
     let mut client = LocksClient::new(channel);
     let lease = open_lease(&mut client).await;
     let held = proto::AcquireRequest { secret: lease.secret.clone(), ..acquire(lease.lease, 1, "a") };

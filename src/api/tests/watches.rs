@@ -48,7 +48,7 @@ impl Caller {
     }
 }
 
-/// Who watches, and what it has to keep to go on.
+/// A watch of a client, with the snapshot from which to resume.
 struct Watcher {
     responses: Streaming<proto::WatchResponse>,
     position: Snapshot,
@@ -76,7 +76,7 @@ impl Watcher {
         }
     }
 
-    /// What the next commit changed.
+    /// Returns the changes of the next commit.
     async fn hears(&mut self) -> Vec<proto::Change> {
         loop {
             match self.next().await {
@@ -129,7 +129,7 @@ async fn a_watch_goes_on_from_what_it_was_told_and_its_session_closes_with_it() 
     assert_eq!(watcher.hears().await, [put("k", "1")]);
     let position = watcher.position.clone();
     drop(watcher);
-    // The server is told that the stream is over soon after that; it says so itself.
+    // The server learns soon after that the stream is over; its status shows it.
     while counted(&mut client, "watches").await != 0 {
         tokio::task::yield_now().await;
     }
@@ -159,7 +159,7 @@ async fn a_watch_goes_on_over_a_restart() {
 
     let running = site.start().await;
     let mut client = site.client(&running).await;
-    // One has missed something, the other one nothing.
+    // One watch has missed an event, the other one none.
     let mut behind = Watcher::begin_from(&mut client, &["k"], Some(position)).await;
     assert_eq!(behind.hears().await, [put("k", "2")]);
     let mut watcher = Watcher::begin_from(&mut client, &["k"], Some(watcher.position)).await;
@@ -247,7 +247,7 @@ async fn who_does_not_read_is_cut_off_and_others_go_on() {
     let running = site.start_with(LocalConfig::default(), options).await;
     let mut client = site.client(&running).await;
     let mut writer = Caller::new(client.clone()).await;
-    // On a connection of its own: what it does not read fills that one's window.
+    // On a connection of its own, because its unread responses fill the window of that connection.
     let mut deaf = Watcher::begin(&mut site.client(&running).await, &["large"]).await;
     let mut reader = Watcher::begin(&mut client, &["small"]).await;
     let value = "x".repeat(500_000).leak();
