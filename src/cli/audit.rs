@@ -1,4 +1,4 @@
-//! `geolock audit`: what operators took from whom.
+//! `geolock audit`: lists the force releases of operators.
 
 use serde_json::{Value, json};
 
@@ -8,12 +8,13 @@ use super::failure::Failure;
 use super::print::{lock_name, named, number, print, utc};
 use crate::client::ForcedRelease;
 
-/// Show which locks operators took away in this datacenter: when, from whom, by whom and why.
+/// Show which locks operators released by force in this datacenter: when, from whom, by whom and why.
 ///
-/// The last 1000, the latest last, a line for each request that lost its locks. Every datacenter has its own.
+///  The last 1000, the latest last, a line for each request that lost its locks. Every datacenter has its own
+///  list.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditArgs {
-    /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if that is no UTF-8
+    /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -35,7 +36,7 @@ fn text(row: &ForcedRelease) -> String {
     format!("{}  {at}  {} took {}: {reason}", row.number, label(&forced.by), lost)
 }
 
-/// `orders (exclusive, token 77) from bob@web`, and how much went with it.
+/// Returns `orders (exclusive, token 77) from bob@web`, and how many other locks were lost with it.
 pub(super) fn lost(row: &ForcedRelease) -> String {
     let more = match row.locks.saturating_sub(1) {
         0 => String::new(),

@@ -11,10 +11,10 @@ use crate::pki::{
     check_label, day,
 };
 
-/// Longest life of a certificate, in days: a century.
+/// Longest validity of a certificate, in days: a century.
 const MAX_DAYS: i64 = 36_500;
 
-/// Certificates: who may be a datacenter or a client of a cluster.
+/// Issue and revoke the certificates of a cluster's datacenters and clients.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct CaArgs {
     #[command(subcommand)]
@@ -23,15 +23,16 @@ pub struct CaArgs {
 
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 enum CaCommand {
-    /// Make the authority of a new cluster.
+    /// Create the authority of a new cluster.
     Init(InitArgs),
     /// Issue a certificate for a datacenter or a client, as a ready --tls folder.
     Issue(IssueArgs),
-    /// Withdraw certificates before they expire.
+    /// Revoke certificates before they expire.
     ///
-    /// Writes crl.pem into the folder of the authority, with all that it has withdrawn. Copy that beside the certificate of
-    /// every server (the folders of tls.dc and tls.api): from their next look (SIGHUP, or tls.check_interval) they take no new
-    /// connection with such a certificate. Connections that are open stay.
+    ///  Writes crl.pem into the folder of the authority, with all certificates that it has revoked. Copy
+    ///  crl.pem beside the certificate of every server (the folders of tls.dc and tls.api). From its next
+    ///  check (SIGHUP, or tls.check_interval) a server refuses new connections with such a certificate. Open
+    ///  connections stay.
     Revoke(RevokeArgs),
 }
 
@@ -40,7 +41,7 @@ struct RevokeArgs {
     /// The folder of the authority.
     #[arg(long, value_name = "CADIR")]
     dir: PathBuf,
-    /// Certificates (cert.pem) to withdraw.
+    /// Certificates (cert.pem) to revoke.
     #[arg(required = true, value_name = "CERT")]
     certificates: Vec<PathBuf>,
 }
@@ -50,13 +51,13 @@ struct InitArgs {
     /// The name of the cluster, as in its servers' configuration: 1 to 64 of a-z, 0-9 and -.
     #[arg(long, value_name = "NAME", value_parser = cluster)]
     cluster: String,
-    /// The folder to make the authority in.
+    /// The folder to create the authority in.
     #[arg(long)]
     dir: PathBuf,
-    /// How long it is good. Nothing it issues outlives it.
+    /// Validity in days. Certificates that it issues expire with it at the latest.
     #[arg(long, value_name = "N", default_value_t = 3_650, value_parser = days())]
     days: u32,
-    /// Replace an authority that is there; everything it issued is worthless then.
+    /// Replace an existing authority; all certificates that it issued become invalid.
     #[arg(long)]
     force: bool,
 }
@@ -67,32 +68,32 @@ struct IssueArgs {
     /// The folder of the authority.
     #[arg(long, value_name = "CADIR")]
     dir: PathBuf,
-    /// The folder to write the certificate, its key and the authority's certificate into.
+    /// The folder to write the certificate, its key and the authority's certificate to.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// For the datacenter with this number.
+    /// Issue for the datacenter with this number.
     #[arg(long, value_name = "ID", group = "holder", requires = "host", value_parser = dc)]
     dc: Option<DcId>,
-    /// A DNS name or IP address that clients reach the datacenter at; may be given several times.
+    /// A DNS name or IP address of the datacenter for clients; may be given several times.
     #[arg(long, num_args = 1.., conflicts_with = "client")]
     host: Vec<String>,
-    /// For a client, under this name: letters, digits, '.', '_', '-'.
+    /// Issue for a client with this name: letters, digits, '.', '_', '-'.
     #[arg(long, value_name = "NAME", group = "holder", value_parser = label)]
     client: Option<String>,
-    /// How long it is good.
+    /// Validity in days.
     #[arg(long, value_name = "N", default_value_t = 365, value_parser = days())]
     days: u32,
-    /// Replace a certificate that is there.
+    /// Replace an existing certificate.
     #[arg(long)]
     force: bool,
 }
 
-/// Does what was asked for, and tells on standard output what came of it.
+/// Runs the subcommand, and prints the result to standard output.
 pub fn run(args: CaArgs) -> anyhow::Result<()> {
     let mut said = Vec::new();
     execute(args, &mut said)?;
     match io::stdout().lock().write_all(&said) {
-        // It is made, whoever reads of it.
+        // The certificate is made even if the output is not read.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
@@ -198,7 +199,7 @@ mod tests {
         ca: CaArgs,
     }
 
-    /// What the command prints, or the error it ends with.
+    /// Returns the output of the command, or its error.
     fn ca(command: &str) -> Result<String, String> {
         let words = std::iter::once("ca").chain(command.split_whitespace());
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! `geolock completions`: what a shell needs to complete the words of this command.
+//! `geolock completions`: completion scripts for shells.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use clap_complete::Shell;
 
 use super::Cli;
 
-/// Print what a shell needs to complete the words of this command.
+/// Print a script that lets a shell complete the words of this command.
 ///
-/// For bash: `geolock completions bash > /etc/bash_completion.d/geolock`. For zsh: into a file `_geolock` in a folder of
-/// `$fpath`. For fish: into `~/.config/fish/completions/geolock.fish`.
+///  For bash: `geolock completions bash > /etc/bash_completion.d/geolock`. For zsh: into a file `_geolock` in
+///  a folder of `$fpath`. For fish: into `~/.config/fish/completions/geolock.fish`.
 #[derive(clap::Args, Debug)]
 pub struct CompletionsArgs {
     shell: Shell,
@@ -18,7 +18,7 @@ pub struct CompletionsArgs {
 
 pub fn run(args: &CompletionsArgs) {
     let text = script(args.shell);
-    // Whoever reads may have read enough.
+    // The reader may have closed the pipe.
     let _ = io::Write::write_all(&mut io::stdout(), &text);
 }
 

@@ -1,4 +1,4 @@
-//! The flags by which every client subcommand finds its server.
+//! The options by which every client subcommand finds its server.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -15,40 +15,40 @@ use crate::client::{
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ConnectArgs {
-    /// Where the server of your datacenter listens; several are tried in turn [default: 127.0.0.1:7400]
+    /// Endpoints of the server of your datacenter, tried in turn [default: 127.0.0.1:7400]
     #[arg(long, global = true, help_heading = HEADING, env = "GEOLOCK_CONNECT", value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint)]
     connect: Vec<String>,
-    /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them; ca.pem alone if there is a token
-    /// [default: that of the playground]
+    /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them; ca.pem alone if there is a
+    /// token [default: that of the playground]
     #[arg(long, global = true, help_heading = HEADING, env = "GEOLOCK_TLS", value_name = "DIR")]
     tls: Option<PathBuf>,
-    /// File with a token, as `geolock token new` makes it: who this is, instead of a certificate
+    /// File with a token, as `geolock token new` makes it: authenticates the client instead of a certificate
     #[arg(long, global = true, help_heading = HEADING, env = "GEOLOCK_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
-/// Datacenters to talk to, one server of each.
+/// Datacenters to connect to, one server of each.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Places {
-    /// Where a server of each datacenter listens, in the order in which they are to be counted
+    /// Endpoint of a server of each datacenter; the order numbers the datacenters
     #[arg(long, help_heading = HEADING, value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint, conflicts_with = "shape")]
     connect: Vec<String>,
-    /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them; ca.pem alone if there is a token
-    /// [default: what GEOLOCK_TLS names, or that of the playground]
+    /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them; ca.pem alone if there is a
+    /// token [default: the one in GEOLOCK_TLS, or that of the playground]
     #[arg(long, help_heading = HEADING, value_name = "DIR", requires = "connect")]
     tls: Option<PathBuf>,
-    /// File with a token, as `geolock token new` makes it: who this is, instead of a certificate
+    /// File with a token, as `geolock token new` makes it: authenticates the client instead of a certificate
     #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "connect")]
     token_file: Option<PathBuf>,
 }
 
 impl Places {
-    /// Whether none was named.
+    /// Returns true if none was named.
     pub fn is_empty(&self) -> bool {
         self.connect.is_empty()
     }
 
-    /// A client of each, in their order.
+    /// Returns a client of each, in their order.
     pub async fn connect_all(&self, transport: Transport) -> Result<Vec<Client>, Failure> {
         let mut clients = Vec::new();
         for place in &self.connect {
@@ -64,23 +64,24 @@ impl Places {
 }
 
 const HEADING: &str = "Connection";
-/// Every attempt to reach an endpoint ends after that long.
+/// Time limit of each attempt to connect to an endpoint.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ConnectArgs {
-    /// Connects to lock. `change` is what this subcommand wants otherwise than the defaults.
+    /// Connects a client that can hold locks. `change`: the differences of this subcommand from the default
+    /// configuration.
     pub async fn connect(&self, change: impl FnOnce(&mut ClientConfig)) -> Result<Client, Failure> {
         let mut config = self.config()?;
         change(&mut config);
         Client::connect(config).await.map_err(|error| self.explain(error))
     }
 
-    /// Connects to look.
+    /// Connects a client that only reads.
     pub async fn view(&self) -> Result<Viewer, Failure> {
         Viewer::connect(self.config()?).await.map_err(|error| self.explain(error))
     }
 
-    /// Connects to take locks away, and to see who did.
+    /// Connects an operator's client, for force releases and their list.
     pub async fn operate(&self) -> Result<Operator, Failure> {
         Operator::connect(self.config()?).await.map_err(|error| self.explain(error))
     }
@@ -126,7 +127,7 @@ impl ConnectArgs {
     }
 }
 
-/// What happened and the deepest cause; what lies between are gRPC's layers, who add nothing.
+/// Returns the error and its deepest cause; those between are gRPC's layers and add nothing.
 fn readable(error: &ClientError) -> anyhow::Error {
     let (text, cause) = (error.to_string(), deepest(error).to_string());
     if text.contains(&cause) { anyhow!(text) } else { anyhow!("{text}: {cause}") }
@@ -136,7 +137,7 @@ fn deepest<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     error.source().map_or(error, deepest)
 }
 
-/// The exit code of what a client could not do.
+/// Returns the exit code for a client's error.
 fn code(error: &ClientError) -> Code {
     match error {
         ClientError::Config(_)
@@ -151,7 +152,7 @@ fn code(error: &ClientError) -> Code {
     }
 }
 
-/// The exit code of what the server refused.
+/// Returns the exit code for a server's refusal.
 pub fn refused(reason: Reason) -> Code {
     match reason {
         Reason::Draining
@@ -180,7 +181,7 @@ pub fn refused(reason: Reason) -> Code {
     }
 }
 
-/// As a failure of the subcommand.
+/// Returns the failure of the subcommand.
 pub fn failure(error: ClientError) -> Failure {
     Failure::new(code(&error), readable(&error))
 }

@@ -1,4 +1,4 @@
-//! Datacenters as people know them.
+//! Names of datacenters, for people.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::client::{ClientError, Status};
 #[derive(Clone, Debug, Default)]
 pub struct DcNames {
     names: BTreeMap<u32, String>,
-    /// The one that answered.
+    /// The datacenter that answered.
     own: Option<u32>,
 }
 
 impl DcNames {
-    /// From what a server answered. Without an answer there are none, and ids have to do.
+    /// Takes the names from a server's status. Without a status there are none, and ids are shown.
     pub fn of_answer(status: Result<Status, ClientError>) -> DcNames {
         status.map(|status| DcNames::of(&status)).unwrap_or_default()
     }
@@ -24,12 +24,12 @@ impl DcNames {
         DcNames { names, own: Some(status.dc) }
     }
 
-    /// Whether it is another one than that which answered.
+    /// Returns true if it is not the datacenter that answered.
     pub fn is_elsewhere(&self, dc: u32) -> bool {
         self.own.is_some_and(|own| own != dc)
     }
 
-    /// `dc1 (virginia)`, or `dc1` if that is all there is to say.
+    /// Returns `dc1 (virginia)`, or `dc1` without a name.
     pub fn show(&self, dc: u32) -> String {
         let id = format!("dc{dc}");
         match self.names.get(&dc) {
@@ -38,7 +38,7 @@ impl DcNames {
         }
     }
 
-    /// All of them, separated by commas.
+    /// Returns all of them, separated by commas.
     pub fn list(&self, dcs: &[u32]) -> String {
         dcs.iter().map(|dc| self.show(*dc)).collect::<Vec<_>>().join(", ")
     }

@@ -1,4 +1,4 @@
-//! `geolock describe`: who has a lock, and why others wait.
+//! `geolock describe`: shows the holders of a lock, and why requests wait for it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -16,15 +16,15 @@ use crate::names::LockName;
 use crate::proto::{self, Holder, NotServing, Waiter};
 use crate::time::brief;
 
-/// Show who has a lock, and why others wait.
+/// Show the holders of a lock, and why requests wait for it.
 ///
-/// Asks the server of this datacenter, which asks the others for their holders; that takes up to a second.
+///  Asks the server of this datacenter, which asks the others for their holders; that takes up to a second.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DescribeArgs {
     /// The lock: any bytes, up to 1024
     #[arg(value_parser = clap::value_parser!(OsString))]
     name: OsString,
-    /// For programs: one JSON object; the lock is `name`, or `name_base64` if that is no UTF-8
+    /// For programs: one JSON object; the lock is `name`, or `name_base64` if it is not UTF-8
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -39,19 +39,19 @@ pub async fn run(args: DescribeArgs) -> Result<(), Failure> {
     if args.json { print(json(&described)) } else { print(text(&described, &names).trim_end()) }
 }
 
-/// For people: some lines that start with the lock's name.
+/// Returns some lines for people that start with the lock's name.
 pub(super) fn text(lock: &LockDescription, names: &DcNames) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     text_at(now, lock, names)
 }
 
-/// As [`text`], when it is that long since the epoch.
+/// As [`text`], at a given time since the epoch.
 fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
     let mut text = format!("lock {}\n", lock_name(&lock.name));
     let mut line = |label: &str, said: &str| {
         for (number, part) in said.lines().enumerate() {
             let label = if number == 0 { label } else { "" };
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "  {label:<13}{part}");
         }
     };
@@ -107,7 +107,7 @@ fn waits(place: usize, waiter: &Waiter, now: Duration, names: &DcNames) -> Vec<S
         .map_or_else(String::new, |request| format!("from {}", names.show(request.dc)));
     let since = brief(now.saturating_sub(Duration::from_millis(waiter.at_ms)));
     let parked = if waiter.parked { "parked: needs a datacenter that does not serve now" } else { "" };
-    // Labels of those that wait are not told to other datacenters.
+    // Other datacenters do not get the labels of waiting requests.
     let elsewhere = waiter.request.as_ref().map(|request| request.dc).filter(|dc| names.is_elsewhere(*dc));
     let label = match elsewhere {
         Some(dc) if waiter.label.is_empty() => format!("(label known in dc{dc})"),
@@ -123,7 +123,7 @@ fn waits(place: usize, waiter: &Waiter, now: Duration, names: &DcNames) -> Vec<S
     ]
 }
 
-/// What follows the name of a datacenter that is there and does not serve.
+/// Returns the text after the name of a datacenter that is reachable and does not serve.
 pub(super) fn why_not_serving(why: NotServing, for_ms: u64) -> String {
     match why {
         NotServing::Unspecified => "does not serve".into(),
@@ -137,7 +137,7 @@ pub(super) fn why_not_serving(why: NotServing, for_ms: u64) -> String {
     }
 }
 
-/// Free text of other people: nothing in it may play tricks with a terminal.
+/// Escapes the label of another client, so that it cannot send control characters to a terminal.
 pub(super) fn label(text: &str) -> String {
     if text.is_empty() { "(no label)".into() } else { text.escape_debug().to_string().replace("\\'", "'") }
 }
@@ -150,7 +150,7 @@ pub(super) fn mode(mode: i32) -> &'static str {
     }
 }
 
-/// For programs; `None`: it serves, or cannot be reached.
+/// For programs; `None` if it serves or is unreachable.
 pub(super) fn not_serving(why: NotServing) -> Option<String> {
     let name = why.as_str_name().trim_start_matches("NOT_SERVING_").to_lowercase();
     (why != NotServing::Unspecified).then_some(name)

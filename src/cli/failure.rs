@@ -1,4 +1,4 @@
-//! How a command fails: what it prints, and its exit code.
+//! Failures of commands: their messages and exit codes.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -9,19 +9,19 @@ use super::print::tell;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
-    /// Anything that has no code of its own.
+    /// Any failure without a code of its own.
     Failed = 1,
-    /// The command line or what it names cannot be used; nothing was tried.
+    /// The command line, or something that it names, cannot be used; nothing was tried.
     Usage = 64,
-    /// No server can be reached, or it serves nobody at the moment.
+    /// No server can be reached, or it does not serve at the moment.
     Unreachable = 69,
     /// The lock was lost while the command ran.
     LockLost = 74,
     /// The locks were not acquired in time.
     NotAcquired = 75,
-    /// It is not known whether the transaction committed.
+    /// The outcome of the transaction is unknown.
     OutcomeUnknown = 76,
-    /// The server does not let this client do that, or in.
+    /// The server does not authenticate this client, or does not allow the call.
     NotAllowed = 77,
     /// The command was found and cannot be run.
     NotRunnable = 126,
@@ -29,11 +29,11 @@ pub enum Code {
     NotFound = 127,
 }
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
-    /// `None`: everything has been said.
+    /// `None` if the error was reported already.
     error: Option<anyhow::Error>,
 }
 
@@ -42,17 +42,17 @@ impl Failure {
         Failure { code: code as u8, error: Some(error.into()) }
     }
 
-    /// Fails with that exit code and says nothing (more).
+    /// Fails with that exit code and without a (further) message.
     pub fn silent(code: u8) -> Failure {
         Failure { code, error: None }
     }
 
-    /// Says where it happened.
+    /// Adds the place of the failure.
     pub fn at(self, place: String) -> Failure {
         Failure { error: self.error.map(|error| error.context(place)), ..self }
     }
 
-    /// Whether it has that exit code.
+    /// Returns true if it has that exit code.
     pub fn is(&self, code: Code) -> bool {
         self.code == code as u8
     }
@@ -61,7 +61,7 @@ impl Failure {
         self.code
     }
 
-    /// Says on standard error what happened. The exit code.
+    /// Prints the error on standard error. Returns the exit code.
     pub fn report(&self) -> ExitCode {
         if let Some(error) = &self.error {
             tell(text(error));
@@ -70,20 +70,20 @@ impl Failure {
     }
 }
 
-/// What happened, on one line; empty if everything has been said.
+/// The error on one line; empty if it was reported already.
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.error.as_ref().map_or(Ok(()), |error| write!(f, "{error:#}"))
     }
 }
 
-/// What happened, then each cause that is not already said.
+/// Returns the error, then each cause that the text does not contain yet.
 fn text(error: &anyhow::Error) -> String {
     let mut said = format!("geolock: {error}");
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
         if !said.contains(&cause) {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(said, "\n  because: {cause}");
         }
     }

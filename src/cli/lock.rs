@@ -1,9 +1,9 @@
 //! `geolock lock`: runs a command while holding locks.
 //!
-//! When the locks are lost, the client library says so [`lease_margin`] (a tenth of the time to live) before the
-//! lease can end at the server. The command's group gets `SIGTERM` at once and `SIGKILL` after half of that margin;
-//! the other half is for the machine to do it. If the lease has ended already (the server said so, or geolock was
-//! stopped for too long), there is no time to lose: it gets `SIGKILL` at once.
+//! The client library reports the loss of the locks [`lease_margin`] (a tenth of the time to live) before the
+//! lease can end at the server. The command's process group gets `SIGTERM` at once and `SIGKILL` after half
+//! of that margin; the other half is for the machine to execute it. If the lease has ended already (the
+//! server said so, or geolock was stopped for too long), the group gets `SIGKILL` at once.
 
 use std::ffi::OsString;
 use std::io;
@@ -30,10 +30,11 @@ use crate::names::{LockName, MAX_LABEL};
 
 /// Run a command while holding locks.
 ///
-/// Waits until all of the named locks are held, runs the command, and releases them when it has ended. The command
-/// finds the fencing token in GEOLOCK_TOKEN: a number that grows from holder to holder. If the locks are lost, the
-/// command is ended before anybody else can have them (at once when an operator takes them away, or the lease is over already); when geolock itself is killed (SIGKILL) or stopped that
-/// cannot be done, so let what the locks protect refuse smaller tokens than it has seen.
+/// Waits until all of the named locks are held, runs the command, and releases the locks when it has ended.
+/// The command finds the fencing token in GEOLOCK_TOKEN: a number that increases from holder to holder. If
+/// the locks are lost, the command is ended before another client can have them (at once if an operator
+/// releases them by force, or if the lease is over already). That is not possible if geolock itself is killed
+/// (SIGKILL) or stopped, so let the protected resource refuse tokens below the highest it has seen.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: that of the command (128 + N if signal N killed it), or 75: not acquired in time, 74: lost while the \
@@ -49,7 +50,7 @@ Examples:
   geolock lock --shared --wait 20s config -- cat config.yml
   geolock lock account/7 account/9 -- sh -c './move --token $GEOLOCK_TOKEN 7 9'")]
 pub struct LockArgs {
-    /// Together with others that want them shared, too
+    /// Hold the locks in shared mode, together with other shared holders
     #[arg(long)]
     shared: bool,
     /// How long to wait for the locks, such as 20s or 5min [default: for ever]
@@ -58,13 +59,13 @@ pub struct LockArgs {
     /// Do not wait, and do not ask other datacenters
     #[arg(long = "try")]
     try_once: bool,
-    /// Who this is, for those who ask who has a lock (default: user@host: command)
+    /// The holder's name, shown to people who inspect a lock (default: user@host: command)
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// Say on standard error who is in the way while this waits also where that is no terminal
+    /// While waiting, print the holders to standard error even if that is no terminal
     #[arg(long)]
     verbose: bool,
-    /// After how long without contact to the server the locks are lost
+    /// Time without contact to the server after which the locks are lost
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     ttl: Duration,
     #[command(flatten)]
@@ -77,7 +78,7 @@ pub struct LockArgs {
     command: Vec<OsString>,
 }
 
-/// Signals to geolock itself end it before the locks are held; then they are the command's.
+/// Signals to geolock itself end it before the locks are held; after that they are passed to the command.
 pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let names = args.names().or_fail(Code::Usage)?;
     let request = args.request(&names);
@@ -92,7 +93,7 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         acquired = client.acquire(request) => acquired,
         () = waiting.tell(&client, Telling::of(args.verbose)) => unreachable!("it goes on for ever"),
         signal = signals.wish_to_end() => {
-            // That leaves the queue. Whoever is in a hurry says so again.
+            // That leaves the queue. A second signal ends the wait.
             tokio::select! {
                 _ = client.close() => {}
                 _ = signals.wish_to_end() => {}
@@ -105,16 +106,16 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         Err(error) => Err(not_acquired(error, &client).await),
     };
     if !matches!(outcome, Ok((_, Release::GivenUp))) {
-        // The lease ends by itself if this fails; the command has ended, and that is what counts.
+        // If this fails, the lease expires; the outcome of the command is what counts.
         let _ = client.close().await;
     }
     outcome.map(|(ended, _)| ExitCode::from(ended.exit_code()))
 }
 
-/// What is known of the locks when the command has ended.
+/// The state of the locks when the command has ended.
 enum Release {
     Done,
-    /// Nobody wanted to wait for the server's answer.
+    /// A signal ended the wait for the server's answer.
     GivenUp,
 }
 
@@ -127,7 +128,7 @@ async fn run_under(guard: LockGuard, args: &LockArgs, signals: Signals) -> Resul
     }
 }
 
-/// Watches over the command until it has ended, and all of its group.
+/// Supervises the command until it and all of its group have ended.
 async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<(Ended, Release), Failure> {
     let mut lost = pin!(guard.lost());
     loop {
@@ -153,7 +154,7 @@ async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<(Ended, R
             }
             Ok(Event::Stopped) => {
                 job.stop_along();
-                // However long that was: they may be somebody else's by now, so nothing of it runs again.
+                // Other clients may hold the locks by now, so no process of the group may run again.
                 if let Some(reason) = guard.is_lost() {
                     return Err(end_lost(job, reason, Duration::ZERO).await);
                 }
@@ -170,14 +171,15 @@ async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<(Ended, R
     }
 }
 
-/// What the command leaves behind may take this long to end after `SIGTERM`; the locks are held meanwhile.
+/// Time for the processes that the command leaves behind to end after `SIGTERM`; the locks are held
+/// meanwhile.
 const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
-/// What the command has between `SIGTERM` and `SIGKILL`.
+/// Returns the command's time between `SIGTERM` and `SIGKILL`.
 fn grace(reason: &LostReason, ttl: Duration) -> Duration {
     match reason {
         LostReason::Expired => lease_margin(ttl) / 2,
-        // Others may have them now.
+        // Other clients may hold the locks now.
         _ => Duration::ZERO,
     }
 }
@@ -193,8 +195,9 @@ fn ended_by(signal: rustix::process::Signal) -> Failure {
     Failure::silent(128 + signal.as_raw() as u8)
 }
 
-/// Waits until the server has released, so that whoever comes next finds them free. If that fails, or nobody wants to wait for
-/// it, the locks go with the lease; but if they had been lost before, the command ran on without them.
+/// Waits until the server has released the locks, so that the next client finds them free. If that fails, or
+/// a signal ends the wait, the locks end with the lease. But if they had been lost before, the command ran
+/// without them.
 async fn released(guard: LockGuard, job: &mut Job) -> Result<Release, Failure> {
     tokio::select! {
         released = guard.release() => match released {
@@ -233,7 +236,7 @@ impl LockArgs {
         self.label.clone().unwrap_or_else(|| default_label(&self.command[0]))
     }
 
-    /// `names`: at least one, which clap sees to.
+    /// `names`: at least one, which clap guarantees.
     fn request(&self, names: &[LockName]) -> AcquireRequest {
         let mode = self.mode();
         let mut request = match mode {
@@ -252,7 +255,7 @@ impl LockArgs {
     }
 }
 
-/// The exit code of locks that were not acquired.
+/// Returns the exit code for locks that were not acquired.
 pub fn code(error: &AcquireError) -> Code {
     match error {
         AcquireError::TimedOut { .. } | AcquireError::NotFree | AcquireError::Exhausted { .. } => {
@@ -264,7 +267,7 @@ pub fn code(error: &AcquireError) -> Code {
     }
 }
 
-/// Says why, lock by lock if the server told.
+/// Returns the reason, lock by lock if the server sent that.
 async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
     let code = code(&error);
     match &error {
@@ -278,8 +281,8 @@ async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
     }
 }
 
-/// `user@host: command`, in at most as many bytes as a label can have. Without the command's arguments, which may
-/// be nobody else's business.
+/// Returns `user@host: command`, cut to the longest label. The command's arguments are left out, because they
+/// may be private.
 fn default_label(command: &OsString) -> String {
     let user = std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
     let host = rustix::system::uname();
@@ -289,7 +292,7 @@ fn default_label(command: &OsString) -> String {
     label[..label.floor_char_boundary(MAX_LABEL)].to_owned()
 }
 
-/// A command line's time, such as `20s`.
+/// Parses a time of the command line, such as `20s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text)
         .ok_or_else(|| format!("a whole number and one of {}, such as 20s", units_of_durations()))

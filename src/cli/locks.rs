@@ -1,4 +1,4 @@
-//! `geolock locks`: what a datacenter knows to be held, waited for, or away from home.
+//! `geolock locks`: lists the locks that are held, waited for, or away from home.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,21 +13,22 @@ use crate::proto::Mode;
 
 /// List locks that are held, waited for, or were moved between datacenters.
 ///
-/// As the datacenter asked knows it: HELD is how the lock is held in this datacenter, HOLDERS how many requests hold
-/// it here, WAITING how many wait for it in all datacenters, PARTS HERE which of its parts are here. In no order.
+///  As the answering datacenter knows them: HELD is the mode in which the lock is held in this datacenter,
+///  HOLDERS the number of requests that hold it here, WAITING the number of requests that wait for it in all
+///  datacenters, PARTS HERE the parts of it that are here. In no particular order.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LocksArgs {
     /// Only locks whose names start with this
     #[arg(value_parser = clap::value_parser!(OsString), default_value = "", hide_default_value = true)]
     prefix: OsString,
-    /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if that is no UTF-8
+    /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     connect: ConnectArgs,
 }
 
-/// Locks asked for at a time.
+/// Locks per call.
 const PAGE: u32 = 1_000;
 
 pub async fn run(args: LocksArgs) -> Result<(), Failure> {
@@ -54,7 +55,7 @@ pub async fn run(args: LocksArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The name comes last, so that no column has to wait for the longest.
+/// The name comes last, so that a long one does not widen a column.
 fn row([held, holders, waiting, parts, name]: [String; 5]) -> String {
     format!("{held:<9}  {holders:>7}  {waiting:>7}  {parts:<10}  {name}")
 }

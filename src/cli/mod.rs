@@ -1,6 +1,6 @@
 //! Edge. The `geolock` command: one file per subcommand.
 //!
-//! Subcommands that talk to a server do it through [`client`](crate::client), like anybody's program.
+//!  Subcommands that talk to a server use [`client`](crate::client), like any other program.
 
 mod audit;
 mod bench;
@@ -43,11 +43,11 @@ pub use failure::Failure;
 /// The version, and the commit that it was built from if that is known.
 const VERSION: &str = env!("GEOLOCK_VERSION");
 
-/// Locks that several datacenters share and that live where they are used.
+/// Locks that several datacenters share and that stay where they are used.
 ///
-/// One server runs in each datacenter. A lock that was last used in a datacenter is granted there again without any
-/// message to the others; wanted elsewhere, it moves. To try it: `geolock dev` in one terminal, and in another
-/// `geolock lock demo -- echo hello`.
+/// One server runs in each datacenter. A lock that was last used in a datacenter is granted there again
+/// without any message to the others. When another datacenter wants it, it moves there. To try it: `geolock
+/// dev` in one terminal, and in another `geolock lock demo -- echo hello`.
 #[derive(Parser, Debug)]
 #[command(name = "geolock", version = VERSION, arg_required_else_help = true)]
 pub struct Cli {
@@ -70,8 +70,9 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Run the server of one datacenter.
     ///
-    /// On SIGTERM or Ctrl-C it takes no new requests and ends once its locks are released, or when the drain timeout
-    /// is over; on a second one it ends at once. On SIGHUP it reads rules, tokens and certificates again.
+    /// On SIGTERM or Ctrl-C it accepts no new requests and ends once its locks are released, or when the
+    /// drain timeout is over; on a second one it ends at once. On SIGHUP it reads rules, tokens and
+    /// certificates again.
     Server(Box<ServerArgs>),
     Ca(ca::CaArgs),
     Token(token::TokenArgs),
@@ -79,19 +80,19 @@ enum Command {
     Completions(completions::CompletionsArgs),
 }
 
-/// How long the end of a command waits for what it left to threads.
+/// Time for threads to finish at the end of a command.
 const LEFT_BEHIND: Duration = Duration::from_millis(100);
 
-/// Reads the command line. Help and version are printed here, and count as failures that have been reported.
+/// Parses the command line. Help and version are printed here, and count as failures that have been reported.
 pub fn parse() -> Result<Cli, Failure> {
     Cli::try_parse().map_err(|error| {
-        // Nobody is there to read it.
+        // The output may be closed.
         let _ = error.print();
         Failure::silent(if error.use_stderr() { Code::Usage as u8 } else { 0 })
     })
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
@@ -118,7 +119,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         }
         .map(|()| ExitCode::SUCCESS)
     });
-    // A thread may wait for a disk or for the resolver of names, and nobody waits for that any more.
+    // A thread may wait for a disk or for the resolver of names; its result is no longer needed.
     runtime.shutdown_timeout(LEFT_BEHIND);
     outcome
 }

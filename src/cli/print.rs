@@ -1,4 +1,4 @@
-//! What subcommands print, for people and for programs.
+//! Output of subcommands, for people and for programs.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -11,7 +11,7 @@ use super::failure::Failure;
 use crate::names::{LockName, is_deceptive};
 use crate::telemetry::tell_through_log;
 
-/// Prints a line (or several). Whoever reads only the beginning (`| head`) has not made us fail.
+/// Prints one or more lines. A reader that closes the pipe early (`| head`) causes no failure.
 pub fn print(text: impl Display) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::silent(0)),
@@ -19,7 +19,7 @@ pub fn print(text: impl Display) -> Result<(), Failure> {
     }
 }
 
-/// The same on the way to something else, which goes on whether or not anybody reads this.
+/// Prints in the course of a longer task, which continues even if the output is closed.
 pub fn print_on_the_way(text: impl Display) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
@@ -27,8 +27,8 @@ pub fn print_on_the_way(text: impl Display) -> Result<(), Failure> {
     }
 }
 
-/// Tells something on standard error. Whether anybody can read it must not matter: a terminal may be gone, and a process
-/// with a log never waits for its reader.
+/// Prints to standard error and ignores errors: a terminal may be gone, and a process with a log never waits
+/// for its reader.
 pub fn tell(text: impl Display) {
     let text = text.to_string();
     if tell_through_log(&text) {
@@ -37,17 +37,17 @@ pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Text of others, for people: what could do something to a terminal, or deceive who reads it, is escaped.
+/// Escapes a foreign text for people: characters that could control a terminal or deceive its reader.
 pub fn harmless(text: &str) -> String {
     escaped(text, is_deceptive)
 }
 
-/// The same of text that may have several lines.
+/// The same for text that may have several lines.
 pub fn harmless_lines(text: &str) -> String {
     escaped(text, |c| is_deceptive(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// A backslash is escaped, too, where something else is, so that all of it can be told.
+/// If anything is escaped, so is a backslash, so that the escaping is reversible.
 fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> String {
     if !text.contains(&is_bad) {
         return text.to_owned();
@@ -64,7 +64,8 @@ fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// A number for programs. One that JSON's readers would round (most take numbers for floating point) is a string.
+/// Returns a number for programs. Numbers that JSON readers would round (most parse floating point) become
+/// strings.
 pub fn number(n: impl Into<i128>) -> Value {
     const EXACT: i128 = 1 << 53;
     let n = n.into();
@@ -74,17 +75,17 @@ pub fn number(n: impl Into<i128>) -> Value {
     }
 }
 
-/// A lock's name for people: escaped where it is no text.
+/// Returns a lock's name for people, escaped where it is no text.
 pub fn lock_name(bytes: &[u8]) -> String {
     LockName::new(bytes).map_or_else(|_| "(no name)".into(), |name| name.to_string())
 }
 
-/// A lock's name for programs: `name` if it is UTF-8, `name_base64` otherwise.
+/// Adds a lock's name for programs: `name` if it is UTF-8, `name_base64` otherwise.
 pub fn insert_lock_name(object: &mut Map<String, Value>, bytes: &[u8]) {
     insert_name(object, "name", bytes);
 }
 
-/// An object for programs about a lock: its name, then the rest, which is an object, too.
+/// Returns an object for programs about a lock: its name, then the fields of `rest`, which is an object.
 pub fn named(lock: &[u8], rest: Value) -> Value {
     let mut object = Map::new();
     insert_lock_name(&mut object, lock);
@@ -94,7 +95,7 @@ pub fn named(lock: &[u8], rest: Value) -> Value {
     Value::Object(object)
 }
 
-/// A name for programs: `field` if it is UTF-8, `field_base64` otherwise.
+/// Adds a name for programs: `field` if it is UTF-8, `field_base64` otherwise.
 pub fn insert_name(object: &mut Map<String, Value>, field: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => object.insert(field.into(), text.into()),
@@ -102,7 +103,7 @@ pub fn insert_name(object: &mut Map<String, Value>, field: &str, bytes: &[u8]) {
     };
 }
 
-/// Bytes for programs: a string if they are UTF-8, an object with `base64` otherwise.
+/// Returns bytes for programs: a string if they are UTF-8, an object with `base64` otherwise.
 pub fn bytes_json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -110,10 +111,10 @@ pub fn bytes_json(bytes: &[u8]) -> Value {
     }
 }
 
-/// A moment, that many milliseconds after the epoch: `2026-01-02 03:04:05 UTC`.
+/// Returns a time in milliseconds after the epoch as `2026-01-02 03:04:05 UTC`.
 pub fn utc(millis: u64) -> String {
     let (days, second) = (millis / 86_400_000, millis / 1_000 % 86_400);
-    // Years that begin in March, in cycles of 400 of them: leap days come last.
+    // Counts years from March, in cycles of 400 of them, so that leap days come last.
     let days = days + 719_468;
     let (cycle, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -125,7 +126,7 @@ pub fn utc(millis: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// A number of bytes: `120 B`, `1.5 KiB`, `64.0 MiB`, `2.3 GiB`.
+/// Returns a number of bytes as `120 B`, `1.5 KiB`, `64.0 MiB`, `2.3 GiB`.
 pub fn size(bytes: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {
@@ -134,7 +135,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Lines with their columns aligned, two spaces apart; the last column is as it is.
+/// Returns lines with aligned columns, two spaces apart; the last column is not padded.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));

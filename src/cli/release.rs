@@ -1,4 +1,4 @@
-//! `geolock release`: takes a lock from whoever holds it.
+//! `geolock release`: takes a lock from its holder.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,13 +16,15 @@ use crate::client::{ForceReleaseResponse, LockDescription};
 use crate::names::{ForceReason, LockName};
 use crate::proto::Holder;
 
-/// Take a lock from whoever holds it in this datacenter.
+/// Take a lock from its holder in this datacenter.
 ///
-/// For when its holder hangs and cannot be ended where it runs. Whoever holds the lock loses it, with all other locks
-/// of the same request; a transaction cannot commit any more; `geolock lock` ends its command. They are told who did it
-/// and why, and so is `geolock audit`. The next holder has a higher token.
+///  For a holder that hangs and cannot be ended where it runs. The holder loses the lock, with all other
+///  locks of the same request; a transaction cannot commit any more; `geolock lock` ends its command. The
+///  holder is informed of the operator and the reason, and `geolock audit` lists them. The next holder has a
+///  higher token.
 ///
-/// That does not stop a process that goes on: let what the lock protects refuse smaller tokens than it has seen.
+///  A process that continues is not stopped by this: let the protected resource refuse tokens below the
+///  highest it has seen.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0: taken away, or nobody held it; 1: it is held, or may be, in another datacenter: go there; 69: no server \
@@ -34,13 +36,13 @@ pub struct ReleaseArgs {
     /// The lock: any bytes, up to 1024
     #[arg(value_parser = clap::value_parser!(OsString))]
     name: OsString,
-    /// Needed: only its holder releases a lock otherwise
+    /// Required: without it only its holder releases a lock
     #[arg(long, required = true)]
     force: bool,
-    /// Why: a line of up to 256 bytes
+    /// The reason: a line of up to 256 bytes
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// For programs: one JSON object; the lock is `name`, or `name_base64` if that is no UTF-8
+    /// For programs: one JSON object; the lock is `name`, or `name_base64` if it is not UTF-8
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -52,7 +54,7 @@ pub async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let reason = ForceReason::new(&args.reason).or_fail(Code::Usage)?;
     let operator = args.connect.operate().await?;
     let mut all = operator.force_release(&name, &reason).await.map_err(connect::failure)?;
-    // So many shared it that one call is not enough.
+    // One call is not enough if very many hold it shared.
     while !all.taken.is_empty() && is_held_here(&all) {
         let more = operator.force_release(&name, &reason).await.map_err(connect::failure)?;
         if more.taken.is_empty() {
@@ -82,7 +84,7 @@ fn is_held_here(answer: &ForceReleaseResponse) -> bool {
     answer.lock.iter().flat_map(|lock| &lock.holders).any(|holder| holder.dc == answer.dc)
 }
 
-/// Says where to go.
+/// Returns the failure that names the other datacenters.
 fn held_elsewhere(lock: &LockDescription, elsewhere: &[&Holder], names: &DcNames) -> Failure {
     let mut said = Vec::new();
     if !elsewhere.is_empty() {

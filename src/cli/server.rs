@@ -1,4 +1,4 @@
-//! `geolock server`: one datacenter.
+//! `geolock server`: runs one datacenter.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::open_files::{connections_that_fit, raise_limit};
 use crate::reload::{Loaded, Reloader};
 use crate::telemetry::flush_log;
 
-/// Runs the server until it is told to stop.
+/// Runs the server until a signal stops it.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let mut config = args.load()?;
     if args.check_config {
@@ -37,7 +37,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let node = tokio::select! {
         node = starting => node?,
         _ = signals.next() => {
-            // Recovery may be stopped anywhere, as by a crash; the next start begins anew.
+            // Recovery may be stopped at any point, as by a crash; the next start begins again.
             tracing::info!("told to stop while it started: leaving at once");
             return Ok(());
         }
@@ -52,10 +52,10 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let mut ended = pin!(node.ended());
     loop {
         tokio::select! {
-            // Without being asked: the journal failed, or the API.
+            // Without a signal: the journal failed, or the API.
             ended = &mut ended => return Ok(ended?),
             _ = signals.next() => break,
-            // Beside the rest: a file may be on a disk that does not answer.
+            // In a task of its own, because a file may be on a disk that does not answer.
             Some(()) = hang_ups.recv() => drop(spawn(reload(reloader.clone()))),
         }
     }
@@ -73,7 +73,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes no more connections than there are files for.
+/// Lowers the limit of connections to the number of available files.
 fn fit_connections(config: &mut Config) {
     let open_files = raise_limit();
     let (wanted, fits) =
@@ -89,7 +89,7 @@ fn fit_connections(config: &mut Config) {
     }
 }
 
-/// What is wrong is in the log already.
+/// Errors are in the log already.
 async fn reload(reloader: Reloader) {
     let failures = reloader.reload().await;
     tracing::info!(failures = failures.len(), "reloaded");

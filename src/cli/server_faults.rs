@@ -1,5 +1,5 @@
-//! `geolock server --faults FILE`, in builds with the feature `faults`: what the script says, and what it says when it
-//! is read again.
+//! `geolock server --faults FILE`, in builds with the feature `faults`: executes the script, and its new
+//! content when it is read again.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,11 +17,12 @@ use crate::names::DcId;
 struct Faults {
     file: PathBuf,
     wan: Wan,
-    /// Where the others are.
+    /// Addresses of the other datacenters.
     peers: Vec<(DcId, SocketAddr)>,
 }
 
-/// From now on the script in `file` counts, and again whenever SIGUSR2 comes. Answers the network that it speaks of.
+/// Executes the script in `file` from now on, and reads it again at every SIGUSR2. Returns the network that
+/// the script controls.
 pub(super) async fn begin(file: Option<PathBuf>, config: &Config) -> Result<Option<Wan>, Failure> {
     let Some(file) = file else { return Ok(None) };
     let me = config.replica.dc;

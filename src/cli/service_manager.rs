@@ -1,6 +1,7 @@
-//! What systemd, or whoever speaks its protocol, is told of the server that it started: ready, alive, stopping.
+//! Notifications to systemd, or another service manager with its protocol, about the server that it started:
+//! ready, alive, stopping.
 //!
-//! Datagrams to the socket that `NOTIFY_SOCKET` names; without it nothing is said. See sd_notify(3).
+//!  They are datagrams to the socket in `NOTIFY_SOCKET`; without it nothing is sent. See sd_notify(3).
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -11,15 +12,15 @@ use tokio::time::interval;
 
 use crate::lock_server::LockServerHandle;
 
-/// See the top of this file.
+/// The service manager, if there is one.
 pub(super) struct ServiceManager {
     socket: Option<UnixDatagram>,
-    /// How often it wants to hear that the server is alive.
+    /// How often it expects a sign that the server is alive.
     watchdog: Option<Duration>,
 }
 
 impl ServiceManager {
-    /// The one that this process was started by.
+    /// Returns the one that started this process.
     pub(super) fn of_environment() -> ServiceManager {
         let variable = |name| std::env::var(name).ok();
         let socket = variable("NOTIFY_SOCKET").and_then(|address| {
@@ -41,7 +42,7 @@ impl ServiceManager {
         self.tell("STOPPING=1");
     }
 
-    /// Says that the server is alive for as long as it is: as `/livez` says it.
+    /// Reports that the server is alive, as long as `/livez` would.
     pub(super) async fn say_alive(self: std::sync::Arc<Self>, server: LockServerHandle) {
         let Some(watchdog) = self.watchdog else { return };
         let mut tick = interval(watchdog / 2);

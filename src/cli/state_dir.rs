@@ -1,9 +1,9 @@
-//! Where the default playground lives, for those who start it and those who talk to it.
+//! The folder of the default playground, for the commands that start it and those that connect to it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// `$XDG_STATE_HOME/geolock/dev`, or `~/.local/state/geolock/dev`. `None` for users without a home.
+/// Returns `$XDG_STATE_HOME/geolock/dev`, or `~/.local/state/geolock/dev`. `None` for users without a home.
 pub fn default_playground() -> Option<PathBuf> {
     below(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
 }
@@ -12,7 +12,7 @@ pub fn default_playground() -> Option<PathBuf> {
 pub const BASE_PORT: u16 = 7400;
 
 fn below(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    // By the XDG rules a relative path counts as none.
+    // By the XDG rules a relative path is ignored.
     let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute(state).or_else(|| absolute(home).map(|home| home.join(".local/state")));
     state.map(|state| state.join("geolock/dev"))

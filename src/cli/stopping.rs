@@ -1,17 +1,18 @@
-//! `SIGTERM` and Ctrl-C for what runs until it is told to stop.
+//! `SIGTERM` and Ctrl-C for commands that run until they are stopped.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// See the top of this file.
+/// A stream of these signals.
 pub struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl StopSignals {
-    /// From now on they do not end the process by themselves. Must be called within a runtime.
+    /// Starts to listen: from now on these signals do not end the process by themselves. Must be called
+    /// within a runtime.
     pub fn listen() -> io::Result<StopSignals> {
         Ok(StopSignals {
             terminate: signal(SignalKind::terminate())?,
@@ -19,7 +20,7 @@ impl StopSignals {
         })
     }
 
-    /// The exit code that the next one stands for. May be dropped while it waits without losing any.
+    /// Returns the exit code for the next signal. Cancel-safe.
     pub async fn next(&mut self) -> u8 {
         let kind = tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate(),

@@ -1,11 +1,11 @@
-//! Options that take some names, and other text as well: shells complete the names.
+//! Options with suggested values that accept other text as well: shells complete the suggestions.
 
 use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, Error};
 
-/// Takes any text.
+/// Accepts any text.
 #[derive(Clone, Copy, Debug)]
 pub struct Suggested(pub &'static [&'static str]);
 

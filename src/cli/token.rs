@@ -1,4 +1,4 @@
-//! `geolock token`: tokens of clients that show no certificate.
+//! `geolock token`: access tokens of clients without a certificate.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -12,7 +12,7 @@ use super::failure::{Code, Failure, OrFail as _};
 use super::print::print;
 use crate::access::NewToken;
 
-/// Tokens: who may be a client without a certificate.
+/// Make tokens for clients without a certificate.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct TokenArgs {
     #[command(subcommand)]
@@ -23,8 +23,8 @@ pub struct TokenArgs {
 enum TokenCommand {
     /// Make a token.
     ///
-    /// It is shown once, or written into a file, and kept nowhere else: the line for the server's file (api.tokens) has
-    /// only its hash. With --out that line is all that is printed:
+    /// The token is shown once, or written to a file, and kept nowhere else: the line for the server's file
+    /// (api.tokens) has only its hash. With --out that line is all that is printed:
     ///
     ///   geolock token new ci --out ci.token >> /etc/geolock/tokens
     #[command(verbatim_doc_comment)]
@@ -33,14 +33,14 @@ enum TokenCommand {
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 struct NewArgs {
-    /// The name by which rules and logs know its holder: letters, digits, '.', '_', '-'
+    /// The name of its client in rules and logs: letters, digits, '.', '_', '-'
     name: String,
-    /// Write the token into this new file, which only its owner can read
+    /// Write the token to this new file, which only its owner can read
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub fn run(args: TokenArgs) -> Result<(), Failure> {
     let TokenCommand::New(NewArgs { name, out }) = args.command;
     let made = NewToken::generate(&name).or_fail(Code::Usage)?;

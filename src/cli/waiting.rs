@@ -1,8 +1,8 @@
-//! What a `geolock lock` that waits tells on standard error: who has the lock, and its place in the queue.
+//! The messages of a waiting `geolock lock` on standard error: the holders, and its place in the queue.
 //!
-//! It asks its server every now and then, as `geolock describe` does, and says it in one line of the terminal, which it takes
-//! back when it is dropped. The request is not known by its number before it is granted: it is the last one with its label that
-//! waits here when this looks first.
+//!  It asks its server from time to time, as `geolock describe` does, and shows one line on the terminal,
+//!  which it removes when it is dropped. The id of the request is not known before the grant: it is the last
+//!  request with its label that waits here at the first query.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -19,31 +19,31 @@ use crate::names::LockName;
 use crate::proto::{self, RequestId};
 use crate::time::brief;
 
-/// Most waits are over before anybody could read a line.
+/// Most waits are over before a person could read a line.
 const FIRST: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(1);
-/// Locks that are looked at: with one that is held among them there is something to say.
+/// Most locks that are queried: one held lock among them is enough to report.
 const MOST: usize = 4;
 
-/// See the top of this file.
+/// A wait to be reported.
 pub(super) struct Waiting<'a> {
     pub names: &'a [LockName],
     pub mode: Mode,
     pub label: &'a str,
 }
 
-/// How it is told.
+/// The form of the report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Telling {
     Nothing,
-    /// One line of the terminal, which is written again and again, while it is this process's.
+    /// One line of the terminal, rewritten each time, while this process owns the terminal.
     OneLine,
-    /// A line whenever something else is to be said.
+    /// A new line whenever the text changes.
     Lines,
 }
 
 impl Telling {
-    /// As suits standard error.
+    /// Returns the form that suits standard error.
     pub(super) fn of(verbose: bool) -> Telling {
         match (io::stderr().is_terminal(), verbose) {
             (true, _) => Telling::OneLine,
@@ -53,7 +53,7 @@ impl Telling {
     }
 }
 
-/// The line that is on the terminal; taken back when dropped.
+/// The line on the terminal; removed when dropped.
 #[derive(Default)]
 struct Line(String);
 
@@ -62,11 +62,11 @@ impl Line {
         if !has_terminal() {
             return self.0.clear();
         }
-        // One that does not say how wide it is says 0.
+        // A terminal that does not report its width reports 0.
         let width = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
         let width = if width < 20 { 80 } else { width };
         self.0 = text.chars().take(width - 1).collect();
-        // Whether anybody can read it must not matter.
+        // An error must not matter: the terminal may be gone.
         let _ = write!(io::stderr().lock(), "\r\x1b[K{}", self.0);
     }
 }
@@ -79,19 +79,19 @@ impl Drop for Line {
     }
 }
 
-/// Whether the terminal is ours at the moment: in the background a line would be written over the prompt of the shell, or into
-/// what somebody else shows.
+/// Returns true if this process owns the terminal. In the background a line would overwrite the prompt of the
+/// shell, or the output of another process.
 fn has_terminal() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Whether asking again would be refused again.
+/// Returns true if another query would be refused again.
 fn is_not_allowed(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused(Reason::PermissionDenied | Reason::Unauthenticated, _))
 }
 
 impl Waiting<'_> {
-    /// Goes on for ever: dropped when there is nothing to wait for any more.
+    /// Never returns: the caller drops the future when the wait is over.
     pub(super) async fn tell(&self, client: &Client, how: Telling) {
         if how == Telling::Nothing {
             return std::future::pending().await;
@@ -105,7 +105,7 @@ impl Waiting<'_> {
                 let lock = match client.describe_lock(name).await {
                     Ok(lock) => lock,
                     Err(error) => {
-                        // A server that does not answer is the client's business; what was said last stays.
+                        // The client handles a server that does not answer; the last report stays.
                         looked_at.retain(|other| *other != name || !is_not_allowed(&error));
                         continue;
                     }
@@ -127,7 +127,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Which of those that wait is probably this one.
+    /// Returns the waiting request that is probably this one.
     fn find(&self, lock: &LockDescription, names: &DcNames) -> Option<RequestId> {
         let of_us = |waiter: &&proto::Waiter| {
             let is_here = waiter.request.as_ref().is_some_and(|request| !names.is_elsewhere(request.dc));
@@ -136,7 +136,7 @@ impl Waiting<'_> {
         lock.waiters.iter().rev().find(of_us)?.request
     }
 
-    /// What this lock has to do with the wait; `None` if nothing.
+    /// Returns the text about this lock; `None` if it does not block the request.
     fn text(&self, lock: &LockDescription, names: &DcNames, ours: Option<&RequestId>) -> Option<String> {
         let exclusive = i32::from(proto::Mode::Exclusive);
         let is_rival = |mode: i32| self.mode == Mode::Exclusive || mode == exclusive;

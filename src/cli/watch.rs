@@ -1,4 +1,4 @@
-//! `geolock watch`: shows what happens to locks, as it happens.
+//! `geolock watch`: shows events of locks as they occur.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,34 +15,36 @@ use super::stopping::StopSignals;
 use crate::client::{Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Mode, Snapshot};
 use crate::names::{DcId, LockName};
 
-/// Show who takes locks and lets go of them, and where they move, until Ctrl-C
+/// Show who acquires and releases locks, and where they move, until Ctrl-C
 ///
-/// A line each. First who holds them in the datacenter asked: `held orders exclusive by me token 7`. Then what happens
-/// there: `granted ...`, `released ...`. And, from wherever, `moved orders to dc1: 3 parts from dc0`, when it is on disk
-/// here. Moves are all shown, once; who holds a lock as long as this command is read: if it falls behind, or loses the
-/// connection, it says `anew` and shows who holds them then. While no server answers it waits.
+///  One line per event. First the holders in the datacenter that answers: `held orders exclusive by me token
+///  7`. Then the events there: `granted ...`, `released ...`. And from any datacenter, `moved orders to dc1:
+///  3 parts from dc0`, when the move is durable here. Every move is shown once. Holders are shown as long as
+///  the output of this command is read: if it falls behind, or loses the connection, it prints `anew` and
+///  shows the present holders again. While no server answers it waits.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after (watch without it), 69: no \
 server reachable at the beginning, 77: the server does not allow it, 64: wrong usage.")]
 pub struct WatchArgs {
-    /// These locks [default: all locks, if there is no --prefix]
+    /// Watch these locks [default: all locks, if there is no --prefix]
     #[arg(value_name = "NAME")]
     names: Vec<OsString>,
-    /// And those whose names begin with this; can be given several times, 100 names and prefixes in all
+    /// Watch also the locks whose names begin with this; can be given several times, 100 names and prefixes
+    /// in all
     #[arg(long = "prefix", value_name = "PREFIX")]
     prefixes: Vec<OsString>,
-    /// Show also the moves since this snapshot, as --snapshot showed it, perhaps in another datacenter
+    /// Show also the moves since this snapshot, as --snapshot printed it, in any datacenter
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
     after: Option<Snapshot>,
-    /// At the end, show as the last line a snapshot to go on --after
+    /// At the end, print a snapshot as the last line, to continue with --after
     #[arg(long)]
     snapshot: bool,
-    /// Show also, now and then, a snapshot up to which no other move is left to show
+    /// Print also, from time to time, a snapshot up to which all moves have been shown
     #[arg(long)]
     reached: bool,
-    /// For programs: a JSON object a line and lock; a lock is `name`, or `name_base64` if that is no UTF-8. From `current`
-    /// on, those shown since `anew` are all holders
+    /// For programs: a JSON object per event and lock; a lock is `name`, or `name_base64` if it is not UTF-8.
+    /// From `current` on, the holders shown since `anew` are complete
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -63,7 +65,7 @@ pub async fn run(args: WatchArgs) -> Result<(), Failure> {
             event = watch.next() => event.map_err(connect::failure)?,
             _ = signals.next() => break,
         };
-        // Written line by line also when it is no terminal, so a reader has each line at once.
+        // Written line by line even if it is no terminal, so a reader has each line at once.
         screen.see(&event, watch.position()).into_iter().try_for_each(print)?;
     }
     if args.snapshot { print(show::snapshot(watch.position())) } else { Ok(()) }
@@ -88,10 +90,10 @@ async fn begin(args: &WatchArgs) -> Result<(LockWatch, DcNames), Failure> {
     Ok((viewer.watch_locks(request).await.map_err(connect::failure)?, names))
 }
 
-/// How events are shown.
+/// The output of events.
 struct Screen {
     names: DcNames,
-    /// What was shown of holders is all there is.
+    /// All present holders have been shown.
     is_current: bool,
     has_begun: bool,
     reached: bool,
@@ -99,7 +101,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// What to show next.
+    /// Returns the lines to print.
     fn see(&mut self, event: &LockEvent, position: &Snapshot) -> Vec<String> {
         let lines = self.lines(event, position);
         match event {

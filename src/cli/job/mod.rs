@@ -1,23 +1,25 @@
 //! A command that runs while locks are held.
 //!
-//! It gets a process group of its own, so that all of it can be ended at once, and that makes geolock a small shell:
+//! It gets a process group of its own, so that all of it can be ended at once. This makes geolock a small
+//! shell:
 //!
-//! - **Terminal.** Only one group may read the keyboard. When geolock has the terminal to itself, the command's
-//!   group gets it at the start, as from a shell. In a pipeline (`geolock lock x -- make | less`) the others need
-//!   it, too; there the command gets it when it asks, that is, when it is stopped for touching it (`SIGTTIN`,
-//!   `SIGTTOU`). A shell sets the group in the child before the command starts, which needs unsafe code here;
-//!   so the command may touch the terminal a moment too early. It is stopped for it, and continued.
-//! - **Ctrl-Z** stops the command, hence geolock: the shell that waits for geolock has to get its prompt. While both
-//!   are stopped nobody renews the lease, so the locks are lost when they stay so for longer than its time to live.
-//!   Nothing of the group runs meanwhile, and nothing of it goes on before it is known whether the locks are still
-//!   there ([`Event::Stopped`]).
-//! - **Signals** to geolock are passed on: to the whole group those that a terminal would send to all of it, and
-//!   `SIGTERM`; to the command alone `SIGUSR1` and `SIGUSR2`.
-//! - **The end.** When the command has ended, what is left of its group gets `SIGTERM`, then `SIGKILL`; only then
-//!   are the locks released. Whoever wants to outlive the locks has to leave the group (`setsid`).
+//! - **Terminal.** Only one group may read the keyboard. When geolock has the terminal to itself, the
+//!   command's group gets it at the start, as from a shell. In a pipeline (`geolock lock x -- make | less`)
+//!   the others need it, too; there the command gets it when it asks, that is, when it is stopped for
+//!   touching it (`SIGTTIN`, `SIGTTOU`). A shell sets the group in the child before the command starts, which
+//!   needs unsafe code here; so the command may touch the terminal a moment too early. It is then stopped,
+//!   and continued.
+//! - **Ctrl-Z** stops the command, and then geolock: the shell that waits for geolock has to get its prompt.
+//!   While both are stopped, nothing renews the lease, so the locks are lost if they stay stopped for longer
+//!   than its time to live. No process of the group runs meanwhile, and none is continued before it is known
+//!   that the locks are still held ([`Event::Stopped`]).
+//! - **Signals** to geolock are passed on: those that a terminal would send to all of the group, and
+//!   `SIGTERM`, to the whole group; `SIGUSR1` and `SIGUSR2` to the command alone.
+//! - **The end.** When the command has ended, the rest of its group gets `SIGTERM`, then `SIGKILL`; only then
+//!   are the locks released. A process that must outlive the locks has to leave the group (`setsid`).
 //!
-//! What remains: when geolock itself gets `SIGKILL`, the command runs on, and the locks are free when the lease ends.
-//! Against that, let what the locks protect check the fencing token.
+//! One case remains: when geolock itself gets `SIGKILL`, the command continues, and the locks are free when
+//! the lease ends. Against that, let the protected resource check the fencing token.
 
 mod signals;
 mod terminal;
@@ -37,7 +39,7 @@ use tokio::time::{Instant, sleep_until};
 pub use signals::Signals;
 use terminal::Terminal;
 
-/// How the command ended.
+/// The end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Exited(i32),
@@ -45,7 +47,8 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// As shells have it: 128 and the number of the signal that killed it.
+    /// Returns the exit code. For a command killed by a signal: 128 and the number of the signal, as in
+    /// shells.
     pub fn exit_code(self) -> u8 {
         match self {
             Ended::Exited(code) => code as u8,
@@ -54,7 +57,7 @@ impl Ended {
     }
 }
 
-/// What happened to the command.
+/// An event of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Ended(Ended),
@@ -62,16 +65,16 @@ pub enum Event {
     Stopped,
 }
 
-/// A running command and its process group. See the top of this file.
+/// A running command and its process group.
 pub struct Job {
     leader: Pid,
     signals: Signals,
     terminal: Option<Terminal>,
-    /// A `SIGTSTP` that we sent to our own group has yet to arrive here.
+    /// A `SIGTSTP` that geolock sent to its own group has yet to arrive here.
     own_tstp: bool,
 }
 
-/// How long members of the group may take to vanish after `SIGKILL`.
+/// Time for members of the group to vanish after `SIGKILL`.
 const AFTER_KILL: Duration = Duration::from_secs(2);
 /// Members of the group that are not our children vanish without a signal to us.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -94,7 +97,7 @@ impl Job {
         Ok(job)
     }
 
-    /// The next thing that happens to the command; signals are passed on meanwhile. May be dropped while it waits.
+    /// Returns the next event of the command; signals are passed on meanwhile. Cancel-safe.
     pub async fn next(&mut self) -> io::Result<Event> {
         loop {
             if let Some(event) = self.look()? {
@@ -104,7 +107,7 @@ impl Job {
                 Signal::CHILD => {}
                 Signal::TSTP if std::mem::take(&mut self.own_tstp) => {}
                 signal @ (Signal::USR1 | Signal::USR2) => {
-                    // It may have ended this very moment.
+                    // It may have ended at this very moment.
                     let _ = kill_process(self.leader, signal);
                 }
                 signal => self.tell_group(signal),
@@ -112,7 +115,8 @@ impl Job {
         }
     }
 
-    /// Once the command has ended: somebody wants this process to end, too. What had been said before was said to both.
+    /// After the end of the command: resolves when a signal asks this process to end, too. Earlier signals
+    /// were meant for both.
     pub async fn wish_to_end(&mut self) {
         loop {
             tokio::select! {
@@ -131,8 +135,8 @@ impl Job {
         }
     }
 
-    /// Stops this process too, with everything in the command's group, until somebody continues it. If nobody could
-    /// (no shell above us) it does not stop. The command stands still until [`Job::go_on`].
+    /// Stops this process too, with everything in the command's group, until another process continues it. If
+    /// none could (no shell above us), it does not stop. The command stays stopped until [`Job::go_on`].
     pub fn stop_along(&mut self) {
         if !somebody_can_continue_us() {
             return;
@@ -141,24 +145,24 @@ impl Job {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }
-        // The rest of a pipeline that we are part of: the shell waits until all of it has stopped.
+        // The rest of our pipeline: the shell waits until all of it has stopped.
         self.own_tstp = kill_current_process_group(Signal::TSTP).is_ok();
         signals::stop_this_process();
     }
 
-    /// Continues the command, in the foreground if we are there.
+    /// Continues the command, in the foreground if geolock is there.
     pub fn go_on(&mut self) {
         self.lend_terminal();
         self.tell_group(Signal::CONT);
     }
 
-    /// Ends everything in the group: `SIGTERM`, after `grace` `SIGKILL`; without any grace `SIGKILL` at once. Returns
-    /// when the group is empty (or cannot be emptied, as when the kernel holds on to a process), and takes the terminal
-    /// back. Given up while it waits, it can be called again.
+    /// Ends everything in the group: `SIGTERM`, after `grace` `SIGKILL`; without grace `SIGKILL` at once.
+    /// Returns when the group is empty (or cannot be emptied, as when the kernel blocks a process), and takes
+    /// the terminal back. If it is cancelled, it can be called again.
     pub async fn end(&mut self, grace: Duration) {
         if !grace.is_zero() {
             self.tell_group(Signal::TERM);
-            // Who is stopped would not hear it.
+            // A stopped process would not receive it.
             self.tell_group(Signal::CONT);
         }
         if grace.is_zero() || !self.empty_by(Instant::now() + grace).await {
@@ -170,7 +174,7 @@ impl Job {
         }
     }
 
-    /// Puts the terminal into the state in which the command found it.
+    /// Restores the state of the terminal from before the command.
     pub fn tidy_terminal(&mut self) {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
@@ -180,7 +184,7 @@ impl Job {
 
     async fn empty_by(&mut self, deadline: Instant) -> bool {
         loop {
-            // What becomes of the command does not matter any more; reaped it has to be.
+            // The outcome of the command does not matter any more, but it has to be reaped.
             let _ = self.look();
             if test_kill_process_group(self.leader) == Err(Errno::SRCH) {
                 return true;
@@ -195,7 +199,7 @@ impl Job {
         }
     }
 
-    /// Takes note of children that ended or stopped.
+    /// Reaps children that ended, and notes those that stopped.
     fn look(&mut self) -> io::Result<Option<Event>> {
         loop {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
@@ -231,24 +235,24 @@ impl Job {
         self.terminal.as_mut().is_some_and(|terminal| terminal.lend(self.leader))
     }
 
-    /// There may be nobody left in it.
+    /// The group may be empty.
     fn tell_group(&self, signal: Signal) {
         let _ = kill_process_group(self.leader, signal);
     }
 }
 
-/// Whether there is a shell with job control above us: the leader of our session is in another group than we are.
-/// A group without one above is not stopped by the kernel either.
+/// Returns true if there is a shell with job control above us: the leader of our session is in another group.
+/// The kernel does not stop a group without such a parent either.
 fn somebody_can_continue_us() -> bool {
     getsid(None).and_then(|leader| getpgid(Some(leader))).is_ok_and(|group| group != getpgrp())
 }
 
-/// Makes descendants whose parents end our children, so that none stays behind as a zombie where process 1 does not
-/// care for them.
+/// Makes descendants whose parents end our children, so that none stays behind as a zombie where process 1
+/// does not reap.
 fn adopt_orphans() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        // Without it everything works but in containers without a proper process 1.
+        // Without it everything works except in containers without a proper process 1.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     }
 }

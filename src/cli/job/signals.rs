@@ -7,12 +7,13 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// What `geolock lock` listens to. From then on these do not end or stop the process by themselves.
+/// The signals that `geolock lock` handles. From `listen` on these do not end or stop the process by
+/// themselves.
 pub struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
 }
 
-/// `CHILD` tells of the command; the others are passed on to it.
+/// `CHILD` reports changes of the command; the others are passed on to it.
 const HEARD: [Signal; 8] = [
     Signal::CHILD,
     Signal::INT,
@@ -25,8 +26,8 @@ const HEARD: [Signal; 8] = [
 ];
 
 impl Signals {
-    /// Those that are ignored stay so, for the command too: somebody wants it that way, such as `nohup`. Must be called
-    /// within a runtime.
+    /// Starts to listen. Ignored signals stay ignored, for the command too, because a parent such as `nohup`
+    /// wants that. Must be called within a runtime.
     pub fn listen() -> io::Result<Signals> {
         let ignored = ignored();
         let heard = HEARD
@@ -39,7 +40,7 @@ impl Signals {
         Ok(Signals { streams: streams.collect::<io::Result<_>>()? })
     }
 
-    /// The next one. Several of a kind may count as one. May be dropped while it waits without losing any.
+    /// Returns the next signal. Several of a kind may count as one. Cancel-safe.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             let arrived = self.streams.iter_mut().find_map(|(signal, stream)| {
@@ -50,7 +51,7 @@ impl Signals {
         .await
     }
 
-    /// Waits for one that asks geolock to end, before there is a command. Ctrl-Z stops it meanwhile.
+    /// Waits for a signal that asks geolock to end, before there is a command. Ctrl-Z stops it meanwhile.
     pub async fn wish_to_end(&mut self) -> Signal {
         loop {
             match self.next().await {
@@ -62,16 +63,16 @@ impl Signals {
     }
 }
 
-/// The signals that this process ignores, as a set of bits from signal 1 on. Where there is no `/proc` nothing is
-/// known of them.
+/// Returns the signals that this process ignores, as a set of bits from signal 1 on. Empty where there is no
+/// `/proc`.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Stops this process, all threads of it; returns when it goes on. Sent to the calling thread, because only then
-/// nothing runs on for a moment.
+/// Stops this process with all threads; returns when it is continued. The signal is sent to the calling
+/// thread, because only then no code runs in between.
 pub(super) fn stop_this_process() {
     // It fails only for signals that do not exist.
     let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP);
