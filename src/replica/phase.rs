@@ -252,8 +252,8 @@ impl Replica {
     }
 
     /// Checks the stability floors that a peer knows. If it knows one of every member, all of them, this one
-    /// included, announced that their further commits have seen the minimum. A disk that lacks some of that is
-    /// an old copy (`docs/algorithm.md#93-log-recovery`).
+    /// included, announced that their further commits have seen the minimum. A disk that lacks some of it
+    /// is an old copy (`docs/algorithm.md#93-log-recovery`).
     pub(super) fn note_promises(&mut self, floors: &[Floor]) {
         let floor_of = |dc| floors.iter().find(|floor| floor.dc == dc).map(|floor| &floor.floor);
         let mut all = self.config.agreed.members.iter().map(floor_of);
