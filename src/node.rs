@@ -1,11 +1,11 @@
-//! One datacenter's server, from its configuration to its end: where the rooms are put together.
+//! One datacenter's server, from its configuration to its end: the place where the rooms are put together.
 //!
-//! The order of the start: ports, so that a taken one is found before anything is touched; certificates, rules and tokens;
-//! the HTTP port, so that probes see a server that recovers; journal, recovery, links and actor; last the client API, so
-//! that nobody is let in before there is something to talk to. The end goes the other way round, except that the HTTP
-//! port answers to the last: the actor drains and stops, which ends the API.
+//! Start order: ports, so that an occupied one is found before anything is changed; certificates, rules and
+//! tokens; the HTTP port, so that probes see a server that recovers; journal, recovery, links and actor; last
+//! the client API, so that clients are admitted only to a running server. The end is in reverse order, except
+//! that the HTTP port is served to the last: the actor drains and stops, which ends the API.
 //!
-//! Nothing here is global, so a process can run several: `geolock dev` does, and so can tests.
+//! Nothing here is global, so a process can run several servers: `geolock dev` does, and so can tests.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -27,7 +27,7 @@ use crate::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::tasks::joined;
 use crate::telemetry::{self, Board};
 
-/// Why a server did not start, or did not end well.
+/// The reason why a server did not start, or did not end properly.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     #[error(
@@ -47,7 +47,7 @@ pub enum NodeError {
     Api(#[from] ServeError),
 }
 
-/// What a port is for.
+/// The purpose of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     Grpc,
@@ -65,12 +65,12 @@ impl std::fmt::Display for Port {
     }
 }
 
-/// Connections that wait to be taken, as after a restart when all clients come at once.
+/// Most connections that wait to be accepted, as after a restart when all clients reconnect at once.
 const BACKLOG: i32 = 1_024;
-/// What is asked for of each UDP buffer, in bytes: 40 ms of a gigabit.
+/// The requested size of each UDP buffer, in bytes: 40 ms of a gigabit.
 const UDP_BUFFER: usize = 4 << 20;
 
-/// The sockets of one server, bound.
+/// The bound sockets of one server.
 #[derive(Debug)]
 pub struct Sockets {
     grpc: TcpListener,
@@ -79,7 +79,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Takes all three ports, or none.
+    /// Binds all three ports, or none.
     pub fn bind(listen: &Listen) -> Result<Sockets, NodeError> {
         let failed = |port, address| move |source| NodeError::Listen { port, address, source };
         Ok(Sockets {
@@ -89,12 +89,12 @@ impl Sockets {
         })
     }
 
-    /// Where clients connect to.
+    /// Returns the address of the client API.
     pub fn grpc(&self) -> io::Result<SocketAddr> {
         self.grpc.local_addr()
     }
 
-    /// Where metrics and probes are.
+    /// Returns the address of metrics and probes.
     pub fn http(&self) -> io::Result<SocketAddr> {
         self.http.local_addr()
     }
@@ -102,17 +102,18 @@ impl Sockets {
 
 fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
-    // The standard library asks for 128; asked again, the system takes the new figure.
+    // The standard library passes 128; a second call replaces that.
     rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// With room for bursts of all datacenters: what does not fit is lost, and has to be sent again.
+/// Binds a UDP socket with buffers for bursts of all datacenters: packets that do not fit are lost, and have
+/// to be sent again.
 fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(address)?;
-    // The system gives what it may (net.core.rmem_max, wmem_max), and says twice that: it counts what it needs itself. With
-    // less it works.
+    // The kernel grants what its limits allow (net.core.rmem_max, wmem_max), and reports twice that, because
+    // it counts its own overhead. Smaller buffers work, too.
     let asked = sockopt::set_socket_recv_buffer_size(&socket, UDP_BUFFER)
         .and_then(|()| sockopt::set_socket_send_buffer_size(&socket, UDP_BUFFER));
     let got = (sockopt::socket_recv_buffer_size(&socket), sockopt::socket_send_buffer_size(&socket));
@@ -145,10 +146,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a server on these ports, at the distances of `wan`. Must be called within a runtime.
+    /// Starts a server on these ports, with the simulated distances of `wan`. Must be called within a
+    /// runtime.
     pub async fn start(sockets: Sockets, config: Config, wan: Option<Wan>) -> Result<Node, NodeError> {
         let dc = config.replica.dc;
-        // On a disk that does not answer this takes as long as it takes; whoever waits may give up.
+        // On a disk that does not respond this may take arbitrarily long; the caller may drop the future.
         let (loaded, config) =
             joined(spawn_blocking(move || Loaded::load(&config).map(|loaded| (loaded, config))).await)?;
         let names = config.members.iter().map(|member| (member.dc, member.name.clone())).collect();
@@ -164,7 +166,7 @@ impl Node {
         board.show_access(Arc::clone(in_use.access.figures()));
         let (stop_http, http_stopped) = oneshot::channel();
         let stopped = async {
-            // Gone without a word is as good as told.
+            // An error means that the sender was dropped, which is also a stop.
             let _ = http_stopped.await;
         };
         let http = spawn(telemetry::serve(http, Arc::clone(&board), stopped));
@@ -192,26 +194,27 @@ impl Node {
         self.dc
     }
 
-    /// How the server is, every 100 ms anew.
+    /// Returns the board where the server publishes its status every 100 ms.
     pub fn board(&self) -> &Board {
         self.handle.board()
     }
 
-    /// The way to ask it to stop: [`LockServerHandle::drain`]. No new acquires from then on, releases and renewals
-    /// until nothing is held or the drain timeout is over; then it stops by itself, and [`Node::ended`] tells.
+    /// Returns the handle with which to stop it: [`LockServerHandle::drain`]. From then on it refuses new
+    /// acquires and handles releases and renewals, until no lock is held or the drain timeout is over; then
+    /// it stops by itself, and [`Node::ended`] returns.
     pub fn handle(&self) -> LockServerHandle {
         self.handle.clone()
     }
 
-    /// The way to have it read rules, tokens and certificates again.
+    /// Returns the handle with which to make it read rules, tokens and certificates again.
     pub fn reloader(&self) -> Reloader {
         self.reloader.clone()
     }
 
-    /// Waits until it has stopped: after a drain, or because it could not go on. What was acknowledged is on
-    /// disk, every task and thread has ended.
+    /// Waits until it has stopped: after a drain, or because it could not continue. Everything acknowledged
+    /// is on disk, and every task and thread has ended.
     pub async fn ended(self) -> Result<(), NodeError> {
-        // It ends when the actor has stopped. Should it fail before, there is nothing left to serve.
+        // The API ends when the actor has stopped. If it fails before, there is nothing left to serve.
         let api = joined(self.api.await);
         self.handle.drain();
         let server = joined(self.server.await);

@@ -1,10 +1,10 @@
-//! Edge. What a server reads again while it runs: rules and tokens when it is told to (SIGHUP), certificates also by
-//! itself, from time to time, so that a renewed one is used long before the old one expires.
+//! Edge. Files that a server reads again while it runs: rules and tokens on SIGHUP; certificates also at an
+//! interval, so that a renewed one is used long before the old one expires.
 //!
-//! One task does it all. What it reads is checked as a whole before anything of it is used: a file that is broken, half
-//! written or of somebody else changes nothing, and is said once. Files of certificates are replaced one after the other, so
-//! what does not fit together is an error only when it still does not at the next look. What is used then counts for new connections and further
-//! calls; nothing that is open is closed.
+//! One task does it all. It checks the files as a whole before it uses any of their content: a file that is
+//! broken, partly written or not the server's changes nothing, and is logged once. Certificate files are
+//! replaced one after the other, so a mismatch is an error only if it persists at the next check. New content
+//! is used for new connections and further calls; no open connection is closed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::pki::{ClientCertificates, Credentials, PkiError, Role, day};
 use crate::tasks::joined;
 use crate::telemetry::{Board, CertificateFigures};
 
-/// A certificate that expires soon is mentioned again after so long.
+/// A certificate that expires soon is logged again after this time.
 const WARN_AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Those who asked for a reload and wait.
+/// Most callers that wait for a reload.
 const WAITING: usize = 16;
 
-/// Why something that was read is not used. What was used before goes on.
+/// The reason why a file is not used. The previous content stays in use.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     #[error(transparent)]
@@ -35,7 +35,7 @@ pub enum ReloadError {
     Certificate { name: &'static str, source: PkiError },
 }
 
-/// What a server starts with of all that it reads again, loaded and checked.
+/// The reloadable files as loaded and checked at start.
 #[derive(Debug)]
 pub struct Loaded {
     pub access: Arc<Access>,
@@ -44,7 +44,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Certificates must be of the datacenter and cluster of `config`.
+    /// Loads the files. The certificates must belong to the datacenter and cluster of `config`.
     pub fn load(config: &Config) -> Result<Loaded, ReloadError> {
         let access = Arc::new(Access::open(config.access.clone())?);
         if config.access.anonymous && config.access.acl.is_none() {
@@ -60,7 +60,7 @@ impl Loaded {
         Ok(Loaded { access, links, api })
     }
 
-    /// What uses it, and the task that keeps it as the files have it.
+    /// Returns the values in use, and the task that updates them from the files.
     pub(crate) fn kept(
         self,
         config: &Config,
@@ -112,19 +112,20 @@ fn load(dir: &std::path::Path, cluster: &str, role: &Role) -> Result<Credentials
     Ok(loaded)
 }
 
-/// What is used of it at each moment.
+/// The values in use at each moment.
 pub(crate) struct InUse {
     pub access: Arc<Access>,
     pub links: watch::Receiver<Credentials>,
     pub api: watch::Receiver<Arc<ServerConfig>>,
 }
 
-/// Tells a server to read again. Cheap to clone.
+/// Requests a reload of a server's files. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Reloader(mpsc::Sender<oneshot::Sender<Vec<ReloadError>>>);
 
 impl Reloader {
-    /// Reads everything again. What could not be used is logged, and is the answer; nothing if the server stops meanwhile.
+    /// Reads all files again. Returns the errors of files that could not be used, which are also logged;
+    /// empty if the server stops meanwhile.
     pub async fn reload(&self) -> Vec<ReloadError> {
         let (answer, answered) = oneshot::channel();
         if self.0.send(answer).await.is_err() {
@@ -134,7 +135,7 @@ impl Reloader {
     }
 }
 
-/// The task. See the top of this file.
+/// The task that reads the files again.
 pub(crate) struct Keeper {
     cluster: String,
     role: Role,
@@ -145,7 +146,7 @@ pub(crate) struct Keeper {
     orders: mpsc::Receiver<oneshot::Sender<Vec<ReloadError>>>,
 }
 
-/// Why certificates are looked at.
+/// The reason for a check of the certificates.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     ByTime,
@@ -158,22 +159,23 @@ struct Kept {
     dir: PathBuf,
     loaded: Credentials,
     uses: Use,
-    /// Why what was in the folder at the last look could not be used.
+    /// The reason why the content of the folder could not be used at the last check.
     suspected: Option<String>,
-    /// The same, once it is sure; said once.
+    /// The same, once it persists; logged once.
     failure: Option<String>,
-    /// When it was last mentioned that it expires soon.
+    /// When its coming expiry was last logged.
     warned: Option<Instant>,
 }
 
-/// Where a certificate goes.
+/// The user of a certificate.
 enum Use {
     Links(watch::Sender<Credentials>),
     Api(watch::Sender<Arc<ServerConfig>>, ClientCertificates),
 }
 
 impl Keeper {
-    /// Until `stop`. A file that is being read then, on a disk that does not answer, is left to its thread.
+    /// Runs until `stop`. If a file is being read then, on a disk that does not respond, that is left to its
+    /// thread.
     pub(crate) async fn run(mut self, stop: oneshot::Receiver<()>) {
         tokio::select! {
             _ = stop => {}
@@ -183,13 +185,13 @@ impl Keeper {
 
     async fn keep(&mut self) {
         let mut look = interval(self.check_interval);
-        // The first one is at once: it says how long the certificates are good.
+        // The first tick is immediate: it publishes how long the certificates are valid.
         loop {
             tokio::select! {
                 _ = look.tick() => drop(self.look_at_certificates(Asked::ByTime).await),
                 Some(answer) = self.orders.recv() => {
                     let failures = self.reload().await;
-                    // Who asked may not want to know.
+                    // The caller may be gone.
                     let _ = answer.send(failures);
                 }
                 else => return,
@@ -227,7 +229,7 @@ impl Keeper {
 }
 
 impl Kept {
-    /// Uses what was found, if it is another one.
+    /// Uses the found certificate if it differs.
     fn take(&mut self, found: Credentials) -> Result<(), PkiError> {
         if found.is_same_as(&self.loaded) {
             (self.suspected, self.failure) = (None, None);
@@ -235,7 +237,7 @@ impl Kept {
         }
         match &self.uses {
             Use::Links(links) => {
-                // What links would do, so that it fails here.
+                // The same check as links make, so that an error occurs here.
                 found.accept_dcs()?;
                 links.send_replace(found.clone());
             }

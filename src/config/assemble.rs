@@ -1,4 +1,4 @@
-//! From options to the rooms' own configurations: every value checked, and the relations between them.
+//! From options to the rooms' own configurations: checks every value, and the relations between values.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -21,9 +21,9 @@ use super::sources::{Given, Quoted, Sources};
 use super::{Config, Listen, Member, Tls};
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
-/// Bounds of what is counted per server.
+/// Bounds of counts per server.
 const COUNTS: RangeInclusive<usize> = 1..=100_000_000;
-/// Bounds of what costs a file or more each.
+/// Bounds of counts of items that cost a file descriptor or more each.
 const STREAMS: RangeInclusive<usize> = 1..=1_000_000;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -65,7 +65,7 @@ fn journal(
     let segments = MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES;
     let segment_bytes =
         from.size("journal.segment_bytes", segments, default.segment_bytes, |o| &o.journal.segment_bytes)?;
-    // All that may wait for the disk shall find room.
+    // There must be room for all records that may wait for the disk.
     let reserve = from.size("journal.reserve", 0..=64 * GIB, max_backlog, |o| &o.journal.reserve)?;
     Ok(JournalOptions { segment_bytes, reserve, ..default })
 }
@@ -125,7 +125,7 @@ fn this_dc(from: &Sources<'_>, members: &[Member]) -> Result<DcId, ConfigError> 
 fn agreed(from: &Sources<'_>, default: AgreedConfig) -> Result<AgreedConfig, ConfigError> {
     let heartbeat =
         from.duration("agreed.heartbeat", ms(10)..=ms(10_000), default.heartbeat, |o| &o.agreed.heartbeat)?;
-    // With a long heartbeat the default is out of bounds; then it grows along.
+    // With a long heartbeat the default would be out of bounds; then it grows with the heartbeat.
     let lowest = 3 * heartbeat;
     let peer_timeout = default.peer_timeout.max(lowest);
     let peer_timeout =
@@ -286,7 +286,7 @@ fn listen(from: &Sources<'_>) -> Result<Listen, ConfigError> {
     let grpc = address(from, "listen.grpc", default.grpc, |o| &o.listen.grpc)?;
     let quic = address(from, "listen.quic", default.quic, |o| &o.listen.quic)?;
     let http = address(from, "listen.http", default.http, |o| &o.listen.http)?;
-    // Both are TCP. Port 0 means any free one.
+    // Both are TCP. Port 0 means any free port.
     if grpc == http && grpc.port() != 0 {
         let given = from.optional("listen.http", |o| &o.listen.http);
         let given = given.or_else(|| from.optional("listen.grpc", |o| &o.listen.grpc));
@@ -328,7 +328,7 @@ fn tls(from: &Sources<'_>) -> Result<Tls, ConfigError> {
     Ok(Tls { api, check_interval, ..default })
 }
 
-/// An empty path is no file: so that flag or file can take back what stands elsewhere.
+/// An empty path means no file, so that a flag or the file can cancel a value of lower precedence.
 fn access(from: &Sources<'_>) -> AccessFiles {
     let file = |given: Option<Given<&PathBuf>>| {
         given.map(|given| given.value.clone()).filter(|path| !path.as_os_str().is_empty())

@@ -1,10 +1,10 @@
-//! What can be wrong with a configuration, and where.
+//! Errors of a configuration, and their places.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a configuration is not accepted. Nothing was started.
+/// The reason why a configuration is refused. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration {}: {source}", path.display())]
@@ -19,16 +19,16 @@ pub enum ConfigError {
         place: Place,
         key: &'static str,
         value: String,
-        /// What it must be.
+        /// The allowed values.
         allowed: String,
     },
 }
 
-/// Where a value was given.
+/// The place where a value was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     File(PathBuf),
-    /// By flag or by variable of the environment; this key names both.
+    /// In a flag or an environment variable; this key names both.
     Flag(&'static str),
     /// Nowhere, and there is no file.
     NoFile,
@@ -44,12 +44,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// The flag of a key.
+/// Returns the flag of a key.
 pub(super) fn flag_of(key: &str) -> String {
     format!("--{}", key.replace(['.', '_'], "-"))
 }
 
-/// The environment variable of a key.
+/// Returns the environment variable of a key.
 pub(super) fn variable_of(key: &str) -> String {
     format!("GEOLOCK_{}", key.replace('.', "_").to_uppercase())
 }

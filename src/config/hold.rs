@@ -1,4 +1,4 @@
-//! `[[hold]]`: when locks leave, by prefix of their names.
+//! `[[hold]]`: hold policies by prefix of lock names.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const MAX_RULES: usize = 1000;
 const POLICIES: &str = "fair, throughput, latency, adaptive or fixed";
 
-/// One rule, as it is written. What it may say stands in `examples/geolock.toml`.
+/// One rule as written. `examples/geolock.toml` documents its options.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct HoldEntry {
@@ -33,7 +33,7 @@ pub struct HoldEntry {
 impl FromStr for HoldEntry {
     type Err = &'static str;
 
-    /// From the right, so that a prefix may have colons.
+    /// Parses from the right, so that a prefix may contain colons.
     fn from_str(text: &str) -> Result<HoldEntry, &'static str> {
         const FORMS: &str = "a rule is PREFIX:POLICY, PREFIX:adaptive:TURN:MAX_KEEP or PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY";
         let (prefix, last) = text.rsplit_once(':').ok_or(FORMS)?;
@@ -54,7 +54,7 @@ impl FromStr for HoldEntry {
     }
 }
 
-/// The policy of that name, before what else is said of it.
+/// Returns the policy of that name, before the options of the rule are applied.
 fn named(name: &str) -> Option<HoldPolicy> {
     match name {
         "fair" | "adaptive" => Some(HoldPolicy::FAIR),
@@ -65,7 +65,7 @@ fn named(name: &str) -> Option<HoldPolicy> {
     }
 }
 
-/// The rules as given; the default rule joins them if none is for all names.
+/// Returns the given rules, and the default rule unless one of them applies to all names.
 pub(super) fn hold(from: &Sources<'_>) -> Result<Vec<HoldRule>, ConfigError> {
     let given = from.list("hold", |o: &Options| &o.hold);
     if given.value.len() > MAX_RULES {
@@ -98,7 +98,7 @@ fn hold_rule(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldRule
     Ok(HoldRule { prefix, policy: policy(given, option)?, request_delay, go_home_after })
 }
 
-/// Times without a policy are those of the fixed one, as they always were.
+/// A rule with times and without a policy is fixed; `turn` without a policy means adaptive.
 fn policy(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldPolicy, ConfigError> {
     let has_times = option.min_keep.is_some() || option.max_keep.is_some();
     let name = match &option.policy {
@@ -115,7 +115,7 @@ fn policy(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldPolicy,
                 return Err(at("hold.turn").refuse(turn, "the fixed policy has none"));
             }
             let min_keep = read(given, "hold.min_keep", &option.min_keep, min_keep, Duration::ZERO..=HOUR)?;
-            // With a long min_keep the default is out of bounds; then it grows along.
+            // With a long `min_keep` the default would be out of bounds; then it grows with `min_keep`.
             let max_keep =
                 read(given, "hold.max_keep", &option.max_keep, max_keep.max(min_keep), min_keep..=HOUR)?;
             Ok(HoldPolicy::Fixed { min_keep, max_keep })
@@ -138,7 +138,7 @@ fn policy(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldPolicy,
     }
 }
 
-/// An error names the option within the rule.
+/// Parses a duration of a rule. An error names the option within the rule.
 fn read(
     given: &Given<&[HoldEntry]>,
     key: &'static str,

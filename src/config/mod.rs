@@ -1,10 +1,11 @@
-//! The server's configuration: a TOML file, over it the environment, over it flags; every value checked.
+//! The server's configuration: a TOML file, overridden by the environment, overridden by flags; every value
+//! checked.
 //!
 //! One definition serves all three (`options.rs`): the key `journal.segment_bytes` of the file is the flag
-//! `--journal-segment-bytes` and the variable `GEOLOCK_JOURNAL_SEGMENT_BYTES`. `sources.rs` knows which of
-//! them a value came from, so that an error can name the place; `assemble.rs` checks the values and makes the
-//! rooms' own configurations of them. What an option means, its default and its bounds stand at the option,
-//! which is also its `--help`; `examples/geolock.toml` is the same for the file.
+//! `--journal-segment-bytes` and the variable `GEOLOCK_JOURNAL_SEGMENT_BYTES`. `sources.rs` knows the source
+//! of each value, so that an error can name it; `assemble.rs` checks the values and builds the rooms' own
+//! configurations. The meaning, default and bounds of an option are documented at the option, which is also
+//! its `--help`; `examples/geolock.toml` documents the same for the file.
 
 mod assemble;
 mod error;
@@ -40,14 +41,14 @@ pub use units::{parse_duration, units_of_durations};
 /// The flags of `geolock server`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ServerArgs {
-    /// The configuration file (TOML). Every option in it, except parts of `[[hold]]`, can also be given as a flag or in the
-    /// environment, which count more.
+    /// The configuration file (TOML). Every option in it, except parts of `[[hold]]`, can also be given as a
+    /// flag or in the environment; those override the file.
     #[arg(long, env = "GEOLOCK_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check the configuration and the certificate files, say what is wrong, start nothing.
+    /// Check the configuration and the certificate files, report errors, and start nothing.
     #[arg(long)]
     pub check_config: bool,
-    /// For tests: do what this script says, see `src/faults`. Read again on SIGUSR2.
+    /// For tests: run this fault script, see `src/faults`. Read again on SIGUSR2.
     #[cfg(feature = "faults")]
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
@@ -61,14 +62,14 @@ pub struct Config {
     /// The cluster's name; its hash is the cluster id.
     pub cluster_name: String,
     pub replica: ReplicaConfig,
-    /// All datacenters, this one among them, by id.
+    /// All datacenters including this one, ordered by id.
     pub members: Vec<Member>,
     pub listen: Listen,
     pub tls: Tls,
     pub journal: JournalOptions,
     pub server: LockServerOptions,
     pub api: ApiOptions,
-    /// Who may do what.
+    /// The files of access rules and tokens.
     pub access: AccessFiles,
     pub log: LogOptions,
 }
@@ -77,13 +78,13 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub dc: DcId,
-    /// For people.
+    /// A name for people.
     pub name: String,
-    /// `host:port` where the others reach its QUIC listener. Looked up again at every dial.
+    /// `host:port` at which other datacenters reach its QUIC listener. Resolved again at every dial.
     pub address: String,
 }
 
-/// Where this server listens.
+/// The addresses on which this server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// The client API. Default 127.0.0.1:7400.
@@ -105,7 +106,7 @@ impl Default for Listen {
 }
 
 impl Listen {
-    /// Three ports of loopback that are free: for servers within one process.
+    /// Returns three free ports on loopback: for servers within one process.
     pub fn anywhere() -> Listen {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Listen { grpc: any, quic: any, http: any }
@@ -115,24 +116,24 @@ impl Listen {
 /// Folders with `ca.pem`, `cert.pem` and `key.pem`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// Who this datacenter is to the others.
+    /// The identity of this datacenter on links to the others.
     pub dc: PathBuf,
-    /// What clients of the API see.
+    /// The certificate shown to clients of the API.
     pub api: PathBuf,
-    /// How often to look whether the files have changed. Default 1 min: a new certificate should be there long before
-    /// the old one expires, so raising it saves three small reads, and lowering it is for tests.
+    /// How often to check the files for changes. Default 1 min. A new certificate should be loaded long
+    /// before the old one expires; raising it saves three small reads, and lowering it is for tests.
     pub check_interval: Duration,
 }
 
 impl Tls {
-    /// One folder for both, and the defaults.
+    /// Uses one folder for both, and the defaults.
     pub fn of(folder: &Path) -> Tls {
         Tls { dc: folder.into(), api: folder.into(), check_interval: Duration::from_secs(60) }
     }
 }
 
 impl ServerArgs {
-    /// The checked configuration. The file is read here; nothing else is touched.
+    /// Returns the checked configuration. Reads the configuration file, and nothing else.
     pub fn load(&self) -> Result<Config, ConfigError> {
         let file = match &self.config {
             None => Options::default(),
@@ -143,12 +144,12 @@ impl ServerArgs {
 }
 
 impl Config {
-    /// The member `dc` of the cluster, with its certificates in the folder `tls`; all else by default. Nothing is checked:
-    /// who reads it from text does that before.
+    /// Returns the configuration of member `dc` of the cluster, with its certificates in the folder `tls` and
+    /// defaults for the rest. Checks nothing: the parser of the text does that before.
     pub fn new(cluster_name: &str, dc: DcId, members: Vec<Member>, tls: &Path, data_dir: PathBuf) -> Config {
         let cluster = ClusterId::of(cluster_name);
         let agreed = AgreedConfig::new(cluster, members.iter().map(|member| member.dc).collect());
-        // Random, so that no client can choose names of locks that collide.
+        // Random, so that no client can choose lock names that collide.
         let hash_seed = RandomState::new().build_hasher().finish();
         Config {
             cluster_name: cluster_name.into(),
@@ -164,8 +165,8 @@ impl Config {
         }
     }
 
-    /// A cluster of one datacenter, `dc`, on loopback, whose certificates and data are in the folder `home`, as
-    /// [`crate::pki::playground`] fills it. For benchmarks and tests.
+    /// Returns the configuration of a cluster of one datacenter, `dc`, on loopback, with certificates and
+    /// data in the folder `home`, as [`crate::pki::playground`] creates it. For benchmarks and tests.
     pub fn alone(cluster_name: &str, dc: DcId, home: &Path) -> Config {
         let member = Member { dc, name: "here".into(), address: "127.0.0.1:1".into() };
         let tls = home.join("tls").join(dc.to_string());
@@ -173,19 +174,19 @@ impl Config {
         Config { listen: Listen::anywhere(), ..config }
     }
 
-    /// All members, by id.
+    /// Returns all members with their names, ordered by id.
     pub fn member_names(&self) -> MemberNames {
         self.members.iter().map(|member| (member.dc, member.name.clone())).collect()
     }
 
-    /// The member that this server is.
+    /// Returns the member that this server is.
     pub fn this_member(&self) -> &Member {
         let this = self.members.iter().find(|member| member.dc == self.replica.dc);
         this.expect("a checked configuration has this datacenter among the members")
     }
 }
 
-/// Above this a file is no configuration; it is not read.
+/// A larger file is not a configuration; it is not read.
 const MAX_CONFIG: u64 = 1 << 20;
 
 fn read(path: &Path) -> Result<Options, ConfigError> {

@@ -1,8 +1,8 @@
-//! Every option of the server, as text or number and unchecked: one definition for the file, the flags and
-//! the environment.
+//! Every option of the server, as unchecked text or number: one definition for the file, the flags and the
+//! environment.
 //!
-//! The id of an argument is its key in the file, and flag and variable follow from it (a test holds that).
-//! `None` and an empty list mean: not given here.
+//! The id of an argument is its key in the file; flag and variable derive from it (a test checks that).
+//! `None` and an empty list mean that the source does not have the option.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use std::str::FromStr;
 use super::hold::HoldEntry;
 use serde::Deserialize;
 
-/// The top of the file.
+/// The top level of the file.
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Name of the cluster, the same in all datacenters: 1 to 64 of a-z, 0-9 and -
     #[arg(id = "cluster", long = "cluster", env = "GEOLOCK_CLUSTER", value_name = "NAME")]
     pub cluster: Option<String>,
-    /// Which member this server is: the id of one of the members
+    /// The id of the member that this server is
     #[arg(id = "dc", long = "dc", env = "GEOLOCK_DC", value_name = "ID")]
     pub dc: Option<u64>,
     /// Folder of the journal; created if need be, used by one server only
@@ -26,11 +26,11 @@ pub struct Options {
     /// After SIGTERM: how long clients may still release and renew [default: 10 s; 0 s to 10 min]
     #[arg(id = "drain_timeout", long = "drain-timeout", env = "GEOLOCK_DRAIN_TIMEOUT", value_name = "TIME")]
     pub drain_timeout: Option<String>,
-    /// How often to compare what is here with some other datacenter [default: 5 s; 100 ms to 1 h]
+    /// How often to compare the state with that of another datacenter [default: 5 s; 100 ms to 1 h]
     #[arg(id = "anti_entropy", long = "anti-entropy", env = "GEOLOCK_ANTI_ENTROPY", value_name = "TIME")]
     pub anti_entropy: Option<String>,
-    /// A datacenter of the cluster, this one included; repeat for each (separated by commas in the
-    /// environment): ID=NAME@HOST:PORT, where the others reach its QUIC port
+    /// A datacenter of the cluster, including this one; repeat for each (separated by commas in the
+    /// environment): ID=NAME@HOST:PORT, the address at which the others reach its QUIC port
     #[arg(
         id = "member",
         long = "member",
@@ -39,10 +39,11 @@ pub struct Options {
         value_name = "MEMBER"
     )]
     pub member: Vec<MemberEntry>,
-    /// How long locks stay where they are used, by prefix of their names; the longest matching prefix counts;
-    /// repeat for each (separated by ; in the environment): PREFIX:POLICY, where the policy is fair, throughput, latency or
-    /// fixed; PREFIX:adaptive:TURN:MAX_KEEP; or, fixed, PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY
-    /// [default: :fair; 0 to 1000 hand-overs, 0 s to 1 h, MIN_KEEP to 1 h, 0 s to 500 ms]
+    /// How long locks stay where they are used, by prefix of their names; the longest matching prefix
+    /// applies; repeat for each (separated by ; in the environment): PREFIX:POLICY, where the policy is fair,
+    /// throughput, latency or fixed; PREFIX:adaptive:TURN:MAX_KEEP; or, fixed,
+    /// PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY [default: :fair; 0 to 1000 hand-overs, 0 s to 1 h, MIN_KEEP to
+    /// 1 h, 0 s to 500 ms]
     #[arg(id = "hold", long = "hold", env = "GEOLOCK_HOLD", value_delimiter = ';', value_name = "RULE")]
     pub hold: Vec<HoldEntry>,
     #[command(flatten)]
@@ -86,8 +87,8 @@ pub struct TlsSection {
     /// Folder with ca.pem, cert.pem and key.pem of the client API's server side [default: that of tls.dc]
     #[arg(id = "tls.api", long = "tls-api", env = "GEOLOCK_TLS_API", value_name = "DIR")]
     pub api: Option<PathBuf>,
-    /// How often to look whether the files of certificates have changed; SIGHUP looks at once
-    /// [default: 1 min; 100 ms to 1 h]
+    /// How often to check the certificate files for changes; SIGHUP checks at once [default: 1 min; 100 ms to
+    /// 1 h]
     #[arg(
         id = "tls.check_interval",
         long = "tls-check-interval",
@@ -101,13 +102,14 @@ pub struct TlsSection {
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiSection {
-    /// File of rules that say which client may do what; read again on SIGHUP [default: none, clients may do everything]
+    /// File of rules that say which client may do what; read again on SIGHUP [default: none, clients may do
+    /// everything]
     #[arg(id = "api.acl", long = "api-acl", env = "GEOLOCK_API_ACL", value_name = "FILE")]
     pub acl: Option<PathBuf>,
-    /// File of tokens by which clients without a certificate are known; read again on SIGHUP [default: none]
+    /// File of tokens that identify clients without a certificate; read again on SIGHUP [default: none]
     #[arg(id = "api.tokens", long = "api-tokens", env = "GEOLOCK_API_TOKENS", value_name = "FILE")]
     pub tokens: Option<PathBuf>,
-    /// Whether clients with neither certificate nor token are let in, as `anonymous` [default: false]
+    /// Admit clients with neither certificate nor token, as `anonymous` [default: false]
     #[arg(id = "api.anonymous", long = "api-anonymous", env = "GEOLOCK_API_ANONYMOUS", value_name = "BOOL")]
     pub anonymous: Option<bool>,
 }
@@ -116,7 +118,7 @@ pub struct ApiSection {
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgreedSection {
-    /// How often datacenters tell each other what they have [default: 500 ms; 10 ms to 10 s]
+    /// How often datacenters announce their state to each other [default: 500 ms; 10 ms to 10 s]
     #[arg(
         id = "agreed.heartbeat",
         long = "agreed-heartbeat",
@@ -124,7 +126,7 @@ pub struct AgreedSection {
         value_name = "TIME"
     )]
     pub heartbeat: Option<String>,
-    /// A datacenter not heard of for that long is unreachable [default: 3 s; 3 heartbeats to 1 h]
+    /// A datacenter not heard from for this long is unreachable [default: 3 s; 3 heartbeats to 1 h]
     #[arg(
         id = "agreed.peer_timeout",
         long = "agreed-peer-timeout",
@@ -132,7 +134,7 @@ pub struct AgreedSection {
         value_name = "TIME"
     )]
     pub peer_timeout: Option<String>,
-    /// Log entries stamped further ahead of the clock wait [default: 5 s; 100 ms to 1 h]
+    /// Log entries stamped further ahead of the clock than this wait [default: 5 s; 100 ms to 1 h]
     #[arg(
         id = "agreed.max_clock_skew",
         long = "agreed-max-clock-skew",
@@ -142,12 +144,12 @@ pub struct AgreedSection {
     pub max_clock_skew: Option<String>,
 }
 
-/// `[limits]`: this server's own.
+/// `[limits]`: chosen by each server.
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsSection {
-    /// Longest time to live of a lease; bounds the grace after a restart. Not to be lowered in the start that finds a lost or
-    /// restored disk [default: 60 s; 1 s to 1 h]
+    /// Longest time to live of a lease; bounds the grace after a restart. Do not lower it in the start that
+    /// finds a lost or restored disk [default: 60 s; 1 s to 1 h]
     #[arg(
         id = "limits.max_lease_ttl",
         long = "limits-max-lease-ttl",
@@ -163,7 +165,7 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub waiting_per_lease: Option<u64>,
-    /// What the lock names of one lease's requests may take, held and waiting [default: 64 MiB; 2 MiB to 64 GiB]
+    /// Memory for the lock names of one lease's requests, held and waiting [default: 64 MiB; 2 MiB to 64 GiB]
     #[arg(
         id = "limits.names_per_lease",
         long = "limits-names-per-lease",
@@ -171,8 +173,8 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub names_per_lease: Option<String>,
-    /// Most streams of one client: one certificate, one token, or one address without them; half of limits.sessions unless
-    /// told [default: 8192; 1 to 1000000]
+    /// Most streams of one client: one certificate, one token, or one address with neither; half of
+    /// limits.sessions if not given [default: 8192; 1 to 1000000]
     #[arg(
         id = "limits.sessions_per_client",
         long = "limits-sessions-per-client",
@@ -180,7 +182,7 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub sessions_per_client: Option<u64>,
-    /// Most gRPC calls of one client under way [default: 16384; 1 to 1000000]
+    /// Most gRPC calls of one client in progress [default: 16384; 1 to 1000000]
     #[arg(
         id = "limits.calls_per_client",
         long = "limits-calls-per-client",
@@ -188,8 +190,8 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub calls_per_client: Option<u64>,
-    /// Answers that one client has not taken, besides the first 64 KiB of each stream, and as many of its large requests that
-    /// are not all here or not answered [default: 256 MiB; 16 MiB to 64 GiB]
+    /// Answers that one client has not read, besides the first 64 KiB of each stream; also the limit of its
+    /// large requests that are incomplete or not answered [default: 256 MiB; 16 MiB to 64 GiB]
     #[arg(
         id = "limits.bytes_per_client",
         long = "limits-bytes-per-client",
@@ -197,18 +199,19 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub bytes_per_client: Option<String>,
-    /// Most waiting requests: some 400 bytes for one lock with a short name, more with names, label and further locks
-    /// [default: 1000000; 1 to 100000000]
+    /// Most waiting requests: about 400 bytes for one lock with a short name, more with names, label and
+    /// further locks [default: 1000000; 1 to 100000000]
     #[arg(id = "limits.waiting", long = "limits-waiting", env = "GEOLOCK_LIMITS_WAITING", value_name = "N")]
     pub waiting: Option<u64>,
-    /// Most held requests, and locks beyond the first of any request: some 600 bytes for one lock [default: 4000000; 1 to 100000000]
+    /// Most held requests, and locks beyond the first of any request: about 600 bytes for one lock [default:
+    /// 4000000; 1 to 100000000]
     #[arg(id = "limits.held", long = "limits-held", env = "GEOLOCK_LIMITS_HELD", value_name = "N")]
     pub held: Option<u64>,
     /// Most leases [default: 1000000; 1 to 100000000]
     #[arg(id = "limits.leases", long = "limits-leases", env = "GEOLOCK_LIMITS_LEASES", value_name = "N")]
     pub leases: Option<u64>,
-    /// Longest that a transaction is open; bounds how long a client that hangs keeps locks and old versions
-    /// [default: 20 s; 1 s to 1 h]
+    /// Longest time that a transaction is open; bounds how long a client that hangs keeps locks and old
+    /// versions [default: 20 s; 1 s to 1 h]
     #[arg(
         id = "limits.max_transaction",
         long = "limits-max-transaction",
@@ -224,8 +227,8 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub transactions: Option<u64>,
-    /// What all transactions that are not committed yet may want to change together, and the keys to be read for which
-    /// somebody waits [default: 256 MiB; 8 MiB to 1024 GiB]
+    /// Memory for the changes of all transactions that are not committed yet, and for the keys of waiting
+    /// reads [default: 256 MiB; 8 MiB to 1024 GiB]
     #[arg(
         id = "limits.transaction_bytes",
         long = "limits-transaction-bytes",
@@ -233,11 +236,11 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub transaction_bytes: Option<String>,
-    /// Entries kept for members that lack them; beyond, such a member gets a copy of the state when it is back
-    /// [default: 256 MiB; 1 MiB to 16 GiB]
+    /// Log entries kept for members that lack them; beyond it, such a member gets a copy of the state when it
+    /// is back [default: 256 MiB; 1 MiB to 16 GiB]
     #[arg(id = "limits.log", long = "limits-log", env = "GEOLOCK_LIMITS_LOG", value_name = "SIZE")]
     pub log: Option<String>,
-    /// What the names that all watches follow may take together [default: 64 MiB; 1 MiB to 1024 GiB]
+    /// Memory for the names that all watches follow [default: 64 MiB; 1 MiB to 1024 GiB]
     #[arg(
         id = "limits.watch_bytes",
         long = "limits-watch-bytes",
@@ -245,8 +248,8 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub watch_bytes: Option<String>,
-    /// How long a description waits for other datacenters, and how long before a wait is over they are asked who holds its locks
-    /// [default: 1 s; 10 ms to 5 s]
+    /// How long a description waits for other datacenters; also, how long before an acquire times out other
+    /// datacenters are asked for the holders of its locks [default: 1 s; 10 ms to 5 s]
     #[arg(
         id = "limits.describe_timeout",
         long = "limits-describe-timeout",
@@ -262,7 +265,7 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub connections: Option<u64>,
-    /// Most streams of a connection; a unary call is one too [default: 256; 1 to 65536]
+    /// Most streams of a connection; a unary call is one, too [default: 256; 1 to 65536]
     #[arg(
         id = "limits.streams_per_connection",
         long = "limits-streams-per-connection",
@@ -278,8 +281,8 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub sessions: Option<u64>,
-    /// Calls of all clients that wait inside, besides the first 32 KiB of each stream; beyond, of clients whose calls do not fit
-    /// only renewals are heard [default: 64 MiB; 8 MiB to 16 GiB]
+    /// Memory for waiting calls of all clients, besides the first 32 KiB of each stream; beyond it, of
+    /// clients whose calls do not fit only renewals are handled [default: 64 MiB; 8 MiB to 16 GiB]
     #[arg(
         id = "limits.mailbox",
         long = "limits-mailbox",
@@ -287,7 +290,7 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub mailbox: Option<String>,
-    /// The same of one stream [default: 4 MiB; 64 KiB to 1 GiB]
+    /// The same for one stream [default: 4 MiB; 64 KiB to 1 GiB]
     #[arg(
         id = "limits.session_mailbox",
         long = "limits-session-mailbox",
@@ -295,7 +298,8 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub session_mailbox: Option<String>,
-    /// The same of one client, of all its streams and calls; half of limits.mailbox unless told [default: 32 MiB; 4 MiB to 16 GiB]
+    /// The same for one client, over all its streams and calls; half of limits.mailbox if not given [default:
+    /// 32 MiB; 4 MiB to 16 GiB]
     #[arg(
         id = "limits.mailbox_per_client",
         long = "limits-mailbox-per-client",
@@ -303,8 +307,8 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub mailbox_per_client: Option<String>,
-    /// Answers that wait for a client that does not read; beyond, its stream is closed
-    /// [default: 16 MiB; 8 MiB to 1 GiB]
+    /// Answers that wait for a client that does not read; beyond it, its stream is closed [default: 16 MiB; 8
+    /// MiB to 1 GiB]
     #[arg(
         id = "limits.session_backlog",
         long = "limits-session-backlog",
@@ -312,8 +316,8 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub session_backlog: Option<String>,
-    /// When calls wait for longer than that inside the server, what clients begin anew is refused until it has caught up
-    /// [default: 250 ms; 10 ms to 1 min]
+    /// When calls wait inside the server for longer than this, new work of clients is refused until calls
+    /// wait less [default: 250 ms; 10 ms to 1 min]
     #[arg(
         id = "limits.shed_after",
         long = "limits-shed-after",
@@ -335,7 +339,7 @@ pub struct LimitsSection {
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct JournalSection {
-    /// Size of a file of the log; disk space is given back in whole files [default: 64 MiB; 1 MiB to 1 GiB]
+    /// Size of a file of the log; disk space is released in whole files [default: 64 MiB; 1 MiB to 1 GiB]
     #[arg(
         id = "journal.segment_bytes",
         long = "journal-segment-bytes",
@@ -343,7 +347,7 @@ pub struct JournalSection {
         value_name = "SIZE"
     )]
     pub segment_bytes: Option<String>,
-    /// A checkpoint is made when the log has grown by that much: more makes a restart slower and the disk
+    /// A checkpoint is made when the log has grown by this much: more makes a restart slower and the disk
     /// less busy [default: 128 MiB; 1 MiB to 64 GiB]
     #[arg(
         id = "journal.checkpoint_bytes",
@@ -352,9 +356,8 @@ pub struct JournalSection {
         value_name = "SIZE"
     )]
     pub checkpoint_bytes: Option<String>,
-    /// While more than this waits for the disk, nothing is taken that would be written, neither of clients nor of other
-    /// datacenters
-    /// [default: 64 MiB; 1 MiB to 4 GiB]
+    /// While more than this waits for the disk, nothing that would be written is accepted from clients or
+    /// other datacenters [default: 64 MiB; 1 MiB to 4 GiB]
     #[arg(
         id = "journal.max_backlog",
         long = "journal-max-backlog",
@@ -362,8 +365,8 @@ pub struct JournalSection {
         value_name = "SIZE"
     )]
     pub max_backlog: Option<String>,
-    /// With less than this free on the disk of the log the server takes no commits, so that what it took before still finds
-    /// room [default: journal.max_backlog; 0 B to 64 GiB]
+    /// With less than this free on the disk of the log, the server accepts no commits, so that records
+    /// accepted before still find room [default: journal.max_backlog; 0 B to 64 GiB]
     #[arg(
         id = "journal.reserve",
         long = "journal-reserve",
@@ -377,10 +380,10 @@ pub struct JournalSection {
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogSection {
-    /// How a line of the server's own log looks: text or json [default: text]
+    /// Format of the server's own log: text or json [default: text]
     #[arg(id = "log.format", long = "log-format", env = "GEOLOCK_LOG_FORMAT", value_name = "FORMAT", value_parser = ["text", "json"], hide_possible_values = true)]
     pub format: Option<String>,
-    /// What it says: a level, or levels by module as in info,geolock::interdc=debug [default: info]
+    /// Filter of the log: a level, or levels by module as in info,geolock::interdc=debug [default: info]
     #[arg(id = "log.filter", long = "log-filter", env = "GEOLOCK_LOG_FILTER", value_name = "FILTER")]
     pub filter: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Where a value comes from: flag or environment before file before default. Reads one option, checks its
-//! bounds, and says in an error where the value stood.
+//! Finds the source of a value: flag or environment before file before default. Reads one option and checks
+//! its bounds; an error names the source.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,14 +12,14 @@ use super::units::{
     ShownDuration, ShownSize, parse_duration, parse_size, units_of_durations, units_of_sizes,
 };
 
-/// The options of the command line and the environment, over those of the file.
+/// The options of the command line and the environment, and those of the file, which they override.
 pub(super) struct Sources<'a> {
     flags: &'a Options,
     file: &'a Options,
     path: Option<&'a Path>,
 }
 
-/// A value with the place where it stood.
+/// A value with its source.
 pub(super) struct Given<T> {
     pub key: &'static str,
     pub place: Place,
@@ -27,7 +27,7 @@ pub(super) struct Given<T> {
 }
 
 impl<T> Given<T> {
-    /// An error about this value.
+    /// Returns an error about this value.
     pub fn refuse(&self, value: impl fmt::Display, allowed: impl Into<String>) -> ConfigError {
         let (key, place) = (self.key, self.place.clone());
         ConfigError::Invalid { place, key, value: value.to_string(), allowed: allowed.into() }
@@ -83,7 +83,7 @@ impl<'a> Sources<'a> {
         self.optional(key, field).map_or(Ok(default), |given| parse_within(&given, given.value, bounds))
     }
 
-    /// A number of bytes.
+    /// Returns a number of bytes.
     pub fn size(
         &self,
         key: &'static str,
@@ -100,7 +100,7 @@ impl<'a> Sources<'a> {
         if bounds.contains(&size) { Ok(size) } else { Err(given.refuse(Quoted(given.value), allowed())) }
     }
 
-    /// A count.
+    /// Returns a count.
     pub fn number(
         &self,
         key: &'static str,
@@ -127,7 +127,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// A duration within bounds; `given` is what an error is about.
+/// Parses a duration and checks its bounds; an error is about `given`.
 pub(super) fn parse_within<T>(
     given: &Given<T>,
     text: &str,
@@ -141,7 +141,7 @@ pub(super) fn parse_within<T>(
     if bounds.contains(&duration) { Ok(duration) } else { Err(given.refuse(Quoted(text), allowed())) }
 }
 
-/// Text as it stands in the file.
+/// Text in quotes, as in the file.
 pub(super) struct Quoted<'a>(pub &'a str);
 
 impl fmt::Display for Quoted<'_> {

@@ -1,4 +1,4 @@
-//! Good and bad configurations, by file, flag and environment.
+//! Valid and invalid configurations, by file, flag and environment.
 
 use std::io::Write;
 use std::process::Command;
@@ -35,8 +35,8 @@ struct Cli {
     args: ServerArgs,
 }
 
-/// What a file with these additions says, under these flags. Top-level keys come first in TOML, so additions
-/// in front.
+/// Loads a file with these additions, under these flags. Top-level keys come first in TOML, so additions may
+/// go in front.
 fn load(before: &str, after: &str, flags: &[&str]) -> Result<Config, ConfigError> {
     let mut file = tempfile::NamedTempFile::with_suffix("geolock.toml").expect("a temporary file");
     write!(file, "{before}\n{SMALL}\n{after}").expect("it is written");
@@ -59,7 +59,7 @@ fn a_small_file_is_enough() {
     assert_eq!(config.tls.api, config.tls.dc);
 }
 
-/// What the example says is the default is the default; and it says something about every option.
+/// The defaults stated in the example are the real ones, and the example documents every option.
 #[test]
 fn the_example_states_the_defaults() {
     let load = |text: &str| {
@@ -71,7 +71,7 @@ fn the_example_states_the_defaults() {
         config
     };
     let plain = load(EXAMPLE);
-    // A default stands as `# key = value`; prose never looks like that.
+    // A default is written as `# key = value`; prose never has that form.
     let is_option = |line: &str| {
         line.starts_with("[[")
             || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(|c: char| c.is_whitespace()))
@@ -95,7 +95,7 @@ fn the_example_states_the_defaults() {
     }
 }
 
-/// The keys of all options, from the flags' definition.
+/// Returns the keys of all options, from the definition of the flags.
 fn keys() -> Vec<String> {
     let command = Options::augment_args(clap::Command::new("test"));
     command.get_arguments().map(|argument| argument.get_id().to_string()).collect()
@@ -114,7 +114,7 @@ fn flags_and_variables_are_named_after_keys() {
     }
 }
 
-/// What `--help` says is the default is the default, and its bounds are those that count.
+/// The defaults and bounds stated in `--help` are the real ones.
 #[test]
 fn the_help_states_defaults_and_bounds() {
     let load = |flags: &[&str]| {
@@ -132,7 +132,7 @@ fn the_help_states_defaults_and_bounds() {
             help.split_once("[default: ").and_then(|(_, rest)| rest.strip_suffix(']')?.split_once("; "));
         let key = argument.get_id().as_str();
         let (Some((default, bounds)), true) = (stated, key != "hold") else { continue };
-        // Those that stand for others.
+        // Defaults and bounds that refer to other options.
         let default = if default == "journal.max_backlog" { "64 MiB" } else { default };
         let bounds = bounds.replace("3 heartbeats", "1500 ms").replace("limits.waiting", "1000000");
         let too_much = match argument.get_value_names().expect("it takes a value")[0].as_str() {
@@ -282,7 +282,7 @@ fn flags_count_more_than_the_file() {
     assert!(error.starts_with("--agreed-heartbeat or GEOLOCK_AGREED_HEARTBEAT: "), "{error}");
 }
 
-/// Variables can only be set for another process: this test runs the next one in one.
+/// Variables can only be set for another process, so this test runs the next one in a child process.
 #[test]
 fn the_environment_counts_more_than_the_file_and_less_than_flags() {
     let status = Command::new(std::env::current_exe().expect("this test has a file"))
@@ -315,7 +315,7 @@ fn missing_files_are_named() {
     let config = load("", "", &[]).expect("good");
     let error = Loaded::load(&config).expect_err("no folder").to_string();
     assert!(error.contains("tls.dc") && error.contains("/tls/ca.pem"), "{error}");
-    // Such as a key of somebody else's user: the reason is said, too.
+    // For example a key file of another user: the error states the reason, too.
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::create_dir(folder.path().join("ca.pem")).expect("it is empty");
     let tls = Tls::of(folder.path());

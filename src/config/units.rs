@@ -1,7 +1,7 @@
 //! Durations and sizes as operators write them: one whole number and one unit.
 //!
-//! Our own and not the `humantime` crate, because it takes more than an option should: sums ("1h 3ms"),
-//! months, and several spellings. What is refused here cannot be misread.
+//! The `humantime` crate is not used, because it accepts more than an option should: sums ("1h 3ms"), months,
+//! and several spellings. The accepted forms here cannot be misread.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,12 +10,12 @@ const DURATIONS: [(&str, u64); 5] =
     [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("min", 60_000_000), ("h", 3_600_000_000)];
 const SIZES: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
-/// A duration such as `250 ms` or `3s`.
+/// Parses a duration such as `250 ms` or `3s`.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     parse(text, &DURATIONS).map(Duration::from_micros)
 }
 
-/// A number of bytes such as `64 MiB`.
+/// Parses a number of bytes such as `64 MiB`.
 pub(super) fn parse_size(text: &str) -> Option<u64> {
     parse(text, &SIZES)
 }

@@ -1,4 +1,4 @@
-//! What is to happen in this process: one script for all its threads.
+//! The armed faults of this process: one script for all its threads.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -25,13 +25,13 @@ struct Armed {
     pace: Pace,
 }
 
-/// How fast the monotonic clock runs. It never jumps, whatever its pace was before.
+/// The rate of the monotonic clock. Its reading never jumps, also when the rate changes.
 struct Pace {
     ppm: i64,
-    /// What it really was when it took this pace, and what it showed then, in nanoseconds.
+    /// The true reading when this rate began, and the shown reading then, in nanoseconds.
     since: u64,
     shown: u64,
-    /// The pace that it takes when it is looked at next.
+    /// The rate to take at the next reading.
     next: Option<i64>,
 }
 
@@ -51,17 +51,17 @@ impl Pace {
     }
 }
 
-/// A wall clock that is wrong.
+/// A wrong wall clock.
 struct Wrong {
     how: Clock,
-    /// What it really was when it began to drift, in milliseconds.
+    /// The true reading when it began to drift, in milliseconds.
     since: Option<u64>,
 }
 
-/// From now on this happens, and nothing of what was said before.
+/// Arms this script from now on, in place of the one before.
 pub fn arm(script: &Script) {
     let clock = (script.clock != Clock::default()).then_some(Wrong { how: script.clock, since: None });
-    // In hand until it is said: no step that ends the process comes before this line.
+    // The lock is held until the log line is written: no step ends the process before it.
     let mut armed = armed();
     armed.pace.next = Some(script.clock.mono_drift_ppm);
     (armed.kill, armed.fail, armed.clock) = (script.kill, script.fail, clock);
@@ -104,19 +104,19 @@ pub(super) fn mono(nanos: u64) -> u64 {
     armed().pace.shows(nanos)
 }
 
-/// Whether this is the one of those that are left. There is no second one.
+/// Counts down the remaining times. Returns true at the last one, once.
 fn is_time(left: &mut NonZeroU64) -> bool {
     let after = NonZeroU64::new(left.get() - 1);
     *left = after.unwrap_or(NonZeroU64::MAX);
     after.is_none()
 }
 
-/// With the script in hand, so that no other thread gets past a step meanwhile.
+/// Kills the process. The lock is held, so that no other thread passes a step meanwhile.
 fn die(when: When, step: Step) -> ! {
     tracing::error!(?when, ?step, "the fault script ends this process");
-    // Tests wait for that line, and for those before it.
+    // Tests wait for that line and for the lines before it.
     flush_log();
-    // Cannot fail for oneself; and if it did, nothing goes on here all the same.
+    // A process may always kill itself; and if it failed, this thread does not continue in any case.
     let _ = kill_process(getpid(), Signal::KILL);
     loop {
         thread::park();

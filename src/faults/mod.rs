@@ -1,11 +1,12 @@
-//! Faults on purpose: a server that was built with the feature `faults` dies at a named step, sees its disk fail, and has
-//! a clock and a network as bad as a script says. Without the feature there is no script, and every call here is nothing.
+//! Fault injection. A server built with the feature `faults` dies at a named step, sees its disk fail, and
+//! has a clock and a network as bad as a script says. Without the feature there is no script, and every
+//! function here does nothing.
 //!
 //! | file | job |
 //! |---|---|
-//! | `mod.rs` | the steps, and what the code that takes them says |
-//! | `script.rs` | the file that says what shall happen |
-//! | `armed.rs` | what is to happen in this process |
+//! | `mod.rs` | the steps, and the calls in the code that takes them |
+//! | `script.rs` | the script file |
+//! | `armed.rs` | the armed faults of this process |
 
 #[cfg(feature = "faults")]
 mod armed;
@@ -19,37 +20,37 @@ pub use armed::arm;
 #[cfg(feature = "faults")]
 pub use script::{Clock, Kill, Nth, Path, Script, ScriptError, When};
 
-/// A step that a server may die before or after.
+/// A step before or after which a server may die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "faults", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Step {
-    /// A record is handed to the journal.
+    /// A record is passed to the journal.
     Append,
     /// The journal makes records durable.
     Sync,
-    /// A message to another datacenter is handed to its link.
+    /// A message to another datacenter is passed to its link.
     Send,
-    /// An entry of another datacenter is applied: its record is handed to the journal.
+    /// An entry of another datacenter is applied: its record is passed to the journal.
     Apply,
-    /// Parts of locks leave: the entry is handed to the journal.
+    /// Parts of locks leave: the entry is passed to the journal.
     Transfer,
-    /// A transaction commits: the entry is handed to the journal.
+    /// A transaction commits: the entry is passed to the journal.
     Commit,
-    /// A lease begins: its record is handed to the journal.
+    /// A lease begins: its record is passed to the journal.
     Lease,
-    /// A client is told that it has its locks.
+    /// A client gets the answer to a grant.
     Grant,
-    /// A client is told that its locks are released.
+    /// A client gets the answer to a release.
     Release,
-    /// A client is told that its transaction is committed.
+    /// A client gets the answer to a commit.
     Committed,
     /// A checkpoint is written.
     Checkpoint,
-    /// What a checkpoint covers is deleted from the log.
+    /// Log files that a checkpoint covers are deleted.
     Truncate,
 }
 
-/// The code is about to take this step.
+/// Called when the code is about to take this step.
 #[inline]
 pub(crate) fn before(step: Step) {
     #[cfg(feature = "faults")]
@@ -58,7 +59,7 @@ pub(crate) fn before(step: Step) {
     let _ = step;
 }
 
-/// The code has taken this step.
+/// Called when the code has taken this step.
 #[inline]
 pub(crate) fn after(step: Step) {
     #[cfg(feature = "faults")]
@@ -67,7 +68,7 @@ pub(crate) fn after(step: Step) {
     let _ = step;
 }
 
-/// An error if the script wants this step to fail now.
+/// Returns an error if the script wants this step to fail now.
 #[inline]
 pub(crate) fn attempt(step: Step) -> io::Result<()> {
     #[cfg(feature = "faults")]
@@ -79,7 +80,8 @@ pub(crate) fn attempt(step: Step) -> io::Result<()> {
     }
 }
 
-/// What the monotonic clock shows, in nanoseconds, when it is really `nanos`. Never less than before.
+/// Returns the reading of the monotonic clock, in nanoseconds, when the true reading is `nanos`. Never
+/// decreases.
 #[inline]
 pub(crate) fn mono(nanos: u64) -> u64 {
     #[cfg(feature = "faults")]
@@ -88,7 +90,7 @@ pub(crate) fn mono(nanos: u64) -> u64 {
     nanos
 }
 
-/// What the wall clock shows, in milliseconds, when it is really `millis`.
+/// Returns the reading of the wall clock, in milliseconds, when the true reading is `millis`.
 #[inline]
 pub(crate) fn wall(millis: u64) -> u64 {
     #[cfg(feature = "faults")]

@@ -1,4 +1,4 @@
-//! What shall happen: a TOML file, read at the start of a server and again on SIGUSR2.
+//! The fault script: a TOML file, read at the start of a server and again on SIGUSR2.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -10,19 +10,20 @@ use serde::Deserialize;
 use super::Step;
 use crate::names::DcId;
 
-/// See the module. Empty, nothing happens.
+/// A fault script. An empty one has no effect.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Script {
     pub kill: Option<Kill>,
-    /// Fails instead of being taken.
+    /// A step that fails instead of being taken.
     pub fail: Option<Nth>,
     pub clock: Clock,
-    /// By the other datacenter, as `dc1`: the way there. Whoever is not named has a good one.
+    /// By the other datacenter, such as `dc1`: the path to it. Paths to datacenters that are not named have
+    /// no faults.
     net: BTreeMap<String, Path>,
 }
 
-/// The process ends there, as by `kill -9`.
+/// The point at which the process ends, as by `kill -9`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kill {
@@ -49,34 +50,34 @@ pub struct Nth {
     pub time: NonZeroU64,
 }
 
-/// How wrong the clocks are.
+/// The errors of the clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clock {
-    /// The wall clock, in milliseconds; negative if it is behind.
+    /// Error of the wall clock, in milliseconds; negative if it is behind.
     pub ahead_ms: i64,
-    /// How much faster it runs from now on, in millionths.
+    /// Drift of the wall clock from now on, in millionths; positive if it is fast.
     pub drift_ppm: i64,
-    /// The same of the monotonic clock, by which leases and timeouts are measured. More than -1 000 000.
+    /// The same for the monotonic clock, which measures leases and timeouts. More than -1 000 000.
     pub mono_drift_ppm: i64,
 }
 
-/// A way to another datacenter. The way back is that one's.
+/// The path to another datacenter. The path back is set in that one's script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Path {
     pub cut: bool,
     delay_ms: u64,
     jitter_ms: u64,
-    /// Of datagrams, 0 to 1.
+    /// Share of datagrams, 0 to 1.
     pub loss: f64,
-    /// Of datagrams, 0 to 1.
+    /// Share of datagrams, 0 to 1.
     pub duplicate: f64,
     /// 0: no limit.
     pub bytes_per_second: u64,
 }
 
-/// Why there is no script.
+/// The reason why the script is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     #[error("cannot read the fault script {}: {source}", file.display())]
@@ -112,7 +113,7 @@ impl Script {
         Ok(script)
     }
 
-    /// The way to that datacenter.
+    /// Returns the path to that datacenter.
     pub fn path(&self, to: DcId) -> Path {
         let named = self.net.iter().find(|(name, _)| datacenter(name) == Some(to));
         named.map(|(_, path)| *path).unwrap_or_default()
@@ -128,7 +129,7 @@ impl Path {
         Duration::from_millis(self.delay_ms)
     }
 
-    /// Added to the delay of each datagram: up to so much, so that they overtake each other.
+    /// Returns the most random delay added to each datagram, so that they overtake each other.
     pub fn jitter(&self) -> Duration {
         Duration::from_millis(self.jitter_ms)
     }

@@ -1,11 +1,11 @@
-//! Bytes read as choices: what a fuzzer changes is what happens.
+//! Bytes read as choices, so that a fuzzer's change of the bytes changes the events.
 
 use crate::names::DcId;
 
-/// Choices until the bytes are used up; from then on always the first one.
+/// Choices until the bytes are used up; after that always the first one.
 pub(super) struct Choices<'a>(&'a [u8]);
 
-/// Numbers at which sums and comparisons go wrong.
+/// Numbers at which sums and comparisons often fail.
 const EDGES: [u64; 12] =
     [0, 1, 2, 255, 1 << 20, 1 << 32, 1 << 47, 1 << 55, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];
 
@@ -24,7 +24,7 @@ impl<'a> Choices<'a> {
         *first
     }
 
-    /// At most that many bytes.
+    /// Returns at most that many bytes.
     pub fn bytes(&mut self, most: usize) -> &'a [u8] {
         let len = self.below(most + 1).min(self.0.len());
         let (taken, rest) = self.0.split_at(len);
@@ -32,7 +32,7 @@ impl<'a> Choices<'a> {
         taken
     }
 
-    /// Below `bound`, which is at most 65 536.
+    /// Returns a number below `bound`, which is at most 65 536.
     pub fn below(&mut self, bound: usize) -> usize {
         assert!((1..=1 << 16).contains(&bound), "two bytes choose one of {bound}");
         let raw = if bound > 256 {
@@ -43,7 +43,7 @@ impl<'a> Choices<'a> {
         raw % bound
     }
 
-    /// Once in so many times.
+    /// Returns true once in that many times.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == times - 1
     }
@@ -52,7 +52,7 @@ impl<'a> Choices<'a> {
         from[self.below(from.len())]
     }
 
-    /// Nearly always about `usual`, sometimes anything.
+    /// Returns a number that is nearly always about `usual`, sometimes anything.
     pub fn number(&mut self, usual: u64) -> u64 {
         match self.below(16) {
             0..=9 => usual,
@@ -64,13 +64,13 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// A datacenter: nearly always one of `members`.
+    /// Returns a datacenter: nearly always one of `members`.
     pub fn dc(&mut self, members: u8) -> DcId {
         let id = if self.one_in(32) { self.byte() % 64 } else { self.byte() % members };
         DcId::new(id).expect("there are 64")
     }
 
-    /// So many things, at most `most`.
+    /// Returns a list of at most `most` items.
     pub fn many<T>(&mut self, most: usize, mut one: impl FnMut(&mut Choices<'a>) -> T) -> Vec<T> {
         (0..self.below(most + 1)).map(|_| one(self)).collect()
     }

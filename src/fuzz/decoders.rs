@@ -1,4 +1,4 @@
-//! Every decoder of bytes that come from a peer, a disk, a client or an operator.
+//! Every decoder of bytes from a peer, a disk, a client or an operator.
 
 use std::fmt::Debug;
 
@@ -30,13 +30,13 @@ pub const TARGETS: [Target; 15] = [
     ("sequence", |data| sequence(data).steps > 0),
 ];
 
-/// What decodes is encoded as something that decodes to the same.
+/// Checks that a decoded value is encoded as bytes that decode to the same value.
 fn there_and_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(
     what: &'static str,
     data: &[u8],
 ) -> bool {
     let Ok(value) = wire::decode::<T>(what, data) else { return false };
-    // The same number can be written longer than needed, so it is the value that comes back, not the bytes.
+    // A number can be encoded longer than needed, so the values are compared, not the bytes.
     let again = wire::encode(what, &value).expect("what was read fits a frame");
     assert!(again.len() <= data.len(), "the shortest bytes are written: {} for {}", again.len(), data.len());
     assert_eq!(wire::decode::<T>(what, &again).expect("its own bytes"), value);

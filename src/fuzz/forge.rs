@@ -1,4 +1,4 @@
-//! Messages that a peer might send, as it should or not.
+//! Messages that a peer might send, valid or not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::replica::{Floor, Heartbeat, Message, NotServing, StatePiece, SumAt, T
 use crate::store_state::{BucketDigest, Digest};
 use crate::time::{TimeToLive, Timestamp};
 
-/// What a forger knows of whom it writes to, so that not everything is refused at first sight.
+/// State of the receiver, so that not every forged message is refused at once.
 pub(super) struct Known {
     pub cluster: ClusterId,
     pub members: u8,
     pub applied: VersionVector,
-    /// The clock, about.
+    /// The approximate reading of the clock.
     pub millis: u64,
-    /// The number of the next request, about.
+    /// The approximate number of the next request.
     pub n: u64,
 }
 
@@ -114,8 +114,8 @@ impl Known {
         }
     }
 
-    /// What is applied there, more or less. Rarely more of its own log than it has: it believes that, and does nothing else
-    /// until it gets it.
+    /// Returns approximately the receiver's applied vector. Rarely it contains more of the receiver's own log
+    /// than exists: the receiver believes that, and does nothing else until it gets those entries.
     fn vector(&self, choices: &mut Choices<'_>) -> VersionVector {
         if choices.one_in(2) {
             return self.applied.clone();
@@ -150,14 +150,14 @@ impl Known {
         }
     }
 
-    /// Some in a row, as if they were the next.
+    /// Returns consecutive entries that look like the next ones.
     fn entries(&self, from: DcId, choices: &mut Choices<'_>) -> Vec<Arc<Entry>> {
         let (mut deps, dc) =
             (self.applied.clone(), if choices.one_in(4) { choices.dc(self.members) } else { from });
         choices.many(3, |choices| {
             let usual = deps.get(dc);
             let seq = match choices.number(usual.saturating_add(1)) {
-                // Rarely another one of what is there already: then nothing else happens.
+                // Rarely another entry under a used number: after that nothing else happens.
                 seq if seq <= usual && !choices.one_in(32) => usual.saturating_add(1),
                 seq => seq,
             };
@@ -280,7 +280,7 @@ pub(super) fn change(members: u8, choices: &mut Choices<'_>) -> Change {
     Change { key: key(choices), action }
 }
 
-/// Whether some value could be changed like that.
+/// Returns true if some value could be changed like that.
 pub(super) fn is_valid(change: &Change) -> bool {
     match &change.action {
         Action::Update(update) => update.validate().is_ok(),
@@ -309,7 +309,7 @@ fn value_op(members: u8, choices: &mut Choices<'_>) -> ValueOp {
         1 => FlagOp::Disable,
         _ => FlagOp::Reset,
     };
-    // Often of the same type, or clients would rarely be let in.
+    // Often of the same type, or clients would rarely be admitted.
     if choices.one_in(2) {
         return ValueOp::Counter(choices.number(1) as i64);
     }

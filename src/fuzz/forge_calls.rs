@@ -1,4 +1,4 @@
-//! Calls that a client might make: what the API lets through, and no more.
+//! Calls that a client might make: only those that the API passes on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::replica::forced::Force;
 use crate::replica::store_call::{AtLeast, Begin, BeginLocks, GoOn, Look, Step, Then};
 use crate::replica::watch_call::{Pattern, Subject, Watch};
 
-/// All leases here have this one.
+/// The secret of all leases here.
 pub(super) const SECRET: Secret = Secret::new([7; 16]);
 
-/// What a client of a datacenter knows.
+/// The state of a client of a datacenter.
 #[derive(Default)]
 pub(super) struct Client {
     pub leases: Vec<LeaseId>,
@@ -26,7 +26,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// `tag` is above all before: a good key, too.
+    /// Returns a call. `tag` is above all before, so it is also a valid key.
     pub fn call(&self, members: u8, tag: u64, choices: &mut Choices<'_>) -> Call {
         let (lease, proof) = (self.lease(choices), proof(choices));
         match choices.below(22) {
@@ -172,7 +172,7 @@ fn wants(choices: &mut Choices<'_>) -> Wants {
 
 fn step(members: u8, choices: &mut Choices<'_>) -> Step {
     Step {
-        // The API lets no others through.
+        // The API passes on no others.
         changes: choices.many(1, |choices| change(members, choices)).into_iter().filter(is_valid).collect(),
         reads: choices.many(3, key),
         then: choices.pick(&[Then::Commit, Then::Commit, Then::GoOn, Then::Abort]),

@@ -1,6 +1,6 @@
-//! What the runs of a sequence came to.
+//! Counts of events in runs of a sequence.
 
-/// What happened in a run: a run in which nothing does tests nothing.
+/// Counts of events in a run: a run in which nothing happens tests nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Happened {
     pub steps: u64,
@@ -19,7 +19,7 @@ pub struct Happened {
 }
 
 impl Happened {
-    /// What happened in both.
+    /// Adds the counts of another run.
     #[cfg(test)]
     pub(super) fn add(&mut self, other: &Happened) {
         self.steps += other.steps;

@@ -1,11 +1,11 @@
-//! Bodies of fuzz targets: whatever bytes come from outside, and whatever happens to a datacenter in whatever order.
+//! Bodies of fuzz targets: any bytes from outside, and any events at a datacenter in any order.
 //!
-//! A body is a function of bytes that must return. cargo-fuzz calls it from `fuzz/`, where the coverage leads it on; the
-//! tests here call it with the committed corpus and with random changes of valid bytes, so that it also runs where there is
-//! no fuzzer. It answers whether the bytes were taken for what they should be: a corpus of which nothing is taken tests
+//! A body is a function of bytes that must return. cargo-fuzz calls it from `fuzz/`, guided by coverage; the
+//! tests here call it with the committed corpus and with random changes of valid bytes, so that it also runs
+//! without a fuzzer. It returns true if the bytes were accepted: a corpus of which nothing is accepted tests
 //! nothing.
 //!
-//! Only in tests and with the feature `fuzzing`: no server has any of this in it.
+//! Only in tests and with the feature `fuzzing`: no server contains any of this.
 
 mod choices;
 mod decoders;
@@ -20,13 +20,13 @@ pub use decoders::TARGETS;
 pub use happened::Happened;
 pub use sequence::sequence;
 
-/// What a target is: its name, in `fuzz/fuzz_targets` and `fuzz/corpus`, and its body.
+/// A target: its name, in `fuzz/fuzz_targets` and `fuzz/corpus`, and its body.
 pub type Target = (&'static str, fn(&[u8]) -> bool);
 
 /// Runs the body of a target by its name: for `fuzz/fuzz_targets`.
 ///
 /// # Panics
-/// When there is no such target; and when the body finds a fault, which is what it is for.
+/// If there is no such target, or if the body finds a fault.
 pub fn run(name: &str, data: &[u8]) {
     let (_, body) = TARGETS.iter().find(|(known, _)| *known == name).expect("a target has a body");
     body(data);

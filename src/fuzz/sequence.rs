@@ -1,10 +1,12 @@
-//! Arbitrary events, in arbitrary order, into a cluster of three, one of which two others lie to.
+//! Arbitrary events, in arbitrary order, in a cluster of three datacenters; one of them receives forged
+//! messages in the name of the two others.
 //!
-//! All three are real; their disks, links, clients and clocks are here. Messages are delivered, lost with their link, come
-//! again, come damaged, or were never sent: those go to datacenter 0 only, and what it makes of them goes to the others. Disks
-//! lose what was not synced, but never what was. So nothing is asserted about whose lock it is: with members that lie there
-//! is no telling. What must hold is that every step comes back, with a bounded number of effects, that the invariants of
-//! each datacenter by itself hold, that whatever was written can be read again, and that all calm down.
+//! All three datacenters are real; their disks, links, clients and clocks are simulated here. Messages are
+//! delivered, lost with their link, repeated, damaged, or forged. Forged messages go to datacenter 0 only;
+//! the messages that it sends as a result go to the others. Disks lose unsynced records, never synced ones.
+//! So nothing is asserted about the ownership of locks, which forged messages can change at will. The
+//! assertions are: every step returns with a bounded number of effects; the invariants of each datacenter
+//! alone hold; all written data can be read again; and all datacenters become quiet in the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -25,16 +27,16 @@ use crate::time::{Instant, Now, Wall};
 use crate::wire;
 
 const MEMBERS: u8 = 3;
-/// Steps of one run, at most.
+/// Most steps of one run.
 const MAX_STEPS: u64 = 2_000;
-/// Effects of one step, at most: far above what this few locks, keys and clients can cause.
+/// Most effects of one step: far above what so few locks, keys and clients can cause.
 const MAX_EFFECTS: usize = 5_000;
-/// Messages under way on a link, at most; what is more is as good as lost with its link.
+/// Most messages in transit on a link; further ones are treated as lost with the link.
 const MAX_UNDER_WAY: usize = 2_000;
-/// Ticks at one point in time until nothing is left to do, at most.
+/// Most ticks at one point in time until nothing is left to do.
 const MAX_TICKS: usize = 1_000;
 
-/// What is written and said in runs in which nobody lies.
+/// The data written and sent in runs without forged messages.
 #[cfg(test)]
 #[derive(Default)]
 pub(super) struct Harvest {
@@ -79,11 +81,11 @@ struct Node {
 
 struct World<'a> {
     choices: Choices<'a>,
-    /// Whether datacenters compare hashes.
+    /// Datacenters compare hashes.
     compares: bool,
     nodes: Vec<Node>,
     links: BTreeMap<(u8, u8), VecDeque<Message>>,
-    /// Some that were sent: to come again, or damaged.
+    /// Some sent messages, to be repeated or damaged.
     seen: Vec<Message>,
     millis: u64,
     wall_ahead: u64,
@@ -91,10 +93,10 @@ struct World<'a> {
     happened: Happened,
 }
 
-/// Runs what these bytes say.
+/// Runs the events that these bytes choose.
 ///
 /// # Panics
-/// When something does not hold.
+/// If an assertion fails.
 pub fn sequence(data: &[u8]) -> Happened {
     let mut world = World::new(Choices::new(data));
     while !world.choices.is_over() && world.happened.steps < MAX_STEPS {
@@ -114,7 +116,8 @@ fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
 }
 
-/// Unless it `compares`, forged entries are not known from others: with two histories nothing else would happen.
+/// Starts a datacenter. Unless it `compares`, forged entries are not detected by their hashes: with two
+/// histories nothing else would happen.
 fn start(
     id: u8,
     now: Now,
@@ -124,7 +127,7 @@ fn start(
 ) -> Replica {
     let members: DcSet = (0..MEMBERS).map(dc).collect();
     let agreed = AgreedConfig::new(ClusterId::of("fuzz"), members);
-    // So little that members which are away are given up.
+    // The log limit is so small that members that are away are given up.
     let local = LocalConfig {
         max_log: 4_000,
         link_window: 8,
@@ -196,7 +199,7 @@ impl<'a> World<'a> {
     }
 
     fn node(&mut self) -> u8 {
-        // Most of it where the lies go.
+        // Most events happen at the target of forged messages.
         if self.choices.one_in(2) { 0 } else { self.choices.below(MEMBERS.into()) as u8 }
     }
 
@@ -204,7 +207,7 @@ impl<'a> World<'a> {
         self.choices.pick(&[(1, 0), (2, 0), (0, 1), (0, 2), (1, 2), (2, 1)])
     }
 
-    /// One event, or some.
+    /// Makes one event, or a few.
     fn happen(&mut self) {
         self.happened.steps += 1;
         match self.choices.below(32) {
@@ -282,7 +285,7 @@ impl<'a> World<'a> {
                 node.records.push((position, record));
             }
             Effect::Send { peer, message } => {
-                // A link that is gone may be sent to until that is known.
+                // The machine may send on a link that is down until it is told so.
                 let Some(link) = self.links.get_mut(&(id, peer.get())) else { return };
                 if self.seen.len() < 64 {
                     self.seen.push(message.clone());
@@ -337,7 +340,7 @@ impl<'a> World<'a> {
         status
     }
 
-    /// Says something to datacenter 0 in the name of another one.
+    /// Sends a forged message to datacenter 0 in the name of another one.
     fn forge(&mut self) {
         let from = 1 + self.choices.below(2) as u8;
         if !self.links.contains_key(&(from, 0)) {
@@ -353,14 +356,14 @@ impl<'a> World<'a> {
         };
         let message = known.message(dc(from), &mut self.choices);
         let bytes = wire::encode("message", &message).expect("it is small");
-        // What does not decode never gets as far as a datacenter.
+        // A message that does not decode never reaches a datacenter.
         if let Ok(message) = wire::decode("message", &bytes) {
             self.happened.forged += 1;
             self.handle(0, Event::Received { peer: dc(from), message });
         }
     }
 
-    /// Something that was sent once comes again, perhaps damaged, by any link.
+    /// Sends an earlier message again, possibly damaged, on any link.
     fn send_again(&mut self) {
         let (from, to) = self.pair();
         if self.seen.is_empty() || !self.links.contains_key(&(from, to)) {
@@ -400,7 +403,7 @@ impl<'a> World<'a> {
         self.links.insert((a, b), VecDeque::new());
         self.links.insert((b, a), VecDeque::new());
         self.handle(a, Event::LinkUp { peer: dc(b) });
-        // The first side may have found a reason against it already.
+        // The first side may have refused the link already.
         if self.links.contains_key(&(b, a)) {
             self.handle(b, Event::LinkUp { peer: dc(a) });
         }
@@ -414,8 +417,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Syncs and delivers, also what follows from it, but not for ever: two that were lied to may have much to say. Answers
-    /// whether nothing is left to be said.
+    /// Syncs and delivers, including follow-up messages, for a bounded number of rounds: two datacenters that
+    /// received forged messages may have much to send. Returns true if nothing is left to deliver.
     fn run_until_quiet(&mut self) -> bool {
         for _ in 0..8 {
             (0..MEMBERS).for_each(|id| self.sync(id));
@@ -453,7 +456,7 @@ impl<'a> World<'a> {
         panic!("dc{id} has something to do at the same time for ever");
     }
 
-    /// Kills one, which keeps what was synced and perhaps more.
+    /// Kills one datacenter, which keeps its synced records and possibly more.
     fn restart(&mut self) {
         let id = self.node();
         for other in (0..MEMBERS).filter(|other| *other != id) {
@@ -470,20 +473,20 @@ impl<'a> World<'a> {
         }
         let last = node.records.last().map_or(Position(0), |(position, _)| *position);
         let checkpoint = node.checkpoint.take_if(|checkpoint| checkpoint.position > last);
-        // One that covers what was lost was never durable.
+        // A checkpoint that covers lost records was never durable.
         drop(checkpoint);
         node.durable = node.records.len();
         let checkpoint = node.checkpoint.clone();
         let from = checkpoint.as_ref().map_or(Position(0), |checkpoint| checkpoint.position);
         let after = node.records.iter().filter(|(position, _)| *position > from).cloned().collect();
         node.replica = start(id, now, checkpoint, after, self.compares);
-        // Somebody decides for this one, if forged entries have made two histories.
+        // An operator chooses this directory, if forged entries have made two histories.
         node.replica.resolve_fork();
         self.happened.restarts += 1;
         self.tick(id);
     }
 
-    /// Nothing comes from outside any more: each has less and less to do, until there is nothing but what time brings.
+    /// Ends all input: each datacenter has less and less to do, until only timers are left.
     fn calm_down(&mut self) {
         let mut quiet = false;
         for _ in 0..20 {

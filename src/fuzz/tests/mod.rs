@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets, without a fuzzer: with the committed corpus, and with changes of it by chance, the same
-//! in every run.
+//! The bodies of the fuzz targets, without a fuzzer: with the committed corpus, and with pseudo-random
+//! changes of it, the same in every run.
 
 mod seeds;
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Happened, TARGETS, sequence};
 
-/// splitmix64, by Sebastiano Vigna, public domain: a seed means the same bytes for ever.
+/// splitmix64, by Sebastiano Vigna, public domain: a seed gives the same bytes for ever.
 struct Random(u64);
 
 impl Random {
@@ -28,7 +28,7 @@ impl Random {
         (0..len).map(|_| self.next() as u8).collect()
     }
 
-    /// One change: a byte, a bit, a cut, a piece twice, or the end of another.
+    /// Makes one change: a byte, a bit, a cut, a repeated piece, or the end of another input.
     fn change(&mut self, bytes: &mut Vec<u8>, other: &[u8]) {
         if bytes.is_empty() {
             return bytes.push(self.next() as u8);
@@ -56,7 +56,7 @@ fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target)
 }
 
-/// The committed bytes of a target, in the order of their names.
+/// Returns the committed inputs of a target, in the order of their names.
 fn corpus(target: &str) -> BTreeMap<String, Vec<u8>> {
     let files =
         fs::read_dir(folder(target)).unwrap_or_else(|error| panic!("the corpus of {target}: {error}"));
@@ -107,7 +107,7 @@ fn what_is_damaged_is_refused_or_means_something_else() {
     }
 }
 
-/// The runs of these seeds, all together.
+/// Runs these seeds. Returns the sum of their counts.
 fn runs(seeds: std::ops::Range<u64>) -> Happened {
     let mut all = Happened::default();
     for seed in seeds {
@@ -128,7 +128,7 @@ fn anything_may_happen_in_any_order() {
     assert!(grants > 20 && forced > 0 && commits > 3 && states_taken > 0, "{happened:?}");
 }
 
-/// As many as `GEOLOCK_FUZZ_SEEDS` says, from `GEOLOCK_FUZZ_FROM` on.
+/// Runs as many seeds as `GEOLOCK_FUZZ_SEEDS` says, from `GEOLOCK_FUZZ_FROM` on.
 #[test]
 #[ignore = "for as long as you like"]
 fn much_more_may_happen() {

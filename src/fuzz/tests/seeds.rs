@@ -1,4 +1,4 @@
-//! Valid bytes of every kind: what the committed corpus is made of.
+//! Valid bytes of every kind, for the committed corpus.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::replica::{Message, Record};
 use crate::time::Timestamp;
 use crate::wire;
 
-/// At most so many of each kind.
+/// Most inputs of each kind.
 const MOST: usize = 12;
 
 pub(super) fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
@@ -59,7 +59,7 @@ pub(super) fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     ]
 }
 
-/// Some of different kinds, that is: with different first bytes or lengths.
+/// Keeps inputs of different kinds, that is, with different first bytes or lengths.
 fn different(all: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     for bytes in all.filter(|bytes| bytes.len() < 4_000) {
@@ -93,7 +93,7 @@ fn tokens() -> Vec<u8> {
     format!("# who\n{}\n\n{} # and why\n", line("ci"), line("app")).into_bytes()
 }
 
-/// What a client says on a stream.
+/// Calls of a client on a stream.
 fn calls() -> [Call; 10] {
     let secret = bytes::Bytes::from_static(&[7; 16]);
     let locks =
