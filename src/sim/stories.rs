@@ -1,5 +1,5 @@
-//! What went wrong in the original (`docs/algorithm.md#124-faults-of-the-original`), each as a story that must end well here; and stories
-//! of crashes. Every scene is watched by the oracle, so a story only asserts what is its point.
+//! Faults of the original (`docs/algorithm.md#124-faults-of-the-original`), each as a story that must end
+//! well here, and stories of crashes. The oracle checks every scene, so a story only asserts its own point.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn a_remote_writer_gets_past_overlapping_readers() {
     scene.run(5 * SECOND);
     let writer = scene.client(dc(1));
     let key = scene.acquire(writer, wants(&["a"], Exclusive));
-    // There, max_keep, the last readers, and back.
+    // The request, max_keep, the last readers, and the way back.
     let bound = Duration::from_millis(40 + 1_000 + 70 + 40 + 20);
     let bound = bound.max(Duration::from_millis(220 + 20));
     assert!(scene.granted_within(writer, key, bound).is_some());
@@ -185,7 +185,7 @@ fn a_datacenter_that_is_reached_by_a_detour_is_not_cut_off() {
     assert!(took < Duration::from_millis(370 + 30), "{took:?}");
 }
 
-/// Seeds 18, 91, 119 and 133 of the day: own requests of before a restart were served with parts that were
+/// Seeds 18, 91, 119 and 133 of the day: own requests from before a restart were served with parts that were
 /// here already.
 #[test]
 fn a_restarted_server_does_not_serve_the_requests_that_died_with_it() {
@@ -193,7 +193,7 @@ fn a_restarted_server_does_not_serve_the_requests_that_died_with_it() {
     let (holder, waiter) = (scene.client(dc(1)), scene.client(dc(0)));
     let held = scene.acquire(holder, wants(&["b"], Exclusive));
     scene.granted_within(holder, held, SECOND).expect("it is idle");
-    // All parts of "a" come, then "b" is waited for.
+    // All parts of "a" come, then the request waits for "b".
     let waits = scene.acquire(waiter, wants(&["a", "b"], Exclusive));
     scene.run(SECOND);
     scene.world.crash(dc(0));
@@ -203,8 +203,8 @@ fn a_restarted_server_does_not_serve_the_requests_that_died_with_it() {
     assert!(scene.granted_within(waiter, waits, 2 * SECOND).is_some(), "it was sent again");
 }
 
-/// Seeds 26 and 27 of the day: an acquire that came right after a restart was refused as finished, because a
-/// later one had been cancelled meanwhile.
+/// Seeds 26 and 27 of the day: an acquire that arrived right after a restart was refused as finished, because
+/// a later one had been cancelled meanwhile.
 #[test]
 fn an_early_acquire_outlives_the_cancel_of_a_later_one() {
     let mut scene = Scene::new();
@@ -262,7 +262,7 @@ fn a_request_that_is_never_answered_fails_its_run() {
     assert_eq!(scene.world.broken().map(|broken| broken.kind), Some(FailureKind::Starved));
 }
 
-/// A second holder made by hand is noticed.
+/// A constructed second holder is noticed.
 #[test]
 fn two_holders_fail_their_run() {
     let mut scene = Scene::new();
@@ -291,7 +291,7 @@ fn a_lock_that_nobody_uses_goes_home_and_is_forgotten() {
         let running = scene.world.replicas();
         running.map(|replica| replica.ownership().len()).collect()
     };
-    // As long as it is held it stays.
+    // The parts stay as long as the lock is held.
     scene.run(100 * SECOND);
     assert_eq!(away(&scene), [2, 2, 2]);
     scene.release(writer, held);
@@ -299,7 +299,7 @@ fn a_lock_that_nobody_uses_goes_home_and_is_forgotten() {
     assert_eq!(away(&scene), [2, 2, 2]);
     scene.run(20 * SECOND);
     assert_eq!(away(&scene), [0, 0, 0]);
-    // Everybody can share it without asking anybody.
+    // Every datacenter can grant it shared without the others.
     let entries = scene.world.entry_messages;
     for id in 0..3 {
         let reader = scene.client(dc(id));

@@ -1,16 +1,17 @@
-//! A client as the real client library behaves: one session at a time, one lease, requests with client keys.
+//! A client that behaves like the real client library: one session at a time, one lease, requests with
+//! idempotency keys.
 //!
-//! The rules it keeps (`docs/algorithm.md#64-leases`), which the oracle's notion of *holding* rests on:
+//! It keeps these rules (`docs/algorithm.md#64-leases`), on which the oracle's notion of *holding* rests:
 //!
-//! - It holds a lock from the grant it received until it decides to release it, is told that it lost it, or its
-//!   lease runs out by its own count, whichever is first. It counts from before the send of the call that
-//!   renewed the lease, and leaves a margin for clocks that run at different speeds.
+//! - It holds a lock from the grant that it received until it decides to release it, hears that it lost it,
+//!   or its lease runs out by its own count, whichever is first. It counts from before the send of the call
+//!   that renewed the lease, and leaves a margin for clocks that run at different speeds.
 //! - It takes a lock out of what it would reclaim before it sends the release.
 //! - A lease that ends with its session ([`OnDisconnect::Release`]) is over for it as soon as the session is.
-//! - On a new session it attaches its lease, reclaims if it is asked to, and sends every release and every
-//!   waiting request again, under the same key.
+//! - On a new session it attaches its lease, reclaims if the server asks for that, and sends every release
+//!   and every waiting request again, under the same key.
 //!
-//! Some do otherwise, as clients in other languages do ([`ways`]).
+//! Some clients do otherwise, as clients in other languages do ([`ways`]).
 
 mod replies;
 mod requests;
@@ -36,13 +37,13 @@ use crate::sim::failure::FailureKind;
 use crate::sim::oracle::TxnKey;
 use crate::sim::queue::Moment;
 
-/// What a client wants done by its world.
+/// An output of a client, for its world.
 #[derive(Debug)]
 pub(super) enum Out {
     Call {
         tag: u64,
         call: Call,
-        /// Not on its stream.
+        /// Outside of its stream.
         beside: bool,
     },
     Timer {
@@ -59,14 +60,14 @@ pub(super) enum Out {
         key: ClientKey,
         why: HoldEnd,
     },
-    /// That request, which never was held, is over.
+    /// That request, which was never held, is over.
     Over {
         key: ClientKey,
     },
     Reclaimed {
         count: usize,
     },
-    /// It says to hold what it has released.
+    /// It reclaims what it has released.
     ReclaimsStale,
     /// A transaction is open and holds its locks from now on.
     HoldsInTxn {
@@ -83,7 +84,7 @@ pub(super) enum Out {
         txn: TxnKey,
         why: &'static str,
     },
-    /// It has changed what it wants of a transaction.
+    /// It has changed its intent for a transaction.
     Intends {
         key: ClientKey,
     },
@@ -95,7 +96,7 @@ pub(super) enum Out {
     },
 }
 
-/// Why a hold ended.
+/// The reason for which a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoldEnd {
     Released,
@@ -105,7 +106,7 @@ pub(super) enum HoldEnd {
     Told,
 }
 
-/// What a client wants to be woken for.
+/// A timer of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
     KeepAlive,
@@ -115,32 +116,33 @@ pub(super) enum Timer {
     Reconnect,
     /// It had been refused a lease.
     OpenLease,
-    /// It had been refused what it asked for under that key.
+    /// It had been refused the request under that key.
     AskAgain(ClientKey),
-    /// A transaction goes on.
+    /// The next step of a transaction.
     Step(ClientKey),
     /// A transaction has been open for so long that its locks may be gone.
     HoldOver(ClientKey),
-    /// It gives up a transaction that still waits to begin.
+    /// It cancels a transaction that still waits to begin.
     GiveUp(ClientKey),
-    /// The load decides what it does next.
+    /// The load decides its next action.
     Act,
 }
 
-/// What kind of client it is.
+/// The properties of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
     pub ttl: Duration,
     pub on_disconnect: OnDisconnect,
-    /// When its lease has run out by its own count it still tries to attach it, and goes on with its queue
-    /// places if the server was more patient.
+    /// When its lease has run out by its own count it still tries to attach it, and keeps its places in
+    /// queues if the server counted longer.
     pub stubborn: bool,
-    /// It breaks a rule: it reclaims also the last lock that it released, and lets that go when it gets it back.
+    /// It breaks a rule: it also reclaims the last lock that it released, and releases it again when it gets
+    /// it back.
     pub forgetful: bool,
     pub ways: Ways,
 }
 
-/// The part of a lease's time that a client counts on: clocks may differ in speed by 1 % each.
+/// Returns the part of a lease's time that a client counts on: clocks may differ in speed by 1 % each.
 pub(super) fn usable(ttl: Duration) -> Duration {
     ttl - ttl / 32
 }
@@ -152,16 +154,16 @@ struct Lease {
     valid_until: Moment,
     /// Attached to the current session.
     attached: bool,
-    /// It ran out by the client's own count; what the server thinks is unknown.
+    /// It ran out by the client's own count; its state at the server is unknown.
     lapsed: bool,
 }
 
-/// What the client is after.
+/// A wish for locks.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub wants: Wants,
     pub wait: Wait,
-    /// Releases it by itself that long after the grant.
+    /// Time after the grant at which it releases by itself.
     pub hold: Option<Duration>,
 }
 
@@ -170,7 +172,7 @@ pub(super) struct Request {
     pub order: Order,
     pub issued: Moment,
     pub state: State,
-    /// The server may have forgotten it: it restarted, or the lease ran out.
+    /// The server may not know it any more: it restarted, or the lease ran out.
     shaken: bool,
 }
 
@@ -202,7 +204,7 @@ enum Pending {
     Acquire(ClientKey),
     End(ClientKey),
     Reclaim,
-    /// A lock that it had released and got back.
+    /// The release of a lock that it had released and got back.
     Drop,
     Close {
         lease: LeaseId,
@@ -218,27 +220,30 @@ pub(super) struct Client {
     pub number: usize,
     pub dc: DcId,
     pub manner: Manner,
-    /// It stopped without a word: does nothing, hears nothing.
+    /// It stopped without notice: does nothing, hears nothing.
     pub dead: bool,
     /// It closed its lease and wants no other.
     pub retired: bool,
-    /// Disks may lose what it was told of.
+    /// Disks may lose records whose effects it was told of.
     pub disks_forget: bool,
-    /// Leases of it that its server's disk has lost.
+    /// Its leases that its server's disk has lost.
     pub lost_leases: BTreeSet<LeaseId>,
-    /// Leases of before its server's disk lost something.
+    /// Its leases from before its server's disk lost something.
     pub old_leases: BTreeSet<LeaseId>,
-    /// The lease it had when its server's disk was rolled back and nothing said so.
+    /// The lease that it had when its server's disk was rolled back without a mark.
     pub rolled_back: Option<LeaseId>,
-    /// What its datacenter granted when it could not know that it had given it away; transactions by their tokens.
+    /// Grants of its datacenter while that could not know that it had given the parts away; transactions by
+    /// their tokens.
     pub blind_grants: BTreeSet<u64>,
-    /// Its server had too little room at some time: it may have been told so, and not have heard it.
+    /// Its server had too little disk space at some time; the client may have missed the answers that said
+    /// so.
     pub disk_was_full: bool,
-    /// The last of its leases that lost a lock to an operator: it may not have heard of the lock, or of the loss.
+    /// The last of its leases that lost a lock to an operator; the client may have heard neither of the lock
+    /// nor of the loss.
     pub lost_to_operator: Option<LeaseId>,
-    /// Its server refuses now and then what is too much for it.
+    /// Its server sometimes refuses calls because of overload.
     pub may_be_refused: bool,
-    /// What it was refused, by the keys that were refused.
+    /// Refused orders that it will send again, by the keys that were refused.
     put_off: BTreeMap<ClientKey, Order>,
     session: Option<SessionId>,
     lease: Option<Lease>,
@@ -247,7 +252,7 @@ pub(super) struct Client {
     looks: BTreeMap<u64, Look>,
     /// The lock that it released last, if it is forgetful.
     released: Option<Reclaim>,
-    /// Locks that it reclaimed after it had released them, and that the server may have given back.
+    /// Locks that it reclaimed after it had released them, and that the server may have granted it again.
     stale: Vec<RequestId>,
     /// The commit vector of its last transaction.
     pub last_commit: VersionVector,
@@ -302,12 +307,13 @@ impl Client {
         self.lease.as_ref().map(|lease| lease.id)
     }
 
-    /// Its lease is attached to its session: it can ask for locks.
+    /// Returns true if its lease is attached to its session, so that it can acquire locks.
     pub fn is_ready(&self) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.attached)
     }
 
-    /// Its lease has run out by its own count: the server may end it at any moment, also with what is asked for now.
+    /// Returns true if its lease has run out by its own count: the server may end it at any moment, with any
+    /// request made now.
     fn is_lapsed(&self) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.lapsed)
     }
@@ -316,7 +322,7 @@ impl Client {
         &self.requests
     }
 
-    /// What it waits for, in a few words.
+    /// Returns a short description of something that it waits for.
     pub fn first_unfinished(&self) -> String {
         let Client { number, dc, .. } = self;
         if let Some((key, Request { state, issued, .. })) = self.requests.first_key_value() {
@@ -331,7 +337,7 @@ impl Client {
         }
     }
 
-    /// Which request a call of the current session asked for.
+    /// Returns the request of an acquire call of the current session.
     pub fn acquire_of(&self, tag: u64) -> Option<(ClientKey, &Request)> {
         match self.pending.get(&tag) {
             Some(Pending::Acquire(key)) => self.requests.get(key).map(|request| (*key, request)),
@@ -339,7 +345,7 @@ impl Client {
         }
     }
 
-    /// Which lease a call of the current session closes.
+    /// Returns the lease that a call of the current session closes.
     pub fn closing_of(&self, tag: u64) -> Option<LeaseId> {
         match self.pending.get(&tag) {
             Some(Pending::Close { lease, .. }) => Some(*lease),
@@ -380,7 +386,7 @@ impl Client {
         self.call(Pending::Open { sent: now, secret }, Call::OpenLease { secret, ttl, on_disconnect }, out);
     }
 
-    /// Asks for a lease once more, unless it has one by now.
+    /// Opens a lease once more, unless it has one by now.
     pub fn open_lease_again(&mut self, now: Moment, out: &mut Vec<Out>) {
         let asked = self.pending.values().any(|pending| matches!(pending, Pending::Open { .. }));
         if self.lease.is_none() && !asked {
@@ -400,7 +406,7 @@ impl Client {
         }
     }
 
-    /// The lease is over, with all that it had.
+    /// The lease is over, with everything that it had.
     fn forget_lease(&mut self, why: HoldEnd, out: &mut Vec<Out>) {
         self.released = None;
         if let Some(lease) = self.lease.take() {
@@ -415,7 +421,7 @@ impl Client {
         }
     }
 
-    /// Looks whether the lease has run out by the client's own count.
+    /// Checks if the lease has run out by the client's own count.
     pub fn on_lease_timer(&mut self, now: Moment, out: &mut Vec<Out>) {
         self.over_armed = false;
         let Some(lease) = &mut self.lease else { return };

@@ -1,4 +1,4 @@
-//! What a client makes of what its server says. An answer that cannot be is the server's fault and fails the
+//! A client's reactions to its server's messages. An impossible answer is the server's fault and fails the
 //! run.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::sim::client::{Client, HoldEnd, Lease, Out, Pending, Request, State, T
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
 
-/// How long after it was refused a lease, because the disk is full, a client asks again.
+/// Pause after a lease was refused because the disk is full.
 const AFTER_DISK_FULL: Duration = Duration::from_millis(100);
 
 impl Client {
@@ -61,7 +61,7 @@ impl Client {
                 self.on_lost(now, &lost, out);
             }
             (Pending::Close { .. }, Reply::LeaseClosed) => {}
-            // It had run out by its own count, and the server need not have told.
+            // It had run out by its own count, and the server need not have sent a notice.
             (Pending::Close { lapsed: true, .. }, Reply::Refused(Refusal::UnknownLease(_))) => {}
             (Pending::Txn(key, call), Reply::Stepped(stepped)) => {
                 self.on_stepped(now, (key, call), &stepped, out);
@@ -80,7 +80,7 @@ impl Client {
     }
 
     fn on_attached(&mut self, now: Moment, sent: Moment, ttl: Duration, reclaim: bool, out: &mut Vec<Out>) {
-        // It may have run out while the answer was on its way: then it is another one by now, or none.
+        // It may have run out while the answer was under way: then there is another one by now, or none.
         let Some(lease) = &mut self.lease else { return };
         lease.attached = true;
         let id = lease.id;
@@ -145,8 +145,8 @@ impl Client {
         }
     }
 
-    /// Whether the refusal of one copy of a call says nothing of the key: a passing refusal does not use it up, and a copy
-    /// that was sent later is yet to be answered.
+    /// Returns true if the refusal of one copy of a call does not decide the key: a temporary refusal does
+    /// not use it up, and a copy that was sent later is still to be answered.
     fn may_yet_be_done(&self, tag: u64, pending: Pending, refusal: &Refusal) -> bool {
         let passes =
             matches!(refusal, Refusal::DiskFull | Refusal::Draining | Refusal::ResourceExhausted { .. });
@@ -154,7 +154,7 @@ impl Client {
         passes && is_copied && self.pending.range(tag..).any(|(_, later)| *later == pending)
     }
 
-    /// Lets go what was granted to nobody who waits for it.
+    /// Releases a grant that no request of the client waits for.
     fn give_back(&mut self, key: ClientKey, grant: &Grant, out: &mut Vec<Out>) {
         if self.cancelled.contains(&key) {
             let what =
@@ -168,7 +168,7 @@ impl Client {
         }
     }
 
-    /// The server says that somebody else may hold these.
+    /// The server says that these requests lost their locks.
     pub fn on_lost(&mut self, now: Moment, lost: &[RequestId], out: &mut Vec<Out>) {
         let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
         let held = self.requests.iter().filter_map(|(key, r)| match r.state {
@@ -179,8 +179,9 @@ impl Client {
         for (key, id) in told {
             self.requests.remove(&key);
             out.push(Out::Ends { key, why: HoldEnd::Told });
-            // Of a disk that was rolled back nobody knows what it gave after that, if those are away who know.
-            // Without a stream nobody hears of an operator who took a lock.
+            // After an unmarked rollback of its disk, the server cannot know which parts it gave away after
+            // the copy, if the members that know are away. A client without a stream gets no notice of a
+            // force release.
             let is_unheard = self.manner.ways.unary && self.lost_to_operator == self.lease();
             let is_blind = self.lease() == self.rolled_back || self.blind_grants.contains(&id.n);
             if valid && !is_blind && !is_unheard {
@@ -190,7 +191,7 @@ impl Client {
         }
     }
 
-    /// The server says that an operator took these locks: only what was really taken is told.
+    /// The server says that an operator took these locks; it says so only of a real force release.
     pub fn on_forced_out(&mut self, lost: RequestId, out: &mut Vec<Out>) {
         let is_it = |(_, r): &(&ClientKey, &Request)| matches!(r.state, State::Held { id, .. } if id == lost);
         if let Some(key) = self.requests.iter().find(is_it).map(|(key, _)| *key) {
@@ -248,12 +249,13 @@ impl Client {
             // A server's clock may run fast by 1 %.
             (Refusal::TimedOut(_), Wait::AtMost(limit)) => waited >= limit - limit / 50,
             (Refusal::Cancelled, _) => ending,
-            // Too much to do, said of an earlier copy: a higher key was used since, so this one may not begin any more.
+            // An earlier copy was refused because of overload: a higher key was used since, so this one may
+            // not begin any more.
             (Refusal::KeyFinished(_), _) if self.may_be_refused => true,
             (Refusal::KeyFinished(_), wait) => {
                 wait != Wait::Forever || ending || self.disk_was_full || is_victim
             }
-            // Granted, and taken away before it could be told.
+            // Granted, and taken by force before the grant could be answered.
             (Refusal::ForcedOut(_), _) => is_victim,
             (Refusal::DiskFull, _) => self.disk_was_full,
             (Refusal::ResourceExhausted { .. }, _) => self.may_be_refused,
@@ -267,7 +269,7 @@ impl Client {
         if let (Refusal::ResourceExhausted { retry_after, .. }, false) = (refusal, ending) {
             return self.ask_later(now + *retry_after, key, out);
         }
-        // The answer to the cancel is what ends a cancelled one.
+        // A cancelled request ends with the answer to the cancel.
         if !ending {
             self.over(key, out);
         }
@@ -295,7 +297,7 @@ mod tests {
     use crate::sim::client::{Manner, Order};
     use crate::sim::scene::wants;
 
-    /// A client that asked twice for a lock under one key.
+    /// Returns a client that sent an acquire twice under one key.
     fn asked_twice() -> (Client, ClientKey, Vec<u64>) {
         let dc = DcId::new(0).expect("a small id");
         let manner = Manner {
@@ -321,8 +323,8 @@ mod tests {
         Reply::Granted(Grant { request, token: FencingToken(1), snapshot: Default::default() })
     }
 
-    /// A copy refused while the disk was full, and another one granted once there was room: the client took the refusal
-    /// for the answer and held the lock, by its lease, for ever.
+    /// One copy was refused while the disk was full, and another one granted once there was space: the client
+    /// took the refusal for the answer and held the lock, by its lease, for ever.
     #[test]
     fn the_refusal_of_one_copy_is_not_the_answer_to_another() {
         let (mut client, key, tags) = asked_twice();

@@ -1,4 +1,4 @@
-//! What a client sends about its requests for locks, for the first time and again.
+//! A client's calls about its requests for locks, for the first time and again.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::sim::client::{Client, HoldEnd, Order, Out, Pending, Request, State, t
 use crate::sim::queue::Moment;
 
 impl Client {
-    /// Wants these locks. Sent at once if the lease is attached, else as soon as it is.
+    /// Acquires these locks. The call is sent at once if the lease is attached, else as soon as it is.
     pub fn acquire(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) -> ClientKey {
         let key = self.next_key;
         self.next_key += 1;
@@ -24,8 +24,8 @@ impl Client {
         }
     }
 
-    /// Asks for locks and gives them up at once, as a client whose calls have no order among each other: the cancel
-    /// overtakes the acquire on its way.
+    /// Acquires locks and cancels at once, as a client whose calls have no order among each other: the cancel
+    /// overtakes the acquire.
     pub fn acquire_and_cancel(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) {
         if !self.is_ready() {
             return;
@@ -97,9 +97,10 @@ impl Client {
         self.call(Pending::Close { lease: id, lapsed }, call, out);
     }
 
-    /// All that a new session has to say again.
+    /// Sends everything that has to be repeated on a new session.
     pub(super) fn resend(&mut self, now: Moment, out: &mut Vec<Out>) {
-        // In the order of their keys: the server takes one that is not above the last for one that is over.
+        // In the order of their keys: the server takes a key that is not above the last one for one that is
+        // over.
         let mut keys: Vec<ClientKey> = self.requests.keys().chain(self.txns.keys()).copied().collect();
         keys.sort_unstable();
         for key in keys {

@@ -1,9 +1,10 @@
-//! Transactions of a client: what it wants, how far it is, and what it does when an answer is lost.
+//! Transactions of a client: intent, progress, and the reaction to a lost answer.
 //!
-//! A step that may be repeated is sent again on the next session: the begin (under its key the server goes on with it,
-//! or tells how it ended), a step that only reads, and the last one. A step in between that changes something is not:
-//! whether it was done is unknown, so the transaction is aborted. When the lease is over and the last step was sent,
-//! the client is **in doubt**: it asks with the lease's secret, until it knows.
+//! A step that may be repeated is sent again on the next session: the begin (under its key the server
+//! continues it, or answers with its outcome), a step that only reads, and the last one. A step in between
+//! that changes something is not repeated: its outcome is unknown, so the transaction is aborted. When the
+//! lease is over and the last step was sent, the client is **in doubt**: it asks with the lease's secret,
+//! until it knows the outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{AskedStep, Intent, TxnKey};
 use crate::sim::queue::Moment;
 
-/// What a client wants of a transaction.
+/// The intent of a client for a transaction.
 #[derive(Clone, Debug)]
 pub(in crate::sim) struct TxnOrder {
     pub locks: Option<(Wants, Wait)>,
@@ -29,13 +30,13 @@ pub(in crate::sim) struct TxnOrder {
     pub steps: Vec<TxnStep>,
     /// [`Then::Commit`] or [`Then::Abort`].
     pub end: Then,
-    /// Between the steps.
+    /// Pause between the steps.
     pub think: Duration,
-    /// It is refused as an overflow, unless a removal that it has not seen takes it away.
+    /// It is refused as an overflow, unless a removal that it has not seen takes the counter away.
     pub overflows: bool,
-    /// Longer than this the server keeps none open.
+    /// The server keeps no transaction open for longer than this.
     pub max_open: Duration,
-    /// Logs are so short that its datacenter may have to take over the state of another.
+    /// Logs are so short that its datacenter may have to install the state of another.
     pub may_be_replaced: bool,
 }
 
@@ -52,17 +53,18 @@ pub(in crate::sim) struct Txn {
     pub issued: Moment,
     lease: LeaseId,
     secret: Secret,
-    /// The step that is next to be answered.
+    /// The step that is to be answered next.
     pub(super) next: usize,
     pub(super) stage: Stage,
     told: Option<(Arc<VersionVector>, Option<FencingToken>)>,
     /// The oracle counts it as a holder.
     holds: bool,
-    /// The server may have forgotten it.
+    /// The server may not know it any more.
     pub(super) shaken: bool,
     /// The next step was sent before.
     pub(super) resent: bool,
-    /// The answer to a copy of one of its calls has said that it is over: the server need not remember it after that.
+    /// The answer to a copy of one of its calls has said that it is over: the server need not remember it
+    /// after that.
     pub(super) is_told_over: bool,
 }
 
@@ -73,7 +75,7 @@ pub(super) enum Stage {
     Thinking,
     /// The answer to the abort is outstanding.
     Aborting,
-    /// The lease is over; whether the transaction was committed is not known.
+    /// The lease is over; the outcome of the transaction is not known.
     InDoubt,
 }
 
@@ -91,17 +93,17 @@ impl Txn {
         step + 1 == self.order.steps.len()
     }
 
-    /// Its next step is the last one, and commits.
+    /// Returns true if its next step is the last one, and commits.
     pub(super) fn ends_by_commit(&self) -> bool {
         self.is_last(self.next) && self.order.end == Then::Commit
     }
 
-    /// It may be committed by now, for all that the client knows.
+    /// Returns true if it may be committed by now, as far as the client knows.
     fn may_be_committed(&self) -> bool {
         self.stage == Stage::Asked && self.ends_by_commit()
     }
 
-    /// The answer to its next step is outstanding, and what was asked can be asked again.
+    /// Returns true if the call of its next step can be repeated.
     fn is_repeatable(&self) -> bool {
         self.next == 0 || self.is_last(self.next) || self.order.steps[self.next].changes.is_empty()
     }
@@ -124,12 +126,12 @@ impl Client {
         &self.txns
     }
 
-    /// Calls of transactions and reads that are not answered.
+    /// Returns the number of transactions and reads that are not answered.
     pub fn unfinished_txns(&self) -> usize {
         self.txns.len() + self.looks.len()
     }
 
-    /// What a call of the current session asked for.
+    /// Returns the step that a call of the current session asked for.
     pub fn asked_step(&self, tag: u64) -> Option<AskedStep> {
         match self.pending.get(&tag)? {
             Pending::Look => {
@@ -156,12 +158,12 @@ impl Client {
         }
     }
 
-    /// What a transaction wants that somebody begins by this key.
+    /// Returns the intent of the transaction that begins with this key.
     pub fn intent_of(&self, (lease, key): TxnKey) -> Option<Intent> {
         self.txns.get(&key).filter(|txn| txn.lease == lease).map(Txn::intent)
     }
 
-    /// What it wants of a transaction by now.
+    /// Returns the present intent of a transaction.
     pub fn intent(&self, key: ClientKey) -> Option<(TxnKey, Intent)> {
         self.txns.get(&key).map(|txn| ((txn.lease, key), txn.intent()))
     }
@@ -196,7 +198,7 @@ impl Client {
         }
     }
 
-    /// Sends what the transaction waits for, perhaps again.
+    /// Sends the call whose answer the transaction waits for, perhaps again.
     pub fn send_txn(&mut self, key: ClientKey, out: &mut Vec<Out>) {
         let Some(txn) = self.txns.get(&key).filter(|_| self.session.is_some() && !self.dead) else { return };
         let attached = self.lease.as_ref().is_some_and(|lease| lease.attached && lease.id == txn.lease);
@@ -240,7 +242,7 @@ impl Client {
         self.call(Pending::Txn(key, call), request, out);
     }
 
-    /// The transactions of the lease up to this key are all over.
+    /// Returns the highest key of the lease up to which all transactions are over.
     fn settled(&self, lease: LeaseId) -> ClientKey {
         let mut open = self.txns.iter().filter(|(_, txn)| txn.lease == lease).map(|(key, _)| *key);
         open.next().unwrap_or(self.next_key) - 1
@@ -253,7 +255,7 @@ impl Client {
         }
     }
 
-    /// Sends it again on a new session.
+    /// Sends its call again on a new session.
     pub(super) fn resend_txn(&mut self, key: ClientKey, out: &mut Vec<Out>) {
         let Some(txn) = self.txns.get_mut(&key) else { return };
         if txn.stage == Stage::Asked && !txn.is_repeatable() {
@@ -266,14 +268,14 @@ impl Client {
         }
     }
 
-    /// Asks what became of those that are in doubt.
+    /// Asks for the outcome of the transactions that are in doubt.
     pub(super) fn ask_doubts(&mut self, out: &mut Vec<Out>) {
         let doubts = self.txns.iter().filter(|(_, txn)| txn.stage == Stage::InDoubt);
         let keys: Vec<ClientKey> = doubts.map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.resend_txn(key, out));
     }
 
-    /// The lease is over, as far as the client is concerned.
+    /// The lease is over, by the client's count.
     pub(super) fn forget_txns_of(&mut self, lease: LeaseId, out: &mut Vec<Out>) {
         let of_lease = self.txns.iter().filter(|(_, txn)| txn.lease == lease);
         let keys: Vec<ClientKey> = of_lease.map(|(key, _)| *key).collect();
@@ -320,7 +322,7 @@ impl Client {
         }
     }
 
-    /// The client does not want it any more, if it still waits to begin.
+    /// The client cancels the transaction, if it still waits to begin.
     pub fn give_up(&mut self, key: ClientKey, out: &mut Vec<Out>) {
         if let Some(txn) = self.txns.get_mut(&key)
             && txn.stage == Stage::Asked

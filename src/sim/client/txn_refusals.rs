@@ -1,4 +1,4 @@
-//! When a step of a transaction may be refused, and what the client makes of it.
+//! The refusals that a step of a transaction may get, and the client's reactions.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::sim::client::{Client, Out};
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
 
-/// What follows from a refusal.
+/// The consequence of a refusal.
 enum Verdict {
     /// Not committed, for this reason.
     Over(&'static str),
-    /// The transaction is as before; the client gives it up.
+    /// The transaction is as before; the client aborts it.
     Abort,
     /// The same, or it tries again later.
     Insist,
-    /// The answer to another call will tell.
+    /// The answer to another call will decide.
     Wait,
-    /// Nobody knows, nor ever will.
+    /// The outcome is unknown for ever.
     Unknown,
     /// This cannot be.
     Wrong,
@@ -41,7 +41,7 @@ impl Client {
         let is_victim = self.lost_to_operator == Some(txn_lease);
         let had_blind_grants = !self.blind_grants.is_empty() || self.rolled_back.is_some();
         let Some(txn) = self.txns.get_mut(&key) else { return };
-        // A server that may have few of them open remembers as few of which it knows why they ended.
+        // A server that may have few open transactions also remembers few reasons for their ends.
         let may_have_ended =
             took(now.since(txn.issued), txn.order.max_open) || txn.order.may_be_replaced || is_victim;
         txn.is_told_over |= may_be_refused && may_have_ended;
@@ -65,7 +65,7 @@ impl Client {
         let Some(txn) = self.txns.get_mut(&key) else { return };
         match verdict {
             Verdict::Over(why) => self.finish_txn(key, why, out),
-            // Nobody asks once more.
+            // No call asks once more.
             Verdict::Abort if txn.stage == Stage::InDoubt => self.finish_txn(key, "its end was refused", out),
             Verdict::Abort => {
                 txn.stage = Stage::Aborting;
@@ -91,7 +91,7 @@ impl Client {
     }
 }
 
-/// Whether something took that long, given that clocks differ in speed by 1 % each.
+/// Returns true if something took that long, given that clocks differ in speed by 1 % each.
 fn took(waited: Duration, limit: Duration) -> bool {
     waited >= limit - limit / 32
 }

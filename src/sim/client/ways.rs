@@ -1,5 +1,6 @@
-//! What clients do that the client library does not: those in other languages prove each call by their secret, do not
-//! reclaim, ask twice at once, go on after a refused commit, or go elsewhere when their server is gone.
+//! Behaviour that the client library does not have. Clients in other languages prove each call by their
+//! secret, do not reclaim, acquire twice at once, continue after a refused commit, or change to another
+//! datacenter when their server is gone.
 
 use std::time::Duration;
 
@@ -9,24 +10,24 @@ use crate::sim::client::transactions::{Stage, TxnCall};
 use crate::sim::client::{Client, HoldEnd, Out, State, Timer};
 use crate::sim::queue::Moment;
 
-/// After a refused commit the next attempt comes that much later.
+/// Pause before the next attempt after a refused commit.
 const COMMITS_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// How a client differs from the client library.
+/// Differences of a client from the client library.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::sim) struct Ways {
-    /// Its calls come outside of its stream, each with the secret of the lease, and it hears no notices.
+    /// Its calls come outside of its stream, each with the secret of the lease, and it gets no notices.
     pub unary: bool,
-    /// After a restart of its server it renews and says nothing of what it held, which it counts as lost.
+    /// After a restart of its server it renews without a reclaim, and counts its locks as lost.
     pub silent: bool,
-    /// It goes on with a transaction whose commit was refused.
+    /// It continues a transaction whose commit was refused.
     pub insists: bool,
-    /// When its server is gone it takes a new lease in another datacenter, and counts the old one as lost.
+    /// When its server is gone it opens a new lease in another datacenter, and counts the old one as lost.
     pub roams: bool,
 }
 
 impl Client {
-    /// Puts the secret into a call of a client that has no stream. Whether it did.
+    /// Puts the secret into a call of a client that has no stream. Returns true if it did.
     pub(super) fn prove_by_secret(&self, call: &mut Call) -> bool {
         let secret = |of: LeaseId| self.lease.as_ref().filter(|l| l.id == of).map(|l| l.secret);
         let (lease, proof) = match call {
@@ -45,7 +46,7 @@ impl Client {
         matches!(proof, Proof::Secret(_))
     }
 
-    /// Sends a waiting request a second time while the first call is on its way, beside the stream.
+    /// Sends a waiting request a second time while the first call is under way, outside of the stream.
     pub fn send_acquire_beside(&mut self, now: Moment, key: ClientKey, out: &mut Vec<Out>) {
         if self.requests.get(&key).is_none_or(|request| request.state != State::Waiting) {
             return;
@@ -55,7 +56,7 @@ impl Client {
         self.manner.ways.unary = unary;
     }
 
-    /// Its server restarted, and it does not say what it held.
+    /// Its server restarted, and it does not reclaim.
     pub(super) fn give_up_holds(&mut self, out: &mut Vec<Out>) {
         self.released = None;
         self.requests.retain(|key, request| {
@@ -67,8 +68,8 @@ impl Client {
         });
     }
 
-    /// A commit was refused and the transaction is as it was: it tries again later, every other one without the changes that
-    /// were refused. Whether it does.
+    /// Handles a refused commit that left the transaction as it was: the client tries again later, in every
+    /// other case without the refused changes. Returns true if it does.
     pub(super) fn insist(&mut self, now: Moment, key: ClientKey, call: TxnCall, out: &mut Vec<Out>) -> bool {
         if !self.manner.ways.insists {
             return false;
@@ -87,18 +88,19 @@ impl Client {
         true
     }
 
-    /// Whether it would go to another datacenter now: not while it has to know how a transaction ended.
+    /// Returns true if it would change its datacenter now: not while it has to know the outcome of a
+    /// transaction.
     pub fn may_roam(&self) -> bool {
         self.manner.ways.roams && !self.dead && self.session.is_none() && self.txns.is_empty()
     }
 
-    /// It counts its lease there as lost, and goes on elsewhere.
+    /// It counts its lease there as lost, and changes to `to`.
     pub fn roam(&mut self, to: DcId, out: &mut Vec<Out>) {
         self.forget_lease(HoldEnd::Lapsed, out);
         self.dc = to;
     }
 
-    /// The server has too much to do: the same is asked for later, under another key.
+    /// The server is overloaded: the client acquires the same later, under another key.
     pub(super) fn ask_later(&mut self, at: Moment, key: ClientKey, out: &mut Vec<Out>) {
         if let Some(request) = self.requests.remove(&key) {
             self.put_off.insert(key, request.order);
@@ -114,12 +116,12 @@ impl Client {
         }
     }
 
-    /// What it was refused and will ask for again.
+    /// Returns the number of refused orders that it will send again.
     pub fn put_off(&self) -> usize {
         self.put_off.len()
     }
 
-    /// How it proves that the lease is its own, where the lease is not asked.
+    /// Returns the proof for the current lease: its secret if the client has no stream.
     pub(super) fn proof(&self) -> Proof {
         let secret =
             |secret: Secret| if self.manner.ways.unary { Proof::Secret(secret) } else { Proof::Attached };

@@ -1,13 +1,14 @@
-//! Every commit there is, and what a snapshot has to show of them.
+//! All commits, and a model of what a snapshot has to show of them.
 //!
-//! The model shares nothing with the store: it keeps all operations for ever and looks at them anew for each reading,
-//! in no order but that of the types' conflict rules. So whatever the store folds, settles, keeps ahead or reads from
-//! a checkpoint has to come out the same.
+//! The model shares no code with the store. It keeps all operations for ever and evaluates them anew for each
+//! reading, in no order but that of the types' conflict rules. So the store must have the same readings,
+//! whatever it has folded, compacted, precomputed or read from a checkpoint.
 //!
-//! A removal takes away every update of its key that had not seen it, also one that comes later. So an update counts
-//! if its transaction had seen all removals that the snapshot shows. A lapse does so, too, but for updates that come
-//! after another end of the same: how many ends, one after the other, a change comes after is its generation, and it
-//! counts if the snapshot shows no higher one.
+//! A removal takes away every update of its key that had not seen it, also one that arrives later. So an
+//! update counts if its transaction had seen all removals that the snapshot shows. An expiry does the same,
+//! except to updates that come after another end of the same generation. The generation of a change is the
+//! number of ends, one after the other, that it comes after; the change counts if the snapshot shows no
+//! higher one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,14 +30,14 @@ pub(super) struct Commits {
     by_key: BTreeMap<Key, Rows>,
 }
 
-/// The changes of one key. A key that is removed thousands of times is still looked at in a few steps: most changes are of
-/// generations before the one that a snapshot shows.
+/// The changes of one key. A key that is removed thousands of times is still evaluated in a few steps: most
+/// changes are of generations before the one that a snapshot shows.
 #[derive(Debug, Default)]
 struct Rows {
     /// By generation, in the order made.
     generations: BTreeMap<u64, Vec<Row>>,
     removals: Ends,
-    /// Removals and lapses.
+    /// Removals and expiries.
     ends: Ends,
 }
 
@@ -49,7 +50,7 @@ struct End {
     seq: u64,
     index: usize,
     generation: u64,
-    /// The highest generation of this one and those before it in the log.
+    /// The highest generation of this end and the earlier ones in the log.
     highest: u64,
 }
 
@@ -59,14 +60,14 @@ struct Row {
     entry: Arc<Entry>,
     op: usize,
     index: usize,
-    /// How many ends of the key, one after the other, it comes after; an end counts itself.
+    /// The number of ends of the key, one after the other, that it comes after; an end counts itself.
     generation: u64,
 }
 
-/// Why a key may lapse.
+/// The reasons for which a key may expire.
 #[derive(Debug)]
 pub(super) struct Mortality {
-    /// The commits that asked for its end, and after how long.
+    /// The commits that gave it a time to live, with that time.
     pub expiries: Vec<(Dot, TimeToLive)>,
     pub is_done: bool,
 }
@@ -115,7 +116,7 @@ impl Ends {
         }
     }
 
-    /// The last end of each datacenter that a snapshot shows.
+    /// Returns the last end of each datacenter that a snapshot shows.
     fn last_shown<'a>(&'a self, snapshot: &'a VersionVector) -> impl Iterator<Item = (DcId, End)> + 'a {
         self.0.iter().filter_map(|(&dc, ends)| {
             let shown = ends.partition_point(|end| end.seq <= snapshot.get(dc));
@@ -123,7 +124,7 @@ impl Ends {
         })
     }
 
-    /// Those of the same commit as a row, and those of its datacenter before that commit.
+    /// Returns the ends in the same commit as a row, and those of its datacenter before that commit.
     fn around(&self, row: &Row) -> (&[End], &[End]) {
         let ends = self.0.get(&row.entry.dc).map_or(&[][..], Vec::as_slice);
         let before = ends.partition_point(|end| end.seq < row.entry.seq);
@@ -133,11 +134,11 @@ impl Ends {
 }
 
 impl Rows {
-    /// How many ends, one after the other, a change comes after.
+    /// Returns the number of ends, one after the other, that a change comes after.
     fn ends_before(&self, row: &Row) -> u64 {
         let (same_commit, _) = self.ends.around(row);
         let earlier = same_commit.iter().filter(|end| end.index < row.index);
-        // What a commit has seen of its own log is all before it.
+        // A commit has seen entries of its own log only from before it.
         let seen = self.ends.last_shown(&row.commit().seen).map(|(_, end)| end.highest);
         earlier.map(|end| end.generation).chain(seen).max().unwrap_or(0)
     }
@@ -159,7 +160,8 @@ impl Rows {
         self.generations.values_mut().for_each(|rows| rows.retain(is_kept));
     }
 
-    /// Whether a change has seen all removals that a snapshot shows with it; `last` are the last of them of each datacenter.
+    /// Returns true if a change has seen all removals that a snapshot shows with it; `last` has the last ones
+    /// of each datacenter.
     fn has_seen_removals(&self, row: &Row, last: &[(DcId, End)]) -> bool {
         if last.is_empty() {
             return true;
@@ -178,7 +180,7 @@ impl Rows {
             && same_commit.iter().all(|end| end.index < row.index)
     }
 
-    /// The changes that a snapshot shows and that are of what is there now.
+    /// Returns the changes that a snapshot shows and that belong to the present key.
     fn counting<'a>(&'a self, snapshot: &VersionVector) -> impl DoubleEndedIterator<Item = &'a Row> {
         let newest = self.ends.last_shown(snapshot).map(|(_, end)| end.highest).max().unwrap_or(0);
         let last: Vec<(DcId, End)> = self.removals.last_shown(snapshot).collect();
@@ -188,7 +190,7 @@ impl Rows {
 }
 
 impl Commits {
-    /// A datacenter made its next entry.
+    /// Adds the next entry of a datacenter.
     pub fn add(&mut self, entry: &Arc<Entry>) {
         let log = self.logs.entry(entry.dc).or_default();
         assert_eq!(log.len() as u64 + 1, entry.seq, "{} makes its entries one after the other", entry.dc);
@@ -203,12 +205,12 @@ impl Commits {
         }
     }
 
-    /// The number of the next entry of a log.
+    /// Returns the number of the next entry of a log.
     pub fn next_of(&self, dc: DcId) -> u64 {
         self.logs.get(&dc).map_or(0, |log| log.len() as u64) + 1
     }
 
-    /// A crash of `dc` lost its entries after `seq`: these.
+    /// Removes and returns the entries of `dc` after `seq`, which a crash lost.
     pub fn cut(&mut self, dc: DcId, seq: u64) -> Vec<Arc<Entry>> {
         let log = self.logs.get_mut(&dc).filter(|log| log.len() as u64 > seq);
         let lost = log.map_or_else(Vec::new, |log| log.split_off(seq as usize));
@@ -220,18 +222,18 @@ impl Commits {
         self.logs.get(&dot.dc)?.get(usize::try_from(dot.seq).ok()?.checked_sub(1)?)
     }
 
-    /// All entries of a vector, in no causal order.
+    /// Returns all entries of a vector, in no causal order.
     pub fn entries(&self, vector: &VersionVector) -> impl Iterator<Item = &Arc<Entry>> {
         let logs = vector.iter().filter_map(|(dc, seq)| Some((self.logs.get(&dc)?, seq)));
         logs.flat_map(|(log, seq)| log.iter().take(seq as usize))
     }
 
-    /// The commit of an entry.
+    /// Returns the commit of an entry.
     pub fn commit(&self, dot: Dot) -> Option<&Commit> {
         self.get(dot)?.ops.iter().find_map(Op::as_commit)
     }
 
-    /// Whatever a snapshot shows, it shows all that it depends on.
+    /// Checks that a snapshot covers the dependencies of all its entries.
     pub fn check_closed(&self, snapshot: &VersionVector) -> Result<(), Broken> {
         for (dc, seq) in snapshot.iter() {
             let what = match self.get(Dot { dc, seq }) {
@@ -246,22 +248,22 @@ impl Commits {
         Ok(())
     }
 
-    /// The keys that anybody ever changed.
+    /// Returns the keys that were ever changed.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.by_key.keys()
     }
 
-    /// Whether the snapshot shows that the key ended at some time.
+    /// Returns true if the snapshot shows that the key ended at some time.
     pub fn was_removed(&self, key: &Key, snapshot: &VersionVector) -> bool {
         self.by_key.get(key).is_some_and(|rows| rows.ends.last_shown(snapshot).next().is_some())
     }
 
-    /// What a reader of datacenter `me` sees at a snapshot who has made changes of his own on top.
+    /// Returns the reading in datacenter `me` at a snapshot, with the reader's own changes on top.
     pub fn reading(&self, key: &Key, snapshot: &VersionVector, own: &[Change], me: DcId) -> Option<Reading> {
         evaluate(&self.items(key, snapshot, own, me), me)
     }
 
-    /// Whether the snapshot shows a bounded counter below its bound.
+    /// Returns true if the snapshot shows a bounded counter below its bound.
     pub fn is_below_bound(&self, key: &Key, snapshot: &VersionVector) -> bool {
         // A key is written as one type.
         let is_bounded =
@@ -270,7 +272,7 @@ impl Commits {
             && is_below_bound(&self.items(key, snapshot, &[], READER))
     }
 
-    /// Why a key may lapse that a snapshot shows.
+    /// Returns the reasons for which a key may expire that a snapshot shows.
     pub fn mortality(&self, key: &Key, snapshot: &VersionVector) -> Mortality {
         let rows = self.counting(key, snapshot);
         let expiry = |row: &Row| match row.action() {
@@ -290,7 +292,7 @@ impl Commits {
         self.by_key.get(key).into_iter().flat_map(|rows| rows.counting(snapshot))
     }
 
-    /// A change of this commit that has no effect, as known to its maker when it made it.
+    /// Returns a change of this commit that has no effect, as its maker knew when it made it.
     pub fn without_effect(&self, dot: Dot) -> Option<&Change> {
         let (entry, commit) = (self.get(dot)?, self.commit(dot)?);
         let mut known = entry.deps.clone();
@@ -301,19 +303,19 @@ impl Commits {
             let counts = |row: &Row| row.dot() == dot && row.index == *index;
             !is_end(change)
                 && !commit.changes[index + 1..].iter().any(ends_itself)
-                // It is among the latest.
+                // The change is among the latest.
                 && !self.counting(&change.key, &known).rev().any(counts)
         };
         commit.changes.iter().enumerate().find(is_lost).map(|(_, change)| change)
     }
 
-    /// How often keys lapsed.
+    /// Returns the number of expiries.
     pub fn lapses(&self) -> u64 {
         let rows = self.by_key.values().flat_map(|rows| rows.generations.values()).flatten();
         rows.filter(|row| row.is_lapse()).count() as u64
     }
 
-    /// The updates of a key that count.
+    /// Returns the updates of a key that count.
     fn items<'a>(
         &'a self,
         key: &Key,
@@ -353,7 +355,7 @@ mod tests {
     use crate::names::ClusterId;
     use crate::rng::Rng;
 
-    /// What counts by the rules at the top of the file, looked up change by change.
+    /// The changes that count by the rules at the top of the file, evaluated change by change.
     fn counting_by_the_rules<'a>(rows: &[&'a Row], snapshot: &VersionVector) -> Vec<&'a Row> {
         let has_seen = |row: &Row, other: &Row| match other.dot() == row.dot() {
             true => other.index < row.index,

@@ -1,5 +1,5 @@
-//! Locks that an operator took away. From the moment when that is on disk their victims hold nothing of the request: what
-//! follows is granted to others, and whatever a victim says later it is told so or gets nothing.
+//! Force releases. From the moment when one is durable its victim holds nothing of the request: the lock is
+//! granted to others, and later calls of the victim are told so or get nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, TxnKey};
 use crate::sim::queue::Moment;
 
-/// All that was taken away in one datacenter, over all its lives.
+/// All force releases in one datacenter, over all its runs.
 #[derive(Debug)]
 pub(crate) struct ForcedOut {
     dc: DcId,
-    /// In the journal and not durable: where, and since when.
+    /// Appended to the journal and not durable: by position, with the time of that.
     appended: BTreeMap<Position, (Arc<Forced>, Moment)>,
     durable: Vec<Arc<Forced>>,
     by_request: BTreeMap<RequestId, Arc<Forced>>,
     by_token: BTreeMap<FencingToken, RequestId>,
-    /// Releases that came when their requests had been taken away: they are told that.
+    /// Releases that arrived after the force release of their requests: their answers say so.
     releases: BTreeMap<CallId, RequestId>,
-    /// Tokens of transactions, as their clients were told.
+    /// Tokens of transactions, as answered to their clients.
     txns: BTreeMap<TxnKey, FencingToken>,
 }
 
@@ -44,14 +44,15 @@ impl ForcedOut {
         }
     }
 
-    /// It is appended to the journal that a request lost its locks.
+    /// A force release is appended to the journal.
     pub fn on_forced(&mut self, position: Position, forced: &Arc<Forced>, now: Moment) {
         self.by_request.insert(forced.request, forced.clone());
         self.by_token.insert(forced.token, forced.request);
         self.appended.insert(position, (forced.clone(), now));
     }
 
-    /// The journal is durable up to there. Answers what became final with that, and when it was appended.
+    /// The journal is durable up to there. Returns the force releases that became final with that, and the
+    /// times at which they were appended.
     pub fn on_durable(&mut self, position: Position) -> Vec<(Arc<Forced>, Moment)> {
         let later = self.appended.split_off(&Position(position.0 + 1));
         let now_final: Vec<_> = std::mem::replace(&mut self.appended, later).into_values().collect();
@@ -59,7 +60,7 @@ impl ForcedOut {
         now_final
     }
 
-    /// The node crashed: what was not durable never was.
+    /// The node crashed: force releases that were not durable never happened.
     pub fn on_crash(&mut self) {
         for (forced, _) in std::mem::take(&mut self.appended).into_values() {
             self.by_request.remove(&forced.request);
@@ -68,13 +69,13 @@ impl ForcedOut {
         self.releases.clear();
     }
 
-    /// Whether who was granted that token has lost it for good.
+    /// Returns true if the holder with that token has lost its lock for good.
     pub fn is_final(&self, token: FencingToken) -> bool {
         let not_yet = || self.appended.values().any(|(forced, _)| forced.token == token);
         self.by_token.contains_key(&token) && !not_yet()
     }
 
-    /// A call has come to the node.
+    /// A call has arrived at the node.
     pub fn on_call(&mut self, id: CallId, call: &Call) {
         if let Call::Release { target: Target::Id(request), .. } = call
             && self.by_request.contains_key(request)
@@ -83,7 +84,7 @@ impl ForcedOut {
         }
     }
 
-    /// The node answers a client or an operator.
+    /// Checks an answer of the node to a client or an operator.
     pub fn on_reply(&mut self, call: CallId, reply: &Reply) -> Result<(), Broken> {
         let (dc, released) = (self.dc, self.releases.remove(&call));
         match reply {
@@ -122,7 +123,8 @@ impl ForcedOut {
         Err(Broken::new(FailureKind::Contract, what))
     }
 
-    /// People and streams are told when it is durable; the answer to a call of the victim may be sooner.
+    /// People and streams hear of a force release when it is durable; the answer to a call of the victim may
+    /// be sooner.
     pub fn check_final(&self, forced: &Arc<Forced>) -> Result<(), Broken> {
         self.check_told(forced)?;
         if self.is_final(forced.token) {
@@ -132,12 +134,12 @@ impl ForcedOut {
         Err(Broken::new(FailureKind::LeftBeforeDurable, what))
     }
 
-    /// A client is told that its transaction is open and holds locks with that token.
+    /// A client hears that its transaction is open and holds locks with that token.
     pub fn on_txn_open(&mut self, txn: TxnKey, token: FencingToken) {
         self.txns.insert(txn, token);
     }
 
-    /// The node commits a transaction.
+    /// Checks a transaction that the node commits.
     pub fn on_commit(&self, txn: TxnKey) -> Result<(), Broken> {
         let Some(request) = self.txns.get(&txn).and_then(|token| self.by_token.get(token)) else {
             return Ok(());

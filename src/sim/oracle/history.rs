@@ -1,5 +1,5 @@
-//! The holds of a run, judged after it: sort by lock and time, look at neighbours. Shares no code with the
-//! online check, so that a mistake in one of them shows.
+//! The holds of a run, checked after it: sort by lock and time, compare neighbours. It shares no code with
+//! the online check, so that a mistake in one of them shows.
 
 use crate::names::{FencingToken, LockName, Mode};
 use crate::sim::failure::FailureKind;
@@ -16,7 +16,8 @@ pub(crate) struct Interval {
     pub until: Moment,
 }
 
-/// No two holds in conflict overlap, and tokens of conflicting ones grow with time. O(n log n).
+/// Checks that no two holds in conflict overlap, and that tokens of conflicting ones grow with time. O(n log
+/// n).
 pub(crate) fn verify(mut intervals: Vec<Interval>) -> Result<(), Broken> {
     intervals.sort_by(|a, b| (&a.lock, a.from, a.token).cmp(&(&b.lock, b.from, b.token)));
     for holds in intervals.chunk_by(|a, b| a.lock == b.lock) {

@@ -1,4 +1,4 @@
-//! Who holds what, all over the cluster, as it happens.
+//! The holders in the whole cluster, checked online.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,13 +45,13 @@ struct Holding {
 struct Lock {
     holdings: Vec<Holding>,
     last_dc: Option<DcId>,
-    /// When it was last granted and last let go, by datacenter, as clients see it.
+    /// Times of the last grant and the last release, by datacenter, as clients see them.
     last_use: BTreeMap<DcId, (Moment, Moment)>,
     exclusive: Past,
     shared: Past,
 }
 
-/// What earlier grants of a mode amount to.
+/// The earlier grants of a mode, summed up.
 #[derive(Debug, Default)]
 struct Past {
     token: Option<FencingToken>,
@@ -71,7 +71,7 @@ impl Past {
                 format!("{lock} was granted to {} with {:?} after {before:?}", grant.request, grant.token);
             return Err(Broken::new(FailureKind::TokenOrder, what));
         }
-        // Commits under the lock are compared elsewhere; this is more than is promised of disks that lose nothing.
+        // Commits under the lock are compared elsewhere; this is more than disks promise that lost nothing.
         if let Some((dc, before)) = self.snapshots.iter().find(|(_, before)| !grant.snapshot.covers(before)) {
             let what = format!(
                 "{lock} was granted to {} with snapshot {}, before it by {dc} with {before}",
@@ -88,7 +88,7 @@ impl Past {
 pub(crate) struct Holders {
     locks: BTreeMap<LockName, Lock>,
     held: BTreeMap<HolderId, Vec<LockName>>,
-    /// Whose a request number is.
+    /// The owner of each request id.
     requests: BTreeMap<RequestId, HolderId>,
     /// Holds that are over, for [`super::verify`].
     finished: Vec<Interval>,
@@ -123,7 +123,7 @@ impl Holders {
         self.end_since(now, now, id);
     }
 
-    /// An operator took the lock away, in a journal since `since` and on disk now: who held it does so no longer.
+    /// A force release, appended at `since`, is durable now: the victim holds the lock no longer.
     pub fn force_out(&mut self, now: Moment, since: Moment, dc: DcId, forced: &Forced) {
         let Some(lock) = self.locks.get_mut(&forced.lock) else { return };
         let past = if forced.mode == Mode::Exclusive { &mut lock.exclusive } else { &mut lock.shared };
@@ -134,7 +134,7 @@ impl Holders {
         }
     }
 
-    /// A lock that somebody holds, and where.
+    /// Returns a held lock, and the datacenter of a holder.
     pub fn some_held(&self, rng: &mut Rng) -> Option<(LockName, DcId)> {
         let held = self.locks.iter().filter_map(|(name, lock)| Some((name, lock.holdings.first()?.dc)));
         let held: Vec<(&LockName, DcId)> = held.collect();
@@ -154,21 +154,22 @@ impl Holders {
         }
     }
 
-    /// Entries of `dc` after `seq` are nowhere any more: no later grant has to have seen them.
+    /// Entries of `dc` after `seq` are lost: no later grant has to cover them.
     pub fn forget_entries(&mut self, dc: DcId, seq: u64) {
         let pasts = self.locks.values_mut().flat_map(|lock| [&mut lock.exclusive, &mut lock.shared]);
         let snapshots = pasts.flat_map(|past| past.snapshots.values_mut());
         snapshots.for_each(|snapshot| forget_after(snapshot, dc, seq));
     }
 
-    /// A disk of `dc` knows of no more than `left`: later grants need not have seen more than that for those that it gave.
+    /// A disk of `dc` knows of no more than `left`: later grants need not cover more than that of this
+    /// datacenter's grants.
     pub fn forget_unseen(&mut self, dc: DcId, left: &VersionVector) {
         let pasts = self.locks.values_mut().flat_map(|lock| [&mut lock.exclusive, &mut lock.shared]);
         let snapshots = pasts.filter_map(|past| past.snapshots.get_mut(&dc));
         snapshots.for_each(|snapshot| *snapshot = snapshot.meet(left));
     }
 
-    /// Nobody knows any more which tokens were handed out.
+    /// No node knows any more which tokens were handed out.
     pub fn forget_tokens(&mut self) {
         self.forgot_tokens = true;
         for lock in self.locks.values_mut() {
@@ -176,7 +177,8 @@ impl Holders {
         }
     }
 
-    /// For how long nobody in `dc` has had the lock, as far as a server can know that runs since `started`.
+    /// Returns for how long no client in `dc` has had the lock, as far as a server can know that runs since
+    /// `started`.
     pub fn idle_for(&self, lock: &LockName, dc: DcId, started: Moment, now: Moment) -> Duration {
         let lock = self.locks.get(lock);
         if lock.is_some_and(|lock| lock.holdings.iter().any(|holding| holding.dc == dc)) {
@@ -188,12 +190,13 @@ impl Holders {
         }
     }
 
-    /// Whether anybody anywhere holds the lock in conflict with `mode`.
+    /// Returns true if any client anywhere holds the lock in conflict with `mode`.
     pub fn conflicts(&self, lock: &LockName, mode: Mode) -> bool {
         self.locks.get(lock).is_some_and(|l| l.holdings.iter().any(|h| h.mode.conflicts_with(mode)))
     }
 
-    /// All holds that are over, with those that are not cut off now: those of a world that knows which tokens it handed out.
+    /// Returns all holds; those that are not over end now. Empty if the tokens that were handed out are not
+    /// known any more.
     pub fn into_history(mut self, now: Moment) -> Vec<Interval> {
         if self.forgot_tokens {
             return Vec::new();
@@ -248,7 +251,7 @@ impl Lock {
     }
 }
 
-/// Takes entries of `dc` after `seq` out of a vector.
+/// Removes entries of `dc` after `seq` from a vector.
 fn forget_after(vector: &mut VersionVector, dc: DcId, seq: u64) {
     if vector.get(dc) > seq {
         let kept = |(of, last): (DcId, u64)| (of, if of == dc { seq } else { last });
@@ -256,7 +259,7 @@ fn forget_after(vector: &mut VersionVector, dc: DcId, seq: u64) {
     }
 }
 
-/// A grant by hand, for tests of the oracle.
+/// Builds a grant, for tests of the oracle.
 #[cfg(test)]
 pub(super) fn test_grant(n: u64, token: u64, snapshot: &[(u8, u64)]) -> Grant {
     let dc = |id| DcId::new(id).expect("a small id");

@@ -1,17 +1,17 @@
-//! What must be true of a world, seen from outside (`docs/algorithm.md#11-invariants`).
+//! The promises of a cluster, checked from outside (`docs/algorithm.md#11-invariants`).
 //!
 //! - [`holders`]: no two holders in conflict, tokens and snapshots in the order of the grants; online.
 //! - [`history`]: the same, once more and independently, over the finished intervals of a run.
-//! - [`transactions`]: commits and what readers see of them; with [`commits`], a model of what they should see.
-//! - [`promises`]: what a node told others is durable before, and survives its crashes.
-//! - [`forced`]: whoever lost a lock to an operator keeps nothing of it, and hears of it.
-//! - [`watched`]: watches are told everything once, in order.
-//! - [`requests`]: parts go to nobody who does not want them.
+//! - [`transactions`]: commits and their readings; with [`commits`], a model of the expected readings.
+//! - [`promises`]: everything that a node announces is durable before, and survives its crashes.
+//! - [`forced`]: a client that lost a lock to an operator keeps nothing of it, and hears of it.
+//! - [`watched`]: watches get every event once, in order.
+//! - [`requests`]: parts go only to datacenters that want them.
 //!
-//! When exactly does a client *hold*? From the moment it receives a grant that it still wants, under a lease
-//! that is valid by its own count, until it decides to release, is told that it lost the lock, or its lease
-//! runs out by its own count ([`super::client`] keeps these rules). That is what a client may rely on, so it
-//! is what must never overlap.
+//! A client *holds* from the moment it receives a grant that it still wants, under a lease that is valid by
+//! its own count, until it decides to release, hears that it lost the lock, or its lease runs out by its own
+//! count ([`super::client`] keeps these rules). A client may rely on that, so these intervals must never
+//! overlap.
 
 mod commits;
 mod forced;

@@ -1,4 +1,4 @@
-//! What a node told others: durable before it was told, and there after every crash.
+//! Announcements of a node: durable before they leave, and still true after every crash.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,8 @@ use crate::sim::oracle::Broken;
 use crate::sim::queue::Moment;
 use crate::time::Timestamp;
 
-/// The end of a lease in the journal, or of one of its requests, with what it held as far as clients were told.
+/// The end of a lease, or of one of its requests, in the journal, with the locks that it held as far as
+/// clients were answered.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedHold {
     pub lease: LeaseId,
@@ -23,7 +24,7 @@ pub(crate) struct EndedHold {
     pub wants: Vec<(LockName, Mode)>,
 }
 
-/// A grant that a client was told of.
+/// A grant that was answered to a client.
 #[derive(Debug)]
 struct Told {
     lease: LeaseId,
@@ -47,22 +48,23 @@ pub(crate) struct Asked<'a> {
     pub wants: &'a [(LockName, Mode)],
 }
 
-/// What one node told others, over all its lives.
+/// The announcements of one node, over all its runs.
 #[derive(Debug)]
 pub(crate) struct Promises {
     dc: DcId,
     /// By peer: the clock of the last heartbeat.
     clocks: BTreeMap<DcId, Timestamp>,
-    /// The highest token, and that of the lives before this one.
+    /// The highest token, and that of the runs before this one.
     token: Option<FencingToken>,
     token_before: Option<FencingToken>,
-    /// Granted and told, and neither released nor ended as far as the server knows. After a crash it may know less than this,
-    /// until the client says what it holds: a lease that ends before that may hold all of it.
+    /// Grants that were answered, and neither released nor ended as far as the server knows. After a crash it
+    /// may know less than this, until the client reclaims: a lease that ends before that may hold all of it.
     held: BTreeMap<RequestId, Told>,
-    /// What clients say to hold, by the calls that say so, until these are judged. A claim alone is no hold: clients that
-    /// break rules claim what they have released, and a claim whose session ends first is never judged.
+    /// Reclaims of clients, by their calls, until these are answered. A claim alone is no hold: clients that
+    /// break rules claim what they have released, and a claim whose session ends first is never answered.
     claims: BTreeMap<CallId, (LeaseId, Vec<(RequestId, Told)>)>,
-    /// Transactions that clients were told to hold locks, and that did not end since for any reason that is known here.
+    /// Transactions whose clients heard that they hold locks, and that did not end since for any reason that
+    /// is known here.
     txns: BTreeMap<(LeaseId, ClientKey), OpenTxn>,
     /// Ends of leases that may not be durable yet.
     ended: Vec<EndedHold>,
@@ -82,7 +84,7 @@ impl Promises {
         }
     }
 
-    /// The node says this to a peer.
+    /// Checks a message of the node to a peer.
     pub fn on_send(&mut self, disk: &Disk, peer: DcId, message: &Message) -> Result<(), Broken> {
         let durable = &disk.facts.applied;
         match message {
@@ -136,8 +138,8 @@ impl Promises {
         Err(Broken::new(FailureKind::LeftBeforeDurable, what))
     }
 
-    /// The node answers that a lease is open. A short one may end while the disk is slow: then one sync makes both durable, and
-    /// the answer is followed by the news of its end.
+    /// Checks an answer that a lease is open. A short lease may end while the disk is slow: then one sync
+    /// makes both durable, and the notice of its end follows the answer.
     pub fn on_lease_opened(&self, disk: &Disk, lease: LeaseId) -> Result<(), Broken> {
         if disk.facts.opened.contains(&lease) {
             return Ok(());
@@ -146,7 +148,7 @@ impl Promises {
         Err(Broken::new(FailureKind::LeftBeforeDurable, what))
     }
 
-    /// The node answers that a lease is closed.
+    /// Checks an answer that a lease is closed.
     pub fn on_lease_closed(&self, disk: &Disk, lease: LeaseId) -> Result<(), Broken> {
         if !disk.facts.leases.contains_key(&lease) {
             return Ok(());
@@ -155,7 +157,7 @@ impl Promises {
         Err(Broken::new(FailureKind::LeftBeforeDurable, what))
     }
 
-    /// The node tells a client of a grant for the first time, or again.
+    /// Checks a grant that is answered to a client for the first time, or again.
     pub fn on_granted(
         &mut self,
         disk: &Disk,
@@ -175,8 +177,8 @@ impl Promises {
         Ok(())
     }
 
-    /// The node tells a client, once more perhaps, that its transaction is open and holds these locks; `until` then by
-    /// the client's own count, at least.
+    /// Checks an answer, perhaps repeated, that a transaction is open and holds these locks, at least `until`
+    /// then by the client's own count.
     pub fn on_txn_open(
         &mut self,
         disk: &Disk,
@@ -193,7 +195,8 @@ impl Promises {
         Ok(())
     }
 
-    /// The parts that these locks need are durably here, and so are the ends of all leases that held them.
+    /// Checks that the parts that these locks need are durably here, and so are the ends of all leases that
+    /// held them.
     fn check_locks(
         &mut self,
         disk: &Disk,
@@ -225,7 +228,7 @@ impl Promises {
         Ok(())
     }
 
-    /// The node tells a token: above all that it told before its restart.
+    /// Checks a token that leaves: it is above all that left before the restart.
     pub fn on_token(&mut self, whose: &dyn fmt::Display, token: FencingToken) -> Result<(), Broken> {
         if let Some(before) = self.token_before.filter(|before| *before >= token) {
             let what =
@@ -236,7 +239,7 @@ impl Promises {
         Ok(())
     }
 
-    /// A call has come to the node: a client releases, or says what it holds.
+    /// A call has arrived at the node: notes a release or a reclaim.
     pub fn on_call(&mut self, id: CallId, call: &Call) {
         match call {
             Call::Release { lease, target, .. } | Call::Cancel { lease, target, .. } => {
@@ -249,7 +252,7 @@ impl Promises {
                 };
                 self.claims.insert(id, (*lease, held.iter().map(claim).collect()));
             }
-            // Its locks may be gone as soon as it has come.
+            // Its locks may be gone as soon as the call has arrived.
             Call::GoOn(go_on) if go_on.step.then != Then::GoOn => {
                 self.txns.remove(&(go_on.lease, go_on.key));
             }
@@ -257,17 +260,17 @@ impl Promises {
         }
     }
 
-    /// Whether a transaction that was told to be open is, as far as is known here.
+    /// Returns true if a transaction that was answered as open still is, as far as is known here.
     pub fn is_open(&self, id: (LeaseId, ClientKey)) -> bool {
         self.txns.contains_key(&id)
     }
 
-    /// The node takes a state over: transactions that were open are over.
+    /// The node installs a state: open transactions are over.
     pub fn on_state_taken(&mut self) {
         self.txns.clear();
     }
 
-    /// The node has judged what a client says to hold: its lease has that, and nothing else.
+    /// The node has answered a reclaim: its lease holds that, and nothing else.
     pub fn on_reclaimed(&mut self, call: CallId, kept: &[RequestId]) {
         let Some((lease, claimed)) = self.claims.remove(&call) else { return };
         self.held.retain(|_, told| told.lease != lease);
@@ -293,17 +296,17 @@ impl Promises {
         }
     }
 
-    /// Its disk does not know which readings and tokens it handed out, and nobody else does.
+    /// The disk does not know which readings and tokens it handed out, and no other node does.
     pub fn forget_tokens(&mut self) {
         (self.token, self.token_before) = (None, None);
     }
 
-    /// Its disk does not know the clock readings that it told others.
+    /// The disk does not know the clock readings that it announced.
     pub fn forget_clocks(&mut self) {
         self.clocks.clear();
     }
 
-    /// It is appended to the journal that an operator took a request's locks away.
+    /// A force release is appended to the journal.
     pub fn on_forced(&mut self, forced: &Forced, position: Position) {
         let mut wants = self.held.remove(&forced.request).map(|told| told.wants).unwrap_or_default();
         let of_lease = (forced.lease, 0)..=(forced.lease, ClientKey::MAX);
@@ -446,7 +449,7 @@ mod tests {
         assert_eq!(kind(early), Some(FailureKind::LeaseEndNotDurable));
         sync(&mut disk);
         assert_eq!(open(&mut promises, &disk, 3), Ok(()));
-        // Its locks may have been let go before.
+        // Its locks may have been released before.
         disk.append(Position(2), Record::LeaseEnded { lease: lease() }).expect("no gap");
         promises.on_lease_ended(lease(), Position(2), end);
         assert_eq!(open(&mut promises, &disk, 4), Ok(()));

@@ -1,5 +1,5 @@
-//! What the updates of a key amount to, from the conflict rules of the types alone: one case for each type that the load
-//! writes.
+//! The reading of a key's updates, by the conflict rules of the types alone: one case for each type that the
+//! load writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use crate::crdt::value::{Dot, Op, Reading, SetOp, Type, VersionedReading};
 use crate::names::DcId;
 use crate::time::Timestamp;
 
-/// Orders assignments: stamp, datacenter, place in the commit.
+/// Order of assignments: stamp, datacenter, index in the commit.
 pub(super) type Rank = (Timestamp, u8, usize);
 
 /// An update that a snapshot shows, or one of the reader's own on top.
 pub(super) struct Item<'a> {
     pub dc: DcId,
     pub rank: Rank,
-    /// Its commit, and what that has seen; `None` for the reader's own.
+    /// Its commit, and the vector that the commit has seen; `None` for the reader's own.
     pub seen: Option<(Dot, &'a VersionVector)>,
     pub op: &'a Op,
 }
@@ -36,7 +36,7 @@ impl Item<'_> {
     }
 }
 
-/// What a reader of datacenter `me` sees.
+/// Returns the reading in datacenter `me`.
 pub(super) fn evaluate(items: &[Item<'_>], me: DcId) -> Option<Reading> {
     let of = items.first()?.op.value_type();
     assert!(items.iter().all(|item| item.op.value_type() == of), "the load writes a key as one type");
@@ -77,7 +77,7 @@ pub(super) fn evaluate(items: &[Item<'_>], me: DcId) -> Option<Reading> {
     }
 }
 
-/// Whether some datacenter has taken away more than it had rights to.
+/// Returns true if some datacenter has decremented more than it had rights to.
 pub(super) fn is_below_bound(items: &[Item<'_>]) -> bool {
     let is_bounded = items.first().is_some_and(|item| item.op.value_type() == Type::BoundedCounter);
     is_bounded && rights(items).values().any(|rights| *rights < 0)
@@ -98,7 +98,7 @@ fn rights(items: &[Item<'_>]) -> BTreeMap<DcId, i128> {
     rights
 }
 
-/// Whether it adds, and what it names.
+/// Returns true for an addition, with the elements that the operation names.
 fn set_op(op: &Op) -> (bool, &[Bytes]) {
     match op {
         Op::AddWinsSet(SetOp::Add(elements)) | Op::RemoveWinsSet(SetOp::Add(elements)) => (true, elements),

@@ -1,4 +1,4 @@
-//! Whose requests are in whose table, as the log says it: parts go to nobody who does not want them.
+//! The request tables, derived from the log: parts go only to datacenters that want them.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ struct Row {
     seq: u64,
 }
 
-/// Where and when a withdrawal was applied.
+/// The entry and the step in which a withdrawal was applied.
 #[derive(Clone, Copy, Debug)]
 struct Gone {
     seq: u64,
     step: u64,
 }
 
-/// All requests there ever were.
+/// All requests of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     by_lock: BTreeMap<(DcId, LockName), Vec<Row>>,
@@ -50,15 +50,16 @@ impl Requests {
         }
     }
 
-    /// A crash of `dc` left it with that.
+    /// A crash of `dc` left it with this vector.
     pub fn on_crash(&mut self, dc: DcId, left: &VersionVector) {
         self.gone.retain(|(at, id), gone| *at != dc || gone.seq <= left.get(id.dc));
         let own = self.by_lock.iter_mut().filter(|((maker, _), _)| *maker == dc);
         own.for_each(|(_, rows)| rows.retain(|row| row.seq <= left.get(dc)));
     }
 
-    /// `from` hands parts to `to` in its `step`. What it learnt in that very step may come too late for it. `is_idle`: nobody
-    /// there has had the lock for so long that it may go home.
+    /// Checks a transfer of parts from `from` to `to` in its `step`. A withdrawal that it applied in that
+    /// very step may be too late for it. `is_idle`: the lock was unused there for so long that its parts may
+    /// be returned.
     pub fn on_transfer(
         &self,
         (from, to): (DcId, DcId),

@@ -1,5 +1,5 @@
-//! What transactions were promised (`docs/algorithm.md#7-transactions`), seen from outside: who asked for what, which commits were
-//! made, who was told what.
+//! The promises to transactions (`docs/algorithm.md#7-transactions`), checked from outside: the intents of
+//! clients, the commits that were made, and the answers to clients.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,13 +21,13 @@ use crate::time::TimeToLive;
 /// A transaction by its lease and client key.
 pub(crate) type TxnKey = (LeaseId, ClientKey);
 
-/// Whole stores are read as by clients of this datacenter: some types show each its own share.
+/// Whole stores are read as by clients of this datacenter: some types show each datacenter its own share.
 pub(crate) const READER: DcId = match DcId::new(0) {
     Some(dc) => dc,
     None => panic!("there is a first datacenter"),
 };
 
-/// What a client wants of a transaction from its first step to its end.
+/// The intent of a client for a transaction from its first step to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
     pub wants: Option<Wants>,
@@ -37,7 +37,7 @@ pub(crate) struct Intent {
     pub commits: bool,
 }
 
-/// What a step asks for.
+/// The content of a step's call.
 #[derive(Clone, Debug)]
 pub(crate) struct AskedStep {
     /// `None`: reads without a transaction.
@@ -50,7 +50,7 @@ pub(crate) struct AskedStep {
     pub resent: bool,
 }
 
-/// When a commit is made.
+/// The circumstances of a commit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MadeAt {
     pub now: Moment,
@@ -72,23 +72,24 @@ pub(crate) struct Transactions {
     commits: Commits,
     intents: BTreeMap<TxnKey, Intent>,
     made: BTreeMap<TxnKey, Dot>,
-    /// Told to their clients as committed: the commit vectors.
+    /// Answered to their clients as committed: the commit vectors.
     told: BTreeMap<TxnKey, VersionVector>,
-    /// Told to their clients as not committed.
+    /// Answered to their clients as not committed.
     never: BTreeMap<TxnKey, &'static str>,
     /// By lock, in the order made.
     locks: BTreeMap<LockName, Vec<Locked>>,
     tokens: BTreeMap<TxnKey, FencingToken>,
-    /// When commits were made that ask for an end of keys.
+    /// Times of the commits that give keys a time to live.
     asked_at: BTreeMap<Dot, Moment>,
-    /// Entries that were nowhere any more after a disk had lost them; some may have been on their way.
+    /// Entries that no node had any more after a disk had lost them; some may have been on their way.
     lost: Vec<Arc<Entry>>,
-    /// Counted at the end, so that what a crash takes away is not counted.
+    /// Counted at the end, so that transactions that a crash takes away are not counted.
     pub uncommitted: u64,
 }
 
-/// Rights move key by key, and whether a counter of 0 shows at all depends on them: a transaction that reads what it
-/// takes away itself, before it commits, may do so with rights that its snapshot does not show.
+/// Removes the rights from a reading. Rights move key by key, and they decide if a counter of 0 is visible at
+/// all: a transaction that reads a counter which it decrements itself, before it commits, may do so with
+/// rights that its snapshot does not show.
 fn without_rights(value: &Option<Reading>) -> Option<Reading> {
     match value {
         Some(Reading::BoundedCounter { value: 0, .. }) => None,
@@ -104,12 +105,12 @@ fn broken(kind: FailureKind, what: String) -> Result<(), Broken> {
 }
 
 impl Transactions {
-    /// How many commits were made for clients.
+    /// Returns the number of commits that were made for clients.
     pub fn made(&self) -> usize {
         self.made.len()
     }
 
-    /// Whether a commit that changes something was made for this transaction.
+    /// Returns true if a commit that changes something was made for this transaction.
     pub fn is_made_for(&self, txn: TxnKey) -> bool {
         self.made.contains_key(&txn)
     }
@@ -119,23 +120,25 @@ impl Transactions {
         self.intents.entry(txn).or_insert(intent);
     }
 
-    /// The commit that was made for this transaction.
+    /// Returns the commit that was made for this transaction.
     pub fn made_as(&self, txn: TxnKey) -> Option<Dot> {
         self.made.get(&txn).copied()
     }
 
-    /// Nobody knows any more that this transaction was committed: if it is asked for again, it is made again.
+    /// Records that no node knows any more that this transaction was committed: if its client asks again, it
+    /// is made again.
     pub fn forget_outcome(&mut self, txn: TxnKey) {
         self.made.remove(&txn);
         self.told.remove(&txn);
     }
 
-    /// A client wants something else of its transaction than before: what was refused is not to be committed.
+    /// A client changes the intent of its transaction: refused changes are not to be committed.
     pub fn on_other_intent(&mut self, txn: TxnKey, intent: Intent) {
         self.intents.insert(txn, intent);
     }
 
-    /// Whether its datacenter has made this entry before: it fetches from others what its disk lost.
+    /// Returns true if its datacenter has made this entry before: the datacenter fetches from others what its
+    /// disk lost.
     pub fn is_made(&self, entry: &Entry) -> bool {
         self.commits.get(Dot { dc: entry.dc, seq: entry.seq }).is_some()
     }
@@ -151,7 +154,7 @@ impl Transactions {
         let ghost = |what: String| broken(FailureKind::GhostCommit, what);
         let Some(txn) = commit.client else {
             return commit.changes.iter().try_for_each(|change| match &change.action {
-                // Rights of bounded counters go to where they are wanted.
+                // Rights of bounded counters move to the datacenters that need them.
                 Action::Update(Update { op: ValueOp::MoveRights { .. }, .. }) => Ok(()),
                 Action::Lapse => self.check_lapse(dot, &change.key, &commit.seen, at),
                 _ => ghost(format!("nobody asked for {change:?}, committed as {dot:?}")),
@@ -185,7 +188,8 @@ impl Transactions {
         Ok(())
     }
 
-    /// A key lapses, as seen by a datacenter that had applied `seen`: its time has to be over, or its value done.
+    /// Checks the expiry of a key by a datacenter that had applied `seen`: its time has to be over, or its
+    /// value done.
     fn check_lapse(&self, dot: Dot, key: &Key, seen: &VersionVector, at: &MadeAt) -> Result<(), Broken> {
         let Mortality { expiries, is_done } = self.commits.mortality(key, seen);
         let is_over = |(asked, ttl): &(Dot, TimeToLive)| {
@@ -202,7 +206,8 @@ impl Transactions {
         )
     }
 
-    /// A transaction, or somebody else, that holds these locks now has in its snapshot all that was committed under them.
+    /// Checks that the snapshot of a holder of these locks, a transaction or a request, has everything that
+    /// was committed under them.
     pub fn check_serial(
         &self,
         holder: &dyn fmt::Display,
@@ -233,16 +238,16 @@ impl Transactions {
         }
     }
 
-    /// Whatever a state has, it has all that this depends on.
+    /// Checks that a state has all dependencies of its entries.
     pub fn check_closed(&self, vector: &VersionVector) -> Result<(), Broken> {
         self.commits.check_closed(vector)
     }
 
-    /// Who owned what when all of these entries were applied.
+    /// Returns the ownership map after all of these entries.
     pub fn ownership_at(&self, vector: &VersionVector) -> Ownership {
         let mut ownership = Ownership::new(0);
         let mut entries: Vec<&Arc<Entry>> = self.commits.entries(vector).collect();
-        // An order in which causes come before what they cause.
+        // An order in which causes come before their effects.
         entries.sort_by_key(|entry| (entry.at, entry.dc));
         entries.iter().flat_map(|entry| &entry.ops).for_each(|op| apply_transfers(&mut ownership, op));
         ownership
@@ -263,12 +268,13 @@ impl Transactions {
         Ok(())
     }
 
-    /// The entry that is known under that number.
+    /// Returns the entry that is known under that number.
     pub fn entry(&self, dot: Dot) -> Option<&Arc<Entry>> {
         self.commits.get(dot)
     }
 
-    /// A disk lost the entries of `dc` after `seq`, and nobody else has them: what was told of them is lost with them.
+    /// A disk lost the entries of `dc` after `seq`, and no other node has them: the answers that rest on them
+    /// are lost with them.
     pub fn on_lost(&mut self, dc: DcId, seq: u64) {
         let is_lost = |dot: Dot| dot.dc == dc && dot.seq > seq;
         self.lost.extend(self.commits.cut(dc, seq));
@@ -280,7 +286,8 @@ impl Transactions {
         self.locks.values_mut().for_each(|commits| commits.retain(|commit| !is_lost(commit.dot)));
     }
 
-    /// An entry that seemed to be lost was on its way to somebody. Whether it was one.
+    /// Adds an entry again that seemed to be lost and was on its way to a node. Returns true if it was such
+    /// an entry.
     pub fn revive(&mut self, entry: &Arc<Entry>) -> bool {
         let is_next = self.commits.next_of(entry.dc) == entry.seq;
         if !is_next || !self.lost.contains(entry) {
@@ -311,7 +318,7 @@ impl Transactions {
         }
     }
 
-    /// `dc`, which has `durable` on its disk, answers a step.
+    /// Checks an answer to a step by `dc`, which has `durable` on its disk.
     pub fn on_stepped(
         &mut self,
         dc: DcId,
@@ -330,8 +337,8 @@ impl Transactions {
                 return broken(FailureKind::LeftBeforeDurable, what);
             }
         }
-        // Then the commit vector stands for the snapshot: all that it shows is shown with what it depends on, but a
-        // transaction may depend on less than its entry does.
+        // A repeated answer has the commit vector in place of the snapshot. That vector need not be closed: a
+        // transaction may have seen less than its entry depends on.
         let is_told_again = asked.resent && values.is_empty();
         if !is_told_again {
             self.commits.check_closed(snapshot)?;
@@ -379,7 +386,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Compares what is with what should be.
+    /// Compares a reading with the expected one.
     fn check_reading(
         &self,
         dc: DcId,
@@ -428,7 +435,7 @@ impl Transactions {
             None => {}
         }
         let before = self.told.insert(txn, vector.clone());
-        // Asked again after a restart, a transaction that changes nothing may read anew.
+        // A transaction without changes that is asked for again after a restart may read anew.
         let differs = changes > 0 && before.as_ref().is_some_and(|before| before != vector);
         if *vector != should || differs {
             let what = format!("{txn:?} is committed at {vector}, should be {should}, before {before:?}");
@@ -437,7 +444,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// All that a replica has applied must show as the commits in it say.
+    /// Checks that the content of a replica is what the commits that it applied amount to.
     pub fn check_contents(
         &self,
         dc: DcId,
@@ -451,7 +458,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// In the quiet: every commit is where everybody is, and tokens grow along the commits under a lock.
+    /// In the quiet: every commit is in the common vector, and tokens grow along the commits under a lock.
     pub fn check_all(&self, applied: &VersionVector) -> Result<(), Broken> {
         for (txn, dot) in &self.made {
             if applied.get(dot.dc) < dot.seq {
@@ -461,7 +468,7 @@ impl Transactions {
         }
         for (lock, commits) in &self.locks {
             let (mut shared, mut exclusive) = (None, None);
-            // One that was made again has another token.
+            // A transaction that was committed again has another token.
             let are_last = commits.iter().filter(|commit| self.made.get(&commit.txn) == Some(&commit.dot));
             for Locked { mode, txn, .. } in are_last {
                 let Some(token) = self.tokens.get(txn).copied() else { continue };
@@ -477,7 +484,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// How much happened.
+    /// Adds the counts to an outcome.
     pub fn count(&self, outcome: &mut Outcome) {
         outcome.commits = self.made.len() as u64;
         outcome.uncommitted = self.uncommitted;

@@ -1,5 +1,5 @@
-//! One watcher and what it was told: every change that it follows once, in causal order, with none left out, wherever it
-//! goes on after a reconnect; of holders, what was true one after the other.
+//! One watcher and its events: it gets every change that it follows once, in causal order, with none left
+//! out, wherever it resumes after a reconnect; of holders, it gets states that were true one after the other.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,23 @@ use crate::replica::watch_call::{Changed, Holding, LockEvent, LockMove, Subject}
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, Transactions};
 
-/// See the module.
+/// One watcher.
 #[derive(Debug)]
 pub(crate) struct Watched {
     subject: Subject,
-    /// All that it was told, or knew before.
+    /// The vector of everything that it received, or knew before.
     known: VersionVector,
-    /// Up to there nothing was left out: not looked at again.
+    /// Up to this vector nothing was left out: not checked again.
     checked: VersionVector,
-    /// Where parts went, as far as it was told.
+    /// The receivers of parts, as far as it received transfers.
     owners: BTreeMap<(LockName, DcId), DcId>,
-    /// Who holds what, as it is told of one datacenter.
+    /// The holders in one datacenter, as far as it received them.
     held: BTreeMap<RequestId, Holding>,
-    /// It was told of all who held something when it began.
+    /// It has received all present holders since it began.
     is_current: bool,
-    /// How much it was told.
+    /// Number of events.
     pub told: u64,
-    /// What it was told of holders and has not said to have read, in bytes.
+    /// Number of bytes of holder events that it has not acknowledged.
     pub unread: usize,
 }
 
@@ -59,7 +59,7 @@ impl Watched {
         &self.known
     }
 
-    /// A watch begins after this: what it knew, or anew from what is.
+    /// A watch begins after this vector: the one that it knew, or `anew` from the present state.
     pub fn begin(&mut self, from: &VersionVector, anew: bool) -> Result<(), Broken> {
         (self.held, self.is_current, self.unread) = (BTreeMap::new(), false, 0);
         if anew {
@@ -72,7 +72,7 @@ impl Watched {
         broken(format!("a watch from {} began at {from}", self.known))
     }
 
-    /// Whether an entry is news to it.
+    /// Returns true if it follows this entry.
     fn follows(&self, entry: &Entry) -> bool {
         match self.subject {
             Subject::Keys => entry.ops.iter().any(|op| op.as_commit().is_some()),
@@ -80,7 +80,7 @@ impl Watched {
         }
     }
 
-    /// It follows no entry up to `vector` that it was not told of.
+    /// Checks that it received all entries up to `vector` that it follows.
     fn check_complete(&mut self, all: &Transactions, vector: &VersionVector) -> Result<(), Broken> {
         for (dc, upto) in vector.iter() {
             for seq in self.known.get(dc).max(self.checked.get(dc)) + 1..=upto {
@@ -94,7 +94,7 @@ impl Watched {
         Ok(())
     }
 
-    /// The entry that is told next: everything before it was told, and it was not.
+    /// Checks the next entry: the watcher has received all dependencies, and not the entry itself.
     fn advance(&mut self, all: &Transactions, dc: DcId, seq: u64) -> Result<(), Broken> {
         self.told += 1;
         if seq <= self.known.get(dc) {
@@ -118,7 +118,7 @@ impl Watched {
         broken(format!("a watch was told {changed:?}; committed is {commit:?}"))
     }
 
-    /// Nothing that it follows was left out up to there.
+    /// Checks that nothing that it follows was left out up to there.
     pub fn on_reached(&mut self, all: &Transactions, vector: &VersionVector) -> Result<(), Broken> {
         self.check_complete(all, vector)?;
         self.known.merge(vector.clone());
@@ -188,7 +188,7 @@ impl Watched {
         Ok(())
     }
 
-    /// In the quiet it knows of everything, and of nobody who holds anything.
+    /// In the quiet it has received everything, and knows of no holder.
     pub fn check_quiet(&mut self, all: &Transactions, applied: &VersionVector) -> Result<(), Broken> {
         self.check_complete(all, applied)?;
         match self.held.values().next() {
@@ -198,7 +198,7 @@ impl Watched {
     }
 }
 
-/// The moves in an entry, as a watch of all locks is told of them.
+/// Returns the moves in an entry, as a watch of all locks gets them.
 fn moves_of(entry: &Entry) -> Vec<LockMove> {
     let moves = entry.ops.iter().flat_map(|op| {
         let (to, parts) = match op {

@@ -14,7 +14,7 @@ use crate::sim::oracle::{Broken, HolderId, READER};
 use crate::sim::world::{Action, World};
 use crate::store_state::Content;
 
-/// How often the heavier checks are made.
+/// Interval of the heavier checks.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 /// A description is answered within a second, whatever happens; clocks may run slow by 1 %.
 const DESCRIBED_WITHIN: Duration = Duration::from_millis(1_100);
@@ -29,7 +29,7 @@ impl World {
         self.check_graces();
     }
 
-    /// Compares what replicas believe.
+    /// Compares the state of the replicas.
     fn check_replicas(&mut self, stage: Stage) {
         let has_one_history = self.has_one_history();
         if !has_one_history && stage == Stage::Running {
@@ -87,9 +87,9 @@ impl World {
         }
     }
 
-    /// A reader whose own part is where it belongs, of a lock that nobody holds against it, waits for nothing
-    /// but a due writer elsewhere; and for a dead one not for long. In the profile that asks for this, the last
-    /// datacenter is the only one that writes.
+    /// A reader whose own part is at home, of a lock that nobody holds in conflict, waits only for a due
+    /// writer elsewhere; and for a dead one not for long. In the profile with this check, the last datacenter
+    /// is the only one that writes.
     fn check_wait_at_home(&mut self, id: HolderId) {
         let Some(bound) = self.plan.max_wait_at_home else { return };
         let client = &self.clients[id.client];
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Asks for descriptions and that the last ones were answered.
+    /// Asks for descriptions, and checks that the last ones were answered.
     fn check_descriptions(&mut self) {
         for dc in self.members().iter() {
             if self.node(dc).is_paused() {
@@ -132,13 +132,13 @@ impl World {
         }
     }
 
-    /// What a datacenter says of itself; `None` while it is down.
+    /// Returns the status of a datacenter; `None` while it is down.
     pub fn status(&mut self, dc: DcId) -> Option<Box<Status>> {
         self.operator_call(dc, self.now.0, Call::Status);
         self.nodes[dc.index()].status.take()
     }
 
-    /// Requests of living clients that were not cancelled and wait.
+    /// Returns the number of waiting requests of living clients that were not cancelled.
     pub fn waiting(&self) -> usize {
         let living = || self.clients.iter().filter(|client| !client.dead);
         let requests = living().flat_map(|client| client.requests().values());
@@ -147,13 +147,13 @@ impl World {
         requests.filter(|r| r.state == State::Waiting).count() + txns + put_off
     }
 
-    /// Requests of living clients that are not over.
+    /// Returns the number of requests of living clients that are not over.
     pub fn unfinished(&self) -> usize {
         let living = self.clients.iter().filter(|client| !client.dead);
         living.map(|c| c.requests().len() + c.unfinished_txns() + c.put_off()).sum()
     }
 
-    /// The first thing that keeps the world from being quiet.
+    /// Returns a description of the first thing that keeps the world from being quiet.
     pub fn unrest(&mut self) -> Option<String> {
         let mut applied = None;
         for dc in self.members().iter() {
@@ -182,13 +182,13 @@ impl World {
         None
     }
 
-    /// How many keys have a value there.
+    /// Returns the number of keys with a value in a datacenter.
     fn shown_keys(&self, dc: DcId) -> u64 {
         let replica = self.node(dc).replica.as_ref();
         replica.map_or(0, |replica| shown(&replica.contents()).len() as u64)
     }
 
-    /// In the quiet: all replicas are the same, and every part has exactly one owner.
+    /// In the quiet: all replicas are equal, and every part has exactly one owner.
     pub fn check_quiet(&mut self) {
         self.check_replicas(Stage::Quiet);
         self.check_audits();
@@ -196,20 +196,20 @@ impl World {
     }
 }
 
-/// What readers see at each key that has a value.
+/// Returns the readings of all keys that have a value.
 pub(super) fn shown(contents: &[(Key, Content)]) -> BTreeMap<Key, Reading> {
     let readings = contents.iter().map(|(key, content)| (key, content.slots().read(READER)));
     readings.filter_map(|(key, reading)| Some((key.clone(), reading?))).collect()
 }
 
-/// Whether every log is delivered.
+/// In the quiet every log is delivered; while running it need not be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Running,
     Quiet,
 }
 
-/// The name of a gauge that is above its floor.
+/// Returns the name of a gauge that is above its floor.
 fn raised_gauge(counts: &Counts) -> Option<&'static str> {
     let gauges = [
         (counts.leases, "leases"),

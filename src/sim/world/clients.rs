@@ -1,4 +1,4 @@
-//! Clients: their sessions, what they want, and what the oracle hears of them.
+//! Clients: their sessions, their load, and the events that the oracle gets from them.
 
 use std::time::Duration;
 
@@ -15,26 +15,27 @@ use crate::sim::plan::Habits;
 use crate::sim::queue::Moment;
 use crate::sim::world::{Action, Phase, Said, Session, World};
 
-/// Every so many requests of a client are followed by one whose cancel overtakes its acquire.
+/// After this number of requests a client sends one whose cancel overtakes its acquire.
 const OVERTAKES_EVERY: u64 = 8;
 
-/// How often a client that does something makes a crowd, where there are any, and for how long that waits.
+/// Percentage of a client's actions that make a crowd, in plans with crowds, and the time for which a crowd
+/// waits.
 const CROWD_PERCENT: u64 = 6;
 const CROWD_WAITS: Duration = Duration::from_millis(300);
 
-/// What makes a client do things.
+/// The driver of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum Driver {
     /// The plan's load.
     Random,
     /// Its calls come from a story.
     Manual,
-    /// Wants the same again as soon as it let it go.
+    /// Acquires the same again as soon as it has released it.
     Repeat(Order),
 }
 
-/// After so many commits clients pause for so long at least: a reading is judged by all commits of its key, so a run whose
-/// clients never pause would take minutes and show nothing new.
+/// After this number of commits clients pause for at least this long. A reading is checked against all
+/// commits of its key, so a run whose clients never pause would take minutes and show nothing new.
 const MANY_COMMITS: usize = 4_000;
 const SLOW_DOWN: Duration = Duration::from_millis(50);
 
@@ -74,7 +75,7 @@ impl World {
         &self.clients
     }
 
-    /// Lets every living client close its lease that can by now. Whether all have.
+    /// Lets every living client close its lease that can do so now. Returns true if all have.
     pub fn retire_ready_clients(&mut self) -> bool {
         let living: Vec<usize> =
             self.clients.iter().filter(|c| !c.dead && !c.retired).map(|c| c.number).collect();
@@ -86,7 +87,7 @@ impl World {
         self.clients.iter().all(|client| client.dead || client.retired)
     }
 
-    /// Lets a client do something and performs what it wants done.
+    /// Lets a client act, and performs its outputs.
     pub fn with_client<T>(
         &mut self,
         number: usize,
@@ -191,7 +192,7 @@ impl World {
         self.with_client(number, |client, now, out| client.on_connected(now, session, out));
     }
 
-    /// A client whose server is gone goes to another one, mostly.
+    /// A client whose server is gone changes to another one, in most cases.
     fn roam(&mut self, number: usize) {
         let rng = &mut self.chance.others;
         let to = self.nodes[rng.index(self.nodes.len())].dc;
@@ -203,7 +204,7 @@ impl World {
         }
     }
 
-    /// The session that a client's calls come by which do not come by its stream.
+    /// Returns the session for a client's calls outside of its stream.
     fn beside(&mut self, main: SessionId) -> Option<SessionId> {
         let known = self.sessions.get_mut(&main)?;
         if known.beside.is_some() {
@@ -246,8 +247,8 @@ impl World {
         });
     }
 
-    /// A client loses its session; the server hears of it later. What is on its way to the client is lost, what
-    /// is on its way to the server perhaps.
+    /// A client loses its session; the server hears of it later. Messages on their way to the client are
+    /// lost, those on their way to the server may be.
     pub fn disconnect_client(&mut self, number: usize, reconnect_after: Duration) {
         let Some(session) = self.clients[number].session() else { return };
         let dc = self.clients[number].dc;
@@ -296,7 +297,7 @@ impl World {
         }
     }
 
-    /// Stops a client without a word: it renews nothing, hears nothing, and counts on its lease to the end.
+    /// Stops a client without notice: it renews nothing, hears nothing, and counts on its lease to the end.
     pub fn kill_client(&mut self, number: usize) {
         self.trace.line(self.now, format_args!("c{number}"), || "dies".to_owned());
         self.clients[number].dead = true;
@@ -309,7 +310,7 @@ impl World {
 
     pub(super) fn on_client_timer(&mut self, number: usize, timer: Timer) {
         let client = &self.clients[number];
-        // Who is dead still counts on what it has, as long as it would by itself.
+        // A dead client still counts on its locks, as long as it would by itself.
         if client.dead && !matches!(timer, Timer::LeaseOver | Timer::HoldOver(_)) {
             return;
         }
@@ -394,7 +395,7 @@ impl World {
         if self.chance.others.percent(self.plan.habits.twice_percent) {
             self.with_client(number, |client, now, out| client.send_acquire_beside(now, key, out));
         }
-        // Needs no chance of its own: what is asked for is chance enough.
+        // This draws no random number: the key decides.
         if key.is_multiple_of(OVERTAKES_EVERY) {
             self.with_client(number, |client, now, out| client.acquire_and_cancel(now, unwanted, out));
         }
@@ -404,7 +405,7 @@ impl World {
         }
     }
 
-    /// Wants one lock very often at once.
+    /// Acquires one lock many times at once.
     fn crowd(&mut self, number: usize) {
         let many = self.plan.habits.crowd;
         if self.clients[number].requests().len() as u64 > many / 4 {

@@ -1,26 +1,29 @@
-//! Faults below durable: a disk is found empty, or as it was some time before, and then an operator has said so or not.
+//! Loss of durable data: a disk is found empty or in an older state, with or without an operator's mark.
 //!
-//! Such a disk has lost what was promised durable, so the oracle has to know what may be lost with it, and what not:
+//! Such a disk has lost data that was promised durable, so the oracle has to know which losses are allowed:
 //!
-//! - **Entries that nobody else has** are gone with all that was told of them ([`World::forget_lost_entries`]). Their maker writes
-//!   other ones under their numbers, and everything is checked as before. What anybody else has must come back.
-//! - **Leases that the disk has lost** are over; their clients may be told so early. While nobody who still counts on one could
-//!   know that, its locks must not be granted: a lost disk and a restored copy wait. An older disk that nobody has marked waits
-//!   if somebody tells it that it lacks something; if nobody does, it cannot know, and what was held under such leases is
-//!   not counted any more from when it serves ([`World::on_serving`]).
-//! - **What grants saw** of others' entries, beside commits under their locks, may be lost with the word that it was applied
-//!   ([`World::forget_unseen`]).
-//! - **Outcomes** of commits that come back as a part of a state only are lost: who asks again commits again
-//!   ([`World::forget_outcome`]).
-//! - **Tokens** go on above those of before, if a peer that had heard of them has run ever since, or no clock was wrong.
-//! - A datacenter is **blind** while it serves from an older disk, does not know that, and somebody else has more of its log
-//!   ([`World::is_blind`]). What it grants then may be in conflict with what it had given away, so it is not counted.
-//! - If it writes an entry then, the log **has two histories**. Nearly nothing is true of two histories at once, so nothing is
-//!   compared with the model any more ([`World::is_judged`]), but in the end everybody must have stopped, and nobody may
-//!   have gone on from both. Then people choose one ([`World::keep_one_history`]), and with that the cluster has to serve,
-//!   without holders in conflict, and to become equal.
-//! - If it lacks only entries of others that it once said to have seen, and writes an entry, removed keys may come back:
-//!   what readers see is not compared any more.
+//! - **Entries that no other disk has** are lost, with everything that was acknowledged of them
+//!   ([`World::forget_lost_entries`]). Their maker writes other ones under their numbers, and all checks go
+//!   on. Entries that any other disk has must come back.
+//! - **Leases that the disk has lost** are over; their clients may hear so early. While a client that still
+//!   counts on one could know of it, its locks must not be granted: a lost disk and a restored copy wait. An
+//!   unmarked older disk waits if a peer tells it that it lacks something. If none does, it cannot know, and
+//!   holds under such leases do not count from when it serves ([`World::on_serving`]).
+//! - **Entries of others that grants saw**, except commits under their locks, may be lost, because the disk
+//!   may have lost the record that they were applied ([`World::forget_unseen`]).
+//! - **Outcomes** of commits that come back within a state only are lost: a client that asks again commits
+//!   again ([`World::forget_outcome`]).
+//! - **Tokens** stay above earlier ones, if a peer that had heard of those has run ever since, or no clock
+//!   was wrong.
+//! - A datacenter is **blind** while it serves from an older disk, does not know that, and another datacenter
+//!   has more of its log ([`World::is_blind`]). Its grants may then conflict with what it gave away, so they
+//!   do not count.
+//! - If it writes an entry then, the log **has two histories**, and nothing is compared with the model any
+//!   more ([`World::is_judged`]). But in the end every datacenter must have stopped, and none may have used
+//!   both. Then people choose one ([`World::keep_one_history`]), and with that the cluster has to serve
+//!   without conflicting holders and to become equal.
+//! - If it lacks only entries of others that it once announced to have seen, and writes an entry, removed
+//!   keys may come back: readings are not compared any more.
 
 use std::time::Duration;
 
@@ -37,45 +40,46 @@ use crate::sim::failure::{FailureKind, FaultKind};
 use crate::sim::oracle::{Holder, HolderId, Holders, TxnKey};
 use crate::sim::world::{Node, Phase, World};
 
-/// How often a disk is copied, in percent of the samples.
+/// Percentage of the samples at which a disk is copied.
 const COPY_PERCENT: u64 = 20;
 
-/// How far what a disk has lost has gone.
+/// The consequences that a disk's loss has had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum History {
-    /// There is one, and all checks are made.
+    /// There is one history, and all checks are made.
     #[default]
     Whole,
-    /// Something was written that has not seen what it was once said to have seen.
+    /// An entry was written that has not seen entries which its maker had once announced to have seen.
     Unseen,
-    /// A log has two.
+    /// A log has two histories.
     Forked,
     /// People have chosen one of two.
     Chosen,
 }
 
-/// What became of a node's disk.
+/// The damage of a node's disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
     kind: FaultKind,
-    /// What it had applied durably before.
+    /// The vector that it had applied durably before.
     had: VersionVector,
-    /// How often the disk that was found had been doubted.
+    /// Number of times that the disk that was found had been doubted.
     doubted: u64,
-    /// It is known to be an older one: it waits.
+    /// It is known to be an older one: the node waits.
     pub doubts: bool,
-    /// It took a state over since: it does not know which commits are in that.
+    /// It installed a state since, so it does not know which commits are in that.
     pub took_state: bool,
-    /// Peers that had heard of it, and for how many starts they had run.
+    /// Peers that had heard of it, each with its number of starts.
     witnesses: Vec<(DcId, u64)>,
     /// It has served since.
     served: bool,
-    /// What is left of what its grants saw, while it is down: some of them are still on their way to their clients.
+    /// The part of its grants' snapshots that is left, while the node is down: some grants are still on their
+    /// way to their clients.
     left: Option<VersionVector>,
 }
 
 impl Node {
-    /// What it has applied, or will have when it starts.
+    /// Returns the vector that it has applied, or will have when it starts.
     fn has_applied(&self) -> &VersionVector {
         self.replica.as_ref().map_or(&self.disk.facts.applied, |replica| replica.applied())
     }
@@ -84,7 +88,7 @@ impl Node {
         self.replica.as_ref().is_some_and(|replica| matches!(replica.phase(), ReplicaPhase::Forked { .. }))
     }
 
-    /// What it believes of itself is not used yet: it asks what it lacks.
+    /// Returns true while it does not use its own state yet, because it asks for entries that it lacks.
     fn asks(&self) -> bool {
         let phase = self.replica.as_ref().map(|replica| replica.phase());
         self.losses > 0 && matches!(phase, Some(ReplicaPhase::Starting | ReplicaPhase::ReadOnly))
@@ -92,10 +96,10 @@ impl Node {
 }
 
 impl World {
-    /// A node crashes, and its disk has lost something. Whether there was something to lose.
+    /// Crashes a node whose disk then has lost something. Returns true if there was something to lose.
     pub(super) fn damage_some_disk(&mut self, kind: FaultKind) -> bool {
         let dc = self.random_dc();
-        // One at a time, or nobody is left who knows.
+        // One at a time, or no node is left that knows the log.
         let is_whole = |node: &Node| {
             node.replica.is_some() && !node.is_paused() && !node.asks() && !self.is_blind(node.dc)
         };
@@ -132,7 +136,7 @@ impl World {
         node.disk.room = before.room;
         node.losses += 1;
         let (had, doubted) = (before.facts.applied.clone(), node.disk.facts.doubted);
-        // A state that it took over before may be on the disk that it finds.
+        // A state that it installed before may be on the disk that it finds.
         let took_state = node.damage.as_ref().is_some_and(|damage| damage.took_state);
         let damage =
             Damage { kind, had, doubted, doubts: lost, took_state, witnesses, served: false, left: None };
@@ -148,7 +152,7 @@ impl World {
         self.forget_lost_entries();
         self.forget_unseen(dc, left);
         for client in self.clients.iter_mut().filter(|client| client.dc == dc) {
-            // Also one whose client hears of it only now.
+            // Includes leases whose clients hear of them only now.
             let lost = before.facts.opened.iter().filter(|lease| !leases.contains_key(lease));
             client.lost_leases.extend(lost);
             client.old_leases.extend(before.facts.opened.iter());
@@ -158,10 +162,11 @@ impl World {
         }
     }
 
-    /// The grants of a datacenter saw what it had applied, and it need not have said so to anybody. With its disk it may lose the
-    /// word that it has entries of others. What was committed under a lock is not lost so: own commits come back,
-    /// and those of others stand before the move that brought the lock here, which comes back, or the lock does not. So what
-    /// later grants have to see of such a snapshot is what its log says that it has seen; and in any case all commits.
+    /// The grants of a datacenter saw everything that it had applied, and it need not have announced that.
+    /// With its disk it may lose the record that it has entries of others. Commits under a lock are not lost
+    /// by this: own commits come back, and those of others stand before the transfer that brought the lock
+    /// here; either that comes back, too, or the lock is not here. So later grants must cover the part of
+    /// such a snapshot that the log of this datacenter depends on, and in any case all commits.
     fn forget_unseen(&mut self, dc: DcId, mut left: VersionVector) {
         if !self.has_one_history() {
             return;
@@ -176,14 +181,14 @@ impl World {
         }
     }
 
-    /// A grant of before its disk was damaged has reached its client only now.
+    /// A grant from before its disk was damaged has reached its client only now.
     fn forget_unseen_of_late(&mut self, dc: DcId) {
         let Some(left) = self.node(dc).damage.as_ref().and_then(|damage| damage.left.clone()) else { return };
         self.holders.forget_unseen(dc, &left);
         self.forget_lost_entries();
     }
 
-    /// What a crash of `dc` leaves of what it knew, with what it can get back of its own log.
+    /// Returns the vector that a crash of `dc` leaves, with the entries of its own log that it can get back.
     pub(super) fn left_of(&self, dc: DcId) -> VersionVector {
         let mut left = self.node(dc).disk.facts.applied.clone();
         if self.node(dc).losses > 0 {
@@ -192,13 +197,13 @@ impl World {
         left
     }
 
-    /// The last entry of a log that anybody has but for one.
+    /// Returns the last entry of a log that any node has, except one.
     fn highest(&self, of: DcId, except: Option<DcId>) -> u64 {
         let nodes = self.nodes.iter().filter(|node| Some(node.dc) != except);
         nodes.map(|node| node.has_applied().get(of)).max().unwrap_or(0)
     }
 
-    /// Entries that nobody has any more never were, unless they are on their way to somebody.
+    /// Removes entries that no node has any more, unless they are on their way to a node.
     pub(super) fn forget_lost_entries(&mut self) {
         if !self.has_one_history() || self.nodes.iter().all(|node| node.losses == 0) {
             return;
@@ -213,7 +218,7 @@ impl World {
         self.holders.forget_entries(dc, seq);
     }
 
-    /// Now and then a disk is copied: it may be found as it is now.
+    /// Copies disks now and then, so that they can be found in this state later.
     pub(super) fn copy_disks(&mut self) {
         if !self.plan.disk.is_copied {
             return;
@@ -227,7 +232,7 @@ impl World {
         }
     }
 
-    /// A node starts: an operator, or its disk, may say that it is an older one.
+    /// Marks an older disk at the start of its node, if an operator or the disk itself knows that it is one.
     pub(super) fn mark_if_restored(&mut self, dc: DcId) {
         let node = &mut self.nodes[dc.index()];
         let (Some(replica), Some(damage)) = (&mut node.replica, &mut node.damage) else { return };
@@ -239,24 +244,24 @@ impl World {
         }
     }
 
-    /// It serves an older disk as if it were the last one, and others have more of its log.
+    /// Returns true if it serves an older disk as if it were the newest, and others have more of its log.
     pub(super) fn is_blind(&self, dc: DcId) -> bool {
         let node = self.node(dc);
         let is_unmarked = node.damage.as_ref().is_some_and(|damage| !damage.doubts);
         is_unmarked && node.has_applied().get(dc) < self.highest(dc, Some(dc))
     }
 
-    /// Whether it was blind before the step that it is in: what that answers it decided so.
+    /// Returns true if it was blind before the present step, so that it decided its answers blindly.
     pub(super) fn acts_blindly(&self, dc: DcId) -> bool {
         self.node(dc).was_blind || self.is_blind(dc)
     }
 
-    /// Whether what it believes to own is not used, or cannot be right.
+    /// Returns true if its view of ownership is not used, or cannot be right.
     pub(super) fn is_out_of_date(&self, dc: DcId) -> bool {
         self.node(dc).asks() || self.is_blind(dc)
     }
 
-    /// A node serves, for the first time since its disk was found so.
+    /// A node serves, for the first time since its disk was found damaged.
     pub(super) fn on_serving(&mut self, dc: DcId) {
         let lives: Vec<u64> = self.nodes.iter().map(|node| node.life).collect();
         let Some(damage) = &mut self.nodes[dc.index()].damage else { return };
@@ -282,7 +287,7 @@ impl World {
         }
     }
 
-    /// A client holds, as far as its server can know that.
+    /// A client begins to hold. A grant of a blind datacenter, or of a forked log, is only counted.
     pub(super) fn begin_to_hold(&mut self, holder: &Holder) {
         match self.blind_grants.contains(&holder.grant.request) {
             true => self.holders.grants += 1,
@@ -295,8 +300,9 @@ impl World {
         }
     }
 
-    /// Whether a server that says of a transaction that it is not committed can know that: not of one of before
-    /// its disk lost something, if it has the commits of then only as a part of a state, nor while it does not know what it lacks.
+    /// Returns true if a server that says that a transaction is not committed can know that. It cannot know
+    /// it of a transaction from before its disk's loss, if it has the commits of that time only within a
+    /// state, nor while it does not know what it lacks.
     pub(super) fn knows_outcome(&self, client: usize, (lease, _): TxnKey) -> bool {
         let client = &self.clients[client];
         let damage = self.node(client.dc).damage.as_ref();
@@ -306,8 +312,8 @@ impl World {
             && !(took_state && client.old_leases.contains(&lease))
     }
 
-    /// A commit that a disk has lost and got back as a part of a state only is not known for what it is, and made again for
-    /// whoever asks for it under the same key.
+    /// Records that the outcome of a commit is lost, if a disk has lost the commit and got it back within a
+    /// state only: it is made again if a client asks for it again under the same key.
     pub(super) fn forget_outcome(&mut self, dc: DcId, entry: &Entry) {
         let node = self.node(dc);
         if entry.dc != dc || node.losses == 0 || self.txns.is_made(entry) {
@@ -321,7 +327,7 @@ impl World {
         }
     }
 
-    /// A node has this entry from now on: is it the one that others have, or had?
+    /// Compares a node's new entry with the one that others have, or had.
     pub(super) fn compare_entry(&mut self, dc: DcId, entry: &std::sync::Arc<Entry>) {
         if !self.plan.disk.is_copied {
             return;
@@ -351,14 +357,15 @@ impl World {
             self.requests.on_applied(of, entry, self.tally.steps);
         } else if made == Some(false) && of == dc {
             match self.highest(of, Some(of)) >= seq {
-                // Somebody has the other one, as a part of a state.
+                // Another node has the other entry within a state.
                 true => self.split(History::Forked, || format!("{dc} writes another entry {of}:{seq}")),
                 false => self.lose_after(of, seq - 1),
             }
         }
     }
 
-    /// It lacks entries of others that it once had, and may have said so, and nobody has told it.
+    /// Returns true if it lacks entries of others that it once had, may have announced that, and no peer has
+    /// told it.
     fn has_not_seen(&self, dc: DcId) -> bool {
         let node = self.node(dc);
         let Some(damage) = node.damage.as_ref().filter(|damage| !damage.doubts) else { return false };
@@ -380,7 +387,7 @@ impl World {
         }
     }
 
-    /// Whether such a failure is one, given what the disks have lost.
+    /// Returns true if such a failure counts, given the losses of the disks.
     pub(super) fn is_judged(&self, kind: FailureKind) -> bool {
         let of_forks = matches!(
             kind,
@@ -408,12 +415,12 @@ impl World {
         }
     }
 
-    /// Whether there is one history that everything can be compared with.
+    /// Returns true if there is one history that everything can be compared with.
     pub fn has_one_history(&self) -> bool {
         matches!(self.history, History::Whole | History::Unseen)
     }
 
-    /// A grant is told: whoever knows of two histories makes none.
+    /// Checks a grant that is answered: a datacenter that knows of two histories makes none.
     pub(super) fn check_forked_grant(&mut self, dc: DcId, token: FencingToken) {
         let node = self.node(dc);
         let (Some(since), Some(replica)) = (node.forked_since_ms, &node.replica) else { return };
@@ -437,7 +444,7 @@ impl World {
         }
     }
 
-    /// Two nodes that have different entries under one number.
+    /// Returns a description of two nodes that have different entries under one number.
     pub fn difference(&self) -> Option<String> {
         let pairs = self.nodes.iter().flat_map(|a| self.nodes.iter().map(move |b| (a, b)));
         let mut differ = pairs.filter_map(|(a, b)| Some((a.dc, b.dc, a.disk.differs_from(&b.disk)?)));
@@ -447,7 +454,7 @@ impl World {
         Some(format!("{a} and {b} have different entries {of}:{seq}; the phases are {phases:?}"))
     }
 
-    /// Nobody knows of two histories, and all serve: a crash has taken one of them away.
+    /// Returns true if no node knows of two histories, and all serve: a crash has taken one of them away.
     pub fn all_serve(&self) -> bool {
         let serves = |node: &Node| {
             node.replica.as_ref().is_some_and(|replica| replica.phase() == ReplicaPhase::Serving)
@@ -459,7 +466,8 @@ impl World {
         self.nodes.iter().all(Node::is_forked)
     }
 
-    /// What people do then: they stop all, choose one history, empty all other directories, and start all.
+    /// Does what people do then: they stop all servers, choose one history, empty all other directories, and
+    /// start all.
     pub fn keep_one_history(&mut self) {
         for dc in self.members().iter() {
             self.crash(dc);
@@ -481,7 +489,7 @@ impl World {
         }
         self.history = History::Chosen;
         self.tally.forks_resolved += 1;
-        // Those of before may have been in conflict.
+        // Earlier holds may have been in conflict.
         self.holders = Holders::default();
         self.phase = Phase::Calm;
         for dc in self.members().iter() {
@@ -489,7 +497,7 @@ impl World {
         }
     }
 
-    /// How long a cluster may take to stop, or to serve again, when everything works.
+    /// Returns how long a cluster may take to stop, or to serve again, when everything works.
     pub fn stops_or_serves_within(&self) -> Duration {
         let plan = &self.plan;
         Duration::from_secs(5) + 2 * plan.peer_timeout + plan.doubts_for() + 2 * plan.clock.restart_ahead

@@ -1,4 +1,4 @@
-//! Effects of a node: performed at once, in order, each judged by the oracle on its way.
+//! Effects of a node: performed at once, in order, each checked by the oracle on its way.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// An entry is applied at `dc`, which may have made it.
+    /// Checks an entry that is applied at `dc`, which may have made it.
     fn judge_entry(&mut self, dc: DcId, entry: &Arc<Entry>) {
         self.check_moved_parts(entry);
         self.check_wanted(dc, entry);
@@ -118,7 +118,7 @@ impl World {
         self.blame(judged);
     }
 
-    /// Nobody commits under a lock that was taken away.
+    /// Checks that no transaction commits under a lock that was taken from it by force.
     fn check_commit_of_victim(&mut self, dc: DcId, entry: &Entry) {
         let is_new = entry.dc == dc && !self.txns.is_made(entry);
         if let Some(txn) = entry.ops.iter().find_map(Op::as_commit).filter(|_| is_new).and_then(|c| c.client)
@@ -128,21 +128,22 @@ impl World {
         }
     }
 
-    /// A transfer was applied somewhere: nobody but the new owner may believe that it owns these parts.
+    /// Checks the parts of a transfer that was applied somewhere: only the new owner may believe that it owns
+    /// them.
     fn check_moved_parts(&mut self, entry: &Entry) {
         for (_, moved) in entry.ops.iter().flat_map(transfers) {
             moved.parts.iter().for_each(|&(part, _)| self.check_part(&moved.lock, part));
         }
     }
 
-    /// Who is given parts wants them, and can be reached.
+    /// Checks that the receiver of parts wants them and can be reached.
     fn check_wanted(&mut self, dc: DcId, entry: &Entry) {
         let step = self.tally.steps;
         self.requests.on_applied(dc, entry, step);
         let node = &self.nodes[dc.index()];
         let is_new = entry.dc == dc && !self.txns.is_made(entry);
         let Some(replica) = node.replica.as_ref().filter(|_| is_new) else { return };
-        // Who was heard of in this very step, or not heard of for too long, is not judged.
+        // A member that was heard of in this very step, or not heard of for too long in it, is not checked.
         let away = replica.away().intersection(node.away_before);
         for (to, moved) in entry.ops.iter().flat_map(transfers) {
             if away.contains(to) {
@@ -172,7 +173,7 @@ impl World {
         }
     }
 
-    /// Parts leave for somebody: no earlier exclusive request of anybody else may want their lock.
+    /// Checks parts that leave: no earlier exclusive request of another datacenter may want their lock.
     fn check_order(&mut self, entry: &Entry) {
         let Some(replica) = &self.nodes[entry.dc.index()].replica else { return };
         let table = replica.request_table();
@@ -211,9 +212,9 @@ impl World {
         self.tell(call.session, Said::Reply { tag: call.tag, reply });
     }
 
-    /// What an answer promises must be durable by now.
+    /// Checks that the promise of an answer is durable by now.
     fn judge_reply(&mut self, dc: DcId, call: CallId, reply: &Reply) {
-        // Also one that nobody waits for any more.
+        // Also an answer that no client waits for any more.
         if let Reply::Reclaimed { kept, .. } = reply {
             self.nodes[dc.index()].promises.on_reclaimed(call, kept);
         }
@@ -269,7 +270,7 @@ impl World {
         self.blame(judged);
     }
 
-    /// Says something to the client of a session, if there still is one.
+    /// Sends a message to the client of a session, if there still is one.
     fn tell(&mut self, session: SessionId, said: Said) {
         if let Some(known) = self.sessions.get(&session) {
             if matches!(said, Said::Notice(_)) && self.clients[known.client].manner.ways.unary {
@@ -281,7 +282,7 @@ impl World {
     }
 }
 
-/// The transfers that an operation makes: to whom, which parts of which lock.
+/// Returns the transfers of an operation: the receiver, the lock and its parts.
 fn transfers(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
     let (to, parts) = match op {
         Op::Transfer { to, parts } => (Some(*to), parts.as_slice()),

@@ -1,4 +1,4 @@
-//! What breaks, and how all of it is healed.
+//! Faults, and the healing of all of them.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::sim::failure::FaultKind;
 use crate::sim::network::Weather;
 use crate::sim::world::{Action, Phase, World};
 
-/// What a bad link adds to the way of a message, at most.
+/// Maximum delay that a bad link adds to a message.
 const MOST_JITTER: Duration = Duration::from_millis(300);
-/// Between two messages of a very slow link.
+/// Time between two messages of a very slow link.
 const SLOW_GAP: Duration = Duration::from_millis(100);
 
 impl World {
@@ -23,7 +23,7 @@ impl World {
     }
 
     pub(super) fn on_fault(&mut self, kind: FaultKind) {
-        // When too much was broken for something else to break, the calm still has it, once.
+        // If too much was broken for another fault, that fault happens in the calm phase, once.
         let is_missing = self.tally.faults_of(kind) == 0;
         let is_over = self.phase == Phase::Calm && (!is_missing || !self.has_one_history());
         if self.phase == Phase::Healing || is_over {
@@ -36,14 +36,14 @@ impl World {
         }
         let every = self.plan.faults.iter().find(|(planned, _)| *planned == kind).map(|(_, every)| *every);
         if let Some(every) = every {
-            // When there was nothing to break there soon will be.
+            // If there was nothing to break, there soon will be.
             let every = if inflicted { every } else { every / 10 };
             let pause = self.chance.fault.around(every).max(Duration::from_millis(1));
             self.queue.push(self.now + pause, Action::Fault(kind));
         }
     }
 
-    /// Whether there was something to break.
+    /// Injects a fault. Returns true if there was something to break.
     fn inflict(&mut self, kind: FaultKind) -> bool {
         match kind {
             FaultKind::Crash => {
@@ -153,7 +153,8 @@ impl World {
         true
     }
 
-    /// Who crashes next: anybody, except where the plan has only one writer, which then is what dies.
+    /// Returns the next datacenter to crash: any, except where the plan has only one writer, which then is
+    /// the one.
     fn victim(&mut self) -> DcId {
         match self.plan.max_wait_at_home {
             Some(_) => self.members().iter().last().expect("a cluster has members"),
@@ -214,7 +215,7 @@ impl World {
         had_room
     }
 
-    /// The disk has that much room from now on; its node is told, if it runs.
+    /// Sets the space of a disk; its node hears of it, if it runs.
     pub(super) fn set_room(&mut self, dc: DcId, room: Room) {
         self.nodes[dc.index()].disk.room = room;
         let short = room != Room::Enough;
@@ -249,7 +250,7 @@ impl World {
         connected
     }
 
-    /// Ends all trouble: links carry, nodes run, clocks are right, disks have room.
+    /// Ends all faults: links carry, nodes run, clocks are right, disks have space.
     pub fn heal(&mut self, phase: Phase) {
         self.trace.line(self.now, "**", || "all faults are healed".to_owned());
         self.phase = phase;
@@ -267,7 +268,7 @@ impl World {
             self.set_room(from, Room::Enough);
             self.on_relief(from);
             if self.nodes[from.index()].clock.set_right() {
-                // A server that says `ClockSkew` is an operator's task: set the clock, start it again.
+                // A server with `ClockSkew` is an operator's task: set the clock, restart the server.
                 self.crash(from);
             }
             if !self.is_running(from) {

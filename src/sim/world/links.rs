@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Tries to connect, after the usual pause; at most one attempt is pending.
+    /// Tries to connect after the usual pause; at most one attempt is pending.
     pub(super) fn connect_soon(&mut self, a: DcId, b: DcId) {
         let pair = (a.min(b), a.max(b));
         if self.connecting.contains(&pair) {
@@ -89,7 +89,7 @@ impl World {
         if self.network.is_cut(a, b) || self.node(a).is_paused() || self.node(b).is_paused() {
             return self.connect_soon(a, b);
         }
-        // Whoever has not heard of the end of the last connection hears of it now.
+        // An end that has not heard of the end of the last connection hears of it now.
         let last = self.network.conn(a, b);
         self.on_link_down(a, b, last);
         self.on_link_down(b, a, last);
@@ -108,14 +108,14 @@ impl World {
         if !self.is_running(node) {
             return;
         }
-        // What is overdue comes before, or it would be sent on a link that is known to be gone.
+        // Overdue deadlines come first, or their messages would be sent on a link that is known to be gone.
         self.step(node, Event::Tick);
         if self.network.fall(node, peer, conn) {
             self.step(node, Event::LinkDown { peer });
         }
     }
 
-    /// Everything in flight is lost, both ways. The ends hear of it at different times.
+    /// Breaks a link: everything in flight is lost, both ways. The ends hear of it at different times.
     pub fn break_link(&mut self, a: DcId, b: DcId) {
         if !self.network.is_alive(a, b) {
             return;
@@ -130,7 +130,7 @@ impl World {
         self.connect_soon(a, b);
     }
 
-    /// All links of a node that has just crashed. Its peers hear of it by silence.
+    /// Breaks all links of a node that has just crashed. Its peers learn it from the silence.
     pub(super) fn drop_links_of(&mut self, dc: DcId) {
         for peer in self.members().iter().filter(|peer| *peer != dc) {
             if self.network.is_alive(dc, peer) {
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// From now on nothing gets from `from` to `to`.
+    /// Blocks the direction from `from` to `to`.
     pub fn cut(&mut self, from: DcId, to: DcId) {
         self.trace.line(self.now, "net", || format!("nothing gets from {from} to {to} any more"));
         self.network.cut(from, to);
@@ -161,7 +161,7 @@ impl World {
         self.flush_soon(from, to);
     }
 
-    /// A link is up and carries nothing that way.
+    /// Mutes a direction: the link is up and carries nothing that way.
     pub(super) fn mute(&mut self, from: DcId, to: DcId) {
         self.trace.line(self.now, "net", || format!("{from} does not answer {to} any more"));
         self.network.mute(from, to);

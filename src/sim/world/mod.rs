@@ -1,9 +1,8 @@
-//! The world: nodes, links, disks, clocks and clients in one for-loop.
+//! The world: nodes, links, disks, clocks and clients in one loop.
 //!
-//! Everything that happens is an [`Action`] in one queue, or the deadline of a node. Handling one takes no
-//! virtual time. A node's effects are performed at once and in order: records go to its disk, messages into
-//! the network, replies to clients; each of these comes back later as an action. The first broken promise ends
-//! the run.
+//! Every event is an [`Action`] in one queue, or the deadline of a node. Handling one takes no virtual time.
+//! A node's effects are performed at once and in order: records go to its disk, messages into the network,
+//! replies to clients; each of these comes back later as an action. The first broken promise ends the run.
 
 mod checks;
 mod clients;
@@ -39,13 +38,14 @@ use crate::sim::queue::{Moment, Queue};
 use crate::sim::trace::{Trace, TraceMode};
 use crate::work;
 
-/// Most things that can happen at one moment: more is a loop.
+/// Maximum number of events at one moment; more is an endless loop.
 const MAX_AT_ONCE: u32 = 100_000;
 
-/// A node's invariants are walked after so many of its steps: after each would take most of the time.
+/// A node's invariants are checked after this number of its steps: checks after each step would take most of
+/// the time.
 const CHECK_EVERY: u64 = 16;
 
-/// Something that happens.
+/// An event.
 #[derive(Debug)]
 pub(super) enum Action {
     Arrive {
@@ -69,7 +69,7 @@ pub(super) enum Action {
         peer: DcId,
         conn: ConnId,
     },
-    /// The end of QUIC's patience with a link that carries nothing.
+    /// QUIC's idle timeout of a link that carries nothing.
     IdleTimeout {
         a: DcId,
         b: DcId,
@@ -92,12 +92,12 @@ pub(super) enum Action {
         from: DcId,
         to: DcId,
     },
-    /// A link is again as it was.
+    /// The weather of a link ends.
     Clear {
         a: DcId,
         b: DcId,
     },
-    /// The links of a stopped process are given up.
+    /// The peers of a stopped process give its links up.
     PeersGiveUp {
         node: DcId,
         life: u64,
@@ -158,9 +158,9 @@ pub(super) enum Action {
     Watcher {
         number: usize,
     },
-    /// An operator takes a lock away.
+    /// An operator takes a lock by force.
     Force,
-    /// A server has too much to do, and then not any more.
+    /// A server has too much to do, until `Relief`.
     Overload,
     Relief {
         node: DcId,
@@ -168,7 +168,7 @@ pub(super) enum Action {
     Sample,
 }
 
-/// What a server says to a client.
+/// A message of a server to a client.
 #[derive(Debug)]
 pub(super) enum Said {
     Reply { tag: u64, reply: Reply },
@@ -180,26 +180,26 @@ pub(super) enum Said {
 struct Session {
     client: usize,
     dc: DcId,
-    /// What is on its way to the server is lost.
+    /// Messages on their way to the server are lost.
     deaf: bool,
-    /// The stream of the client that it stands beside: its answers count as long as that is there.
+    /// The stream of the client that this session is beside: its answers count as long as that stream exists.
     main: SessionId,
-    /// The one beside it.
+    /// The session beside this one.
     beside: Option<SessionId>,
 }
 
-/// What is allowed to happen.
+/// The events that may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Clients want locks and everything breaks.
+    /// Clients want locks and faults happen.
     Trouble,
-    /// Clients want locks and nothing breaks.
+    /// Clients want locks and no faults happen.
     Calm,
-    /// Nothing breaks and nobody wants anything new.
+    /// No faults happen, and no client wants anything new.
     Healing,
 }
 
-/// The streams of chance, apart from each other.
+/// The random streams, independent of each other.
 #[derive(Debug)]
 struct Chance {
     net: Rng,
@@ -210,7 +210,7 @@ struct Chance {
     txns: Rng,
     /// Of operators, and of crowds.
     habits: Rng,
-    /// Of what clients do beside what the client library does, of watchers and of overload.
+    /// Of clients' actions beyond those of the client library, of watchers and of overload.
     others: Rng,
 }
 
@@ -226,7 +226,7 @@ pub(super) struct World {
     clients: Vec<Client>,
     drivers: Vec<Driver>,
     sessions: BTreeMap<SessionId, Session>,
-    /// What waits for clients whose process is stopped.
+    /// Actions that wait for clients whose process is stopped.
     stopped_clients: BTreeMap<usize, Vec<Action>>,
     next_session: u64,
     watchers: Vec<watchers::Watcher>,
@@ -235,22 +235,22 @@ pub(super) struct World {
     pub holders: Holders,
     pub txns: Transactions,
     requests: Requests,
-    /// Whether what disks have lost left one history.
+    /// The consequences of lost durable data.
     history: disks::History,
     /// Grants by a datacenter that did not know what it had given away.
     blind_grants: BTreeSet<RequestId>,
-    /// By datacenter: the last commit that a client there knows of, for others to ask for.
+    /// By datacenter: the last commit that a client there knows of, for others to require.
     passed_on: Vec<VersionVector>,
-    /// How many values were made up.
+    /// Number of unique values so far.
     values: u64,
-    /// Since when a waiting reader has had all that it needs, by sample.
+    /// Time since which a waiting reader has had everything that it needs, as seen by the samples.
     at_home_since: BTreeMap<HolderId, Moment>,
     chance: Chance,
     pub trace: Trace,
     pub tally: Outcome,
-    /// The longest that a request waited that was granted.
+    /// The longest wait of a granted request.
     pub worst_wait: Duration,
-    /// The most that any step looked at.
+    /// The most rows that any step examined.
     pub most_work: u64,
     /// Messages between datacenters that carried entries.
     pub entry_messages: u64,
@@ -263,7 +263,7 @@ pub(super) struct World {
 struct Locks {
     hot: Vec<LockName>,
     cold: Vec<LockName>,
-    /// By datacenter: the cold ones that are at home there.
+    /// By datacenter: the cold locks that are mostly wanted there.
     home: Vec<Vec<LockName>>,
 }
 
@@ -365,7 +365,7 @@ impl World {
         self.blame(Err(Broken::new(kind, what)));
     }
 
-    /// Lets everything happen that is due up to `until`, or until a promise is broken.
+    /// Handles all events up to `until`, or until a promise is broken.
     pub fn run_until(&mut self, until: Moment) {
         let mut at_once = 0;
         while self.broken.is_none() {
@@ -442,7 +442,7 @@ impl World {
         }
     }
 
-    /// One input for one node, with all that follows at once.
+    /// Submits one input to one node, with everything that follows at once.
     fn step(&mut self, dc: DcId, event: Event) {
         let was_blind = self.is_blind(dc);
         let node = &mut self.nodes[dc.index()];
@@ -477,12 +477,13 @@ impl World {
         }
         let late = node.lateness();
         let when = |deadline| node.clock.when(deadline);
-        // What goes on bit by bit goes on at once; a timer may fire after something else that happens meanwhile.
+        // Work that is done in pieces continues at once; a timer may fire after another event that happens
+        // meanwhile.
         node.tick = replica.next_deadline().map(when).map(|at| if at <= now { now } else { at + late });
         self.begin_sync(dc);
     }
 
-    /// A call of nobody in particular, such as an operator's; its reply is kept at the node.
+    /// A call of no client, such as an operator's; its reply is kept at the node.
     fn operator_call(&mut self, dc: DcId, tag: u64, call: Call) {
         self.step(dc, Event::Client { call: CallId { session: nodes::OPERATOR, tag }, request: call });
     }

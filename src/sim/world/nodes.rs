@@ -18,7 +18,7 @@ use crate::time::Instant;
 /// The session of the world's own calls.
 pub(super) const OPERATOR: SessionId = SessionId(u64::MAX);
 
-/// Changes the configuration of every node before its first start.
+/// A change of the configuration of every node before its first start.
 pub(crate) type Tweak = Option<crate::sim::MutationOfRun>;
 
 /// One datacenter's machine.
@@ -31,38 +31,38 @@ pub(crate) struct Node {
     pub disk: Disk,
     /// The disk as it was some time before.
     pub copy: Option<Box<Disk>>,
-    /// How often its disk has lost what was durable, and the last time.
+    /// Number of times that its disk has lost durable data; `damage` is the last one.
     pub losses: u64,
     pub damage: Option<Damage>,
     /// It was blind before its last step: in one step it may grant and write an entry that others have, too.
     pub was_blind: bool,
-    /// It knew of two histories before its last step, and since when, by its wall clock.
+    /// It knew of two histories before its last step, and the time since when, by its wall clock.
     pub was_forked: bool,
     pub forked_since_ms: Option<u64>,
-    /// People have chosen its history: it is told at its next start.
+    /// People have chosen its history: it hears so at its next start.
     pub keeps_history: bool,
     pub promises: Promises,
     pub forced: ForcedOut,
-    /// Counts starts.
+    /// Number of starts.
     pub life: u64,
-    /// When the last one was.
+    /// Time of the last start.
     pub started: Moment,
-    /// Counts its inputs.
+    /// Number of inputs.
     pub steps: u64,
-    /// While its process is stopped: what waits for it.
+    /// The actions that wait while its process is stopped.
     pub stalled: Option<Vec<Action>>,
-    /// Whom it could not reach before its last step.
+    /// The members that were away for it before its last step.
     pub away_before: DcSet,
-    /// When its next deadline comes.
+    /// Time of its next deadline.
     pub tick: Option<Moment>,
     /// The last answers to the operator.
     pub status: Option<Box<Status>>,
     pub description: Option<LockDescription>,
-    /// When the operator asked for a description that was not answered yet.
+    /// Time at which the operator asked for a description that was not answered yet.
     pub described_at: Option<Moment>,
-    /// Since when it has been waiting for its clients, seen now and then.
+    /// Time since which it has been in grace, as seen by the samples.
     pub grace_since: Option<Moment>,
-    /// A checkpoint is wanted in place of its next timer: what that would have done comes first.
+    /// A checkpoint is requested when its next timer is due: the effects of that timer come first.
     pub checkpoint_before_timer: bool,
 }
 
@@ -121,15 +121,16 @@ impl Node {
 }
 
 impl Node {
-    /// Its process is stopped.
+    /// Returns true while its process is stopped.
     pub fn is_paused(&self) -> bool {
         self.stalled.is_some()
     }
 
-    /// How late its next timer fires, up to two milliseconds: what comes meanwhile is handled before.
+    /// Returns how late its next timer fires, up to two milliseconds: events that come meanwhile are handled
+    /// before.
     pub fn lateness(&self) -> Duration {
         let mixed = (self.steps ^ self.config.local.hash_seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
-        // A quarter is in time.
+        // A quarter of the timers is on time.
         Duration::from_micros(2 * mixed.saturating_sub(256))
     }
 }
@@ -139,7 +140,7 @@ impl World {
         &self.nodes[dc.index()]
     }
 
-    /// Those that run, in the order of their datacenters.
+    /// Returns the running replicas, in the order of their datacenters.
     #[cfg(test)]
     pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
         self.nodes.iter().filter_map(|node| node.replica.as_deref())
@@ -149,7 +150,7 @@ impl World {
         self.node(dc).replica.is_some()
     }
 
-    /// Starts a node from what its disk has.
+    /// Starts a node from the content of its disk.
     pub(super) fn start_node(&mut self, dc: DcId) {
         let clock = self.new_clock(dc);
         let node = &mut self.nodes[dc.index()];
@@ -201,7 +202,8 @@ impl World {
         NodeClock::new(origin, self.now, drift, off)
     }
 
-    /// What was told before the crash is there after it, and the way of recovery does not matter.
+    /// Checks that everything announced before the crash is there after it, and that both ways of recovery
+    /// give the same state.
     fn check_recovery(&mut self, dc: DcId) {
         let node = &self.nodes[dc.index()];
         let Some(replica) = &node.replica else { return };
@@ -226,8 +228,9 @@ impl World {
     }
 
     fn compare_recoveries(&mut self, dc: DcId, short: &Checkpoint, longer: &Checkpoint) {
-        // The longer way knows less of what others acknowledged, so it keeps more of the log; of what can be forgotten
-        // of the keys; of what clients have settled.
+        // The longer way knows less of the peers' acknowledgements, so it keeps more of the log; less of
+        // stability, so it keeps more marks of keys; less of what clients have acknowledged, so it keeps more
+        // outcomes.
         let log_differs = !short.log.iter().all(|entry| longer.log.contains(entry));
         let rest = |c: &Checkpoint| Checkpoint {
             log: Vec::new(),
@@ -243,7 +246,7 @@ impl World {
             chained: true,
             ..c.clone()
         };
-        // Watches can go on from the same, wherever it is kept.
+        // Watches can resume from the same events, wherever these are kept.
         let watched = short.past.forgotten == longer.past.forgotten
             && short.past.and(&short.log).eq(longer.past.and(&longer.log));
         let shown = checks::shown(&short.contents) == checks::shown(&longer.contents);
@@ -258,8 +261,8 @@ impl World {
         }
     }
 
-    /// Whether the longer way of recovery tells clients the same of their commits. Those that changed nothing are in
-    /// checkpoints only.
+    /// Returns true if the longer way of recovery has the same outcomes of clients' commits. Outcomes of
+    /// commits that changed nothing are in checkpoints only.
     fn knows_outcomes(&self, short: &Checkpoint, longer: &Checkpoint) -> bool {
         short.outcomes.iter().all(|row| {
             let other = longer.outcomes.iter().find(|other| other.lease == row.lease);

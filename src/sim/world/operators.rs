@@ -1,4 +1,4 @@
-//! Operators: they take locks away, look at what was taken, and ask for the state of things.
+//! Operators: they take locks by force, read the audit, and ask for descriptions and status.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl World {
         }
     }
 
-    /// An operator takes a lock away, mostly one that somebody holds, and mostly where it is held.
+    /// An operator takes a lock by force, mostly a held one, and mostly in the datacenter of the holder.
     pub(super) fn on_force(&mut self) {
         let Some(every) = self.plan.habits.force_every else { return };
         if self.phase == Phase::Healing {
@@ -41,7 +41,7 @@ impl World {
         self.operator_call(dc, self.now.0, Call::ForceRelease(force));
     }
 
-    /// Some server has more to do than it can for a while: it takes on nothing new.
+    /// Overloads some server for a while: it accepts no new calls.
     pub(super) fn on_overload(&mut self) {
         let Some(every) = self.plan.habits.overload_every.filter(|_| self.phase != Phase::Healing) else {
             return;
@@ -59,7 +59,7 @@ impl World {
         self.step(dc, Event::Load { load: Load::Fits });
     }
 
-    /// Nobody is kept from the locks for longer than two times to live by those who held them before a restart.
+    /// Checks that holders from before a restart keep others from the locks for at most two times to live.
     pub(super) fn check_graces(&mut self) {
         let most = 2 * self.plan.load.ttl.1;
         for dc in self.members().iter() {
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// It is appended to the journal that a request lost its locks.
+    /// A force release is appended to the journal.
     pub(super) fn on_forced(&mut self, dc: DcId, position: Position, forced: &Arc<Forced>) {
         let node = &mut self.nodes[dc.index()];
         node.promises.on_forced(forced, position);
@@ -106,14 +106,14 @@ impl World {
         victims.for_each(|client| client.lost_to_operator = Some(forced.lease));
     }
 
-    /// What is durable by now of that is final: nobody holds what was taken away.
+    /// Force releases that are durable now are final: the victims hold nothing of them.
     pub(super) fn settle_forced(&mut self, dc: DcId, durable: Position) {
         for (forced, since) in self.nodes[dc.index()].forced.on_durable(durable) {
             self.holders.force_out(self.now, since, dc, &forced);
         }
     }
 
-    /// In the quiet: people can still read what was taken from whom.
+    /// In the quiet: people can still read which locks were taken from which holders.
     pub(super) fn check_audits(&mut self) {
         for dc in self.members().iter() {
             self.operator_call(dc, self.now.0, Call::Audit);

@@ -1,6 +1,6 @@
-//! Processes that stop for longer than every timeout and then go on, as by SIGSTOP and SIGCONT: they handle nothing
-//! meanwhile, their clocks run on, and what came for them waits. Peers take a stopped server for dead; so do its
-//! clients, after their leases ran out by their own count.
+//! Processes that stop for longer than every timeout and then continue, as by SIGSTOP and SIGCONT. They
+//! handle nothing meanwhile, their clocks run on, and their inputs wait. Peers take a stopped server for
+//! dead; so do its clients, after their leases ran out by their own count.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::replica::Event;
 use crate::sim::client::Timer;
 use crate::sim::world::{Action, World};
 
-/// Whose process an action needs.
+/// The process that an action needs.
 enum Needs {
     Node(DcId),
     Client(usize),
@@ -29,7 +29,7 @@ fn needs(action: &Action) -> Needs {
         | Action::Relief { node }
         | Action::ToServer { dc: node, .. }
         | Action::SessionClosed { dc: node, .. } => Needs::Node(*node),
-        // By the client's own clock it holds no longer, whether it looks at that or not.
+        // By the client's own clock it holds no longer, even if it does not check the time.
         Action::Client { timer: Timer::LeaseOver | Timer::HoldOver(_), .. } => Needs::Nobody,
         Action::ToClient { client, .. }
         | Action::SessionBroken { client, .. }
@@ -39,7 +39,7 @@ fn needs(action: &Action) -> Needs {
 }
 
 impl World {
-    /// Keeps an action for later whose process is stopped; hands back any other.
+    /// Keeps an action for later if its process is stopped; returns any other.
     pub(super) fn stall(&mut self, action: Action) -> Option<Action> {
         let stalled = match needs(&action) {
             Needs::Node(dc) => self.nodes[dc.index()].stalled.as_mut(),
@@ -77,7 +77,7 @@ impl World {
         runs
     }
 
-    /// Its peers' links have heard nothing for too long.
+    /// Its peers' links have received nothing for too long.
     pub(super) fn on_peers_give_up(&mut self, dc: DcId, life: u64) {
         if self.node(dc).is_paused() && self.node(dc).life == life {
             self.members().iter().filter(|peer| *peer != dc).for_each(|peer| self.break_link(dc, peer));
@@ -93,7 +93,8 @@ impl World {
     pub(super) fn resume_node(&mut self, dc: DcId) {
         if let Some(stalled) = self.nodes[dc.index()].stalled.take() {
             self.trace.line(self.now, dc, || format!("goes on with {} inputs", stalled.len()));
-            // What is overdue comes before what waited, or it would be sent on links that are known to be gone.
+            // Overdue deadlines come before the inputs that waited, or their messages would be sent on links
+            // that are known to be gone.
             self.step(dc, Event::Tick);
             stalled.into_iter().for_each(|action| self.act(action));
         }
@@ -111,7 +112,7 @@ impl World {
     pub(super) fn resume_client(&mut self, client: usize) {
         for action in self.stopped_clients.remove(&client).unwrap_or_default() {
             match action {
-                // It was about to send that.
+                // The client was about to send it.
                 Action::ToServer { .. } => self.queue.push(self.now + self.plan.load.distance, action),
                 action => self.act(action),
             }

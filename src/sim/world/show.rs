@@ -1,4 +1,4 @@
-//! Events and effects as a person reads them in a trace: one line each, entries by their operations.
+//! Events and effects as lines of a trace, for people: one line each, entries by their operations.
 
 use std::fmt::Write as _;
 

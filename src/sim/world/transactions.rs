@@ -1,7 +1,7 @@
-//! Transactions of the load: what they want, and what the oracle hears of them.
+//! Transactions of the load, and the events that the oracle gets from them.
 //!
-//! Keys come in pairs that are always changed together and in the same way: whoever sees one of them without the other
-//! saw a part of a commit.
+//! Keys come in pairs that are always changed together and in the same way: a reader that sees one of them
+//! without the other saw a part of a commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::sim::plan::LARGE;
 use crate::sim::world::{Action as Happens, World};
 use crate::time::TimeToLive;
 
-/// Types of values that the load writes.
+/// Number of types of values that the load writes.
 const TYPES: usize = 6;
-/// Most steps of a transaction.
+/// Maximum number of steps of a transaction.
 const MAX_STEPS: u64 = 3;
 
 impl World {
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Nothing, what the client itself committed last, or what one elsewhere told it of.
+    /// Returns an empty vector, the client's own last commit, or one that a client elsewhere passed on.
     fn random_at_least(&mut self, number: usize) -> AtLeast {
         let (plan, rng) = (&self.plan.txns, &mut self.chance.txns);
         let snapshot = match rng.percent(plan.at_least_percent) {
@@ -91,7 +91,7 @@ impl World {
         pairs.into_iter().flat_map(|pair| [key(pair, 0), key(pair, 1)]).collect()
     }
 
-    /// Changes a pair or two.
+    /// Changes one or two pairs.
     fn random_changes(&mut self) -> Vec<Change> {
         let (plan, rng) = (&self.plan.txns, &mut self.chance.txns);
         let mut changes = Vec::new();
@@ -114,7 +114,7 @@ impl World {
         changes
     }
 
-    /// A call comes to a server: who begins what?
+    /// A begin arrives at a server: notes the intent of its client.
     pub(super) fn note_begin(&mut self, session: SessionId, call: &Call) {
         let Call::Begin(begin) = call else { return };
         let Some(known) = self.sessions.get(&session) else { return };
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// A server answers a step.
+    /// Checks a server's answer to a step.
     pub(super) fn judge_step(&mut self, dc: DcId, call: CallId, client: usize, stepped: &Stepped) {
         let Some(asked) = self.clients[client].asked_step(call.tag) else { return };
         if self.acts_blindly(dc) {
@@ -157,8 +157,9 @@ impl World {
         self.blame(judged);
     }
 
-    /// A datacenter takes a state over: the snapshots of its transactions are gone, so they are aborted and their locks are
-    /// let go. Their clients hear of it with their next calls, and may commit nothing: a transaction holds its locks for that only.
+    /// A datacenter installs a state: the snapshots of its transactions are gone, so they are aborted and
+    /// their locks are released. Their clients hear of it with their next calls, and cannot commit; a
+    /// transaction holds its locks for its commit only.
     pub(super) fn end_txn_holds_at(&mut self, dc: DcId) {
         for number in 0..self.clients.len() {
             if self.clients[number].dc == dc {
@@ -182,7 +183,7 @@ impl World {
             return;
         }
         let Some(wants) = known.txns().get(&key).and_then(|txn| txn.intent().wants) else { return };
-        // Clients are not told the request of a transaction; its token is as unique.
+        // Clients do not learn the request id of a transaction; its token is as unique.
         let request = RequestId { dc: known.dc, n: token.0 };
         let grant = Grant { request, token, snapshot };
         let wants = wants.locks().to_vec();
@@ -191,7 +192,7 @@ impl World {
     }
 }
 
-/// Some operation on the type of a pair: one case for each type. `value` is like no other.
+/// Returns an operation on the type of a pair: one case for each type. `value` is unique.
 fn random_op(rng: &mut Rng, pair: usize, value: u64, dcs: u8) -> Op {
     match pair % TYPES {
         0 => Op::Counter(rng.signed(9)),
@@ -215,7 +216,7 @@ fn random_set_op(rng: &mut Rng) -> SetOp {
     if rng.percent(50) { SetOp::Add(elements) } else { SetOp::Remove(elements) }
 }
 
-/// One of a pair; the type follows from the pair.
+/// Returns one key of a pair; the type follows from the pair.
 fn key(pair: usize, side: usize) -> Key {
     Key::new(b"pairs", format!("{pair}{}", ["a", "b"][side]).as_bytes()).expect("a short name is a key")
 }

@@ -1,5 +1,5 @@
-//! Watchers: they follow all keys or all locks, lose their streams, and go on from what they know, also elsewhere.
-//! They sit beside their server: nothing is on the way to them.
+//! Watchers: they follow all keys or all locks, lose their streams, and resume from the vector that they
+//! know, also elsewhere. They are next to their server: their messages take no time.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::sim::oracle::Watched;
 use crate::sim::world::nodes::OPERATOR;
 use crate::sim::world::{Action, Phase, World};
 
-/// Their sessions have numbers above those of clients.
+/// The sessions of watchers have numbers above those of clients.
 const FIRST_SESSION: u64 = 1 << 40;
-/// How often a watcher looks after its watch, about.
+/// Average interval at which a watcher looks after its watch.
 const LOOKS_EVERY: Duration = Duration::from_millis(150);
-/// How often it loses its stream when it looks, in percent.
+/// Percentage of these times at which it loses its stream.
 const LOSES_PERCENT: u64 = 15;
 /// The tag of each watch.
 const TAG: u64 = 1;
@@ -25,7 +25,7 @@ const TAG: u64 = 1;
 pub(super) struct Watcher {
     watched: Watched,
     stream: Option<(DcId, SessionId)>,
-    /// It begins with what is, not with what it knows.
+    /// It begins with the present state, not with the vector that it knows.
     anew: bool,
 }
 
@@ -45,7 +45,7 @@ impl World {
         self.watchers.iter().position(|watcher| watcher.stream.is_some_and(|(_, of)| of == session))
     }
 
-    /// A watcher says what it has read, or connects, or loses its stream.
+    /// A watcher acknowledges what it has read, or connects, or loses its stream.
     pub(super) fn on_watcher(&mut self, number: usize) {
         let pause = self.chance.others.around(LOOKS_EVERY);
         self.queue.push(self.now + pause, Action::Watcher { number });
@@ -87,7 +87,7 @@ impl World {
         self.step(dc, Event::Client { call: CallId { session, tag: TAG }, request });
     }
 
-    /// Whether it was the answer to a watcher.
+    /// Returns true if a reply is for a watcher.
     pub(super) fn is_told_watcher(&mut self, call: CallId, reply: &Reply) -> bool {
         let Some(number) = self.watcher_of(call.session) else {
             return call.session.0 >= FIRST_SESSION && call.session != OPERATOR;
@@ -119,7 +119,7 @@ impl World {
         true
     }
 
-    /// Whether it was news for a watcher.
+    /// Returns true if a notice is for a watcher.
     pub(super) fn is_news_for_watcher(&mut self, session: SessionId, notice: &Notice) -> bool {
         let Some(number) = self.watcher_of(session) else { return session.0 >= FIRST_SESSION };
         let Watcher { watched, stream, anew } = &mut self.watchers[number];
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// In the quiet: every watcher knows all that there was to tell.
+    /// In the quiet: every watcher has received all events.
     pub(super) fn check_watchers(&mut self) {
         for number in 0..self.watchers.len() {
             self.tally.watched += self.watchers[number].watched.told;
