@@ -1,6 +1,7 @@
-//! A critical section that spans datacenters: only one program in the world is in it at a time.
+//! A critical section that spans datacenters: at any time only one program in all of them is in it.
 //!
-//! Start a playground with `geolock dev`, then `cargo run --example critical_section -- HOST:PORT TLS_FOLDER`.
+//! Start a playground with `geolock dev`, then `cargo run --example critical_section -- HOST:PORT
+//! TLS_FOLDER`.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // It says what happened, and what to do.
+            // The error names the cause and the remedy.
             eprintln!("{error}");
             ExitCode::FAILURE
         }
@@ -40,7 +41,8 @@ async fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Whatever only one may do. What it writes to should refuse a token below the highest it has seen.
+/// The work of the critical section. The protected resource should refuse a token below the highest it has
+/// seen.
 async fn work(token: FencingToken) {
     println!("in the critical section, with fencing token {token}");
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,4 +1,4 @@
-//! `geolock bench`: a load test against a playground of its own, or against servers that run.
+//! `geolock bench`: a load test against a playground of its own, or against running servers.
 
 mod playground;
 mod policies;
@@ -20,16 +20,16 @@ use crate::load_test::{self, Happening, LoadTestError, Options, Workload};
 use crate::time::brief;
 use playground::Playground;
 
-/// Measure how fast locks are, here or on your own servers; every acquisition is checked.
+/// Measure the throughput and latency of locks, here or on your own servers; every acquisition is checked.
 ///
-/// Without --connect it starts a playground of its own as `geolock dev` does, in a folder of its own, and removes it
-/// afterwards. Workloads: home (own locks in every datacenter), hot (one lock wanted in all), mixed (now and then a lock
-/// of another datacenter), batch (many locks in a request), readers (all share all, one also writes), follow-the-sun
-/// (the same locks for all, one datacenter after the other), txn (read, change and commit under a lock), first (locks that
-/// nobody had before).
+///  Without --connect it starts a playground of its own as `geolock dev` does, in a folder of its own, and
+///  removes it afterwards. Workloads: home (own locks in every datacenter), hot (one lock wanted in all),
+///  mixed (some acquisitions want a lock of another datacenter), batch (many locks in a request), readers
+///  (all share all locks, one datacenter also writes), follow-the-sun (the same locks for all, one datacenter
+///  after the other), txn (read, change and commit under a lock), first (locks that were never used before).
 #[derive(clap::Args, Clone, Debug)]
 pub struct BenchArgs {
-    /// Who wants what
+    /// The workload: which clients want which locks
     #[arg(long, value_name = "NAME", default_value = "home", value_parser = workload())]
     workload: Workload,
     /// Clients in each datacenter
@@ -38,54 +38,55 @@ pub struct BenchArgs {
     /// Connections that the clients of a datacenter share
     #[arg(long, value_name = "N", default_value_t = 1)]
     connections: usize,
-    /// How long to measure
+    /// Duration of the measurement
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     seconds: f64,
-    /// How long to run before measuring
+    /// Duration of the warm-up before it
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     warm_up: f64,
-    /// Locks of each datacenter; of all together where they share them
+    /// Locks of each datacenter, or of all together where they share them
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     keys: usize,
-    /// How unevenly locks are wanted: 0 all alike, 0.99 as in YCSB
+    /// Skew of the choice of locks (Zipf exponent): 0 for a uniform one, 0.99 as in YCSB
     #[arg(long, value_name = "S", default_value_t = 0.0)]
     zipf: f64,
     /// Locks in one request [default: 1; of the workload batch: 10]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// Of the workload mixed: how many of a hundred acquisitions want a lock of another datacenter
+    /// For the workload mixed: percentage of acquisitions that want a lock of another datacenter
     #[arg(long, value_name = "PERCENT", default_value_t = 5)]
     foreign: u8,
-    /// Of the workload readers: how many of a hundred acquisitions of the first datacenter are exclusive
+    /// For the workload readers: percentage of acquisitions of the first datacenter that are exclusive
     #[arg(long, value_name = "PERCENT", default_value_t = 1)]
     writes: u8,
-    /// How long locks are held, in milliseconds; by more than 256 clients in all up to 2 ms longer
+    /// Time for which locks are held, in milliseconds; with more than 256 clients in all, up to 2 ms longer
     #[arg(long, value_name = "MS", default_value_t = 0)]
     held: u64,
-    /// How calls travel
+    /// Protocol of the calls
     #[arg(long, value_enum, default_value_t = Over::Native)]
     transport: Over,
-    /// Acquisitions a second in each datacenter, due whether or not those before are done: latencies count from then
+    /// Acquisitions a second in each datacenter, due even if earlier ones are not done: latencies count from
+    /// then
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// Of the workload follow-the-sun: how long each datacenter is at it
+    /// For the workload follow-the-sun: time for which each datacenter is active
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     active: f64,
     /// The same seed wants the same locks in the same order
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the report as JSON, too
+    /// Also write the report as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the report as a page for browsers, too
+    /// Also write the report as a page for browsers
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Hold policies to put side by side, each in a playground of its own: fair, throughput, latency, fixed,
-    /// adaptive:TURN:MAX_KEEP or MIN_KEEP:MAX_KEEP:REQUEST_DELAY; of the workload hot between two
-    /// runs of one datacenter that is alone
+    /// Hold policies to compare, each in a playground of its own: fair, throughput, latency, fixed,
+    /// adaptive:TURN:MAX_KEEP or MIN_KEEP:MAX_KEEP:REQUEST_DELAY; with the workload hot between two runs of a
+    /// single datacenter alone
     #[arg(long, value_name = "POLICY,..", value_delimiter = ',', value_parser = policies::parser(), hide_possible_values = true, conflicts_with_all = ["connect", "hold"])]
     policies: Vec<policies::Policy>,
-    /// Another system that runs, to do the same afterwards and be put beside: a server for each datacenter
+    /// Another running system to compare with, under the same load: a server for each datacenter
     #[cfg(feature = "peers")]
     #[arg(long, value_name = "etcd=HOST:PORT,..", conflicts_with_all = ["connections", "policies"])]
     peer: Option<crate::load_test::peers::Peer>,
@@ -93,18 +94,18 @@ pub struct BenchArgs {
     places: Places,
     #[command(flatten)]
     shape: Shape,
-    /// Where the playground makes a folder of its own: on the disk that is to be measured [default: beside that of
-    /// `geolock dev`]
+    /// Parent of the playground's own folder: on the disk to be measured [default: beside that of `geolock
+    /// dev`]
     #[arg(long, value_name = "DIR", conflicts_with = "connect")]
     data: Option<PathBuf>,
 }
 
-/// [`Transport`], for people.
+/// [`Transport`] as an option.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum Over {
-    /// Over the protocol of the Rust client
+    /// The native protocol of the Rust client
     Native,
-    /// Over gRPC, as programs in other languages
+    /// gRPC, as programs in other languages use it
     Grpc,
 }
 
@@ -117,7 +118,7 @@ impl From<Over> for Transport {
     }
 }
 
-/// Runs the load test and reports. A violation of what locks promise is a failure.
+/// Runs the load test and reports. A violation of a guarantee of locks is a failure.
 pub async fn run(args: BenchArgs) -> Result<(), Failure> {
     let options = args.options().or_fail(Code::Usage)?;
     options.check().or_fail(Code::Usage)?;
@@ -130,7 +131,7 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
     let mut report = tokio::select! {
         report = measured(&args, &options) => report?,
         code = signals.next() => {
-            // Its playground goes with what measured it.
+            // Its playground ends with this process.
             tell("stopped before its time: there is no report");
             return Err(Failure::silent(code));
         }
@@ -148,7 +149,7 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
     }
 }
 
-/// Runs it where the arguments say.
+/// Runs the load test at the place that the arguments select.
 async fn measured(args: &BenchArgs, options: &Options) -> Result<Report, Failure> {
     if !args.policies.is_empty() {
         policies::compare(args, options).await
@@ -169,7 +170,7 @@ async fn measured(args: &BenchArgs, options: &Options) -> Result<Report, Failure
     }
 }
 
-/// What was called, for who wants to repeat it.
+/// Returns the command line, to repeat the run.
 fn command(args: impl Iterator<Item = String>) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=%+@".contains(c);
     let quoted = |arg: String| match !arg.is_empty() && arg.chars().all(is_plain) {
@@ -204,7 +205,7 @@ impl BenchArgs {
     }
 }
 
-/// As many connections of each datacenter as are wanted; `one` makes one of each.
+/// Makes the wanted number of connections of each datacenter; `one` makes one of each.
 async fn connect(
     args: &BenchArgs,
     one: impl AsyncFn() -> Result<Vec<Client>, Failure>,
@@ -226,7 +227,7 @@ async fn test(
 ) -> Result<Report, Failure> {
     let report = measure(args, options, &connections, wan).await;
     for client in connections.into_iter().flatten() {
-        // What it measured is known; a lease that is not given back ends by itself.
+        // The measurement is complete; a lease that is not closed expires.
         let _ = client.close().await;
     }
     report.map_err(failed)
@@ -285,13 +286,13 @@ fn said(happening: &Happening) -> String {
     }
 }
 
-/// With the names that there are, so that a shell can complete them.
+/// Lists the names, so that a shell can complete them.
 fn workload() -> impl TypedValueParser<Value = Workload> {
     PossibleValuesParser::new(Workload::ALL.map(Workload::name)).try_map(|name| name.parse())
 }
 
-/// An error if no report can be written there, before minutes are spent on it. A file that is there stays as it is until there
-/// is a report.
+/// Returns an error if no report can be written there, before minutes are spent on the run. An existing file
+/// stays as it is until there is a report.
 fn writable(file: &Path) -> anyhow::Result<()> {
     let is_new = !file.exists();
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);

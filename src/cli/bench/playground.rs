@@ -1,4 +1,4 @@
-//! A playground for a load test: as `geolock dev` starts it, but on threads, ports and in a folder of its own.
+//! A playground for a load test: as `geolock dev` starts it, but with threads, ports and a folder of its own.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::client::{Client, ClientConfig, ClientTls, Transport};
 use crate::lock_server::LockServerHandle;
 use crate::node::NodeError;
 
-/// Where to look for free ports first; not where `geolock dev` is.
+/// First candidates for free ports; not those of `geolock dev`.
 const FIRST_PORT: u16 = 17_400;
 const NEXT_PORT: u16 = 1_000;
 const TRIES: u16 = 30;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// It ends with this; its folder goes.
+/// The playground ends when this is dropped; its folder is removed.
 pub(super) struct Playground {
     _threads: Threads,
     plan: Plan,
@@ -29,10 +29,10 @@ pub(super) struct Playground {
     _folder: Folder,
 }
 
-/// Ours alone.
+/// The playground's own folder.
 struct Folder(PathBuf);
 
-/// The servers' own, so that they and their clients share nothing but the processors.
+/// The servers' own threads, so that servers and clients share only the processors.
 struct Threads(Option<Runtime>);
 
 impl Threads {
@@ -47,13 +47,13 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Not waited for, which nobody may do from a thread of another runtime.
+        // In the background, because a thread of another runtime must not wait for it.
         self.0.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
 
 impl Playground {
-    /// Returns when all datacenters serve and are linked.
+    /// Starts all datacenters. Returns when all serve and are linked.
     pub(super) async fn start(args: DevArgs) -> Result<Playground, Failure> {
         let (plan, taken) = take(&args)?;
         let folder = Folder(plan.data.clone());
@@ -80,7 +80,7 @@ impl Playground {
         }
     }
 
-    /// A client of each datacenter.
+    /// Connects a client of each datacenter.
     pub(super) async fn connect(&self, transport: Transport) -> Result<Vec<Client>, Failure> {
         let tls = ClientTls::from_dir(self.plan.client_tls()).map_err(anyhow::Error::from)?;
         let mut clients = Vec::new();
@@ -92,12 +92,12 @@ impl Playground {
         Ok(clients)
     }
 
-    /// In words.
+    /// Returns the distances as text.
     pub(super) fn distances(&self) -> String {
         self.plan.distances()
     }
 
-    /// Lets the servers end, and removes what they wrote.
+    /// Ends the servers, and removes their files.
     pub(super) async fn stop(mut self) -> Result<(), Failure> {
         self.handles.iter().for_each(LockServerHandle::drain);
         dev::all_ended(&mut self.ends).await.map_err(anyhow::Error::from)?;
@@ -107,12 +107,12 @@ impl Playground {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // If it stays, nobody but the disk minds.
+        // If the folder stays, it only uses disk space.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The first ports that are free.
+/// Takes the first free ports.
 fn take(args: &DevArgs) -> Result<(Plan, dev::Playground), Failure> {
     let mut tries = (0..TRIES).map(|n| args.at_port(FIRST_PORT + n * NEXT_PORT));
     loop {

@@ -1,4 +1,4 @@
-//! Hold policies side by side: the same load, each on a playground of its own.
+//! Comparison of hold policies: the same load, each on a playground of its own.
 
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ use crate::config::HoldEntry;
 use crate::load_test::report::Report;
 use crate::load_test::{Options, Workload};
 
-/// For all locks.
+/// A hold policy for all locks.
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     name: String,
@@ -31,13 +31,13 @@ impl FromStr for Policy {
     }
 }
 
-/// With the names that there are, so that a shell can complete them.
+/// Lists the names, so that a shell can complete them.
 pub(super) fn parser() -> impl TypedValueParser<Value = Policy> {
     Suggested(&["fair", "throughput", "latency", "fixed"]).try_map(|text| text.parse::<Policy>())
 }
 
-/// One report of all. Where there is one lock for all, what a datacenter does that has it for itself comes first, and once more
-/// at the end: how much the two differ, the machine did meanwhile.
+/// Measures each policy into one report. If there is one lock for all, a run with one datacenter alone comes
+/// first and is repeated at the end: the difference between the two shows how much the machine itself varied.
 pub(super) async fn compare(args: &BenchArgs, options: &Options) -> Result<Report, Failure> {
     let mut all: Option<Report> = None;
     let alone = |name| (options.workload == Workload::Hot).then(|| (name, &args.policies[0], true));
@@ -67,7 +67,7 @@ async fn measure(
     let mut connections = connect(args, async || playground.connect(args.transport.into()).await).await?;
     if is_alone {
         for client in connections.drain(1..).flatten() {
-            // Nothing was asked of it.
+            // No call was made over it.
             let _ = client.close().await;
         }
     }

@@ -1,23 +1,23 @@
-//! The playground's folder: one playground at a time, always of the same shape.
+//! The playground's folder: for one playground at a time, always with the same number of datacenters.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Held while a playground runs in the folder.
+/// Locked while a playground runs in the folder.
 #[derive(Debug)]
 pub(in crate::cli) struct DataDir {
     _lock: File,
 }
 
-/// What to do with a playground that is there.
+/// The action for an earlier playground in the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Earlier {
     GoOn,
     Forget,
 }
 
-/// Why a folder cannot be used. Nothing in it was changed.
+/// The reason why a folder cannot be used. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DataError {
     #[error("cannot {doing} {}: {source}", path.display())]
@@ -41,13 +41,13 @@ pub(super) enum DataError {
     NotOurs(PathBuf),
 }
 
-/// Says that the folder is a playground's, and of how many datacenters.
+/// A file that marks the folder as a playground's, with its number of datacenters.
 const SHAPE: &str = "playground";
 const FIRST_LINE: &str = "geolock playground, format 1";
 const LOCK: &str = "lock";
 
 impl DataDir {
-    /// Takes the folder, making it where need be, for a playground of `dcs` datacenters.
+    /// Locks the folder, creating it if needed, for a playground of `dcs` datacenters.
     pub(super) fn open(dir: &Path, dcs: u8, earlier: Earlier) -> Result<DataDir, DataError> {
         fs::create_dir_all(dir).map_err(failed("make", dir))?;
         let shape = dir.join(SHAPE);
@@ -85,7 +85,7 @@ fn lock(dir: &Path) -> Result<File, DataError> {
     }
 }
 
-/// But for a lock that an earlier attempt may have left.
+/// Returns true if the folder is empty, except for a lock file of an earlier attempt.
 fn is_empty(dir: &Path) -> Result<bool, DataError> {
     for entry in fs::read_dir(dir).map_err(failed("list", dir))? {
         if entry.map_err(failed("list", dir))?.file_name() != LOCK {
@@ -95,7 +95,8 @@ fn is_empty(dir: &Path) -> Result<bool, DataError> {
     Ok(true)
 }
 
-/// Removes what a playground makes, and nothing else. The shape goes last: until then it can be tried again.
+/// Removes the files of a playground, and nothing else. The marker file goes last: until then the removal can
+/// be repeated.
 fn forget(dir: &Path) -> Result<(), DataError> {
     for entry in fs::read_dir(dir).map_err(failed("list", dir))? {
         let name = entry.map_err(failed("list", dir))?.file_name();

@@ -1,7 +1,7 @@
-//! `geolock dev`: a playground, several datacenters in one process.
+//! `geolock dev`: a playground with several datacenters in one process.
 //!
-//! Everything in it is real (certificates, disks, QUIC) but the distances, which are simulated inside the QUIC
-//! sockets, and the process, of which there is one.
+//!  It uses real certificates, disks and QUIC. Only the distances are simulated, inside the QUIC sockets, and
+//!  all datacenters share one process.
 
 mod data;
 mod plan;
@@ -35,9 +35,9 @@ use welcome::welcome;
 
 /// Start datacenters on this machine, to try geolock or to develop against it. Ctrl-C stops them.
 ///
-/// Datacenter I (from 0) listens on 127.0.0.1: clients on port BASE + 10 I, other datacenters on the next one,
-/// /metrics, /livez and /readyz on the one after that. Locks and certificates stay in the data folder for the next
-/// time; DIR/client is the folder for the --tls option of clients.
+///  Datacenter I (from 0) listens on 127.0.0.1: clients on port BASE + 10 I, other datacenters on the next
+///  one, /metrics, /livez and /readyz on the one after that. Locks and certificates stay in the data folder
+///  for the next run; DIR/client is the folder for the --tls option of clients.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DevArgs {
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub struct DevArgs {
     /// Folder for locks and certificates [default: geolock/dev in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Forget the locks and certificates of the last time
+    /// Discard the locks and certificates of the last run
     #[arg(long)]
     fresh: bool,
     /// Stop after that many seconds
@@ -54,36 +54,36 @@ pub struct DevArgs {
     /// The first port
     #[arg(long, value_name = "PORT", default_value_t = state_dir::BASE_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     base_port: u16,
-    /// What the servers' own log says, on standard error: a level, or levels by module
+    /// Log of the servers on standard error: a level, or levels by module
     #[arg(long, value_name = "FILTER", env = "GEOLOCK_LOG_FILTER", default_value = "error", value_parser = LEVELS, hide_possible_values = true)]
     log: String,
 }
 
-/// How many datacenters, and what lies between them.
+/// The number of datacenters, and the network between them.
 #[derive(clap::Args, Clone, Debug)]
 #[group(id = "shape")]
 pub struct Shape {
-    /// How many datacenters
+    /// Number of datacenters
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(super) dcs: u8,
-    /// How far apart they are: zero; eu (round trips of 10, 15, 20 ms); world (80, 150, 220 ms); or a TOML file with
-    /// a table `rtt_ms` of lines such as 0-1 = 80
+    /// Distances: zero; eu (round trips of 10, 15, 20 ms); world (80, 150, 220 ms); or a TOML file with a
+    /// table `rtt_ms` of lines such as 0-1 = 80
     #[arg(long, value_name = "zero|eu|world|FILE", default_value = "zero", value_parser = Suggested(&["zero", "eu", "world"]), hide_possible_values = true)]
     pub(super) wan: String,
-    /// Added to the way of each datagram between them at random, up to so many milliseconds
+    /// Largest random delay added to each datagram between them, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub(super) jitter: u64,
-    /// How many of a hundred datagrams between them are lost
+    /// Percentage of datagrams between them that are lost
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
     pub(super) loss: f64,
-    /// How long locks stay where they are used, as in the configuration of a server: PREFIX:POLICY, PREFIX:adaptive:TURN:MAX_KEEP or
+    /// Hold policy, as in the configuration of a server: PREFIX:POLICY, PREFIX:adaptive:TURN:MAX_KEEP or
     /// PREFIX:MIN_KEEP:MAX_KEEP:REQUEST_DELAY
     #[arg(long, value_name = "RULE")]
     pub(super) hold: Vec<HoldEntry>,
 }
 
 impl Shape {
-    /// Whether nothing lies between them.
+    /// Returns true if there is no distance between the datacenters.
     #[cfg(feature = "peers")]
     pub(super) fn is_near(&self) -> bool {
         self.wan == "zero" && self.jitter == 0 && self.loss == 0.0
@@ -91,7 +91,7 @@ impl Shape {
 }
 
 impl DevArgs {
-    /// A new playground in a folder of its own, in `dir` or beside the default one.
+    /// Returns the arguments of a new playground in a folder of its own, in `dir` or beside the default one.
     pub(super) fn fresh(shape: Shape, dir: Option<PathBuf>) -> DevArgs {
         let beside = || state_dir::default_playground().and_then(|dev| dev.parent().map(PathBuf::from));
         let dir = dir.or_else(beside).unwrap_or_else(std::env::temp_dir);
@@ -110,11 +110,11 @@ impl DevArgs {
     }
 }
 
-/// A server that takes longer than this to be ready has a reason that is worth a line.
+/// If a server takes longer than this to be ready, the reason is printed.
 const SLOW: Duration = Duration::from_secs(3);
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs the playground until it is told to stop.
+/// Runs the playground until a signal stops it.
 pub async fn run(args: DevArgs) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
     let plan = Plan::new(&args)?;
@@ -126,7 +126,7 @@ pub async fn run(args: DevArgs) -> Result<(), Failure> {
     say(welcome(&plan));
 
     let ended = tokio::select! {
-        // Without being asked, as when a disk fails.
+        // Without a signal, as when a disk fails.
         ended = all_ended(&mut ends) => ended,
         _ = signals.next() => Ok(()),
         () = at(stops_at) => Ok(()),
@@ -147,7 +147,7 @@ pub async fn run(args: DevArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A playground goes on when nobody reads what it says.
+/// A playground continues even if its output is closed.
 fn say(text: impl Display) {
     let _ = print(text);
 }
@@ -165,7 +165,7 @@ pub(super) async fn start(servers: Vec<Server>) -> Result<(Vec<LockServerHandle>
             }
             Err(error) => {
                 handles.iter().for_each(LockServerHandle::drain);
-                // Why they did not all start is the error to report.
+                // The error to report is that of the start.
                 let _ = all_ended(&mut ends).await;
                 return Err(error);
             }
@@ -174,7 +174,7 @@ pub(super) async fn start(servers: Vec<Server>) -> Result<(Vec<LockServerHandle>
     Ok((handles, ends))
 }
 
-/// Waits until all have ended, or one has with an error. May be dropped while it waits.
+/// Waits until all have ended, or one has failed. Cancel-safe.
 pub(super) async fn all_ended(ends: &mut Ends) -> Result<(), NodeError> {
     while let Some(ended) = ends.join_next().await {
         joined(ended)?;
@@ -189,7 +189,7 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// Says once that all serve and are linked. If that takes long, says why.
+/// Prints once that all serve and are linked. If that takes long, prints the reason.
 async fn say_when_ready(handles: &[LockServerHandle]) -> Infallible {
     let slow = Instant::now() + SLOW;
     let mut explained = false;
@@ -209,7 +209,7 @@ async fn say_when_ready(handles: &[LockServerHandle]) -> Infallible {
     }
 }
 
-/// Why this server does not serve yet.
+/// Returns why this server does not serve yet.
 pub(super) fn obstacle(handle: &LockServerHandle, dcs: usize) -> Option<String> {
     let Some(snapshot) = handle.board().latest() else { return Some("a server starts".into()) };
     let (status, dc) = (&snapshot.status, snapshot.status.dc);

@@ -1,4 +1,4 @@
-//! What a playground amounts to: checked first, then the ports and the folder taken.
+//! The plan of a playground: checked first; then the ports and the folder are taken.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ use crate::pki;
 use crate::time::brief;
 
 const CLUSTER: &str = "playground";
-/// Ports of one datacenter lie within so many.
+/// Distance between the first ports of two datacenters.
 const STRIDE: u16 = 10;
-/// Whoever stops a playground does not want to wait for clients to finish.
+/// Short, because nobody wants to wait for clients when stopping a playground.
 const DRAIN: &str = "1 s";
 
-/// A playground that could be.
+/// A playground that was checked and not started.
 pub(in crate::cli) struct Plan {
     pub dcs: Vec<DcId>,
     pub data: PathBuf,
@@ -32,12 +32,12 @@ pub(in crate::cli) struct Plan {
     earlier: Earlier,
     wan: WanProfile,
     jitter: Duration,
-    /// 0 to 1.
+    /// Probability of the loss of a datagram, 0 to 1.
     loss: f64,
     hold: Vec<HoldEntry>,
 }
 
-/// A playground whose ports and folder are ours.
+/// A playground that owns its ports and its folder.
 pub(in crate::cli) struct Playground {
     pub servers: Vec<Server>,
     pub data: DataDir,
@@ -108,26 +108,26 @@ impl Plan {
         Ok(Playground { servers: servers.collect::<anyhow::Result<_>>()?, data })
     }
 
-    /// Where clients of that datacenter connect to.
+    /// Returns the addresses of that datacenter.
     pub(in crate::cli) fn listen(&self, dc: DcId) -> Listen {
         let port = self.base_port + STRIDE * u16::from(dc.get());
         let at = |offset| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
         Listen { grpc: at(0), quic: at(1), http: at(2) }
     }
 
-    /// What clients take as `--tls`.
+    /// Returns the folder for the `--tls` option of clients.
     pub(in crate::cli) fn client_tls(&self) -> PathBuf {
         self.data.join("client")
     }
 
-    /// Every pair of datacenters that lie apart, with its round-trip time.
+    /// Returns every pair of datacenters with a distance, and its round-trip time.
     pub(super) fn round_trips(&self) -> Vec<String> {
         let rtt = |(a, b)| Some((a, b, 2 * self.wan.one_way(a, b).ok()?));
         let apart = pairs(&self.dcs).filter_map(rtt).filter(|(.., rtt)| !rtt.is_zero());
         apart.map(|(a, b, rtt)| format!("{a}-{b} {}", brief(rtt))).collect()
     }
 
-    /// How far apart they are, in words.
+    /// Returns the distances as text.
     pub(in crate::cli) fn distances(&self) -> String {
         let trips = self.round_trips();
         let trips =
@@ -138,7 +138,7 @@ impl Plan {
         format!("{trips}{jitter}{loss}")
     }
 
-    /// Made the way a configuration file is read, so that it is checked like one.
+    /// Parses it like a configuration file, so that the same checks apply.
     fn config(&self, dc: DcId, tls: &Path) -> anyhow::Result<Config> {
         let listen = self.listen(dc);
         let mut options = Options {

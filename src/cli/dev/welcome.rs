@@ -1,4 +1,4 @@
-//! What somebody reads who has just started a playground.
+//! The first output of a playground.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -32,7 +32,7 @@ fn round_trips(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
     if trips.is_empty() {
         return Ok(());
     }
-    // A dozen is as many as anybody reads.
+    // A dozen are enough to read.
     let (shown, rest) = trips.split_at(trips.len().min(12));
     let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     writeln!(f, "\nsimulated round trips: {}{more}", shown.join(", "))
@@ -51,7 +51,7 @@ fn commands(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
     writeln!(f, "  geolock describe{here} demo")
 }
 
-/// The flags that lead a client to that datacenter; none for what it does by itself.
+/// Returns the options that connect a client to that datacenter; none if they are the defaults.
 fn connect(plan: &Plan, dc: crate::names::DcId) -> String {
     let endpoint = plan.listen(dc).grpc;
     match (plan.is_default, dc.get()) {

@@ -22,9 +22,10 @@ use crate::client::{AtLeast, Batch, CommitError, Key, Snapshot, TxnError};
 
 /// Read and change keys that all datacenters share.
 ///
-/// Every datacenter has all keys and changes them without asking the others; what is changed here is soon seen there. A
-/// key's first change decides its type: `put` makes a register (of concurrent writes the last one wins), `incr` a counter
-/// (concurrent additions add up), `add` a set (an add survives a concurrent remove).
+///  Every datacenter has all keys and changes them without asking the others; a change soon arrives in the
+///  others. A key's first change decides its type: `put` makes a register (of concurrent writes the last one
+///  wins), `incr` a counter (concurrent additions add up), `add` a set (an add wins over a concurrent
+///  remove).
 #[derive(clap::Args, Clone, Debug)]
 #[command(
     subcommand_required = true,
@@ -47,11 +48,12 @@ pub struct KvArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Command {
-    /// Show what is at keys, all at one moment
+    /// Show the values of keys, all at one snapshot
     ///
-    /// Of one key: a register as it is, a set one element a line. Of several keys: a line each. A key without a value is
-    /// `(nothing)`; if it is the only one, nothing is shown and the exit code is 1. Bytes that are no text are escaped;
-    /// --json has them exactly, has a key without a value as null, and ends with 0.
+    ///  Of one key: a register as it is, a set one element a line. Of several keys: a line each. A key
+    ///  without a value is `(nothing)`; if it is the only one, nothing is shown and the exit code is 1. Bytes
+    ///  that are no text are escaped. --json shows them exactly, shows a key without a value as null, and
+    ///  ends with 0.
     Get {
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<OsString>,
@@ -73,7 +75,7 @@ enum Command {
     Incr {
         #[arg(value_name = "KEY")]
         key: OsString,
-        /// How much; may be negative
+        /// The amount; may be negative
         #[arg(value_name = "BY", default_value_t = 1, allow_negative_numbers = true, value_parser = whole_number)]
         by: i64,
         #[command(flatten)]
@@ -92,7 +94,7 @@ enum Command {
         #[command(flatten)]
         common: CommonArgs,
     },
-    /// Remove elements from a set, or a key with all that it has
+    /// Remove elements from a set, or a key with all its content
     Remove {
         #[arg(value_name = "KEY")]
         key: OsString,
@@ -101,10 +103,10 @@ enum Command {
         #[command(flatten)]
         common: CommonArgs,
     },
-    /// Have a key go by itself after some time, with all that it then has
+    /// Let a key expire after some time, with all its content
     ///
-    /// Counted from now, up to 10 years, perhaps somewhat later. Said again, in whatever datacenter, the key lives longer;
-    /// sooner than was said before it goes only by `remove`.
+    ///  Counted from now, up to 10 years; the key may live somewhat longer. Repeat it, in any datacenter, to
+    ///  prolong the life of the key; only `remove` ends it sooner than an earlier call said.
     Expire {
         #[arg(value_name = "KEY")]
         key: OsString,
@@ -118,7 +120,7 @@ enum Command {
     Watch(watch::WatchArgs),
 }
 
-/// What every subcommand takes.
+/// Options of every subcommand.
 #[derive(clap::Args, Clone, Debug)]
 struct StoreArgs {
     /// The namespace of the keys: 1 to 255 bytes
@@ -127,28 +129,28 @@ struct StoreArgs {
     /// For programs: JSON, with bytes that are no UTF-8 as base64
     #[arg(long)]
     json: bool,
-    /// Said before or after the subcommand: taken from there.
+    /// Copied from the options of `kv` itself, which may come before or after the subcommand.
     #[clap(skip)]
     connect: ConnectArgs,
 }
 
-/// What every subcommand takes that writes something new.
+/// Options of every subcommand that writes a new value.
 #[derive(clap::Args, Clone, Copy, Debug)]
 struct ExpiryArgs {
-    /// Have the key go by itself after that time, such as 10s or 5min; never sooner than was said before
+    /// Let the key expire after that time, such as 10s or 5min; never sooner than an earlier call said
     #[arg(long, value_name = "TIME", value_parser = lock::duration)]
     expire: Option<Duration>,
 }
 
-/// What every transaction takes.
+/// Options of every transaction.
 #[derive(clap::Args, Clone, Debug)]
 struct CommonArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// See at least this snapshot, as --snapshot showed it, perhaps in another datacenter; waits 10 s for it at most
+    /// Read at least this snapshot, as --snapshot printed it, in any datacenter; waits at most 10 s for it
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
     after: Option<Snapshot>,
-    /// Show, as the last line, a snapshot to pass on: whoever reads after it sees what this command saw and wrote
+    /// Print a snapshot as the last line: a read with --after it sees what this command read and wrote
     #[arg(long)]
     snapshot: bool,
 }
@@ -214,7 +216,7 @@ impl CommonArgs {
     }
 }
 
-/// A transaction that did not commit, as a failure of the subcommand.
+/// Returns the failure of the subcommand for a transaction that did not commit.
 fn failure(error: CommitError) -> Failure {
     let code = match &error {
         CommitError::OutcomeUnknown(_) => Code::OutcomeUnknown,
@@ -223,6 +225,6 @@ fn failure(error: CommitError) -> Failure {
         CommitError::NotCommitted(TxnError::Over(..) | TxnError::LeaseLost(_)) => Code::LockLost,
         _ => Code::Failed,
     };
-    // Its text has its causes.
+    // Its text includes its causes.
     Failure::new(code, anyhow::anyhow!("{error}"))
 }

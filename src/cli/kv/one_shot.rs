@@ -1,4 +1,4 @@
-//! The subcommands that are one step.
+//! The subcommands that are a single step.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -65,7 +65,7 @@ pub(super) async fn incr(
     let batch = expiry.on(Batch::new().update(&key, Update::counter(by)).read(&key), &key);
     let shown = match transact(&client, batch, common).await {
         Ok(Transacted { commit, values: Some(values) }) => Ok((commit, Ok(values))),
-        // The answer had been lost.
+        // The answer was lost.
         Ok(Transacted { commit, values: None }) => {
             let values = read_again(&client, &key, &commit).await;
             Ok((commit, values))
@@ -77,7 +77,7 @@ pub(super) async fn incr(
     let values = match values {
         Ok(values) => values,
         Err(why) => {
-            // Whoever sees a failure may add once more.
+            // Not a failure, because after a failure a user may add once more.
             tell(format_args!("geolock: it is committed, but what it shows now cannot be read: {why}"));
             return show_commit(&commit, common);
         }
@@ -123,7 +123,7 @@ fn bytes(argument: &OsString) -> Bytes {
     Bytes::copy_from_slice(argument.as_bytes())
 }
 
-/// A change that shows nothing but its commit.
+/// Makes changes, and shows only their commit.
 async fn change(batch: Batch, common: &CommonArgs) -> Result<(), Failure> {
     let client = common.store.connect.connect(|_| {}).await?;
     let done = transact(&client, batch, common).await;
@@ -151,7 +151,7 @@ fn show_snapshot(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> 
     if common.snapshot { print(show::snapshot(commit)) } else { Ok(()) }
 }
 
-/// The lease ends by itself if this fails; what was asked for is done.
+/// Closes the client. If that fails, the lease expires; the step is done in any case.
 pub(super) async fn close(client: Client) {
     let _ = client.close().await;
 }

@@ -1,4 +1,4 @@
-//! What a line of `geolock kv txn` says.
+//! The syntax of a line of `geolock kv txn`.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) enum Operation<'a> {
     Abort,
 }
 
-/// A line that says nothing known.
+/// A line with an unknown operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) struct Unknown(String);
 
@@ -33,7 +33,7 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// `None` for an empty line and a comment, which starts with `#`.
+/// Returns `None` for an empty line and a comment, which starts with `#`.
 pub(super) fn parse(line: &[u8]) -> Result<Option<Operation<'_>>, Unknown> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line).trim_ascii_start();
@@ -68,7 +68,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Operation<'_>>, Unknown> {
     Ok(Some(operation))
 }
 
-/// At the first space.
+/// Splits at the first space.
 fn split(line: &[u8]) -> (&[u8], Option<&[u8]>) {
     match line.iter().position(|byte| *byte == b' ') {
         Some(space) => (&line[..space], Some(&line[space + 1..])),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::cli::print::{bytes_json, harmless, harmless_lines, insert_name, number};
 use crate::client::{Key, Reading, Snapshot, Value};
 
-/// A snapshot as one word: how many entries of each datacenter's log are in it.
+/// Returns a snapshot as one word: the number of entries of each datacenter's log.
 pub(in crate::cli) fn snapshot(snapshot: &Snapshot) -> String {
     match &snapshot.seqs[..] {
         [] => "0".into(),
@@ -13,7 +13,7 @@ pub(in crate::cli) fn snapshot(snapshot: &Snapshot) -> String {
     }
 }
 
-/// What [`snapshot`] wrote.
+/// Parses the output of [`snapshot`].
 pub(in crate::cli) fn parse_snapshot(text: &str) -> Result<Snapshot, &'static str> {
     let seqs: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
     let seqs = seqs.map_err(|_| "a snapshot is numbers with commas between them, as --snapshot shows it")?;
@@ -23,7 +23,7 @@ pub(in crate::cli) fn parse_snapshot(text: &str) -> Result<Snapshot, &'static st
     Ok(Snapshot { seqs })
 }
 
-/// What a watch shows when there was nothing to show up to here.
+/// Returns the output of a watch for progress without events.
 pub(in crate::cli) fn reached(position: &Snapshot, json: bool) -> String {
     let position = snapshot(position);
     if json {
@@ -33,7 +33,7 @@ pub(in crate::cli) fn reached(position: &Snapshot, json: bool) -> String {
     }
 }
 
-/// One value alone, in as many lines as it takes; `None` if there is nothing.
+/// Returns a single value, in as many lines as it needs; `None` for no value.
 pub(super) fn lines(value: &Value) -> Option<String> {
     let all = |values: &[bytes::Bytes]| values.iter().map(|value| text(value)).collect::<Vec<_>>().join("\n");
     Some(match value.reading()? {
@@ -50,12 +50,12 @@ pub(super) fn lines(value: &Value) -> Option<String> {
     })
 }
 
-/// What a counter has come to: one that is 0 is like one that never was.
+/// Returns the value of a counter after an increment: a counter that is 0 reads as no value.
 pub(super) fn counted(value: Option<Value>) -> Value {
     value.filter(Value::is_some).unwrap_or_else(|| Value::from(Reading::Counter(0)))
 }
 
-/// One of several values, in a line.
+/// Returns one of several values, in a line.
 pub(super) fn line(value: &Value) -> String {
     value.reading().map_or_else(|| "(nothing)".into(), short)
 }
@@ -78,17 +78,17 @@ fn short(reading: &Reading) -> String {
     }
 }
 
-/// Text in a line: as it is, but for characters that do something else than being seen; other bytes escaped.
+/// Returns text for a line: control characters are escaped, and so are bytes that are no text.
 pub(super) fn text(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), harmless)
 }
 
-/// The same of a value that is alone and may have several lines.
+/// The same for a single value that may have several lines.
 fn text_in_lines(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), harmless_lines)
 }
 
-/// A key and what is there. `type` and `value` are null if nothing is.
+/// Returns a key and its value. `type` and `value` are null if there is none.
 pub(super) fn json(key: &Key, value: &Value) -> Json {
     let mut object = Map::new();
     insert_name(&mut object, "bucket", key.bucket());

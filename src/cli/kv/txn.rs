@@ -24,13 +24,13 @@ use crate::names::LockName;
 
 /// Run a transaction: operations from standard input, a line each, up to `commit`
 ///
-/// Takes the locks first, then reads one snapshot, in which all is that was ever committed under these locks, in whatever
-/// datacenter. `get` and `incr` show the value, as the transaction sees
-/// it, before the next line is read. At `commit` all is committed, and the locks are free. After `abort`, after
-/// a line that fails, when the input ends before `commit` (whoever wrote it may have died half way), or when Ctrl-C or SIGTERM
-/// comes before `commit` is read, nothing of it ever happened. After that the command waits for the outcome, until a
-/// second signal, and the exit code says it (76: unknown). Lines after `commit` are not read. A transaction that takes
-/// longer than the server allows (20 s unless configured) is aborted.
+///  Acquires the locks first, then opens one snapshot, which contains every commit ever made under these
+///  locks, in any datacenter. `get` and `incr` show the value in the transaction before the next line is
+///  read. `commit` commits everything and frees the locks. The transaction is aborted by `abort`, by a line
+///  that fails, by the end of the input before `commit` (its writer may have died), and by Ctrl-C or SIGTERM
+///  before `commit` is read: then none of its changes happen. After `commit` the command waits for the
+///  outcome, until a second signal, and the exit code reports it (76: unknown). Lines after `commit` are not
+///  read. A transaction that takes longer than the server's limit (20 s unless configured) is aborted.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, commit, abort. A value or \
@@ -41,10 +41,10 @@ Exit codes: as of geolock kv; 0 also after `abort`; 74 also when the input ends 
 Example, as one command (two accounts, one lock, never seen half):
   printf 'incr alice -10\\nincr bob 10\\ncommit\\n' | geolock kv txn --lock accounts --")]
 pub(super) struct TxnArgs {
-    /// Hold this lock alone; may be said several times
+    /// Hold this lock in exclusive mode; may be given several times
     #[arg(long = "lock", value_name = "NAME")]
     exclusive: Vec<OsString>,
-    /// Hold this lock together with others that want it shared; may be said several times
+    /// Hold this lock in shared mode; may be given several times
     #[arg(long, value_name = "NAME")]
     shared: Vec<OsString>,
     /// How long to wait for the locks, such as 20s or 5min [default: for ever]
@@ -53,17 +53,18 @@ pub(super) struct TxnArgs {
     /// Do not wait for the locks, and do not ask other datacenters
     #[arg(long = "try")]
     try_once: bool,
-    /// Who this is, for those who ask who has a lock
+    /// The holder's name, shown to people who inspect a lock
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// Commit also at the end of the input, if its last line is whole: for input that is known to be complete, such as a file
+    /// Commit also at the end of the input, if its last line is complete: for input that is known to be
+    /// complete, such as a file
     #[arg(long)]
     commit_at_end: bool,
     #[command(flatten)]
     pub(super) common: CommonArgs,
 }
 
-/// Longest line: what a change may have, and its key.
+/// Longest line, in bytes: the limit of a change, and its key.
 const MAX_LINE: u64 = (1 << 20) + (4 << 10);
 
 pub(super) async fn run(args: TxnArgs) -> Result<(), Failure> {
@@ -80,8 +81,8 @@ pub(super) async fn run(args: TxnArgs) -> Result<(), Failure> {
     done
 }
 
-/// Gives the work up at a signal, unless it commits: then what becomes of it is the server's, and it is waited for until there is
-/// a second signal.
+/// Cancels the work at a signal, unless it commits already: then the server decides the outcome, and the
+/// command waits for it until a second signal.
 async fn unless_stopped(
     work: impl Future<Output = Result<(), Failure>>,
     commits: &AtomicBool,
@@ -94,7 +95,7 @@ async fn unless_stopped(
         code = signal() => code,
     };
     if !commits.load(Ordering::Relaxed) {
-        // Its future is dropped, and that aborts it.
+        // Its future is dropped, which aborts the transaction.
         return Err(Failure::silent(code));
     }
     tokio::select! {
@@ -107,7 +108,7 @@ async fn unless_stopped(
     }
 }
 
-/// `commits` is set when what was read so far is to be committed.
+/// `commits` is set when the lines read so far are to be committed.
 async fn transact(
     client: &Client,
     request: TxnRequest,
@@ -151,12 +152,12 @@ async fn transact(
         commits.store(true, Ordering::Relaxed);
         return committed(&txn.commit().await.map_err(failure)?, common);
     }
-    // It goes with its handle; that nothing happened is known either way.
+    // If this fails, dropping the handle aborts the transaction; it commits in neither case.
     let _ = txn.abort().await;
     Err(Failure::new(Code::LockLost, ended_early(number, args.commit_at_end)))
 }
 
-/// Why an end of the input does not commit.
+/// Returns why an end of the input does not commit.
 fn ended_early(lines: usize, commit_at_end: bool) -> anyhow::Error {
     if commit_at_end {
         return anyhow!("aborted, nothing of it happened: the input ends within line {lines}");
@@ -178,7 +179,7 @@ fn committed(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
     }
 }
 
-/// What to show.
+/// Runs a line. Returns the text to show.
 async fn run_line(
     txn: &mut Transaction,
     operation: Operation<'_>,
@@ -211,8 +212,8 @@ fn update(key: &[u8], update: Update, common: &CommonArgs) -> Result<Batch, Fail
     Ok(Batch::new().update(&common.key_of(key)?, update))
 }
 
-/// The lines of standard input. A read of it cannot be given up, so it has a thread of its own, which ends with the
-/// input or the process; it is never more than a line ahead.
+/// Returns the lines of standard input. A read of it cannot be cancelled, so it has a thread of its own,
+/// which ends with the input or the process; it reads at most one line ahead.
 fn lines() -> mpsc::Receiver<anyhow::Result<Vec<u8>>> {
     let (tell, lines) = mpsc::channel(1);
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! `geolock kv watch`: shows what changes, as it changes.
+//! `geolock kv watch`: shows changes of keys as they occur.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,9 +12,10 @@ use crate::client::{Key, News, Snapshot, Watch, WatchRequest};
 
 /// Show every change of keys, until Ctrl-C
 ///
-/// A line each, when it is on disk here, whatever datacenter made it: `put city = Oslo`, `incr visits by 1`,
-/// `add tags "new"`, `remove tags "new"`, `removed city`, `expire city in 10s`, `lapsed city`. Changes of a commit come together and in order. While no server
-/// answers it waits, and goes on where it was. With --json each line is an object that has the snapshot to go on --after.
+///  One line per change, when it is durable here, from any datacenter: `put city = Oslo`, `incr visits by 1`,
+///  `add tags "new"`, `remove tags "new"`, `removed city`, `expire city in 10s`, `lapsed city`. Changes of a
+///  commit come together and in order. While no server answers it waits, and then resumes. With --json each
+///  line is an object that has the snapshot with which to continue --after.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after, which was too long ago \
@@ -25,19 +26,20 @@ To miss nothing, begin after what was read:
   after=$(geolock kv get --snapshot city | tail -n 1)
   geolock kv watch --after $after city")]
 pub(super) struct WatchArgs {
-    /// These keys [default: all keys of the bucket, if there is no --prefix]
+    /// Watch these keys [default: all keys of the bucket, if there is no --prefix]
     #[arg(value_name = "KEY")]
     keys: Vec<OsString>,
-    /// And those whose names begin with this; can be given several times, 100 keys and prefixes in all
+    /// Watch also the keys whose names begin with this; can be given several times, 100 keys and prefixes in
+    /// all
     #[arg(long = "prefix", value_name = "PREFIX")]
     prefixes: Vec<OsString>,
-    /// Show also what was changed since this snapshot, as --snapshot showed it, perhaps in another datacenter
+    /// Show also the changes since this snapshot, as --snapshot printed it, in any datacenter
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
     after: Option<Snapshot>,
-    /// At the end, show as the last line a snapshot to go on --after
+    /// At the end, print a snapshot as the last line, to continue with --after
     #[arg(long)]
     snapshot: bool,
-    /// Show also, now and then, a snapshot up to which no other change is left to show
+    /// Print also, from time to time, a snapshot up to which all changes have been shown
     #[arg(long)]
     reached: bool,
     #[command(flatten)]
@@ -79,15 +81,15 @@ async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
     args.store.connect.view().await?.watch(request).await.map_err(connect::failure)
 }
 
-/// Waits for one commit. Standard output is written line by line also when it is no terminal, so a reader has each
-/// line at once.
+/// Waits for one commit and prints it. Standard output is written line by line even if it is no terminal, so
+/// a reader has each line at once.
 async fn show_next(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
     let changed = match watch.next_news().await.map_err(connect::failure)? {
         News::Changed(changed) => changed,
         News::Reached if args.reached => return print(show::reached(watch.position(), args.store.json)),
         News::Reached => return Ok(()),
     };
-    // Within a commit, going on after it is all there is: half of it would not be shown again.
+    // All changes of a commit carry the position after it, because a watch cannot resume within a commit.
     let position = show::snapshot(watch.position());
     for change in &changed.changes {
         if args.store.json {

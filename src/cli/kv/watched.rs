@@ -10,13 +10,13 @@ use crate::client::{
     Action, Change, Changed, FlagOp, MapOp, Op, RegisterOp, ResettableCounterOp, SetOp, Update,
 };
 
-/// What was done, in the words of the command line.
+/// A change, in the words of the command line.
 struct Said<'a> {
     verb: &'static str,
     what: What<'a>,
 }
 
-/// With what it was done.
+/// The operand of the change.
 enum What<'a> {
     Nothing,
     By(i64),
@@ -26,7 +26,7 @@ enum What<'a> {
     Rights(u8, u64),
 }
 
-/// In a line.
+/// Returns a change in a line.
 pub(super) fn line(change: &Change) -> String {
     let key = show::text(change.key.name());
     let update = match &change.action {
@@ -39,7 +39,7 @@ pub(super) fn line(change: &Change) -> String {
     let Said { verb, what } = said(update);
     let mut line = format!("{verb} {key}");
     for step in &update.path {
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = write!(line, "[{}]", quoted(&step.field));
     }
     let _ = match what {
@@ -56,7 +56,7 @@ pub(super) fn line(change: &Change) -> String {
     line
 }
 
-/// As an object. `position` is the snapshot to go on from after the commit.
+/// Returns a change as an object. `position` is the snapshot from which to resume after the commit.
 pub(super) fn json(change: &Change, commit: &Changed, position: &str) -> Json {
     let mut object = Map::new();
     object.insert("snapshot".into(), position.into());

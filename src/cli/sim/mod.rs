@@ -17,23 +17,23 @@ use sweep::{Sweep, Swept};
 /// Most threads that run seeds.
 const MAX_JOBS: i64 = 256;
 
-/// Break everything, heal everything, and see whether every promise was kept.
+/// Inject faults, heal them, and check that every guarantee was kept.
 #[derive(clap::Args, Debug)]
 pub struct SimArgs {
-    /// Seeds to run, as FROM..TO; TO is not run any more.
+    /// Seeds to run, as FROM..TO; TO is not included.
     #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
     seeds: Range<u64>,
-    /// Virtual seconds with faults for each seed; healing comes on top.
+    /// Virtual seconds with faults for each seed; the healing phase is added.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=86_400))]
     seconds: u64,
-    /// Where to look for trouble: each profile directs the picks of the seeds at one kind. `all` runs every profile in turn,
-    /// each over the whole range.
+    /// The kind of faults: each profile directs the choices of the seeds at one kind. `all` runs every
+    /// profile in turn, each over the whole range.
     #[arg(long, default_value = "general", value_parser = profiles())]
     profile: Profiles,
-    /// Threads that run seeds. Each seed is the same run on any number of them.
+    /// Threads that run seeds. A seed gives the same run with any number of threads.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=MAX_JOBS))]
     jobs: u16,
-    /// Show what led to a failure: the last events and the state of whatever it is about.
+    /// Show the cause of a failure: the last events and the state of its subject.
     #[arg(long)]
     verbose: bool,
     /// Print every event and effect. Not with several jobs.
@@ -44,14 +44,14 @@ pub struct SimArgs {
     figures: bool,
 }
 
-/// One profile, or every one.
+/// One profile, or all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Profiles {
     One(Profile),
     All,
 }
 
-/// With the names that there are, so that a shell can complete them and a mistake names them.
+/// Lists the names, so that a shell can complete them and an error message contains them.
 fn profiles() -> impl TypedValueParser<Value = Profiles> {
     let names = Profile::NAMED.map(|(name, _)| name).into_iter().chain([ALL]);
     PossibleValuesParser::new(names).try_map(|name| match name.as_str() {
@@ -82,7 +82,7 @@ fn parse_seeds(text: &str) -> anyhow::Result<Range<u64>> {
     Ok(from..to)
 }
 
-/// Runs the seeds. An error if one fails.
+/// Runs the seeds. Returns an error if one fails.
 pub fn run(args: &SimArgs) -> Result<(), Failed> {
     if args.figures {
         return print(crate::sim::figures());
@@ -103,7 +103,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failed> {
         };
         let swept = sweep.run(|failure| show_failure(failure, args.verbose));
         run += args.seeds.end - args.seeds.start;
-        // Whoever looks at the exit code wants to know of all seeds, whether or not anybody reads this.
+        // The exit code covers all seeds, even if the output is not read.
         print_on_the_way(summary(*profile, &args.seeds, &swept, profiles.len() > 1).trim_end())?;
         failed.extend(swept.failed.into_iter().map(|seed| format!("{seed} of {profile}")));
     }
@@ -123,7 +123,7 @@ fn show_failure(failure: &Failure, verbose: bool) {
     tell(format_args!("  again: {}", failure.replay));
 }
 
-/// What a person reads of a sweep: all of it, or what fits beside those of other profiles.
+/// Returns the summary of a sweep: complete, or in short form beside those of other profiles.
 fn summary(profile: Profile, seeds: &Range<u64>, swept: &Swept, short: bool) -> String {
     let Swept { total, failed, took } = swept;
     let done = seeds.end - seeds.start;
@@ -140,7 +140,7 @@ fn summary(profile: Profile, seeds: &Range<u64>, swept: &Swept, short: bool) -> 
     format!("{head}\n{}{total}\n", rates(total, *took))
 }
 
-/// How fast it went; nothing if nothing was simulated to its end.
+/// Returns the speed; empty if no simulation was completed.
 fn rates(total: &Outcome, took: Duration) -> String {
     if total.cluster_ms == 0 || took.is_zero() {
         return String::new();

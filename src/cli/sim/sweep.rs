@@ -1,4 +1,4 @@
-//! Many seeds of one profile on some threads, with signs of life.
+//! Runs many seeds of one profile on some threads, and reports progress.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::cli::print::{print, tell};
 use crate::sim::{Failure, Outcome, Profile, SimOptions, TraceMode};
 use crate::time::brief;
 
-/// How often a sweep says how far it is, to a terminal and to a file.
+/// Time between two reports of progress, to a terminal and to a file.
 const TO_TERMINAL: Duration = Duration::from_secs(3);
 const TO_FILE: Duration = Duration::from_secs(30);
 
@@ -21,7 +21,7 @@ thread_local! {
     static RUNNING: Cell<Option<SimOptions>> = const { Cell::new(None) };
 }
 
-/// Where panics abort nobody can turn one into a [`Failure`]: the message says which seed it was.
+/// In a build in which panics abort, no [`Failure`] can be made of one: the panic message names the seed.
 pub(super) fn name_the_seed_of_a_panic() {
     let earlier = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -32,7 +32,7 @@ pub(super) fn name_the_seed_of_a_panic() {
     }));
 }
 
-/// What to run.
+/// The seeds to run, and how.
 pub(super) struct Sweep {
     pub profile: Profile,
     pub seeds: Range<u64>,
@@ -41,16 +41,16 @@ pub(super) struct Sweep {
     pub trace: bool,
 }
 
-/// What came of it.
+/// The result of a sweep.
 pub(super) struct Swept {
-    /// Of those that did not fail.
+    /// Sum over the seeds that did not fail.
     pub total: Outcome,
-    /// In rising order.
+    /// In increasing order.
     pub failed: Vec<u64>,
     pub took: Duration,
 }
 
-/// A seed, and what came of it.
+/// A seed and its result.
 type Done = (u64, Result<Outcome, Failure>);
 
 impl Sweep {
@@ -68,7 +68,7 @@ impl Sweep {
         })
     }
 
-    /// One thread.
+    /// The work of one thread.
     fn work(&self, next: &AtomicU64, done: &Sender<Done>) {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +90,8 @@ impl Sweep {
         let (started, mut said) = (Instant::now(), Instant::now());
         let every = if std::io::stderr().is_terminal() { TO_TERMINAL } else { TO_FILE };
         let (mut total, mut failed, mut count) = (Outcome::default(), Vec::new(), 0);
-        // Sums are made in the order of the seeds, so that their hash does not depend on which thread was faster.
+        // Adds results in the order of the seeds, so that the hash of the sum does not depend on the speed of
+        // the threads.
         let (mut early, mut due) = (BTreeMap::new(), self.seeds.start);
         loop {
             match results.recv_timeout(every.saturating_sub(said.elapsed())) {
@@ -120,7 +121,7 @@ impl Sweep {
     }
 }
 
-/// Once nobody can read them there is no reason to make more of them, and no other way out of a seed.
+/// Once the output is closed, further lines are useless, and exiting is the only way out of a running seed.
 fn print_line(line: &str) {
     if let Err(failure) = print(line) {
         failure.report();

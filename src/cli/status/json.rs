@@ -8,7 +8,7 @@ use crate::cli::describe;
 use crate::client::Status;
 use crate::proto::{CertificateStatus, CheckpointStatus, Durations, JournalStatus, PeerStatus};
 
-/// All of it as one object.
+/// Returns the whole status as one object.
 pub(super) fn status(status: &Status) -> Value {
     let peer = |peer: &PeerStatus| {
         json!({

@@ -1,4 +1,4 @@
-//! `geolock status`: how a datacenter is, and what it knows of the others.
+//! `geolock status`: shows the state of a datacenter, and its knowledge of the others.
 
 mod json;
 mod tables;
@@ -14,11 +14,11 @@ use crate::client::Status;
 use crate::proto::{CertificateStatus, NotServing, Phase, Room};
 use crate::time::brief;
 
-/// Show how a datacenter is, and what it knows of the others
+/// Show the state of a datacenter, and its knowledge of the others
 ///
-/// How far another datacenter is behind is what it has not acknowledged of the log entries here, and for how long they have
-/// been on disk here. It acknowledges with its heartbeats, so half a second and a way are nothing to worry about. Counts that
-/// are 0 are left out; --json has all.
+///  Another datacenter is behind by the log entries here that it has not acknowledged, and by the time for
+///  which they have been durable here. It acknowledges with its heartbeats, so half a second plus the network
+///  delay is normal. Counts that are 0 are left out; --json has all.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StatusArgs {
     /// For programs: one JSON object
@@ -34,12 +34,12 @@ pub async fn run(args: StatusArgs) -> Result<(), Failure> {
     if args.json { print(json::status(&status)) } else { print(text(&status)) }
 }
 
-/// The headline, what is wrong, the other datacenters, whose log is how far, what is on disk and in memory, the counts.
+/// Returns the headline, the warnings, the other datacenters, the vectors, disk and memory, the counts.
 fn text(status: &Status) -> String {
     let names = DcNames::of(status);
     let mut text = format!("{}  {}  geolock {}\n", names.show(status.dc), phase(status), status.version);
     for warning in warnings(status, &names) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "! {warning}");
     }
     if !status.peers.is_empty() {

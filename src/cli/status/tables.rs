@@ -9,7 +9,7 @@ use crate::client::{Snapshot, Status};
 use crate::proto::{CheckpointStatus, JournalStatus, PeerStatus};
 use crate::time::brief;
 
-/// The other datacenters, a line each.
+/// Returns the other datacenters, a line each.
 pub(super) fn peers(status: &Status, names: &DcNames) -> String {
     let header =
         ["OTHERS", "LINK", "REACHABLE", "ROUND TRIP", "BEHIND BY", "AHEAD BY", "CLOCK", "SENT", "RECEIVED"];
@@ -46,7 +46,7 @@ fn behind(peer: &PeerStatus) -> String {
     }
 }
 
-/// Who has how much of whose log.
+/// Returns the vectors: how many entries of each log each datacenter has.
 pub(super) fn vectors(status: &Status, names: &DcNames) -> String {
     let mut dcs: Vec<u32> = status.peers.iter().map(|peer| peer.dc).chain([status.dc]).collect();
     dcs.sort_unstable();
@@ -68,7 +68,7 @@ pub(super) fn vectors(status: &Status, names: &DcNames) -> String {
     table(&rows)
 }
 
-/// What is on disk and in memory.
+/// Returns the figures of disk and memory.
 pub(super) fn journal_and_store(status: &Status) -> String {
     let mut rows = Vec::new();
     if let Some(journal) = &status.journal {
@@ -133,7 +133,7 @@ fn checkpoint(journal: &JournalStatus) -> String {
     format!("{}, {made}, up to record {position} of {}", size(bytes), journal.position)
 }
 
-/// What is not shown elsewhere and not 0, by name.
+/// Returns the counts that are not shown elsewhere and not 0, by name.
 pub(super) fn counts(status: &Status) -> String {
     let elsewhere = ["keys", "value_bytes", "effects", "snapshots", "unsettled", "transactions"];
     let counts: BTreeMap<_, _> = status.counts.iter().collect();

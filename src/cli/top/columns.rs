@@ -1,4 +1,4 @@
-//! Tables that fit a width: some columns are cut, some left out.
+//! Tables that fit a width: some columns are truncated, some left out.
 
 /// A column of a table.
 pub(super) struct Column {
@@ -8,21 +8,21 @@ pub(super) struct Column {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Text, cut if need be.
+    /// Text, truncated if needed.
     Text,
-    /// The same; cut in the middle: names of one program differ at their ends.
+    /// The same, truncated in the middle: names of one program often differ at their ends.
     Name,
-    /// As long as it is; to the right.
+    /// Never truncated; aligned to the right.
     Number,
-    /// The same; left out where there is no room, the later ones first.
+    /// The same; left out if there is no space, the later ones first.
     Extra,
 }
 
-/// What a text is not cut below: before columns are left out, and when none are left to be.
+/// Shortest truncation: before columns are left out, and when no further ones can be.
 const READABLE: usize = 10;
 const SHORTEST: usize = 8;
 
-/// The title and the rows, no line longer than `width` characters, if that is possible.
+/// Returns the title and the rows, with lines of at most `width` characters if that is possible.
 pub(super) fn fit(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> Vec<String> {
     let gap = if width.is_some_and(|width| width < 100) { 1 } else { 2 };
     let mut places: Vec<usize> = (0..columns.len()).collect();
@@ -68,7 +68,7 @@ fn pad(text: &str, width: usize, kind: Kind) -> String {
     }
 }
 
-/// At most so many characters.
+/// Returns at most so many characters.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -78,7 +78,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     short
 }
 
-/// At most so many characters, of the beginning and the end.
+/// Returns at most so many characters, of the beginning and the end.
 fn cut_within(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -120,7 +120,7 @@ mod tests {
     fn texts_are_cut_then_columns_left_out() {
         assert_eq!(shown(Some(30))[1], "a loc… name somebody … 17    x");
         assert_eq!(shown(Some(21))[1], "a lo…name somebod… 17");
-        // Less than there is room for stays readable, and the terminal cuts it.
+        // In a width that is too small the texts stay readable, and the terminal cuts the lines.
         assert_eq!(shown(Some(5))[1], "a lo…ame somebod… 17");
         assert!(shown(Some(30)).iter().all(|line| line.chars().count() <= 30));
     }

@@ -1,4 +1,4 @@
-//! The picture for programs.
+//! The present figures for programs.
 
 use serde_json::{Map, Value, json};
 
@@ -8,12 +8,13 @@ use crate::cli::print::named;
 use crate::client::{HotLock, LockDescription};
 use crate::proto::{PeerStatus, Waiter};
 
-/// No server answers.
+/// The object while no server answers.
 pub(super) fn trouble(why: &str) -> Value {
     json!({ "unreachable": why })
 }
 
-/// All of it. Rates are for a second, of the interval; quantiles of the last 10 s, `null` if there was nothing.
+/// Returns all figures. Rates are per second, over the interval; quantiles are over the last 10 s, `null`
+/// without values.
 pub(super) fn picture(look: &Look<'_>) -> Value {
     let status = &look.now.status;
     let took = |name: &str| {

@@ -1,4 +1,4 @@
-//! `geolock top`: what a datacenter does right now, and which locks are waited for.
+//! `geolock top`: shows the present activity of a datacenter, and the locks that are waited for.
 
 mod columns;
 mod json;
@@ -24,19 +24,21 @@ use sample::{Look, Sample, Window};
 use terminal::{Ended, Terminal};
 use view::Size;
 
-/// Show what a datacenter does right now: rates, links, and the locks that are waited for
+/// Show the present activity of a datacenter: rates, links, and the locks that are waited for
 ///
-/// As the datacenter asked sees it. Grants are `local` if the parts of the lock were there, `remote` if another datacenter had to
-/// be asked; MOVES are locks of which parts came in or went out; quantiles are of the last 10 s. A link is BEHIND by the log
-/// entries that the other end has not acknowledged, and FOR how long the oldest of them has been on disk.
+///  As the answering datacenter sees it. Grants are `local` if the parts of the lock were there, `remote` if
+///  another datacenter had to be asked; MOVES are locks of which parts arrived or left; quantiles are over
+///  the last 10 s. A link is BEHIND by the log entries that the other end has not acknowledged, and FOR the
+///  time for which the oldest of them has been durable.
 ///
-/// Of the locks those come first for which grants here waited longest lately. HELD BY: `+2` are two more holders, `dc1?` may hold
-/// it and was not asked, or did not answer. WAIT: how many wait, in all datacenters; FIRST: who is next. GRANT/s are grants here
-/// that had to wait, MOVE/s how often parts came or went, WORST is the longest wait of the last 10 to 20 s, PARTS where the
-/// lock's parts are: in one datacenter, or each in its own.
+///  Locks are sorted by the recent waiting time of their grants here, the longest first. HELD BY: `+2` means
+///  two more holders, `dc1?` may hold it and was not asked, or did not answer. WAIT: the number of waiting
+///  requests, in all datacenters; FIRST: the next holder. GRANT/s are grants here that had to wait, MOVE/s
+///  arrivals and departures of parts, WORST is the longest wait of the last 10 to 20 s, PARTS the datacenters
+///  that own the lock's parts: one of them, or each its own.
 ///
-/// `q` and Ctrl-C end it. Without a terminal, or with --once, one picture is printed. While no server answers it says so, and
-/// goes on when one does.
+///  `q` and Ctrl-C end it. Without a terminal, or with --once, it prints the figures once. While no server
+///  answers it says so, and continues when one does.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 at the end, 69: no server reachable at the beginning, 77: the server does not let this client in, 64: wrong \
@@ -45,13 +47,13 @@ pub struct TopArgs {
     /// Only locks whose names start with this
     #[arg(value_parser = clap::value_parser!(OsString), default_value = "", hide_default_value = true)]
     prefix: OsString,
-    /// How often to look, and what rates are of: 100 ms to 1 h
+    /// Time between two samples, over which rates are computed: 100 ms to 1 h
     #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = interval)]
     interval: Duration,
-    /// Print one picture, of one interval, and end
+    /// Print the figures once, over one interval, and end
     #[arg(long)]
     once: bool,
-    /// For programs: one JSON object for each interval; a lock is `name`, or `name_base64` if that is no UTF-8
+    /// For programs: one JSON object for each interval; a lock is `name`, or `name_base64` if it is not UTF-8
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -59,7 +61,7 @@ pub struct TopArgs {
 }
 
 const INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
-/// Locks that are shown where there is no screen to fill, and in JSON.
+/// Locks that are shown without a screen, and in JSON.
 const LOCKS: u32 = 20;
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -89,7 +91,7 @@ pub async fn run(args: TopArgs) -> Result<(), Failure> {
     }
 }
 
-/// Where samples come from.
+/// The source of samples.
 struct Source<'a> {
     args: &'a TopArgs,
     /// None while no server answers.
@@ -98,7 +100,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// With a first sample.
+    /// Connects, and takes a first sample.
     async fn connect(args: &TopArgs) -> Result<Source<'_>, Failure> {
         let viewer = Some(args.connect.view().await?);
         let mut source = Source { args, viewer, window: Window::default() };
@@ -117,14 +119,14 @@ impl Source<'_> {
         let status = status.map_err(connect::failure)?;
         let hot = match hot {
             Ok(hot) => Ok(hot),
-            // The status is for everybody; who may not see locks sees the rest.
+            // Every client may read the status; one that may not see locks gets the rest.
             Err(error @ (ClientError::Refused(..) | ClientError::Unsupported { .. })) => {
                 Err(error.to_string())
             }
             Err(error) => return Err(connect::failure(error)),
         };
         self.window.push(Sample::new(status, hot));
-        // After a failure another connection is made, perhaps to another endpoint.
+        // After a failure the next sample uses another connection, to the next endpoint if there are several.
         self.viewer = Some(viewer);
         Ok(())
     }
@@ -136,14 +138,14 @@ impl Source<'_> {
     }
 }
 
-/// One picture as text.
+/// Prints the figures once, as text.
 async fn print_picture<'a>(source: &mut Source<'a>) -> Result<Option<Source<'a>>, Failure> {
     source.next(LOCKS).await?;
     print(view::plain(&source.window.look().expect("it was just taken")))?;
     Ok(None)
 }
 
-/// One object, or one for each interval.
+/// Prints one object, or one for each interval.
 async fn print_objects<'a>(source: &mut Source<'a>) -> Result<Option<Source<'a>>, Failure> {
     loop {
         match source.next(LOCKS).await {
@@ -157,12 +159,12 @@ async fn print_objects<'a>(source: &mut Source<'a>) -> Result<Option<Source<'a>>
     }
 }
 
-/// Whether trying again may help.
+/// Returns true if another attempt may help.
 fn is_passing(failure: &Failure) -> bool {
     failure.is(Code::Unreachable)
 }
 
-/// Fills the terminal until somebody ends it.
+/// Fills the terminal until the user ends it.
 async fn live(mut source: Source<'_>, signals: &mut StopSignals) -> Result<(), Failure> {
     let mut terminal = Terminal::enter()?;
     let mut resized = signal(SignalKind::window_change())?;
@@ -201,7 +203,7 @@ enum Go {
     End,
 }
 
-/// Until it is time for another look; the picture is drawn again when the window has another size.
+/// Waits until the next sample is due; draws again when the window changes its size.
 async fn wait(
     due: Instant,
     terminal: &mut Terminal,

@@ -1,4 +1,4 @@
-//! What a server said, and what became of it since: counters to rates, durations to quantiles.
+//! Samples of a server's figures: counters to rates, histograms to quantiles.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use crate::client::{HotLock, Status};
 use crate::proto::{DurationBucket, Durations, PeerStatus};
 
-/// What a server said at one moment.
+/// The figures of a server at one moment.
 pub(super) struct Sample {
     pub status: Status,
-    /// Or why they are not shown.
+    /// Or the reason why they are not shown.
     pub hot: Result<Vec<HotLock>, String>,
     at: Instant,
 }
 
-/// What quantiles are of, at least.
+/// Shortest time over which quantiles are computed.
 const QUANTILES_OF: Duration = Duration::from_secs(10);
 
-/// For how long a restart is told.
+/// Time for which a restart is reported.
 const NEWS: Duration = Duration::from_secs(60);
 
 /// The last samples of one run of a server, the latest last.
@@ -27,13 +27,13 @@ pub(super) struct Window {
     restarted: Option<Instant>,
 }
 
-/// The latest sample, beside the one before it.
+/// The latest sample, with the one before it.
 pub(super) struct Look<'a> {
     pub now: &'a Sample,
     before: Option<&'a Sample>,
-    /// About 10 s before, or the first.
+    /// A sample of about 10 s before, or the first.
     long_before: Option<&'a Sample>,
-    /// How long ago it was noticed that the server had been restarted.
+    /// Time since the restart of the server was noticed.
     pub restarted: Option<Duration>,
 }
 
@@ -50,7 +50,7 @@ impl Sample {
 impl Window {
     pub fn push(&mut self, sample: Sample) {
         if self.samples.back().is_some_and(|last| last.status.instance != sample.status.instance) {
-            // It counts from 0 again.
+            // Its counters start at 0 again.
             self.samples.clear();
             self.restarted = Some(sample.at);
         }
@@ -63,7 +63,7 @@ impl Window {
         }
     }
 
-    /// Two samples a second apart.
+    /// Returns a window with two samples a second apart.
     #[cfg(test)]
     pub fn of(samples: [(Status, Result<Vec<HotLock>, String>); 2]) -> Window {
         let start = Instant::now();
@@ -74,7 +74,7 @@ impl Window {
         window
     }
 
-    /// `None` before the first.
+    /// Returns `None` before the first sample.
     pub fn look(&self) -> Option<Look<'_>> {
         let (now, before) = (self.samples.back()?, self.samples.len().checked_sub(2));
         Some(Look {
@@ -86,7 +86,7 @@ impl Window {
     }
 }
 
-/// Of a peer, a second.
+/// Traffic with a peer, per second.
 pub(super) struct Traffic {
     pub messages_sent: f64,
     pub messages_received: f64,
@@ -94,14 +94,14 @@ pub(super) struct Traffic {
     pub bytes_received: f64,
 }
 
-/// Of a lock, a second.
+/// Figures of a lock, per second.
 pub(super) struct LockRates {
     pub grants: f64,
     pub hand_offs: f64,
 }
 
 impl Look<'_> {
-    /// How long the rates are of; `None`: there is nothing to compare with yet.
+    /// Returns the time over which rates are computed; `None` if there is no earlier sample.
     pub fn interval(&self) -> Option<Duration> {
         let interval = self.now.at.saturating_duration_since(self.before?.at);
         (!interval.is_zero()).then_some(interval)
@@ -111,7 +111,7 @@ impl Look<'_> {
         Some(now.saturating_sub(before) as f64 / self.interval()?.as_secs_f64())
     }
 
-    /// How fast a counter grows, a second.
+    /// Returns the growth of a counter, per second.
     pub fn counted(&self, name: &str) -> Option<f64> {
         self.rate(self.now.count(name), self.before?.count(name))
     }
@@ -126,15 +126,16 @@ impl Look<'_> {
         })
     }
 
-    /// All that was counted of a lock that came among the hottest only since.
+    /// Returns the rates of a lock. All that was counted belongs to the interval if the lock was added to the
+    /// hottest only since.
     pub fn lock(&self, hot: &HotLock) -> Option<LockRates> {
         let name = |hot: &HotLock| hot.lock.as_ref().map(|lock| lock.name.clone());
         let before = self.before?.hot.as_ref().ok()?.iter().find(|before| name(before) == name(hot));
-        // One that was away from the table meanwhile is counted anew.
+        // A lock that was removed from the table meanwhile counts from 0 again.
         let before = before.filter(|before| before.seen_for_ms <= hot.seen_for_ms);
         let (grants, hand_offs) = before.map_or((0, 0), |before| (before.grants, before.hand_offs));
         let interval = self.interval()?.max(Duration::from_millis(1));
-        // It may have been among the hottest all the while, and not on the page.
+        // It may have been among the hottest before, but not on the page.
         let since = if before.is_some() { interval } else { Duration::from_millis(hot.seen_for_ms.max(1)) };
         let seconds = since.max(interval).as_secs_f64();
         Some(LockRates {
@@ -143,7 +144,7 @@ impl Look<'_> {
         })
     }
 
-    /// A quantile, from 0 to 1, of what took how long lately; `None` if there was nothing.
+    /// Returns a quantile, from 0 to 1, of recent durations; `None` without values.
     pub fn took(&self, name: &str, quantile: f64) -> Option<Duration> {
         let now = self.now.status.durations.get(name)?;
         self.quantile_since(now, self.long_before?.status.durations.get(name), quantile)
@@ -161,7 +162,7 @@ impl Look<'_> {
         for bucket in &now.buckets {
             let count = since(bucket);
             if count > 0 && (passed + count) as f64 >= rank {
-                // As if they were spread evenly over it.
+                // Interpolates as if the values were spread evenly over the bucket.
                 let within = ((rank - passed as f64) / count as f64).clamp(0.0, 1.0);
                 let width = bucket.up_to_us.saturating_sub(bucket.above_us) as f64;
                 return Some(Duration::from_secs_f64((bucket.above_us as f64 + within * width) / 1e6));
@@ -201,7 +202,7 @@ mod tests {
         let look = window.look().expect("there are two");
         assert_eq!(look.counted("grants_total"), Some(100.0));
         assert_eq!(look.counted("commits_total"), Some(0.0));
-        // 100 of up to 1 us, 20 of 1 024 to 1 280 us.
+        // 100 values of up to 1 us, 20 of 1 024 to 1 280 us.
         assert_eq!(look.took("acquire_local", 0.5), Some(Duration::from_nanos(600)));
         assert_eq!(look.took("acquire_local", 1.0), Some(Duration::from_micros(1_280)));
         assert_eq!(look.took("acquire_remote", 0.5), None);

@@ -1,5 +1,5 @@
-//! The terminal as a screen: its other page, without cursor and echo. However this ends, it is put back: when it is
-//! dropped, when something panics, and while the process is stopped by Ctrl-Z.
+//! The terminal as a screen: its alternate page, without cursor and echo. Its state is restored in every
+//! case: on drop, on a panic, and while the process is stopped by Ctrl-Z.
 
 use std::fs::File;
 use std::future::pending;
@@ -15,37 +15,37 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::view::Size;
 
-/// The other page, no cursor, lines that are too long are cut.
+/// The alternate page, no cursor, long lines truncated.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
-/// Where a terminal does not say how large it is.
+/// Size for terminals that do not report theirs.
 const USUAL: Size = Size { width: 80, height: 24 };
 
-/// See the top of this file.
+/// The terminal as a screen, until it is dropped.
 pub(super) struct Terminal {
-    /// Where keys come from; `None` where there is nothing to wait for.
+    /// The source of keys; `None` if there is none.
     keys: Option<AsyncFd<File>>,
     before: Before,
     stop: Signal,
 }
 
-/// Why [`Terminal::ended`] returned.
+/// The reason why [`Terminal::ended`] returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// Somebody typed `q`, or the terminal is gone.
+    /// The user typed `q`, or the terminal is gone.
     Quit,
-    /// The process was stopped, goes on, and has an empty screen.
+    /// The process was stopped and continued, and has an empty screen.
     Stopped,
 }
 
-/// How it was set.
+/// The settings before.
 #[derive(Clone)]
 struct Before(Option<Termios>);
 
 impl Before {
     fn put_back(&self) {
         let mut out = io::stdout().lock();
-        // A terminal that is gone needs nothing any more.
+        // A terminal that is gone needs no restoring.
         let _ = out.write_all(LEAVE.as_bytes()).and_then(|()| out.flush());
         if let Some(modes) = &self.0 {
             let _ = open().map(|device| tcsetattr(&device, OptionalActions::Now, modes));
@@ -53,7 +53,7 @@ impl Before {
     }
 }
 
-/// With a state of its own: that it does not block is nobody else's affair.
+/// Opens the terminal anew, so that non-blocking mode does not affect other processes.
 fn open() -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     File::options().read(true).write(true).custom_flags(flags.bits() as i32).open("/dev/tty")
@@ -68,7 +68,7 @@ fn events(device: File) -> Option<AsyncFd<File>> {
 }
 
 impl Terminal {
-    /// Standard output is a terminal.
+    /// Takes over the terminal. Standard output must be one.
     pub fn enter() -> io::Result<Terminal> {
         let device = open().ok();
         let before = Before(device.as_ref().and_then(|device| tcgetattr(device).ok()));
@@ -106,11 +106,11 @@ impl Terminal {
 
     /// Shows these lines and nothing else.
     pub fn show(&self, lines: &[String]) -> io::Result<()> {
-        // Each over what was there, so that nothing flickers.
+        // Overwrites the lines in place, so that nothing flickers.
         write(&format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\r\n")))
     }
 
-    /// Until somebody has had enough, or the process was stopped and goes on. May be dropped while it waits.
+    /// Waits until the user ends the program, or the process was stopped and continued. Cancel-safe.
     pub async fn ended(&mut self) -> io::Result<Ended> {
         tokio::select! {
             quit = quit(&self.keys) => quit.map(|()| Ended::Quit),
@@ -127,7 +127,7 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         self.before.put_back();
-        // Nothing is left to be put back; while it panics, the hook is at work.
+        // Nothing is left to be restored; during a panic the hook does it.
         if !std::thread::panicking() {
             let _ = panic::take_hook();
         }
@@ -143,7 +143,7 @@ async fn quit(keys: &Option<AsyncFd<File>>) -> io::Result<()> {
             Ok(Ok(0)) => return Ok(()),
             Ok(Ok(count)) if typed[..count].iter().any(|key| matches!(key, b'q' | b'Q')) => return Ok(()),
             Ok(Err(error)) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            // It was another key, or none after all.
+            // It was another key, or none.
             Ok(_) | Err(_) => {}
         }
     }

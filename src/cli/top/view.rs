@@ -1,4 +1,4 @@
-//! The picture for people: a headline, what is wrong, rates, the links, the locks.
+//! The present figures for people: a headline, warnings, rates, the links, the locks.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::client::{HotLock, LockDescription};
 use crate::proto::PeerStatus;
 use crate::time::brief;
 
-/// Of a screen, in characters.
+/// The size of a screen, in characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Size {
     pub width: usize,
@@ -21,22 +21,22 @@ pub(super) struct Size {
 
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
-/// Warnings that are shown at most: the locks are what people look for.
+/// Most warnings that are shown: the locks need the space.
 const WARNINGS: usize = 3;
-/// Locks that are asked for at least, and at most.
+/// Fewest and most locks that are requested.
 const LOCKS: std::ops::RangeInclusive<usize> = 1..=100;
 
-/// How many locks a screen may have room for.
+/// Returns the number of locks that a screen may have space for.
 pub(super) fn room(size: Size) -> u32 {
     size.height.clamp(*LOCKS.start(), *LOCKS.end()) as u32
 }
 
-/// All of it, as wide as it is.
+/// Returns all lines in full width.
 pub(super) fn plain(look: &Look<'_>) -> String {
     lines(look, None, None).into_iter().map(|line| line.text).collect::<Vec<_>>().join("\n")
 }
 
-/// What fits a screen. `trouble`: for how long nobody answers, and why.
+/// Returns the lines that fit a screen. `trouble`: the time for which no server answers, and the reason.
 pub(super) fn frame(look: &Look<'_>, trouble: Option<(Duration, &str)>, size: Size) -> Vec<String> {
     let lines = lines(look, trouble, Some(size.width));
     let shown = lines.into_iter().take(size.height).map(|line| {
@@ -111,7 +111,7 @@ fn load(look: &Look<'_>) -> String {
     counts.map(|(name, shown)| format!("{} {shown}", look.now.count(name))).join(", ")
 }
 
-/// Text of others on one line of ours.
+/// Returns foreign text without line breaks.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -224,11 +224,11 @@ fn lock(hot: &HotLock, look: &Look<'_>) -> Vec<String> {
     ]
 }
 
-/// The first holder, and how many more there are; since when.
+/// Returns the first holder with the number of further ones, and the time since its grant.
 fn held(hot: &HotLock, lock: &LockDescription) -> (String, Option<Duration>) {
     let dcs = |dcs: &[u32]| dcs.iter().map(|dc| format!("dc{dc}")).collect::<Vec<_>>().join(",");
     let Some(holder) = lock.holders.first() else {
-        // Its parts are there, and there was no time to ask.
+        // Datacenters in `unknown_dcs` own parts, and their holders are not known.
         let known = lock.unknown_dcs.is_empty();
         return (if known { "nobody".into() } else { format!("{}?", dcs(&lock.unknown_dcs)) }, None);
     };
@@ -241,7 +241,7 @@ fn held(hot: &HotLock, lock: &LockDescription) -> (String, Option<Duration>) {
 fn first(lock: &LockDescription) -> String {
     let Some(waiter) = lock.waiters.first() else { return String::new() };
     let dc = waiter.request.map_or_else(String::new, |request| format!("dc{}", request.dc));
-    // Others tell no labels.
+    // Other datacenters do not report labels.
     let who = if waiter.label.is_empty() { dc } else { format!("{dc} {}", label(&waiter.label)) };
     if waiter.parked { format!("parked {who}") } else { who }
 }
@@ -254,7 +254,7 @@ fn parts(lock: &LockDescription) -> String {
     }
 }
 
-/// A duration in some six characters: `850us`, `1.2ms`, `350ms`, `12.5s`, `3m20s`, `2h05m`, `3d04h`.
+/// Returns a duration in some six characters: `850us`, `1.2ms`, `350ms`, `12.5s`, `3m20s`, `2h05m`, `3d04h`.
 fn short(duration: Option<Duration>) -> String {
     let Some(duration) = duration else { return "-".into() };
     let (micros, seconds) = (duration.as_micros(), duration.as_secs());
@@ -270,7 +270,7 @@ fn short(duration: Option<Duration>) -> String {
     }
 }
 
-/// A rate in some four characters: `0`, `4.3`, `1234`, `12k`.
+/// Returns a rate in some four characters: `0`, `4.3`, `1234`, `12k`.
 fn per_second(rate: Option<f64>) -> String {
     match rate {
         None => "-".into(),
