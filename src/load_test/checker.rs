@@ -1,8 +1,8 @@
-//! Whether what was granted may be: no two holders that conflict, and tokens that increase.
+//! Checks grants: no two conflicting holders, and increasing tokens.
 //!
-//! Every grant of every client is entered here when it comes, and every end before the release is sent: what overlaps here
-//! overlapped in truth. A holder may have lost its lock without knowing yet; so an overlap counts once its first holder
-//! has found that it had not.
+//!  Every grant of every client is entered here when it arrives, and every end before the release is sent, so
+//!  holds that overlap here really overlapped. A holder may have lost its lock without knowing it yet. So an
+//!  overlap is a violation only if the end of the earlier hold shows that it was not lost.
 
 use std::sync::Mutex;
 
@@ -12,10 +12,10 @@ use super::workload::{Ask, Key};
 use crate::names::Mode;
 
 const SHARDS: usize = 64;
-/// Violations that are described; more are counted.
+/// Most violations that are described; more are counted.
 const DESCRIBED: usize = 20;
 
-/// One acquisition among all.
+/// The number of an acquisition, unique in the test.
 pub(super) type Hold = u64;
 
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ struct Lock {
     shared_token: u64,
 }
 
-/// See the top of this file.
+/// The present holds of all locks, and the violations found.
 #[derive(Debug)]
 pub(super) struct Checker {
     shards: Vec<Mutex<FxHashMap<Key, Lock>>>,
@@ -35,7 +35,7 @@ pub(super) struct Checker {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// By the earlier hold: what is wrong if that was never lost.
+    /// By the earlier hold: the violations if that hold was not lost.
     suspected: FxHashMap<Hold, Vec<String>>,
     violations: Vec<String>,
     count: u64,
@@ -50,7 +50,7 @@ impl Found {
     }
 }
 
-/// What came out.
+/// The result of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub count: u64,
@@ -71,7 +71,7 @@ impl Checker {
         self.found.lock().expect("nothing panics while it holds this")
     }
 
-    /// `hold` has been granted.
+    /// Enters the grant of `hold`.
     pub(super) fn granted(&self, hold: Hold, ask: &Ask, token: u64) {
         for &(key, mode) in &ask.locks {
             let (before, highest) = self.with(key, |lock| lock.begin(hold, mode, token));
@@ -86,14 +86,14 @@ impl Checker {
         }
     }
 
-    /// `hold` is about to be released.
+    /// Enters that `hold` is about to be released.
     pub(super) fn ending(&self, hold: Hold, ask: &Ask) {
         for &(key, _) in &ask.locks {
             self.with(key, |lock| lock.holds.retain(|(other, _)| *other != hold));
         }
     }
 
-    /// `hold` was released; `was_lost` if it had ended before.
+    /// Enters that `hold` was released; `was_lost` if it had ended before.
     pub(super) fn ended(&self, hold: Hold, was_lost: bool) {
         let mut found = self.found();
         let suspected = found.suspected.remove(&hold).unwrap_or_default();
@@ -102,17 +102,17 @@ impl Checker {
         }
     }
 
-    /// Something else that must not be.
+    /// Adds a violation that was found elsewhere.
     pub(super) fn blame(&self, what: String) {
         self.found().add(what);
     }
 
-    /// How much was wrong so far.
+    /// Returns the number of violations so far.
     pub(super) fn count(&self) -> u64 {
         self.found().count
     }
 
-    /// What was wrong. Who holds something now has not lost it.
+    /// Returns the violations. A hold that has not ended counts as not lost.
     pub(super) fn verdict(&self) -> Verdict {
         let mut found = self.found();
         let suspected = std::mem::take(&mut found.suspected);
@@ -122,7 +122,8 @@ impl Checker {
 }
 
 impl Lock {
-    /// All that hold it in conflict, and the highest token that has to be below the new one.
+    /// Enters a hold of a lock. Returns all conflicting holds, and the highest token that must be below the
+    /// new one.
     fn begin(&mut self, hold: Hold, mode: Mode, token: u64) -> (Vec<Hold>, u64) {
         let conflicting = self.holds.iter().filter(|(_, other)| other.conflicts_with(mode));
         let conflicting = conflicting.map(|(other, _)| *other).collect();
@@ -175,7 +176,7 @@ mod tests {
         hold(&checker, 3, Mode::Exclusive, 6);
         end(&checker, 1, false);
         let verdict = checker.verdict();
-        // Either may have lost it without the other.
+        // Either of them may have lost it without the other.
         assert_eq!(verdict.count, 2, "{verdict:?}");
         assert!(verdict.described[0].contains("1 still held it when 3"), "{verdict:?}");
         assert!(verdict.described[1].contains("2 still held it when 3"), "{verdict:?}");

@@ -1,4 +1,4 @@
-//! geolock as a target, through its client.
+//! geolock as the system under test, through its client.
 
 use super::target::{Failure, Target};
 use super::workload::{Ask, Locks};
@@ -7,12 +7,12 @@ use crate::client::{
     Transaction, TxnError, TxnRequest, Update, Value,
 };
 
-/// One datacenter.
+/// A client of one datacenter.
 pub(super) struct Geolock {
     pub client: Client,
 }
 
-/// What a client holds.
+/// The locks, or the transaction, that a client holds.
 pub(super) enum Held {
     Locks(LockGuard),
     Txn(Box<Counting>),
@@ -25,17 +25,17 @@ pub(super) struct Counting {
     number: u64,
 }
 
-/// The numbers that transactions count up.
+/// The bucket of the numbers that transactions increment.
 const BUCKET: &[u8] = b"load-test";
-/// Most keys of one reading.
+/// Most keys of one read.
 const READ_AT_ONCE: usize = 1_000;
 
-/// The key that goes with a lock.
+/// Returns the key that belongs to a lock.
 fn key_of(lock: &crate::names::LockName) -> Key {
     Key::new(BUCKET, lock.as_bytes()).expect("our names are short enough for a key")
 }
 
-/// A register that counts, in decimal; nothing is 0.
+/// Returns the count in a register, in decimal; no value is 0.
 fn number(value: &Value) -> Result<u64, Failure> {
     let register = value.register().map_err(|error| Failure::Other(error.to_string()))?;
     let text = register.map(|bytes| std::str::from_utf8(bytes));
@@ -94,7 +94,7 @@ impl Target for Geolock {
 }
 
 impl Geolock {
-    /// What the transactions under these locks have counted, all in all.
+    /// Returns the sum that the transactions under these locks have counted.
     pub(super) async fn counted(&self, locks: &[crate::names::LockName]) -> Result<u64, Failure> {
         let (mut sum, keys) = (0, locks.iter().map(key_of).collect::<Vec<_>>());
         for keys in keys.chunks(READ_AT_ONCE) {

@@ -1,17 +1,17 @@
-//! Which lock comes next: all alike, or a few much more often than the rest.
+//! The choice of the next lock: uniform, or skewed towards a few.
 
 use crate::rng::Rng;
 
-/// A choice among numbered things, by Zipf's law: the n-th is wanted in proportion to 1 / n^s.
+/// A choice among numbered things by Zipf's law: the n-th has a probability in proportion to 1 / n^s.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     len: usize,
-    /// What part of all draws falls on each thing or one before it, in 2^-64; empty if all are alike.
+    /// The probability of each thing or one before it, in 2^-64; empty for a uniform choice.
     cumulative: Vec<u64>,
 }
 
 impl Choice {
-    /// Among `len` things with exponent `s`.
+    /// Creates a choice among `len` things with exponent `s`.
     pub(super) fn new(len: usize, s: f64) -> Choice {
         if s == 0.0 {
             return Choice { len, cumulative: Vec::new() };
@@ -21,13 +21,13 @@ impl Choice {
         let mut sum = 0.0;
         let cumulative = weights.iter().map(|weight| {
             sum += weight / total;
-            // Saturates at the end, where rounding could go beyond 1.
+            // Saturates at the end, where rounding could exceed 1.
             (sum * 2f64.powi(64)) as u64
         });
         Choice { len, cumulative: cumulative.collect() }
     }
 
-    /// One of `0..len`.
+    /// Returns one of `0..len`.
     pub(super) fn draw(&self, rng: &mut Rng) -> usize {
         if self.cumulative.is_empty() {
             return rng.index(self.len);

@@ -1,19 +1,19 @@
-//! Edge. A load test: many clients in every datacenter; what they want and when; whether what they get is right; how long it
-//! took, and what went between the datacenters for it.
+//! Edge. A load test: many clients in every datacenter. It controls their requests, checks their grants, and
+//! measures latencies and the traffic between datacenters.
 //!
-//! It sees the servers as any program does, through [`client`](crate::client). Every acquisition is checked against all
-//! others: a figure of a lock service that is wrong is worth nothing.
+//! It uses the servers as any program does, through [`client`](crate::client). Every acquisition is checked
+//! against all others, because a figure of a lock service that violates exclusion is worthless.
 //!
 //! | file | job |
 //! |---|---|
-//! | `options.rs` | what to run |
-//! | `workload.rs`, `keys.rs` | pure: what a client wants next |
-//! | `pace.rs` | when it asks, for how long it holds |
-//! | `target.rs`, `geolock.rs`, `peers/` | whom it asks |
-//! | `run.rs`, `phase.rs` | a system from the first lock to the last figure; all clients at work |
-//! | `checker.rs` | whether what they got may be |
-//! | `recorder.rs`, `servers.rs` | what is written down: by clients, by servers |
-//! | `summary.rs`, `report/` | what it came to: figures, table, JSON, page |
+//! | `options.rs` | the test to run |
+//! | `workload.rs`, `keys.rs` | pure: the next request of a client |
+//! | `pace.rs` | the times of requests, the length of holds |
+//! | `target.rs`, `geolock.rs`, `peers/` | the systems under test |
+//! | `run.rs`, `phase.rs` | a system from the first lock to the last figure; one phase of all clients |
+//! | `checker.rs` | checks of grants |
+//! | `recorder.rs`, `servers.rs` | measurements: by clients, by servers |
+//! | `summary.rs`, `report/` | results: figures, table, JSON, page |
 
 mod checker;
 mod geolock;
@@ -45,7 +45,7 @@ use target::Failure;
 
 use crate::client::{Client, ClientError};
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadTestError {
     #[error(transparent)]
@@ -65,7 +65,7 @@ pub enum LoadTestError {
     Peer(#[from] peers::PeerError),
 }
 
-/// What goes on, for whoever watches.
+/// The progress of a test, for an observer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Happening {
     BringsHome { locks: usize },
@@ -74,8 +74,8 @@ pub enum Happening {
     Goes(Progress),
 }
 
-/// Runs a load test with these connections of each datacenter, in the order of the datacenters: as many as `options` say.
-/// `wan` says in words how far apart they are.
+/// Runs a load test over these connections of each datacenter, in the order of the datacenters; their number
+/// is that of `options`. `wan` describes the distances.
 pub async fn run(
     options: &Options,
     connections: &[Vec<Client>],
@@ -109,7 +109,7 @@ pub async fn run(
     Ok(Report { made: made(at), test: test(options, wan), systems: vec![system] })
 }
 
-/// The locks of this run are its own.
+/// Returns a prefix for the locks of this run alone.
 fn prefix(at: Duration) -> String {
     format!("load-test/{}", at.as_micros())
 }
@@ -122,7 +122,8 @@ async fn look(clients: &[Client]) -> Result<Vec<Figures>, LoadTestError> {
     Ok(all)
 }
 
-/// The numbers that transactions wrote add up to the transactions: none was lost, none done twice.
+/// Checks that the numbers written by transactions add up to the number of transactions: none was lost, none
+/// executed twice.
 async fn check_counts(stage: &Stage<Geolock>) -> Result<(), LoadTestError> {
     if stage.options.workload != Workload::Txn {
         return Ok(());
@@ -145,7 +146,7 @@ async fn check_counts(stage: &Stage<Geolock>) -> Result<(), LoadTestError> {
 }
 
 impl SystemReport {
-    /// What the servers said before and after.
+    /// Adds the figures of the servers before and after.
     fn add(&mut self, before: &[Figures], after: &[Figures], measured: Duration) {
         for ((dc, before), after) in self.dcs.iter_mut().zip(before).zip(after) {
             dc.tally.local_percent = summary::local_percent(std::iter::once((before, after)));

@@ -1,37 +1,39 @@
-//! What to run.
+//! The options of a load test.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A load test, but for where the servers are.
+/// A load test, without the addresses of the servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub workload: Workload,
     /// Clients in each datacenter.
     pub clients: usize,
-    /// Connections that those of a datacenter share: one, as the parts of one application do, up to one for each.
+    /// Connections that the clients of a datacenter share: one, like the parts of one application, up to one
+    /// for each client.
     pub connections: usize,
-    /// How long is measured.
+    /// Duration of the measurement.
     pub duration: Duration,
-    /// How long the same runs before that and is not counted.
+    /// Duration of the same load before it, which is not counted.
     pub warm_up: Duration,
     /// Locks of each datacenter, or, in workloads without homes, of all together.
     pub keys: usize,
-    /// How unevenly locks are wanted: 0 all alike, 0.99 as in YCSB (the first of a thousand gets an eighth of it all).
+    /// Skew of the choice of locks (Zipf exponent): 0 for a uniform one, 0.99 as in YCSB (the first of a
+    /// thousand gets an eighth of all acquisitions).
     pub zipf: f64,
     /// Locks in one request.
     pub batch: usize,
-    /// Of [`Workload::Mixed`]: how many of a hundred acquisitions want a lock of another datacenter.
+    /// For [`Workload::Mixed`]: percentage of acquisitions that want a lock of another datacenter.
     pub foreign_percent: u8,
-    /// Of [`Workload::Readers`]: how many of a hundred acquisitions are exclusive.
+    /// For [`Workload::Readers`]: percentage of acquisitions that are exclusive.
     pub writes_percent: u8,
-    /// How long a lock is held.
+    /// Time for which a lock is held.
     pub hold: Duration,
-    /// Acquisitions that are due in a second in each datacenter, whether or not those before are done; a latency counts from
-    /// when it was due. Without it, each client asks as soon as it has released.
+    /// Acquisitions that are due per second in each datacenter, even if earlier ones are not done; a latency
+    /// counts from the due time. Without it, each client acquires as soon as it has released.
     pub rate: Option<f64>,
-    /// Of [`Workload::FollowTheSun`]: how long each datacenter is at it.
+    /// For [`Workload::FollowTheSun`]: time for which each datacenter is active.
     pub active_for: Duration,
     /// The same seed makes every client want the same locks in the same order.
     pub seed: u64,
@@ -58,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// Who wants what.
+/// The workload: which clients want which locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Every datacenter uses locks of its own.
@@ -73,9 +75,9 @@ pub enum Workload {
     Readers,
     /// All want the same locks, one datacenter after the other.
     FollowTheSun,
-    /// As `Home`, a transaction under each lock: it reads a number in the store and writes the next one.
+    /// As `Home`, with a transaction under each lock: it reads a number in the store and writes the next one.
     Txn,
-    /// Every lock is one that nobody ever had: all its parts but one have to come from the other datacenters.
+    /// Every lock was never used before: all its parts but one have to come from the other datacenters.
     First,
 }
 
@@ -104,7 +106,7 @@ impl Workload {
         }
     }
 
-    /// In one line.
+    /// Returns a description in one line.
     pub fn about(self) -> &'static str {
         match self {
             Workload::Home => "every datacenter uses locks of its own",
@@ -118,7 +120,7 @@ impl Workload {
         }
     }
 
-    /// Whether all datacenters want the same locks.
+    /// Returns true if all datacenters want the same locks.
     pub(super) fn is_common(self) -> bool {
         matches!(self, Workload::Hot | Workload::Readers | Workload::FollowTheSun)
     }
@@ -130,7 +132,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// There is no such workload.
+/// The name of a workload is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no workload {0:?}; there are {names}", names = Workload::ALL.map(Workload::name).join(", "))]
 pub struct UnknownWorkload(String);
@@ -144,7 +146,7 @@ impl FromStr for Workload {
     }
 }
 
-/// Why these options make no load test.
+/// The reason why options are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum OptionError {
     #[error("{what} has to be from {least} to {most}; {found} was asked for")]
@@ -158,7 +160,7 @@ pub enum OptionError {
 }
 
 impl Options {
-    /// Refuses what no run could mean.
+    /// Refuses options without a meaningful run.
     pub fn check(&self) -> Result<(), OptionError> {
         let within = |what, found: f64, least: f64, most: f64| match found >= least && found <= most {
             true => Ok(()),

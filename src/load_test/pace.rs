@@ -1,8 +1,9 @@
-//! When a client asks next, and how long it holds what it got.
+//! The times at which clients acquire, and the length of their holds.
 //!
-//! A client of a closed loop asks when it has released, so a slow server is asked less: its worst moments hardly count. In an
-//! open loop acquisitions are due at times of their own, and a latency counts from then, however late the asking was
-//! (Gil Tene calls leaving that out *coordinated omission*).
+//!  A client of a closed loop acquires when it has released, so a slow server gets fewer requests, and its
+//!  worst moments hardly count. In an open loop acquisitions are due at fixed times, and a latency counts
+//!  from then, however late the request was sent (Gil Tene calls the omission of this *coordinated
+//!  omission*).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,29 +13,29 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::fine_timer::FineTimer;
 
-/// A timer may ring so much late without anybody's fault: it ticks in milliseconds.
+/// Normal delay of a timer: it ticks in milliseconds.
 const TICK: Duration = Duration::from_millis(2);
 
-/// So many clients hold for exactly as long as was said.
+/// Up to this number of clients hold for exactly the wanted time.
 const MAX_TIMERS: usize = 256;
 
-/// For all clients of a datacenter.
+/// The times for all clients of a datacenter.
 #[derive(Clone, Debug)]
 pub(super) enum Pace {
     Closed,
     Open(Arc<Schedule>),
 }
 
-/// Turns that were due and that nobody has taken.
+/// Turns that were due and that no client has taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missed {
     pub count: u64,
-    /// How long the first of them was due.
+    /// Time since the first of them was due.
     pub oldest: Duration,
 }
 
 impl Missed {
-    /// For how long each of them was due.
+    /// Returns the time since each of them was due.
     pub(super) fn waits(self) -> impl Iterator<Item = Duration> {
         (1..=self.count).map(move |n| self.oldest.mul_f64(n as f64 / self.count as f64))
     }
@@ -62,7 +63,7 @@ impl Pace {
         }
     }
 
-    /// Waits for the next turn. From when its latency counts.
+    /// Waits for the next turn. Returns the time from which its latency counts.
     pub(super) async fn next(&self) -> Instant {
         let Pace::Open(schedule) = self else { return Instant::now() };
         let due = schedule.due(schedule.next.fetch_add(1, Ordering::Relaxed));
@@ -74,7 +75,7 @@ impl Pace {
         if now.duration_since(due) <= TICK { now } else { due }
     }
 
-    /// What was due by `now`.
+    /// Returns the turns that were due by `now`.
     pub(super) fn missed(&self, now: Instant) -> Missed {
         let Pace::Open(schedule) = self else { return Missed::default() };
         let due = (now.saturating_duration_since(schedule.begins).as_secs_f64() * schedule.rate) as u64;
@@ -86,15 +87,16 @@ impl Pace {
     }
 }
 
-/// How long a client holds what it got.
+/// The length of a hold.
 pub(super) struct Hold {
     lasts: Duration,
-    /// It is a descriptor, and servers in the same process need some, too.
+    /// It is a file descriptor, and servers in the same process need some, too.
     timer: Option<FineTimer>,
 }
 
 impl Hold {
-    /// Of one of so many clients: more than [`MAX_TIMERS`] hold for up to two milliseconds longer.
+    /// Creates the hold of one of `clients` clients: if these are more than [`MAX_TIMERS`], each hold lasts
+    /// up to two milliseconds longer.
     pub(super) fn new(lasts: Duration, clients: usize) -> Hold {
         let is_fine = !lasts.is_zero() && clients <= MAX_TIMERS;
         Hold { lasts, timer: is_fine.then(FineTimer::new).and_then(Result::ok) }

@@ -1,4 +1,4 @@
-//! All clients at work for a while.
+//! One phase of a test: all clients work for a while.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,45 +18,46 @@ use super::target::{Failure, Target};
 use super::workload::{Ask, Locks, Mind, Turn};
 use crate::tasks::joined;
 
-/// How long clients may take to give back what they hold when time is up.
+/// Time for clients to release their locks at the end of a phase.
 const END_WITHIN: Duration = Duration::from_secs(60);
-/// A client that failed waits this long, or it would do nothing but fail.
+/// Pause of a client after a failure, because it might fail again at once.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What lasts from one phase to the next.
+/// The state that lasts from one phase to the next.
 pub(super) struct Stage<T> {
     pub options: Arc<Options>,
     pub locks: Arc<Locks>,
     pub choice: Arc<Choice>,
     pub checker: Arc<Checker>,
-    /// By datacenter, and there by client: whom it asks. Clients that share a connection share what is asked.
+    /// By datacenter, and there by client: the target of its requests. Clients with one connection have the
+    /// same target.
     pub targets: Vec<Vec<Arc<T>>>,
     pub counts: Arc<Counts>,
 }
 
-/// Numbers across all phases.
+/// Counts across all phases.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     holds: AtomicU64,
     pub committed: AtomicU64,
-    /// Commits of which nobody knows.
+    /// Commits with an unknown outcome.
     pub unknown: AtomicU64,
 }
 
-/// Clients that did not come to an end.
+/// Clients that did not end in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0} clients still held or released something {END_WITHIN:?} after time was up: the servers do not answer"
 )]
 pub struct Stuck(usize);
 
-/// How it goes.
+/// The progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
     pub elapsed: Duration,
     pub of: Duration,
-    /// Acquisitions since the last time, a second.
+    /// Acquisitions per second since the last report.
     pub per_second: f64,
     pub p50: Duration,
     pub p99: Duration,
@@ -74,15 +75,15 @@ struct Worker<T> {
     counts: Arc<Counts>,
     begins: Instant,
     lasts: Duration,
-    /// From when the wait counts that goes on.
+    /// The start of the wait in progress.
     waits_since: Option<Instant>,
     hold: Hold,
     is_hot: bool,
 }
 
 impl<T: Target> Stage<T> {
-    /// Lets all clients work for `lasts`, into these recorders, one for each datacenter. Returns which turns each
-    /// datacenter missed. What clients want in one phase says nothing of another.
+    /// Runs all clients for `lasts`, with these recorders, one for each datacenter. Returns the turns that
+    /// each datacenter missed. The requests of different phases are independent.
     pub(super) async fn run(
         &self,
         phase: u32,
@@ -166,7 +167,7 @@ impl<T: Target> Stage<T> {
 }
 
 impl<T: Target> Worker<T> {
-    /// Until it is told to end; what it holds then it gives back.
+    /// Works until it is told to end, and then releases its locks.
     async fn run(mut self, mut ended: watch::Receiver<bool>) {
         let mut ended = pin!(ended.wait_for(|ended| *ended));
         while self.begins.elapsed() < self.lasts {
@@ -176,7 +177,7 @@ impl<T: Target> Worker<T> {
                 _ = &mut ended => None,
             };
             let Some(turn) = turn else {
-                // The longest waits are those that did not come to an end.
+                // The longest waits are those that were not complete.
                 if let Some(since) = self.waits_since {
                     self.recorder.unfinished(since.elapsed());
                 }
@@ -188,7 +189,8 @@ impl<T: Target> Worker<T> {
         }
     }
 
-    /// Waits for its turn, and for what it then wants. Given up at any point, it holds nothing.
+    /// Waits for its turn, and for the locks that it then wants. If it is cancelled at any point, it holds
+    /// nothing.
     async fn turn(&mut self) -> Option<(Ask, T::Held, Instant)> {
         let due = self.pace.next().await;
         let ask = match self.mind.next(self.begins.elapsed()) {
@@ -230,7 +232,7 @@ impl<T: Target> Worker<T> {
         let released = Instant::now();
         let outcome = match worked {
             Ok(()) => self.target.release(held).await,
-            // It is given back by being dropped.
+            // Dropping it releases it.
             Err(failure) => Err(failure),
         };
         self.checker.ended(hold, matches!(outcome, Err(Failure::Lost(_))));

@@ -1,41 +1,41 @@
-//! What is written down while a load test runs: one recorder for each datacenter.
+//! The measurements of a load test: one recorder for each datacenter.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Longest latency that is told from longer ones.
+/// Longest latency that is distinguished from longer ones.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// Holds of the hot lock that are kept.
+/// Most holds of the hot lock that are kept.
 const MAX_SPANS: usize = 100_000;
 
-/// When somebody had the hot lock, since the beginning.
+/// A hold of the hot lock, in time since the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub from: Duration,
     pub until: Duration,
 }
 
-/// See the top of this file.
+/// The measurements of one datacenter.
 #[derive(Debug)]
 pub(super) struct Recorder {
     slice: Duration,
     inner: Mutex<Recorded>,
 }
 
-/// What was recorded.
+/// The recorded values.
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
-    /// From when a lock was wanted (or due) until it was granted, in ns.
+    /// Time from when a lock was wanted (or due) until it was granted, in ns.
     pub acquire: Histogram<u64>,
-    /// From when it was given back until the server had confirmed that, in ns.
+    /// Time from a release until the server had confirmed it, in ns.
     pub release: Histogram<u64>,
-    /// `acquire` since somebody last asked for progress.
+    /// `acquire` since the last report of progress.
     recent: Histogram<u64>,
     /// Acquisitions in each slice of time.
     pub slices: Vec<u64>,
-    /// Locks that were acquired: more than acquisitions if requests want many.
+    /// Locks that were acquired: more than acquisitions if requests want several.
     pub locks: u64,
     pub refused: u64,
     pub lost: u64,
@@ -43,13 +43,13 @@ pub(super) struct Recorded {
     pub failed: u64,
     pub failure: Option<String>,
     pub spans: Vec<Span>,
-    /// From when on they are not kept any more.
+    /// The time from which on they are no longer kept.
     pub spans_until: Duration,
-    /// For how long acquisitions had been waited for that were not there when time was up.
+    /// Waiting times of acquisitions that were not complete at the end.
     pub unfinished: Vec<Duration>,
 }
 
-/// Of times in ns.
+/// Returns a histogram of times in ns.
 pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3).expect("these bounds are good")
 }
@@ -59,7 +59,7 @@ pub(super) fn nanos(duration: Duration) -> u64 {
 }
 
 impl Recorder {
-    /// With a count for each slice of so long.
+    /// Creates a recorder with a count for each slice of that length.
     pub(super) fn new(slice: Duration) -> Recorder {
         let inner = Recorded {
             acquire: histogram(),
@@ -82,7 +82,7 @@ impl Recorder {
         change(&mut self.inner.lock().expect("nothing panics while it holds this"))
     }
 
-    /// `locks` were granted `at` so long after the beginning, `latency` after they were wanted.
+    /// Records a grant of `locks`, `at` this time after the beginning, `latency` after they were wanted.
     pub(super) fn granted(&self, at: Duration, latency: Duration, locks: usize) {
         let slice = (at.as_nanos() / self.slice.as_nanos()) as usize;
         self.with(|inner| {
@@ -100,7 +100,7 @@ impl Recorder {
         self.with(|inner| inner.release.saturating_record(nanos(latency)));
     }
 
-    /// The hot lock was held.
+    /// Records a hold of the hot lock.
     pub(super) fn held(&self, span: Span) {
         self.with(|inner| {
             if inner.spans.len() < MAX_SPANS {
@@ -111,7 +111,7 @@ impl Recorder {
         });
     }
 
-    /// Time was up, and this was waited for so long.
+    /// Records an acquisition that was not complete at the end.
     pub(super) fn unfinished(&self, waited: Duration) {
         self.with(|inner| {
             inner.unfinished.push(waited);
@@ -133,7 +133,7 @@ impl Recorder {
         });
     }
 
-    /// Acquisitions and their latencies since this was last asked.
+    /// Returns the latencies of the acquisitions since the previous call.
     pub(super) fn progress(&self) -> Histogram<u64> {
         self.with(|inner| std::mem::replace(&mut inner.recent, histogram()))
     }

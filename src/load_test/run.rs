@@ -18,21 +18,21 @@ use super::{Happening, LoadTestError, summary};
 use crate::names::Mode;
 use crate::tasks::joined;
 
-/// Locks that are brought home by one request.
+/// Locks per request when datacenters take their own locks before the test.
 const BROUGHT_AT_ONCE: u64 = 500;
-/// Throughput over time has so many points.
+/// Points of throughput over time.
 const SLICES: u32 = 100;
-/// A point of it stands for no less than this.
+/// Shortest time that a point stands for.
 const LEAST_SLICE: Duration = Duration::from_millis(10);
 
-/// What was measured, by datacenter.
+/// The measurements, by datacenter.
 pub(super) struct Measured {
     recorded: Vec<Recorded>,
     missed: Vec<Missed>,
 }
 
 impl<T: Target> Stage<T> {
-    /// `targets` by datacenter and client; `prefix` begins the names of all locks.
+    /// `targets` by datacenter and client; `prefix` is that of the names of all locks.
     pub(super) fn new(options: &Arc<Options>, targets: Vec<Vec<Arc<T>>>, prefix: &str) -> Stage<T> {
         Stage {
             options: Arc::clone(options),
@@ -44,7 +44,7 @@ impl<T: Target> Stage<T> {
         }
     }
 
-    /// Every datacenter takes all its locks once, so that what is measured finds them at home.
+    /// Lets every datacenter acquire all its locks once, so that the measurement finds their parts there.
     pub(super) async fn bring_home(&self, tell: &mut impl FnMut(Happening)) -> Result<(), LoadTestError> {
         let mut tasks: JoinSet<Result<(), LoadTestError>> = JoinSet::new();
         let mut count = 0;
@@ -75,7 +75,7 @@ impl<T: Target> Stage<T> {
         Ok(())
     }
 
-    /// The same load as is measured later.
+    /// Runs the load of the measurement without recording it.
     pub(super) async fn warm_up(&self, tell: &mut impl FnMut(Happening)) -> Result<(), Stuck> {
         tell(Happening::WarmsUp);
         let recorders = self.recorders();
@@ -96,7 +96,7 @@ impl<T: Target> Stage<T> {
         self.targets.iter().map(|_| Arc::new(Recorder::new(slice))).collect()
     }
 
-    /// What it came to, as clients saw it.
+    /// Returns the results, as clients saw them.
     pub(super) fn report(
         &self,
         (system, version): (&str, String),
@@ -110,13 +110,13 @@ impl<T: Target> Stage<T> {
             DcReport {
                 name: name.clone(),
                 tally: summary::tally(std::slice::from_ref(one), &[*missed], options),
-                // The last one may be a torn one.
+                // The last slice may be incomplete.
                 throughput: throughput.chain(std::iter::repeat(0.0)).take(slices).collect(),
                 resident_bytes: 0,
             }
         });
         let spans: Vec<_> = measured.recorded.iter().map(|one| one.spans.clone()).collect();
-        // What is known of all of them.
+        // The time up to which all spans were kept.
         let known = measured.recorded.iter().map(|one| one.spans_until).min().unwrap_or(options.duration);
         let known = known.min(options.duration);
         let verdict = self.checker.verdict();

@@ -1,15 +1,15 @@
-//! What the servers of a system say of themselves, before and after.
+//! The figures that the servers of a system report, before and after a measurement.
 
 use crate::client::{Client, ClientError};
 
-/// What one datacenter had said and spent by a moment.
+/// The figures of one datacenter at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
     pub name: String,
     pub version: String,
     pub messages_sent: u64,
     pub bytes_sent: u64,
-    /// Of all grants, those that asked no other datacenter.
+    /// Grants, and among them those that asked no other datacenter.
     pub grants: u64,
     pub local_grants: u64,
     pub resident_bytes: u64,
@@ -17,7 +17,7 @@ pub(super) struct Figures {
     pub rtts: Vec<(String, u64)>,
 }
 
-/// Asks a datacenter.
+/// Asks a datacenter for its figures.
 pub(super) async fn figures(client: &Client) -> Result<Figures, ClientError> {
     let status = client.status().await?;
     let count = |name: &str| status.counts.get(name).copied().unwrap_or(0);

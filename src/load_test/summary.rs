@@ -1,4 +1,4 @@
-//! From what was recorded to what is reported.
+//! From measurements to results.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::report::{HotReport, Latency, LinkReport, Tally, WanReport};
 use super::servers::Figures;
 
 const NANOS_IN_MICRO: f64 = 1_000.0;
-/// What one datacenter had is shown as one turn if it was without it for no longer than this.
+/// Holds of one datacenter count as one turn if they are no further apart than this.
 const BREAK: Duration = Duration::from_millis(1);
 
-/// Where a distribution is looked at: evenly, and denser and denser towards 1.
+/// Returns the quantiles to report: evenly spaced, and denser towards 1.
 fn quantiles() -> impl Iterator<Item = f64> {
     let even = (0..49).map(|n| f64::from(n) / 50.0);
     // 0.98 up to 0.999999, 20 points for each further nine.
@@ -28,7 +28,7 @@ pub(super) fn latency(times: &Histogram<u64>) -> Latency {
     }
     let micros = |nanos: u64| nanos as f64 / NANOS_IN_MICRO;
     let at = |quantile| micros(times.value_at_quantile(quantile));
-    // Beyond the last one nothing is known.
+    // Beyond the last value nothing is known.
     let known = quantiles().filter(|q| *q == 1.0 || (1.0 - q) * times.len() as f64 >= 1.0);
     Latency {
         count: times.len(),
@@ -43,8 +43,9 @@ pub(super) fn latency(times: &Histogram<u64>) -> Latency {
     }
 }
 
-/// What was recorded in a datacenter, or in several together. In an open loop the latencies are also those of what was due and
-/// not there yet when time was up, as far as they had come: a server that stalls at the end is not to look better for it.
+/// Summarizes the measurements of one or more datacenters. In an open loop the latencies include the waits so
+/// far of the acquisitions that were due and not complete at the end: otherwise a server that stalls at the
+/// end would look better.
 pub(super) fn tally(recorded: &[Recorded], missed: &[Missed], options: &Options) -> Tally {
     let mut all = recorded[0].clone();
     for other in &recorded[1..] {
@@ -81,7 +82,7 @@ pub(super) fn tally(recorded: &[Recorded], missed: &[Missed], options: &Options)
     }
 }
 
-/// What local grants are of all, between two looks.
+/// Returns the percentage of local grants between two samples.
 pub(super) fn local_percent<'a>(looks: impl Iterator<Item = (&'a Figures, &'a Figures)>) -> Option<f64> {
     let (mut grants, mut local) = (0, 0);
     for (before, after) in looks {
@@ -91,7 +92,7 @@ pub(super) fn local_percent<'a>(looks: impl Iterator<Item = (&'a Figures, &'a Fi
     (grants > 0).then(|| 100.0 * local as f64 / grants as f64)
 }
 
-/// What went over the links between two looks at all datacenters.
+/// Returns the traffic on the links between two samples of all datacenters.
 pub(super) fn wan(before: &[Figures], after: &[Figures], acquisitions: u64, measured: Duration) -> WanReport {
     let spent = |of: fn(&Figures) -> u64| -> u64 {
         before.iter().zip(after).map(|(before, after)| of(after).saturating_sub(of(before))).sum()
@@ -117,7 +118,7 @@ pub(super) fn wan(before: &[Figures], after: &[Figures], acquisitions: u64, meas
     }
 }
 
-/// Who had the hot lock when. `spans` by datacenter, up to `measured`.
+/// Returns the turns of the hot lock. `spans` by datacenter, up to `measured`.
 pub(super) fn hot(spans: &[Vec<Span>], measured: Duration) -> HotReport {
     let mut all: Vec<(usize, Span)> =
         spans.iter().enumerate().flat_map(|(dc, spans)| spans.iter().map(move |span| (dc, *span))).collect();
@@ -176,7 +177,7 @@ mod tests {
         let hot = hot(&spans, ms(200));
         assert_eq!(hot.turns, [(0, 0.0, 20.0), (1, 50.0, 70.0), (0, 100.0, 120.0)]);
         assert_eq!((hot.hand_offs_per_second, hot.held_percent), (10.0, 30.0));
-        // No more is known of them than that.
+        // The spans are known only up to then.
         let hot = super::hot(&spans, ms(60));
         assert_eq!((hot.turns.len(), hot.held_percent.round()), (2, 50.0));
         assert!((29_900.0..=30_100.0).contains(&hot.hand_off.p50), "{hot:?}");

@@ -1,4 +1,4 @@
-//! Pure. What a client wants next.
+//! Pure. The next request of a client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,29 +16,30 @@ pub(super) type Key = u64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     pub locks: Vec<(Key, Mode)>,
-    /// Not only locks: a transaction under them.
+    /// True for a transaction under the locks.
     pub is_txn: bool,
 }
 
-/// What a client does now.
+/// The next action of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Ask(Ask),
-    /// Nothing, until so long after the beginning.
+    /// Nothing, until that long after the beginning.
     Rest(Duration),
 }
 
-/// All locks there are.
+/// All locks of the test.
 #[derive(Debug)]
 pub(super) struct Locks {
     prefix: String,
     names: Vec<LockName>,
-    /// Of [`Workload::First`]: the next one that nobody had.
+    /// For [`Workload::First`]: the next lock that was never used.
     fresh: AtomicU64,
 }
 
 impl Locks {
-    /// For so many datacenters. Different runs never want the same locks if their prefixes differ.
+    /// Creates the locks for that many datacenters. Different runs never want the same locks if their
+    /// prefixes differ.
     pub(super) fn new(options: &Options, dcs: usize, prefix: &str) -> Locks {
         let count = match options.workload {
             Workload::Hot => 1,
@@ -57,12 +58,12 @@ impl Locks {
         }
     }
 
-    /// All that have a number; not those of [`Workload::First`].
+    /// Returns all numbered locks; not those of [`Workload::First`].
     pub(super) fn names(&self) -> &[LockName] {
         &self.names
     }
 
-    /// Those that a datacenter has to have before anything is measured.
+    /// Returns the locks that a datacenter has to acquire before the measurement.
     pub(super) fn of_home(&self, options: &Options, dc: usize) -> std::ops::Range<Key> {
         match options.workload {
             Workload::Home | Workload::Mixed | Workload::Batch | Workload::Txn => {
@@ -77,7 +78,7 @@ fn name(prefix: &str, key: Key) -> LockName {
     LockName::try_from(format!("{prefix}/{key}").as_str()).expect("a short text is the name of a lock")
 }
 
-/// One client's mind.
+/// The choices of one client.
 #[derive(Debug)]
 pub(super) struct Mind {
     options: Arc<Options>,
@@ -89,7 +90,7 @@ pub(super) struct Mind {
 }
 
 impl Mind {
-    /// Of the `n`-th client in the `dc`-th of `dcs` datacenters; another one in each phase.
+    /// Creates those of the `n`-th client in the `dc`-th of `dcs` datacenters; they differ in each phase.
     pub(super) fn new(
         options: &Arc<Options>,
         locks: &Arc<Locks>,
@@ -107,7 +108,7 @@ impl Mind {
         }
     }
 
-    /// What it does so long after the beginning.
+    /// Returns the action at that time after the beginning.
     pub(super) fn next(&mut self, elapsed: Duration) -> Turn {
         match self.options.workload {
             Workload::FollowTheSun => {
@@ -139,14 +140,15 @@ impl Mind {
         }
     }
 
-    /// Different locks of one home.
+    /// Requests different locks of one home.
     fn ask(&mut self, home: usize, mode: Mode) -> Turn {
         let first = (home * self.options.keys) as Key;
         let is_txn = self.options.workload == Workload::Txn;
         let mut locks: Vec<(Key, Mode)> = Vec::with_capacity(self.options.batch);
         while locks.len() < self.options.batch {
             let mut key = self.choice.draw(&mut self.rng) as Key;
-            // The next one that is not among them yet: draws of a large batch would hit few others for ever.
+            // Takes the next free number: in a large batch further draws would almost always hit locks that
+            // are in it.
             while locks.iter().any(|(other, _)| *other == first + key) {
                 key = (key + 1) % self.options.keys as Key;
             }

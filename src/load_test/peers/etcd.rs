@@ -1,7 +1,8 @@
 //! etcd: its lock service, with a lease for each client.
 //!
-//! A lease of etcd has one place in the queue of a lock, so clients that shared one would hold the lock together. They
-//! share a connection, as ours do. Their leases outlive the test, so that etcd need not renew them.
+//!  A lease of etcd has one place in the queue of a lock, so clients with one lease would hold the lock
+//!  together. They share a connection, like the clients of geolock. Their leases outlive the test, so that
+//!  etcd need not renew them.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use api::v3lockpb::{self as lock_api};
 
 #[allow(clippy::all, clippy::pedantic, rustdoc::all, missing_docs, reason = "generated")]
 mod api {
-    // They find each other by their names.
+    // The modules refer to each other by their names.
     pub mod etcdserverpb {
         tonic::include_proto!("etcdserverpb");
     }
@@ -29,11 +30,12 @@ mod api {
     }
 }
 
-/// How much longer than the test leases live.
+/// Time that leases live beyond the test.
 const LEASE_BEYOND: Duration = Duration::from_secs(120);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// etcd measures by HTTP calls to its other servers, every second of which opens a connection, which takes one round trip
-/// more (more than one where they talk over TLS). Seen: 118, 217, 317 ms where the way was 80, 150, 220.
+/// etcd measures round trips by HTTP calls to its other servers. Every second call opens a connection, which
+/// takes one round trip more (several with TLS). Observed: 118, 217, 317 ms for round trips of 80, 150, 220
+/// ms.
 const TRIPS_OF_A_PROBE: f64 = 1.5;
 
 /// One server.
@@ -43,13 +45,13 @@ pub(super) struct Site {
     pub version: String,
 }
 
-/// One client of it.
+/// A client of a server.
 pub(super) struct Etcd {
     locks: LockClient<Channel>,
     lease: i64,
 }
 
-/// What a client holds: the keys, in the order in which they were taken.
+/// The keys that a client holds, in the order in which they were acquired.
 pub(super) struct Held {
     locks: LockClient<Channel>,
     keys: Vec<Bytes>,
@@ -68,7 +70,7 @@ impl Site {
         Ok(Site { endpoint: endpoint.into(), channel, version })
     }
 
-    /// For a test of that length.
+    /// Creates a client for a test of that length.
     pub(super) async fn client(&self, lasts: Duration) -> Result<Etcd, PeerError> {
         let ttl = (lasts + LEASE_BEYOND).as_secs() as i64;
         let request = lease_api::LeaseGrantRequest { ttl, id: 0 };
@@ -80,7 +82,7 @@ impl Site {
         Ok(Etcd { locks: LockClient::new(self.channel.clone()), lease: granted.into_inner().id })
     }
 
-    /// Ends a client's lease: nothing of it stays held.
+    /// Ends a client's lease, and all that it holds.
     pub(super) async fn end(&self, client: &Etcd) -> Result<(), PeerError> {
         let request = lease_api::LeaseRevokeRequest { id: client.lease };
         let revoked = LeaseClient::new(self.channel.clone()).lease_revoke(request).await;
@@ -90,7 +92,7 @@ impl Site {
         })
     }
 
-    /// To each of the other servers, from what it measures itself.
+    /// Returns the round-trip time to each of the other servers, as this server measures it.
     pub(super) async fn round_trip_ms(&self) -> Result<Vec<f64>, PeerError> {
         let page = metrics::fetch(&self.endpoint).await;
         let page = page.map_err(|why| PeerError::Unreachable { endpoint: self.endpoint.clone(), why })?;
@@ -103,7 +105,7 @@ impl Site {
 impl Target for Etcd {
     type Held = Held;
 
-    /// Many locks one after the other in one order, since etcd takes them one by one.
+    /// Acquires many locks one after the other in a fixed order, since a request of etcd has one lock.
     async fn acquire(&self, ask: &Ask, locks: &Locks) -> Result<Held, Failure> {
         let mut wanted: Vec<u64> = ask.locks.iter().map(|(key, _)| *key).collect();
         wanted.sort_unstable();
@@ -115,7 +117,7 @@ impl Target for Etcd {
             let answer = match held.locks.lock(request).await {
                 Ok(answer) => answer.into_inner(),
                 Err(status) => {
-                    // Nobody else may wait for what this one has.
+                    // Otherwise others would wait for the locks that it already holds.
                     let _ = self.release(held).await;
                     return Err(failure(status));
                 }

@@ -1,4 +1,4 @@
-//! What another system's page for Prometheus says.
+//! The Prometheus metrics of another system.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longest page that is read.
+/// Longest page that is read, in bytes.
 const MAX_PAGE: usize = 16 << 20;
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// The page of that server, or why there is none.
+/// Returns the page of that server, or the reason why there is none.
 pub(super) async fn fetch(endpoint: &str) -> Result<String, String> {
     let page = async {
         let stream = TcpStream::connect(endpoint).await.map_err(|error| error.to_string())?;
@@ -28,7 +28,7 @@ pub(super) async fn fetch(endpoint: &str) -> Result<String, String> {
             let body = Limited::new(answer.into_body(), MAX_PAGE).collect().await;
             Ok(body.map_err(|error| error.to_string())?.to_bytes())
         };
-        // The connection has to be driven while its answer is awaited.
+        // The connection has to be polled while its answer is awaited.
         tokio::pin!(answer, connection);
         tokio::select! {
             body = &mut answer => body,
@@ -42,7 +42,7 @@ pub(super) async fn fetch(endpoint: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
-/// The mean of each series of a histogram.
+/// Returns the mean of each series of a histogram.
 pub(super) fn means(page: &str, histogram: &str) -> impl Iterator<Item = f64> + use<> {
     let mut series: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for line in page.lines() {

@@ -1,7 +1,8 @@
-//! The same load on other systems, side by side, for anybody who doubts us. Only with the feature `peers`.
+//! The same load on other systems, for comparison. Only with the feature `peers`.
 //!
-//! A comparison is only one if the same lies between the servers of both. So the round trips that each system itself
-//! measures between its servers are put side by side first, and a run is refused where they differ.
+//!  A comparison is valid only if the distances between the servers of both systems are equal. So the round
+//!  trips that each system itself measures between its servers are compared first, and a run is refused if
+//!  they differ.
 
 mod etcd;
 mod metrics;
@@ -18,11 +19,12 @@ use super::{Happening, LoadTestError, prefix};
 use crate::client::Client;
 use etcd::{Etcd, Site};
 
-/// Round trips that differ by no more than this part count as the same.
+/// Round trips that differ by at most this part count as equal.
 const SAME_PART: f64 = 0.2;
-/// QUIC may wait that long with an acknowledgement, and counts it in: so much longer ours may look.
+/// QUIC may delay an acknowledgement by that long and counts it in, so geolock's round trips may look so much
+/// longer.
 const ACKNOWLEDGED: Duration = Duration::from_millis(25);
-/// So little may be what a machine is busy with.
+/// Differences up to this may come from the load of the machine.
 const NEAR: Duration = Duration::from_millis(20);
 
 /// A system that is already running: one server for each datacenter, in their order.
@@ -31,7 +33,7 @@ pub struct Peer {
     pub endpoints: Vec<String>,
 }
 
-/// This is no other system.
+/// The text does not name another system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another system is etcd=HOST:PORT,.. with a server for each datacenter")]
 pub struct NoPeer;
@@ -52,7 +54,7 @@ impl FromStr for Peer {
     }
 }
 
-/// Why another system was not measured.
+/// The reason why another system was not measured.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     #[error("etcd has no {0}: choose another workload to compare with it")]
@@ -77,8 +79,9 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Refuses what would be no comparison, before anything is measured. `clients` are those of geolock; `is_near` if it is
-    /// known that nothing lies between its datacenters. Where nothing does, a round trip is what the machine is busy with.
+    /// Refuses an invalid comparison before anything is measured. `clients` are those of geolock. `is_near`
+    /// if its datacenters are known to have no distance; then a round trip depends on the load of the machine
+    /// only.
     pub async fn new(
         options: &Options,
         peer: &Peer,
@@ -109,7 +112,7 @@ impl Ready {
         Ok(Ready { sites, round_trip_ms: theirs.map(|theirs| theirs.mean) })
     }
 
-    /// Does what `report` says that geolock did, and puts it beside.
+    /// Runs the test that `report` has for geolock, and adds the result to it.
     pub async fn run(
         &self,
         options: &Options,
@@ -143,7 +146,7 @@ impl Ready {
         Ok(all)
     }
 
-    /// Ends all leases, and with them what was granted to clients that had given up.
+    /// Ends all leases, and with them the locks of clients that had given up.
     async fn end(&self, clients: &[Vec<Arc<Etcd>>]) -> Result<(), PeerError> {
         for (site, clients) in self.sites.iter().zip(clients) {
             for client in clients {
@@ -164,7 +167,8 @@ fn check(options: &Options, peer: &Peer, wanted: usize) -> Result<(), PeerError>
     if found == wanted { Ok(()) } else { Err(PeerError::Count { found, wanted }) }
 }
 
-/// Round trips between the servers of a system, in ms. Which server of one stands where which of the other does is not known.
+/// Round trips between the servers of a system, in ms. The mapping between the servers of two systems is not
+/// known.
 struct Spread {
     shortest: f64,
     mean: f64,
@@ -176,7 +180,7 @@ impl Spread {
         Spread { shortest: ms, mean: ms, longest: ms }
     }
 
-    /// None of nothing.
+    /// Returns `None` without times.
     fn of(times: &[f64]) -> Option<Spread> {
         let shortest = times.iter().copied().reduce(f64::min)?;
         let longest = times.iter().copied().reduce(f64::max)?;

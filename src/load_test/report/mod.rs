@@ -1,4 +1,4 @@
-//! What a load test came to: as data, which is the JSON; as a table; and as a page.
+//! The report of a load test: as data, which is the JSON; as a table; and as a page.
 
 mod page;
 mod plots;
@@ -10,16 +10,16 @@ use serde::Serialize;
 pub use page::page;
 pub use table::table;
 
-/// All of it. Durations are in microseconds unless a name says otherwise.
+/// The whole report. Durations are in microseconds unless a name says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub made: Made,
     pub test: Test,
-    /// Systems that did the same, one after the other; the first is geolock.
+    /// Systems under the same test, one after the other; the first is geolock.
     pub systems: Vec<SystemReport>,
 }
 
-/// When, by what and on what it was made.
+/// The origin of the report: time, program and machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Made {
     /// Of the load generator.
@@ -27,41 +27,41 @@ pub struct Made {
     /// Seconds since the Unix epoch.
     pub at: u64,
     pub cores: usize,
-    /// As the kernel names it; empty if it does not say.
+    /// As the kernel names it; empty if it does not.
     pub processor: String,
 }
 
-/// What was asked for.
+/// The test.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Test {
     pub workload: String,
     pub about: String,
     pub clients_per_dc: usize,
-    /// That they share.
+    /// The connections that the clients of a datacenter share.
     pub connections_per_dc: usize,
     pub seconds: f64,
     pub warm_up_seconds: f64,
     pub keys: usize,
     pub zipf: f64,
     pub batch: usize,
-    /// Of mixed: how many of a hundred acquisitions want another datacenter's keys.
+    /// For mixed: percentage of acquisitions that want another datacenter's keys.
     pub foreign_percent: u8,
-    /// Of readers: how many of a hundred are exclusive.
+    /// For readers: percentage of acquisitions that are exclusive.
     pub writes_percent: u8,
-    /// Of follow-the-sun: how long each datacenter is at it.
+    /// For follow-the-sun: time for which each datacenter is active.
     pub active_seconds: f64,
     pub hold_ms: f64,
-    /// A second and datacenter; none for a closed loop.
+    /// Per second and datacenter; none for a closed loop.
     pub rate: Option<f64>,
     pub seed: u64,
-    /// How far apart the datacenters were made to be, in words.
+    /// The simulated distances of the datacenters, as text.
     pub wan: String,
-    /// The command that repeats it; empty if it was none.
+    /// The command that repeats it; empty if there is none.
     pub command: String,
 }
 
 impl Test {
-    /// Who asks in each datacenter, in words.
+    /// Describes the clients of each datacenter.
     fn clients(&self) -> String {
         match self.connections_per_dc {
             1 => format!("{} clients", self.clients_per_dc),
@@ -69,7 +69,7 @@ impl Test {
         }
     }
 
-    /// What they want, and for how long, in words.
+    /// Describes their requests, and the length of their holds.
     fn what(&self) -> String {
         let batch =
             if self.batch > 1 { format!(", {} locks in a request", self.batch) } else { String::new() };
@@ -78,7 +78,7 @@ impl Test {
     }
 }
 
-/// How one system did.
+/// The results of one system.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SystemReport {
     pub name: String,
@@ -87,11 +87,11 @@ pub struct SystemReport {
     /// Over all datacenters.
     pub total: Tally,
     pub wan: Option<WanReport>,
-    /// Between its servers, on average over all pairs, as it measures that itself.
+    /// Mean over all pairs of its servers, as the system itself measures it.
     pub round_trip_ms: Option<f64>,
-    /// Who had the hot lock when, by datacenter; of other workloads none.
+    /// The holds of the hot lock, by datacenter; none for other workloads.
     pub hot: Option<HotReport>,
-    /// What must not be, counted; and the first of them described.
+    /// The number of violations, and descriptions of the first ones.
     pub violations: u64,
     pub described: Vec<String>,
 }
@@ -101,20 +101,20 @@ pub struct SystemReport {
 pub struct DcReport {
     pub name: String,
     pub tally: Tally,
-    /// Acquisitions a second in each of the report's slices.
+    /// Acquisitions per second in each of the report's slices.
     pub throughput: Vec<f64>,
-    /// Of the process of its server; a playground's are one.
+    /// Of the process of its server; a playground is one process.
     pub resident_bytes: u64,
 }
 
-/// What happened, counted.
+/// Counts and latencies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tally {
     pub acquisitions: u64,
     pub per_second: f64,
-    /// More than acquisitions if requests want many.
+    /// More than acquisitions if requests want several.
     pub locks: u64,
-    /// Of a hundred grants, those that took no round trip to another datacenter; none if the servers do not say.
+    /// Percentage of grants without a round trip to another datacenter; none if the servers do not report it.
     pub local_percent: Option<f64>,
     /// The server was full.
     pub refused: u64,
@@ -123,11 +123,11 @@ pub struct Tally {
     pub failed: u64,
     /// The first failure.
     pub failure: Option<String>,
-    /// Due and not begun when time was up (open loop).
+    /// Due and not begun at the end (open loop).
     pub missed: u64,
-    /// Waited for when time was up.
+    /// Still waiting at the end.
     pub unfinished: u64,
-    /// The longest wait in µs, also of those that had not come to an end.
+    /// The longest wait in µs, including those that were not complete.
     pub longest: f64,
     pub acquire: Latency,
     pub release: Latency,
@@ -148,7 +148,7 @@ pub struct Latency {
     pub curve: Vec<(f64, f64)>,
 }
 
-/// What went between the datacenters while it was measured.
+/// The traffic between the datacenters during the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WanReport {
     pub messages: u64,
@@ -169,33 +169,34 @@ pub struct LinkReport {
     pub rtt_ms: f64,
 }
 
-/// Who had the hot lock.
+/// The holds of the hot lock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HotReport {
-    /// `(datacenter, from, until)` in ms since the beginning, in order: what one datacenter had without a break is one.
+    /// `(datacenter, from, until)` in ms since the beginning, in order. Consecutive holds of one datacenter
+    /// are merged.
     pub turns: Vec<(usize, f64, f64)>,
-    /// Times that it went from one datacenter to another, a second.
+    /// Moves from one datacenter to another, per second.
     pub hand_offs_per_second: f64,
-    /// From a release in one datacenter to the grant in the next, in µs.
+    /// Time from a release in one datacenter to the grant in the next, in µs.
     pub hand_off: Latency,
-    /// Of the time, how much somebody held it.
+    /// Percentage of the time in which it was held.
     pub held_percent: f64,
 }
 
 impl Report {
-    /// Whether everything was as it must be: something happened, and nothing that must not.
+    /// Returns true if there were acquisitions and no violations.
     pub fn is_right(&self) -> bool {
         self.systems.iter().all(|system| system.violations == 0 && system.total.acquisitions > 0)
     }
 
-    /// The JSON.
+    /// Returns the JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and texts are JSON")
     }
 }
 
 impl WanReport {
-    /// On average over all links.
+    /// Returns the mean over all links.
     pub fn round_trip_ms(&self) -> Option<f64> {
         let sum: f64 = self.links.iter().map(|link| link.rtt_ms).sum();
         (!self.links.is_empty()).then(|| sum / self.links.len() as f64)
@@ -203,7 +204,8 @@ impl WanReport {
 }
 
 impl SystemReport {
-    /// How evenly acquisitions fall on the datacenters: 1 if all have the same, 1/n if one has all (Jain, Chiu, Hawe 1984).
+    /// Returns how evenly acquisitions fall on the datacenters: 1 if all have the same number, 1/n if one has
+    /// all (Jain, Chiu, Hawe 1984).
     pub fn fairness(&self) -> f64 {
         let shares = || self.dcs.iter().map(|dc| dc.tally.acquisitions as f64);
         let (sum, squares) = (shares().sum::<f64>(), shares().map(|share| share * share).sum::<f64>());
@@ -234,7 +236,7 @@ fn sample_test(workload: &str) -> Test {
     }
 }
 
-/// A report of a made-up run.
+/// Returns a report of an invented run.
 #[cfg(test)]
 fn sample(workload: &str, dcs: &[&str]) -> Report {
     let latency = Latency {

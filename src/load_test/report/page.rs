@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: no script, no other file.
+//! The report as one self-contained page: no script, no other file.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::{Report, SystemReport, Tally};
 
 const STYLE: &str = include_str!("page.css");
 
-/// As HTML.
+/// Returns the page as HTML.
 pub fn page(report: &Report) -> String {
     let mut text = String::new();
     write(&mut text, report).expect("a string takes all");
@@ -74,7 +74,7 @@ fn about(report: &Report) -> String {
     )
 }
 
-/// What to look at first of each, beside each other.
+/// The main figures of each system, side by side.
 fn comparison(text: &mut String, report: &Report) -> std::fmt::Result {
     let is_hot = report.systems.iter().any(|system| system.hot.is_some());
     let hand_offs = if is_hot { "<th>hand-offs a second</th>" } else { "" };
@@ -161,10 +161,10 @@ fn of_system(text: &mut String, report: &Report, system: &SystemReport) -> std::
     writeln!(text, "</section>")
 }
 
-/// By datacenter, and of all.
+/// Figures by datacenter, and their total.
 fn figures(text: &mut String, system: &SystemReport) -> std::fmt::Result {
     writeln!(text, "<div class=\"wide\"><table>")?;
-    // A column of what did not happen says nothing.
+    // Leaves out columns of failures that did not occur.
     let went_wrong = |tally: &Tally| {
         [
             ("refused", tally.refused),

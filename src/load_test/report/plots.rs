@@ -7,17 +7,17 @@ use super::{HotReport, Latency, Report, SystemReport};
 /// Turns of the hot lock that one plot shows; more would be a grey bar.
 const TURNS: usize = 300;
 
-/// Acquisitions that a point of throughput stands for at least, on average: fewer would be noise.
+/// Fewest acquisitions per point of throughput, on average: fewer would be noise.
 const IN_A_POINT: usize = 20;
 
-/// A curve of a plot: whose, which colour, what.
+/// A curve of a plot, with its name and colour.
 struct Curve<'a> {
     name: String,
     color: usize,
     latency: &'a Latency,
 }
 
-/// By datacenter if there is one system, by system if there are several.
+/// Returns one curve per datacenter for one system, one per system for several.
 fn curves(report: &Report) -> Vec<Curve<'_>> {
     match report.systems.as_slice() {
         [system] => system
@@ -34,7 +34,7 @@ fn curves(report: &Report) -> Vec<Curve<'_>> {
     }
 }
 
-/// The names that go with the colours.
+/// Returns the names of the colours.
 pub(super) fn legend(report: &Report) -> String {
     let names = match report.systems.as_slice() {
         [system] => system.dcs.iter().map(|dc| dc.name.clone()).collect(),
@@ -50,7 +50,7 @@ pub(super) fn legend(report: &Report) -> String {
     names.iter().enumerate().map(entry).collect()
 }
 
-/// How long acquisitions took, on a logarithmic scale both ways: every step to the right leaves a tenth.
+/// The latencies of acquisitions, on two logarithmic scales: every step to the right leaves a tenth.
 pub(super) fn latency(report: &Report) -> String {
     let curves = curves(report);
     let points = || curves.iter().flat_map(|curve| &curve.latency.curve);
@@ -58,7 +58,7 @@ pub(super) fn latency(report: &Report) -> String {
     let most = points().map(|(_, time)| *time).fold(0.0, f64::max);
     let rest = points().filter(|(q, _)| *q < 1.0).map(|(q, _)| 1.0 - q).fold(0.1, f64::min);
     let nines = (-rest.log10()).ceil().max(2.0);
-    // The last of all stands at the end.
+    // The largest value is drawn at the end.
     let x_of = |q: f64| if q >= 1.0 { nines } else { -(1.0 - q).log10() };
     let about = "How long acquisitions took, by percentile";
     let mut plot =
@@ -89,7 +89,7 @@ pub(super) fn latency(report: &Report) -> String {
     plot.finish()
 }
 
-/// Acquisitions a second, over time.
+/// Acquisitions per second, over time.
 pub(super) fn throughput(report: &Report) -> String {
     let lines: Vec<(String, Vec<f64>)> = match report.systems.as_slice() {
         [system] => system.dcs.iter().map(|dc| (dc.name.clone(), dc.throughput.clone())).collect(),
@@ -115,8 +115,8 @@ pub(super) fn throughput(report: &Report) -> String {
     plot.finish()
 }
 
-/// What several systems do against how long one waits for it in the worst of a thousand cases: up and to the left is better.
-/// Of a hundred would say little of a hot lock: with turns that are long enough hardly anybody waits for one.
+/// Throughput of several systems over their 99.9th percentile of latency: up and to the left is better. The
+/// 99th would say little about a hot lock, because with long turns hardly any acquisition waits for one.
 pub(super) fn trade(report: &Report) -> String {
     let points = || report.systems.iter().map(|system| (system.total.acquire.p999, system.total.per_second));
     let least = points().map(|(wait, _)| wait).fold(f64::INFINITY, f64::min);
@@ -133,14 +133,14 @@ pub(super) fn trade(report: &Report) -> String {
     plot.finish()
 }
 
-/// Of all datacenters together.
+/// Returns the sum over all datacenters.
 fn sum(system: &SystemReport) -> Vec<f64> {
     let slices = system.dcs.iter().map(|dc| dc.throughput.len()).max().unwrap_or(0);
     let of = |n: usize| system.dcs.iter().filter_map(|dc| dc.throughput.get(n)).sum();
     (0..slices).map(of).collect()
 }
 
-/// Who had the hot lock when: a row for each datacenter.
+/// The turns of the hot lock: a row for each datacenter.
 pub(super) fn hot(system: &SystemReport, hot: &HotReport) -> String {
     let shown = &hot.turns[..hot.turns.len().min(TURNS)];
     let (from, to) = (shown.first().map_or(0.0, |turn| turn.1), shown.last().map_or(1.0, |turn| turn.2));
@@ -159,7 +159,7 @@ pub(super) fn hot(system: &SystemReport, hot: &HotReport) -> String {
     plot.finish()
 }
 
-/// What part of all acquisitions each datacenter got.
+/// The part of all acquisitions that each datacenter got.
 pub(super) fn shares(system: &SystemReport) -> String {
     let total = system.total.acquisitions.max(1) as f64;
     let rows = system.dcs.len() as f64;

@@ -1,8 +1,8 @@
-//! What plots are drawn with: scales, axes, and text that cannot break out.
+//! Drawing of plots: scales, axes, and escaped text.
 
 use std::fmt::{self, Write as _};
 
-/// Where a value lies between two others.
+/// A map from an interval of values to 0..1.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scale {
     Linear {
@@ -22,13 +22,13 @@ impl Scale {
         Scale::Linear { from: 0.0, to: if most > 0.0 { most * 1.08 } else { 1.0 } }
     }
 
-    /// Whole decades around both.
+    /// Whole decades that include both.
     pub(super) fn decades(least: f64, most: f64) -> Scale {
         let (least, most) = (least.max(1e-3), most.max(1e-2));
         Scale::Log { from: 10f64.powf(least.log10().floor()), to: 10f64.powf(most.log10().ceil()) }
     }
 
-    /// 0 at its beginning, 1 at its end.
+    /// Returns 0 for its beginning, 1 for its end.
     fn at(self, value: f64) -> f64 {
         let part = match self {
             Scale::Linear { from, to } => (value - from) / (to - from),
@@ -37,7 +37,7 @@ impl Scale {
         part.clamp(0.0, 1.0)
     }
 
-    /// Round values, some five of them.
+    /// Returns round values, about five.
     fn ticks(self) -> Vec<f64> {
         match self {
             Scale::Linear { from, to } => {
@@ -62,12 +62,12 @@ pub(super) struct Plot {
     x: Scale,
     y: Scale,
     height: f64,
-    /// Where names of dots begin, so that they do not touch.
+    /// The positions of the names of dots, so that they do not overlap.
     names: Vec<(f64, f64)>,
 }
 
 pub(super) const WIDTH: f64 = 860.0;
-/// From one line of text to the next.
+/// Distance between two lines of text.
 const LINE: f64 = 13.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 120.0;
@@ -75,7 +75,7 @@ const TOP: f64 = 14.0;
 const BOTTOM: f64 = 44.0;
 
 impl Plot {
-    /// So high, described by `about` for who cannot see it.
+    /// Creates a plot of that height; `about` describes it for screen readers.
     pub(super) fn new(height: f64, about: &str, x: Scale, y: Scale) -> Plot {
         let about = escape(about);
         let text = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{about}\">\n");
@@ -95,7 +95,7 @@ impl Plot {
         self.text.push('\n');
     }
 
-    /// Ticks at round values, each with its text.
+    /// Draws ticks at round values, each with its text.
     pub(super) fn y_axis(&mut self, label: impl Fn(f64) -> String) {
         for tick in self.y.ticks() {
             let (y, text) = (self.py(tick), escape(&label(tick)));
@@ -115,7 +115,7 @@ impl Plot {
         self.x_axis_at(&ticks);
     }
 
-    /// Ticks of one's own.
+    /// Draws given ticks.
     pub(super) fn x_axis_at(&mut self, ticks: &[(f64, String)]) {
         for (tick, text) in ticks {
             let (x, bottom) = (self.px(*tick), self.height - BOTTOM);
@@ -129,7 +129,7 @@ impl Plot {
         }
     }
 
-    /// What the x axis means.
+    /// Draws the title of the x axis.
     pub(super) fn x_title(&mut self, text: &str) {
         let (x, y, text) = ((LEFT + WIDTH - RIGHT) / 2.0, self.height - 6.0, escape(text));
         self.push(format_args!(
@@ -137,7 +137,7 @@ impl Plot {
         ));
     }
 
-    /// A line through these points.
+    /// Draws a line through these points.
     pub(super) fn line(&mut self, points: impl Iterator<Item = (f64, f64)>, color: usize, name: &str) {
         let points: Vec<String> =
             points.map(|(x, y)| format!("{:.1},{:.1}", self.px(x), self.py(y))).collect();
@@ -148,7 +148,7 @@ impl Plot {
         ));
     }
 
-    /// A point with its name beside it.
+    /// Draws a point with its name beside it.
     pub(super) fn dot(&mut self, (x, y): (f64, f64), color: usize, name: &str) {
         let (x, y, name) = (self.px(x), self.py(y), escape(name));
         let color = color % COLORS.len();
@@ -163,7 +163,7 @@ impl Plot {
         self.push(format_args!("<text class=\"tick\" x=\"{x:.1}\" y=\"{y:.1}\">{name}</text>"));
     }
 
-    /// Levels that others are compared with. Their texts keep their order and do not touch.
+    /// Draws reference levels. Their texts keep their order and do not overlap.
     pub(super) fn levels(&mut self, levels: &[(f64, String)]) {
         let mut levels: Vec<_> = levels.iter().map(|(y, text)| (self.py(*y), escape(text))).collect();
         levels.sort_by(|(a, _), (b, _)| b.total_cmp(a));
@@ -179,7 +179,7 @@ impl Plot {
         }
     }
 
-    /// A box from one point to another.
+    /// Draws a box from one point to another.
     pub(super) fn block(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), color: usize, about: &str) {
         let (left, right) = (self.px(x1), self.px(x2));
         let (top, bottom) = (self.py(y2), self.py(y1));
@@ -191,7 +191,7 @@ impl Plot {
         ));
     }
 
-    /// A text beside the y axis.
+    /// Draws a text beside the y axis.
     pub(super) fn row_name(&mut self, y: f64, text: &str) {
         let (x, y, text) = (LEFT - 8.0, self.py(y) + 4.0, escape(text));
         self.push(format_args!(
@@ -199,18 +199,19 @@ impl Plot {
         ));
     }
 
-    /// The whole.
+    /// Returns the whole plot.
     pub(super) fn finish(mut self) -> String {
         self.text.push_str("</svg>\n");
         self.text
     }
 }
 
-/// Told apart by most people with weak colour vision, too (Okabe, Ito 2008; the yellow darkened for thin lines).
+/// Most people with weak colour vision can distinguish these as well (Okabe, Ito 2008; the yellow darkened
+/// for thin lines).
 pub(super) const COLORS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b8860b", "#8c8c8c"];
 
-/// As text between tags or in an attribute.
+/// Escapes text for use between tags or in an attribute.
 pub(super) fn escape(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut all, c| {
         match c {

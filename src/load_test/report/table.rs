@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Report, SystemReport, Tally};
 
-/// As text, some 20 lines.
+/// Returns the report as text, some 20 lines.
 pub fn table(report: &Report) -> String {
     let mut text = String::new();
     for system in &report.systems {
@@ -16,7 +16,7 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-/// All systems, a line each, against the first one.
+/// All systems, a line each, relative to the first one.
 fn side_by_side(text: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(
         text,
@@ -131,7 +131,7 @@ fn troubles(text: &mut String, total: &Tally) -> std::fmt::Result {
     total.failure.iter().try_for_each(|why| writeln!(text, "the first failure: {why}"))
 }
 
-/// In the unit that reads best, three digits.
+/// Returns a time in the unit that reads best, with three digits.
 pub(super) fn micros(micros: f64) -> String {
     let (value, unit) = match micros {
         _ if micros < 1_000.0 => (micros, "us"),
