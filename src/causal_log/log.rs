@@ -63,7 +63,8 @@ pub(crate) struct Log {
     durable_end: u64,
     /// The number after the last durable own entry.
     own_end: u64,
-    /// The entries that are not kept any more, or never were because a state transfer brought their effects.
+    /// The entries that are not kept any more, or never were because their effects came with a state
+    /// transfer.
     truncated: VersionVector,
     forgotten: truncation::Forgotten,
     /// An installed state that is not durable yet, with its journal position.

@@ -75,8 +75,8 @@ pub(crate) struct Locks {
     /// Number of lock rows inserted since idle locks were last dropped.
     made: usize,
     pub(super) go_home: GoHome,
-    /// Published requests, each with the sequence number of the entry that published it. Own ones that nobody
-    /// waits for any more are in `orphans` instead.
+    /// Published requests, each with the sequence number of the entry that published it. Own ones that no
+    /// client waits for any more are in `orphans` instead.
     pub(super) published: BTreeMap<RequestId, (RequestIndex, u64)>,
     pub(super) orphans: BTreeMap<RequestId, RequestRow>,
     pub(super) readers: Vec<Reader>,

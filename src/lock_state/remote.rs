@@ -216,7 +216,7 @@ impl Locks {
     }
 
     /// Returns true if the log contains all changes of ownership and of the request table. Otherwise neither
-    /// may be shown to anybody.
+    /// may be shown outside.
     pub fn is_in_log(&self) -> bool {
         self.output.is_empty()
     }

@@ -5,7 +5,7 @@
 //! bits are enough against accidents: a disk that was rolled back, a directory that was copied. They do not
 //! protect against an attacker who searches for a collision, but a member that lies can do worse anyway.
 //!
-//! A hash is known if the entry was applied here, or if a state transfer brought the hash. 0 stands for an
+//! A hash is known if the entry was applied here, or if the hash came with a state transfer. 0 stands for an
 //! unknown hash: of an entry from version 1, or one too far back.
 
 use std::collections::VecDeque;

@@ -224,7 +224,7 @@ pub(super) struct Client {
     pub dead: bool,
     /// It closed its lease and wants no other.
     pub retired: bool,
-    /// Disks may lose records whose effects it was told of.
+    /// Disks may lose data that was acknowledged to it.
     pub disks_forget: bool,
     /// Its leases that its server's disk has lost.
     pub lost_leases: BTreeSet<LeaseId>,

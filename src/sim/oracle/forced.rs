@@ -1,5 +1,5 @@
 //! Force releases. From the moment when one is durable its victim holds nothing of the request: the lock is
-//! granted to others, and later calls of the victim are told so or get nothing.
+//! granted to others, and later calls of the victim are answered with that or get nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //! Such a disk has lost data that was promised durable, so the oracle has to know which losses are allowed:
 //!
 //! - **Entries that no other disk has** are lost, with everything that was acknowledged of them
-//!   ([`World::forget_lost_entries`]). Their maker writes other ones under their numbers, and all checks go
-//!   on. Entries that any other disk has must come back.
+//!   ([`World::forget_lost_entries`]). Their maker writes other ones under their numbers, and all checks
+//!   continue. Entries that any other disk has must come back.
 //! - **Leases that the disk has lost** are over; their clients may hear so early. While a client that still
 //!   counts on one could know of it, its locks must not be granted: a lost disk and a restored copy wait. An
 //!   unmarked older disk waits if a peer tells it that it lacks something. If none does, it cannot know, and
