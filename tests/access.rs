@@ -1,4 +1,4 @@
-//! Who may do what, on a real server: tokens, rules, SIGHUP, certificates that are replaced while it runs.
+//! Access control on a real server: tokens, rules, SIGHUP, certificates that are replaced while it runs.
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 mod common;
@@ -21,7 +21,7 @@ const DC: DcId = match DcId::new(0) {
     None => panic!("0 is the id of a datacenter"),
 };
 
-/// What `ci` may do, beside looking at the status.
+/// The rights of `ci`, besides reading the status.
 const RULES: &str = r#"
 [[rule]]
 who = ["token:ci"]
@@ -35,7 +35,7 @@ locks = [""]
 keys = [{}]
 "#;
 
-/// One datacenter with rules and a token of `ci`, and a folder for clients that show no certificate.
+/// One datacenter with rules and a token of `ci`, and a folder for clients without a certificate.
 struct Place {
     cluster: Cluster,
     token: PathBuf,
@@ -70,27 +70,28 @@ impl Place {
         fs::write(self.cluster.dir().join(name), text).expect("it is written");
     }
 
-    /// As nobody: no certificate, no token.
+    /// Runs a command without certificate and token.
     fn nobody(&self, args: &[&str]) -> Command {
         let mut command = self.cluster.command(0, args);
         command.env("GEOLOCK_TLS", &self.bare);
         command
     }
 
-    /// With the token of `ci`.
+    /// Runs a command with the token of `ci`.
     fn ci(&self, args: &[&str]) -> Command {
         let mut command = self.nobody(args);
         command.env("GEOLOCK_TOKEN_FILE", &self.token);
         command
     }
 
-    /// Tells the server to read its files again, and waits until it says this.
+    /// Makes the server read its files again, and waits for this log line.
     fn reload(&mut self, wanted: &str) -> String {
         self.cluster.server(0).signal(Signal::HUP);
         self.cluster.server(0).line(wanted)
     }
 
-    /// Waits until the server says this of both its certificates, in either order: it may look between two files.
+    /// Waits for this log line about both certificates, in either order: the server may read the files
+    /// between two writes.
     fn of_both(&mut self, wanted: &str) {
         let lines = [(); 2].map(|()| self.cluster.server(0).line(wanted));
         for name in ["tls.dc", "tls.api"] {
@@ -137,7 +138,7 @@ fn rules_decide_what_a_token_may_do() {
     let wanted =
         "token ci may not acquire-exclusive the lock \"prod/build\": no rule of this server (api.acl)";
     assert!(message.contains(wanted), "{message}");
-    // The first one of this server: of many there is at most a line each second.
+    // The first line of this server: of many refusals at most one per second is logged.
     let line = place.cluster.server(0).line("call refused");
     assert!(line.contains("WARN") && line.contains(wanted) && line.contains("refused_so_far=1"), "{line}");
     for args in [
@@ -197,7 +198,7 @@ fn certificates_are_replaced_while_locks_are_held() {
     let mut holding = Running::start(command.stdin(Stdio::piped()), Output::Stdout);
     holding.line("in");
 
-    // Nobody tells the server: it looks by itself.
+    // No signal is sent: the server checks the files by itself.
     let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 3_600));
     let authority = pki::Authority::load(&place.cluster.dir().join("ca")).expect("it was made");
     let old = pki::Validity { from: now - 300 * day, until: now + 6 * day };
@@ -228,7 +229,7 @@ fn certificates_are_replaced_while_locks_are_held() {
     assert_eq!(holding.wait(), 0, "the lock was held all the time");
 }
 
-/// Waits until the status is as wanted; each look takes a process.
+/// Waits until the status is as wanted; each check runs a process.
 fn until_status(place: &Place, wanted: impl Fn(&str) -> bool) {
     until("such a status", || wanted(&works(&mut place.ci(&["status"]))).then_some(()));
 }
@@ -276,7 +277,7 @@ fn who_must_show_a_certificate_is_told() {
 #[test]
 fn whose_certificate_is_not_accepted_is_told() {
     let cluster = Cluster::start(1);
-    // It is good, but it says that this is a datacenter.
+    // The certificate is valid, but it names a datacenter.
     let server = cluster.dir().join("tls").join("dc0");
     for args in [&["status"][..], &["lock", "x", "--", "true"]] {
         let refused = said(cluster.command(0, args).env("GEOLOCK_TLS", &server));
@@ -313,7 +314,7 @@ fn read(file: &Path) -> String {
 fn who_waits_and_is_not_known_any_more_is_told() {
     let mut place = Place::start();
     let mut command = place.ci(&["lock", "ci/turn", "--", "sh", "-c", "echo held; cat"]);
-    // Whatever becomes of geolock, its command ends with this test.
+    // Whatever happens to geolock, its command ends with this test.
     let mut holder = Running::start(command.stdin(Stdio::piped()), Output::Stdout);
     holder.line("held");
     let mut waiter = Running::start(&mut place.ci(&["lock", "ci/turn", "--", "true"]), Output::Stderr);

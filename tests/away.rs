@@ -1,4 +1,5 @@
-//! A datacenter that is down: who does not need its parts does not notice, who does is told, and is served when it is back.
+//! A datacenter that is down. Requests that do not need its parts are not affected; those that do are told so
+//! while they wait, and are granted when it is back.
 
 mod common;
 
@@ -11,18 +12,18 @@ use common::{Cluster, key, lock, within};
 use geolock::client::{AcquireError, AcquireRequest, Client, TxnRequest, Update, Wait};
 use tokio::task::JoinHandle;
 
-/// So that its parts are there.
+/// Acquires and releases the lock, so that its parts are there.
 async fn bring(client: &Client, name: &str) {
     acquire(client, AcquireRequest::exclusive(lock(name))).await.release().await.expect("it was held");
 }
 
-/// Asks for it, and lets go of it as soon as it comes.
+/// Requests the lock in a task, and releases it as soon as it is granted.
 fn ask(client: &Client, name: &str) -> JoinHandle<()> {
     let (client, name) = (client.clone(), name.to_owned());
     tokio::spawn(async move { bring(&client, &name).await })
 }
 
-/// Waits until the only request for a lock is known to need a datacenter that is away.
+/// Waits until the only request for a lock is parked because of a datacenter that is away.
 async fn until_parked(client: &Client, name: &str) {
     let parked = async {
         loop {
@@ -70,7 +71,7 @@ async fn who_does_not_need_a_datacenter_that_is_down_does_not_notice() {
     assert_eq!(held.is_lost(), None);
     held.release().await.expect("it was held all the time");
 
-    // Its own clients are told, and come back by themselves.
+    // Its own clients get an error, and reconnect by themselves.
     let alone = within(clients[2].acquire(request())).await.expect_err("nobody is there");
     assert!(matches!(alone, AcquireError::Unreachable), "{alone}");
 

@@ -1,4 +1,4 @@
-//! `geolock bench` as a user runs it: on a playground of its own, and against servers that run.
+//! `geolock bench` as a user runs it: on its own playground, and against running servers.
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 mod common;
@@ -33,7 +33,7 @@ fn every_workload_runs_and_every_acquisition_is_right() {
             workload,
             "--active",
             "0.1",
-            // Locks leave at once, so that everybody has a turn.
+            // Locks leave at once, so that every datacenter has a turn.
             "--hold",
             ":0s:0s:0s",
             "--json",

@@ -1,4 +1,4 @@
-//! The `geolock` command as a user meets it: processes, exit codes, what is printed.
+//! The `geolock` command as a user sees it: processes, exit codes, output.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::said::{run, said};
 use common::{Cluster, Output, Running, free_ports, geolock, until};
 use rustix::process::Signal;
 
-/// `sh -c SCRIPT` under a lock. Its first line says that it holds it.
+/// Runs `sh -c SCRIPT` under a lock. Its first line says that it holds the lock.
 fn holding(cluster: &Cluster, flags: &[&str], script: &str) -> Running {
     let mut command = cluster.command(0, ["lock"]);
     command.args(flags).args(["x", "--", "sh", "-c"]).arg(format!("echo in; {script}")).stdin(Stdio::piped());
@@ -22,7 +22,7 @@ fn holding(cluster: &Cluster, flags: &[&str], script: &str) -> Running {
     running
 }
 
-/// Until somebody waits for the lock.
+/// Waits until that many requests wait for the lock.
 fn until_waited_for(cluster: &Cluster, waiters: usize) {
     let waiting = format!("\"waiting\":{waiters}");
     until(&waiting, || {
@@ -147,7 +147,7 @@ fn who_waits_can_see_for_whom_and_where_in_the_queue() {
     until_waited_for(&cluster, 1);
     let mut second = cluster.command(0, ["lock", "--verbose", "--label", "me", "x", "--", "true"]);
     let mut second = Running::start(&mut second, Output::Stderr);
-    // Its place may not be known when it looks first.
+    // Its place may be unknown at the first check.
     let line = second.line("; place 2 of 2 in the queue");
     assert!(line.contains("waiting for x: held by the night shift in dc0 (city0)"), "{line}");
     for waiting in [&mut first, &mut second] {
@@ -244,7 +244,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
     let mut holder = Running::start(&mut command, Output::Stdout);
     holder.line("in");
     holder.signal(Signal::HUP);
-    // Were the hangup passed on, it would be so before this one.
+    // If the hangup were passed on, it would arrive before this signal.
     holder.signal(Signal::USR1);
     holder.line("usr1");
     holder.signal(Signal::TERM);
@@ -254,7 +254,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
 #[test]
 fn nothing_of_the_command_is_left_behind() {
     let cluster = Cluster::start(1);
-    // It has the pipe, so the rest of the output ends when it has.
+    // The background process has the pipe, too, so the output ends when that process ends.
     let mut holder = holding(&cluster, &[], "sleep 1000 & trap '' TERM; sleep 1000 & exit 5");
     assert_eq!(holder.rest(), Vec::<String>::new());
     assert_eq!(holder.wait(), 5);
@@ -272,7 +272,7 @@ fn a_wait_that_is_interrupted_leaves_the_queue() {
     let mut waiting =
         Running::start(&mut cluster.command(0, ["lock", "x", "--", "echo", "ran"]), Output::Stdout);
     until_waited_for(&cluster, 1);
-    // Not SIGINT, which is ignored, and stays so, where a shell runs these tests in the background.
+    // SIGINT would be ignored if a shell runs these tests in the background.
     waiting.signal(Signal::TERM);
     assert_eq!(waiting.wait(), 143);
     assert_eq!(waiting.rest(), Vec::<String>::new());
@@ -282,7 +282,7 @@ fn a_wait_that_is_interrupted_leaves_the_queue() {
 #[test]
 fn a_lost_lock_ends_the_command_and_is_74() {
     let mut cluster = Cluster::start(1);
-    // It does not heed SIGTERM, so it takes SIGKILL; its child has the pipe, too.
+    // The command ignores SIGTERM, so it is killed with SIGKILL; its child has the pipe, too.
     let script = "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done";
     let mut holder = holding(&cluster, &["--ttl", "1s"], script);
     holder.line("ready");
@@ -302,7 +302,7 @@ fn nobody_has_to_wait_for_a_release_that_is_not_confirmed() {
     holder.line("in");
     cluster.server(0).signal(Signal::STOP);
     drop(holder.stdin());
-    // Those that come while the command still runs are the command's.
+    // Signals that arrive while the command still runs are passed to the command.
     holder.line_after("did not confirm", |holder| holder.signal(Signal::TERM));
     assert_eq!(holder.wait(), 0, "that is how the command ended");
     cluster.server(0).signal(Signal::CONT);
@@ -345,7 +345,7 @@ fn a_second_signal_ends_a_draining_server_at_once() {
     cluster.server(0).line("draining");
     cluster.server(0).signal(Signal::TERM);
     cluster.server(0).line("told again to stop");
-    // A drain that ran to its end is 0.
+    // A complete drain exits with 0.
     assert_eq!(cluster.server(0).wait(), 128 + 15);
     cluster.restart(0);
     assert_eq!(run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"])).code, 75, "it is held");
@@ -353,7 +353,7 @@ fn a_second_signal_ends_a_draining_server_at_once() {
     assert_eq!(holder.wait(), 0, "its holder came back");
 }
 
-/// `geolock dev` on ports of its own.
+/// Runs `geolock dev` on its own ports.
 fn dev(home: &Path, base: u16, args: &[&str]) -> Command {
     let mut command = geolock(home);
     command.args(["dev", "--base-port", &base.to_string()]).args(args);
@@ -446,14 +446,14 @@ fn top_shows_a_hot_lock_with_its_holder_and_who_is_next() {
     let lock = &hot["locks"][0];
     assert_eq!((&lock["name"], &lock["waiting"], &lock["holders_here"]), (&"x".into(), &1.into(), &1.into()));
     assert_eq!(lock["first"]["request"].as_str().map(|id| &id[..3]), Some("dc1"));
-    // A part of it came when it was first wanted.
+    // A part of it arrived at the first request.
     assert_eq!(lock["hand_offs"], 1);
     assert_eq!(hot["durations"]["acquire_remote"].as_object().map(|took| took.len()), Some(2));
     assert!(top(0, &["y"]).contains("No lock is waited for"));
 
     drop(first.stdin());
     second.line("in");
-    // From where it was, too: who has it is asked there.
+    // Also from the previous datacenter: it asks the owner for the holders.
     for dc in [0, 1] {
         let lock = &object(dc)["locks"][0];
         assert_eq!(

@@ -21,12 +21,12 @@ fn exclusive(text: &str) -> AcquireRequest {
     AcquireRequest::exclusive(name(text))
 }
 
-/// Wants it without waiting.
+/// Requests it without waiting.
 fn try_exclusive(text: &str) -> AcquireRequest {
     exclusive(text).wait(Wait::Try)
 }
 
-/// Until somebody waits for the lock, as the server sees it.
+/// Waits until that many requests wait for the lock, as the server sees it.
 async fn until_waiting(client: &Client, lock: &str, count: u64) -> Result<(), AnyError> {
     tokio::time::timeout(LONG, async {
         while client.describe_lock(&name(lock)).await?.waiting != count {}
@@ -35,7 +35,7 @@ async fn until_waiting(client: &Client, lock: &str, count: u64) -> Result<(), An
     .await?
 }
 
-/// Until the lock can be had.
+/// Waits until the lock can be acquired.
 async fn until_free(client: &Client, lock: &str) -> Result<(), AnyError> {
     let guard = client.acquire(exclusive(lock).wait(Wait::AtMost(LONG))).await?;
     Ok(guard.release().await?)
@@ -56,7 +56,7 @@ async fn locks_are_held_until_they_are_released() -> Result<(), AnyError> {
     assert_eq!(lost.await, LostReason::Released);
     let again = two.acquire(try_exclusive("a")).await?;
     assert!(again.token() > token);
-    // Dropping releases too.
+    // Dropping a guard releases, too.
     drop(again);
     drop(shared);
     until_free(&one, "a").await?;
@@ -117,14 +117,14 @@ async fn goes_on_over(transport: Transport) -> Result<(), AnyError> {
     });
     until_waiting(&other, "theirs", 1).await?;
     one.cut();
-    // A release that goes out while there is no connection, or on the next one.
+    // The release is sent without a connection, or on the next one.
     let released = client.acquire(exclusive("short")).await?.release();
     released.await?;
     theirs.release().await?;
     let granted = tokio::time::timeout(LONG, waiting).await???;
     assert!(granted.is_lost().is_none() && held.is_lost().is_none());
     assert!(matches!(other.acquire(try_exclusive("held")).await, Err(AcquireError::NotFree)));
-    // And back, with nothing in between.
+    // Back again, without a pause.
     one.mend();
     two.cut();
     held.release().await?;
@@ -147,7 +147,7 @@ async fn locks_survive_a_restart_of_the_server() -> Result<(), AnyError> {
     until_waiting(&client, "held", 1).await?;
     let released = client.acquire(exclusive("released")).await?;
     let datacenter = Datacenter::restart(datacenter.stop().await?).await?;
-    // While nobody knows whether the server is there.
+    // It is not known now if the server is up.
     drop(released);
     until_free(&client, "released").await?;
     assert_eq!(held.is_lost(), None, "it was reclaimed");
@@ -163,7 +163,7 @@ async fn locks_survive_a_restart_of_the_server() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Callers see grants, one at a time, and nothing else, whatever happens below.
+/// Callers see grants, one at a time, and nothing else, whatever faults occur.
 #[tokio::test]
 async fn a_critical_section_stays_one_through_cuts_and_restarts() -> Result<(), AnyError> {
     const TASKS: usize = 8;
@@ -175,7 +175,7 @@ async fn a_critical_section_stays_one_through_cuts_and_restarts() -> Result<(), 
     let mut tasks = JoinSet::new();
     let mut clients = Vec::new();
     for (proxy, transport) in proxies.iter().zip([Transport::Native, Transport::Grpc]) {
-        // The other way is the second endpoint.
+        // The other path is the second endpoint.
         let endpoints = [proxy.address, datacenter.address];
         let config = ClientConfig { transport, ..datacenter.client_config(&endpoints)? };
         clients.push(Client::connect(config).await?);
@@ -193,7 +193,7 @@ async fn a_critical_section_stays_one_through_cuts_and_restarts() -> Result<(), 
                 tokio::task::yield_now().await;
                 count.send_replace(value + 1);
                 drop(alone);
-                // Both ways to give it back.
+                // Both ways to release.
                 if round % 2 == 0 { guard.release().await? } else { drop(guard) }
             }
             Ok::<_, AnyError>(())
@@ -223,7 +223,7 @@ async fn a_critical_section_stays_one_through_cuts_and_restarts() -> Result<(), 
     Ok(())
 }
 
-/// A server that stops refuses what is new; the next run takes it.
+/// Acquires a lock. A server that stops refuses new requests; the next run grants them.
 async fn acquire_through_drains(client: &Client, lock: &str) -> Result<LockGuard, AcquireError> {
     loop {
         match client.acquire(exclusive(lock)).await {
@@ -247,14 +247,14 @@ async fn a_lease_that_cannot_be_renewed_is_lost_and_replaced() -> Result<(), Any
     assert_eq!(guard.is_lost(), Some(LostReason::Expired));
     let released = guard.release().await;
     assert!(matches!(released, Err(ClientError::LeaseLost(LostReason::Expired))), "{released:?}");
-    // Nobody is there, and the caller does not hang.
+    // No server is reachable, and the call returns an error.
     let timed = client.acquire(exclusive("a").wait(Wait::AtMost(Duration::from_millis(10)))).await;
     assert!(matches!(timed, Err(AcquireError::Unreachable)), "{timed:?}");
     proxy.mend();
     until_free(&client, "a").await
 }
 
-/// Somebody who goes on writing on a dead line is not kept on it by what he writes.
+/// A client that keeps writing on a dead connection does not stay on it because of its writes.
 #[tokio::test]
 async fn a_connection_that_only_takes_is_left_before_the_lease_is_over() -> Result<(), AnyError> {
     let (_dir, datacenter) = start().await?;
@@ -312,7 +312,7 @@ async fn closing_gives_everything_back() -> Result<(), AnyError> {
     assert_eq!(guard.lost().await, LostReason::Closed);
     assert!(matches!(clone.acquire(exclusive("b")).await, Err(AcquireError::Closed)));
     other.acquire(try_exclusive("a")).await?.release().await?;
-    // The same without a word, once the last guard is gone too.
+    // The same by dropping the client, once the last guard is dropped, too.
     let guard = other.acquire(exclusive("c")).await?;
     drop(other);
     assert_eq!(guard.is_lost(), None);
@@ -329,13 +329,13 @@ async fn a_server_that_drains_says_so() -> Result<(), AnyError> {
     let guard = client.acquire(exclusive("a")).await?;
     datacenter.drain();
     let refused = loop {
-        // Until the server has seen it.
+        // Until the server has noticed it.
         match client.acquire(exclusive("b").wait(Wait::AtMost(Duration::ZERO))).await {
             Ok(guard) => guard.release().await?,
             Err(refused) => break refused,
         }
     };
-    // It may be gone already.
+    // The server may have stopped already.
     assert!(matches!(refused, AcquireError::Draining | AcquireError::Unreachable), "{refused:?}");
     drop(guard);
     datacenter.stop().await?;
@@ -380,7 +380,7 @@ async fn what_cannot_work_is_told_at_once() -> Result<(), AnyError> {
     assert!(matches!(Client::connect(config).await, Err(ClientError::Config(_))));
 
     let mut config = good.clone();
-    // A port that nobody listens on: it was ours a moment ago.
+    // A port without a listener: a proxy had it a moment ago.
     let proxy = Proxy::start(datacenter.address).await?;
     proxy.cut();
     config.endpoints = vec![proxy.address.to_string()];
@@ -408,7 +408,7 @@ async fn what_cannot_work_is_told_at_once() -> Result<(), AnyError> {
     until_free(&client, "a").await
 }
 
-/// Certificates of another cluster.
+/// Returns certificates of another cluster.
 fn strangers_tls(dir: &Path) -> Result<geolock::client::ClientTls, AnyError> {
     let made = geolock::pki::playground(dir, "strangers", geolock::names::DcId::new(0))?;
     Ok(geolock::client::ClientTls::from_dir(made.client)?)

@@ -1,4 +1,4 @@
-//! Transactions of the Rust client against a real server, whose connections break and which restarts.
+//! Transactions of the Rust client against a real server, with breaking connections and restarts.
 
 mod support;
 
@@ -56,8 +56,8 @@ async fn a_transaction_reads_its_own_writes_and_others_when_it_has_committed() -
     Ok(())
 }
 
-/// On a line that is far too slow for it to be over before the lease is. Data of one's own, or a large answer, is no reason to
-/// leave a connection that moves, and keeps no renewal waiting.
+/// On a connection that is far too slow to transfer the data before the lease would end. Large data in either
+/// direction is no reason to leave a connection that makes progress, and delays no renewal.
 #[tokio::test]
 async fn large_values_cost_nobody_on_a_slow_line_his_lease() -> Result<(), AnyError> {
     let (_dir, datacenter) = start().await?;
@@ -70,7 +70,7 @@ async fn large_values_cost_nobody_on_a_slow_line_his_lease() -> Result<(), AnyEr
 async fn large_values_over(transport: Transport, datacenter: &Datacenter) -> Result<(), AnyError> {
     let slow = Proxy::slow(datacenter.address, 150_000).await?;
     let mut config = ClientConfig { transport, ..datacenter.client_config(&[slow.address])? };
-    // Whoever reconnects has lost.
+    // A client that reconnects has lost its lease.
     (config.ttl, config.on_disconnect) = (Duration::from_secs(8), OnDisconnect::Release);
     let client = Client::connect(config).await?;
     let guard = client.acquire(AcquireRequest::exclusive(name(&format!("{transport:?}")))).await?;
@@ -86,7 +86,7 @@ async fn large_values_over(transport: Transport, datacenter: &Datacenter) -> Res
     Ok(())
 }
 
-/// Each side has more to write than the kernels of both keep, at the same time.
+/// Each side writes more than the kernels of both buffer, at the same time.
 #[tokio::test]
 async fn large_values_go_both_ways_at_once() -> Result<(), AnyError> {
     let (_dir, datacenter) = start().await?;
@@ -195,7 +195,7 @@ async fn a_restart_of_the_server_ends_what_is_open_and_keeps_what_committed() ->
     Ok(())
 }
 
-/// Adds one, `times` times, in whatever way `turn` says; each one is acknowledged before the next.
+/// Adds one, `times` times, in the manner that `turn` chooses; each addition is acknowledged before the next.
 async fn add(client: &Client, times: u32, acknowledged: &watch::Sender<u32>) -> Result<(), AnyError> {
     for turn in 0..times {
         let one = Batch::new().update(&key("n"), Update::counter(1));
@@ -207,7 +207,7 @@ async fn add(client: &Client, times: u32, acknowledged: &watch::Sender<u32>) -> 
             };
             match done {
                 Ok(()) => break,
-                // Nothing of it happened.
+                // Nothing was committed.
                 Err(CommitError::NotCommitted(TxnError::Over(..) | TxnError::LeaseLost(_))) => {}
                 Err(CommitError::NotCommitted(TxnError::NotBegun(AcquireError::Draining))) => {}
                 Err(other) => return Err(other.into()),
@@ -218,7 +218,7 @@ async fn add(client: &Client, times: u32, acknowledged: &watch::Sender<u32>) -> 
     Ok(())
 }
 
-/// With changes in every step, so that each of them might be made twice.
+/// Commits a transaction with changes in every step, so that a repeated step would show.
 async fn interactive(client: &Client) -> Result<(), CommitError> {
     let mut txn = client.begin(TxnRequest::shared(name("a"))).await?;
     txn.update(&key("n"), Update::counter(2)).await?;
@@ -243,7 +243,7 @@ async fn every_acknowledged_commit_counts_once_through_cuts_and_restarts() -> Re
     }
     let mut cuts = 0;
     for threshold in (20..TASKS * TIMES - 20).step_by(20) {
-        // Others are on their way when that many have been answered.
+        // Others are in progress when that many are acknowledged.
         acknowledged.wait_for(|count| *count >= threshold).await?;
         proxy.cut();
         if threshold % 100 == 0 {
@@ -274,7 +274,7 @@ async fn a_commit_in_doubt_is_known_although_its_lease_ended_with_the_connection
     for turn in 0..50 {
         let one_shot = client.update(&n, Update::counter(1));
         let (done, ()) = tokio::join!(one_shot, async {
-            // Now before it is sent, now after.
+            // Sometimes before it is sent, sometimes after.
             for _ in 0..turn {
                 tokio::task::yield_now().await;
             }

@@ -1,4 +1,4 @@
-//! Watches of the Rust client against a real server, whose connections break and which restarts.
+//! Watches of the Rust client against a real server, with breaking connections and restarts.
 
 mod support;
 
@@ -22,7 +22,7 @@ async fn writes(client: &Client, name: &str, value: &'static str) -> Result<(), 
     Ok(())
 }
 
-/// Cuts the way, and asks the server until it knows that only so many watches are left.
+/// Cuts the connection, and waits until the server has only that many watches left.
 async fn cut(proxy: &Proxy, client: &Client, left: u64) -> Result<(), AnyError> {
     proxy.cut();
     within(async {
@@ -52,7 +52,7 @@ async fn a_watch_goes_on_where_it_was_when_its_connection_breaks() -> Result<(),
     writes(&client, "b", "2").await?;
     writes(&client, "a", "3").await?;
     {
-        // Given up while it connects again, which is no reason to begin with that again.
+        // The future is dropped while the client reconnects; the next call continues that attempt.
         let mut next = Box::pin(watch.next());
         tokio::select! {
             biased;
@@ -73,7 +73,7 @@ async fn a_watch_goes_on_where_it_was_when_its_connection_breaks() -> Result<(),
     Ok(())
 }
 
-/// Fills what the server remembers with changes of a key that nobody follows: more than it keeps.
+/// Commits changes of a key that is not watched, more than the server keeps for watches.
 async fn forget(client: &Client) -> Result<Snapshot, AnyError> {
     let large = "x".repeat(900_000);
     let mut commit = Snapshot::default();
@@ -93,7 +93,7 @@ async fn a_watch_goes_on_after_a_restart_of_the_server() -> Result<(), AnyError>
     let mut watch = viewer.watch(WatchRequest::of(&key("a"))).await?;
     writes(&client, "a", "1").await?;
     hears(&mut watch, put("a", "1")).await?;
-    // This one does not listen while something is written, and the server restarts.
+    // This watch is not polled while changes are written and the server restarts.
     let proxy = Proxy::start(datacenter.address).await?;
     let through = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
     let mut behind = through.watch(WatchRequest::new("test", "a").after(watch.position())).await?;
@@ -149,7 +149,7 @@ async fn a_quiet_watch_does_not_fall_behind_and_one_that_was_away_for_long_says_
     Ok(())
 }
 
-/// Who holds what, as the watch tells it up to the next time that it is all of it.
+/// Returns the holders that the watch reports until the next complete state.
 async fn holders(watch: &mut LockWatch) -> Result<BTreeMap<LockName, String>, AnyError> {
     let mut held = BTreeMap::new();
     loop {
@@ -194,7 +194,7 @@ async fn who_follows_locks_knows_who_holds_them_also_when_the_connection_breaks(
     let after = client.acquire(ask("job/2")).await?;
     proxy.mend();
     assert_eq!(holders(&mut watch).await?, held(&["job/2", "solo"]));
-    // After a restart holders are there again as soon as they have come back.
+    // After a restart, holders are reported again as soon as they have reclaimed.
     let datacenter = Datacenter::restart(datacenter.stop().await?).await?;
     let mut known = holders(&mut watch).await?;
     while known != held(&["job/2", "solo"]) {
@@ -230,7 +230,7 @@ async fn keys_that_lapse_are_told() -> Result<(), AnyError> {
         let refused = txn.expire(&key("k"), lives).await;
         assert!(matches!(refused, Err(TxnError::Refused(Reason::ExpiryOutOfRange, _))), "{refused:?}");
     }
-    // In one step: a moment later the key may have gone, and be free again.
+    // In one step: a moment later the key may have expired, and be free again.
     let both = Batch::new().update(&key("job"), Update::versioned_done(1, "v"));
     let refused = txn.run(both.update(&key("job"), Update::versioned(2, "v"))).await;
     assert!(matches!(refused, Err(TxnError::Refused(Reason::ValueDone, _))), "{refused:?}");

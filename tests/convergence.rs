@@ -1,4 +1,4 @@
-//! Datacenters that have no link to each other, and a third one that has links to both: everything arrives all the same.
+//! Two datacenters without a link to each other, and a third with links to both: every entry still arrives.
 
 mod common;
 
@@ -20,12 +20,12 @@ fn lock() -> LockName {
     LockName::try_from("lock").expect("it is a name")
 }
 
-/// Entries that a datacenter sent on for others.
+/// Returns how many entries a datacenter has passed on for others.
 async fn relayed(client: &Client) -> u64 {
     client.status().await.expect("it is up").counts["entries_relayed_total"]
 }
 
-/// Increments a number of keys in turn, without locks, and keeps what covers all its commits.
+/// Increments a number of keys in turn, without locks, and merges the vectors of all its commits.
 async fn increment(client: Client, keys: impl Iterator<Item = usize>, committed: Arc<Mutex<Snapshot>>) {
     for n in keys {
         let commit = client.update(&key(n), Update::counter(1)).await.expect("it needs no lock");
@@ -38,7 +38,7 @@ async fn increment(client: Client, keys: impl Iterator<Item = usize>, committed:
 async fn ten_thousand_increments_converge_along_a_chain() {
     const KEYS: usize = 500;
     const INCREMENTS: usize = 10_000;
-    /// At once in each datacenter.
+    /// Concurrent tasks in each datacenter.
     const TASKS: usize = 16;
     let mut wan = Wan::start_cut(3, QUICK, &[(0, 2)]);
     let clients = serving(&wan.cluster).await;
@@ -67,12 +67,12 @@ async fn ten_thousand_increments_converge_along_a_chain() {
     assert!(relayed >= 2 * INCREMENTS as u64 / 3, "the middle has passed on what the ends made: {relayed}");
 }
 
-/// Hands a lock to and fro between two datacenters. Whoever has it counts under it, and lets it go when the other's
-/// request has arrived.
+/// Moves a lock back and forth between two datacenters. The holder counts under it, and releases it when the
+/// other's request has arrived.
 struct HandOver<'a> {
     clients: [&'a Client; 2],
     dcs: [u8; 2],
-    /// Who is next, and how often the lock was had.
+    /// The next holder, and the number of grants so far.
     turn: usize,
     history: History,
 }
@@ -104,7 +104,8 @@ impl HandOver<'_> {
     }
 }
 
-/// Until the lock is waited for `here`. The log brings the request along with whatever is committed `there` after it.
+/// Waits until a request for the lock waits `here`. The log delivers the request with any later commit
+/// `there`.
 async fn arrived(here: &Client, there: &Client) {
     while here.describe_lock(&lock()).await.expect("it is up").waiting == 0 {
         let commit = there.update(&key(1), Update::counter(1)).await.expect("it needs no lock");
@@ -121,7 +122,8 @@ async fn a_third_datacenter_bridges_a_cut() {
     let mut hand_over =
         HandOver { clients: [&clients[0], &clients[1]], dcs: [0, 1], turn: 0, history: History::default() };
     hand_over.turns(TURNS).await;
-    // Also for one that starts when there is nothing but that way, and after the way itself was gone.
+    // Also for a server that starts when that path is the only one, and after the third server itself was
+    // down.
     wan.kill(0);
     wan.restart(0);
     hand_over.turns(TURNS).await;

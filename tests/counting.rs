@@ -1,4 +1,5 @@
-//! Counting under a lock, from three datacenters at once: every increment counts, and each sees the one before.
+//! Counting under a lock, from three datacenters concurrently: no increment is lost, and each sees the one
+//! before.
 
 mod common;
 
@@ -16,25 +17,25 @@ const DCS: usize = 3;
 /// Increments in each datacenter.
 const TIMES: usize = 100;
 
-/// Locks move on as soon as they are idle; by default they stay for a while.
+/// Locks leave as soon as they are idle; by default they stay for a while.
 const RESTLESS: &str = "[[hold]]\nmin_keep = \"10 ms\"\nmax_keep = \"100 ms\"\n";
 
-/// What is counted with.
+/// The type of the number.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Adds one.
     Counter,
-    /// Writes the number after the one that it read.
+    /// Writes the successor of the number that it read.
     Register,
 }
 
-/// A number that everybody increments.
+/// A number that all clients increment.
 #[derive(Clone, Copy)]
 struct Number {
     name: &'static str,
     kind: Kind,
-    /// How long each client does something else between two increments. It is a part of the load: with one the lock is
-    /// idle in between and may leave, without one it is wanted again at once.
+    /// The pause of each client between two increments. It is part of the load: with a pause the lock is idle
+    /// in between and may leave; without one it is wanted again at once.
     pause: Duration,
 }
 
@@ -70,7 +71,7 @@ impl Number {
         }
     }
 
-    /// Reads under the lock, then writes and commits. What it read, and the commit.
+    /// Reads under the lock, then writes and commits. Returns the number that it read, and the commit.
     async fn increment(&self, dc: u8, client: &Client) -> Result<(usize, Commit), CommitError> {
         let mut txn = client.begin(TxnRequest::exclusive(self.lock())).await?;
         let (token, saw) = (txn.token().expect("it has a lock"), txn.snapshot().clone());
@@ -91,7 +92,8 @@ impl Number {
     }
 }
 
-/// Increments all these numbers at once, in each datacenter. Each lock is handed over at least so often.
+/// Increments all these numbers concurrently in each datacenter. Asserts that each lock moves at least that
+/// often.
 async fn count(numbers: &[Number], hold: &str, min_hand_offs: u32) {
     let wan = Wan::start(DCS as u8, &format!("{QUICK}{hold}"));
     let clients = serving(&wan.cluster).await;

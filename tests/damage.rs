@@ -1,4 +1,4 @@
-//! Real servers whose disks were damaged while they were down, or are not theirs to write.
+//! Real servers whose disks were damaged while they were down, or belong to other servers.
 
 mod common;
 
@@ -13,14 +13,14 @@ use rustix::process::Signal;
 
 const LARGE: usize = 100 << 10;
 
-/// The log file of a datacenter that was written last.
+/// Returns the newest log file of a datacenter.
 fn newest_log(cluster: &Cluster, dc: u8) -> PathBuf {
     let files = fs::read_dir(cluster.data_dir(dc)).expect("it is there");
     let files = files.map(|file| file.expect("it is readable").path());
     files.filter(|path| path.extension().is_some_and(|name| name == "log")).max().expect("there is a log")
 }
 
-/// Adds to a counter, that often.
+/// Increments a counter that many times.
 async fn count(client: &Client, times: u64) -> Snapshot {
     let mut last = Snapshot::default();
     for _ in 0..times {
@@ -40,7 +40,7 @@ fn stop(cluster: &mut Cluster, dc: u8) {
     assert_eq!(server.wait(), 0, "it drains and stops");
 }
 
-/// Starts a server that does not come up: why.
+/// Starts a server that refuses to start. Returns the reason.
 fn refuses_to_start(cluster: &Cluster, dc: u8) -> String {
     let said = common::said::run(&mut cluster.server_command(dc));
     assert_eq!(said.code, 1, "{}", said.stderr);
@@ -54,7 +54,8 @@ async fn a_flipped_bit_is_named_and_never_served() {
     stop(&mut cluster, 0);
     let log = newest_log(&cluster, 0);
     let good = fs::read(&log).expect("it is readable");
-    // From the first bytes, which say whose log it is, to the last eighth: there are good records after each of them.
+    // From the first bytes, which name the owner of the log, to the last eighth: valid records follow each of
+    // them.
     for part in 0..8 {
         let mut bad = good.clone();
         bad[good.len() * part / 8 + part] ^= 1 << part;
@@ -76,7 +77,7 @@ async fn a_torn_write_at_the_end_costs_nothing() {
     let commit = count(&client, 20).await;
     let log = newest_log(&cluster, 0);
     let acknowledged = fs::read(&log).expect("it is readable").len();
-    // Far larger than all else that is written meanwhile: what is cut in its middle is this record.
+    // Far larger than all other records written meanwhile: the cut is in the middle of this one.
     let large = Batch::new()
         .update(&key("counter"), Update::counter(1))
         .update(&key("large"), Update::register(vec![7; LARGE]));
@@ -99,7 +100,7 @@ async fn a_torn_write_at_the_end_costs_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tail_that_the_disk_lost_comes_back_from_the_others() {
-    // For as long it writes nothing then: a disk that lost some of the log may have lost leases, too.
+    // For this long it writes nothing afterwards: a disk that lost log records may have lost leases, too.
     let mut cluster = Cluster::start_with(3, "[limits]\nmax_lease_ttl = \"10 s\"\n");
     let clients = serving(&cluster).await;
     let guard = clients[1].acquire(AcquireRequest::exclusive(lock("mine"))).await.expect("it is free");
@@ -115,7 +116,7 @@ async fn a_tail_that_the_disk_lost_comes_back_from_the_others() {
     cluster.restart(1);
     assert_eq!(counted(&clients[1], &commit).await, 50);
     serving_at(&cluster, 1).await;
-    // No number is used again for something else: everybody sees the next ones, and counts them once.
+    // No number is used again for another entry: all datacenters see the next ones, and count them once.
     let next = within(count(&clients[1], 10)).await;
     assert!(next.seqs[1] > commit.seqs[1], "{next:?} is after {commit:?}");
     for client in &clients {

@@ -1,4 +1,5 @@
-//! References lead somewhere: links from documents to documents and sources, and from comments to sections of documents.
+//! Checks references: links from documents to documents and sources, and from comments to sections of
+//! documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +9,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Files below a folder with one of these endings.
+/// Returns the files below a folder with one of these extensions.
 fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
     let (mut found, mut open) = (Vec::new(), vec![root().join(folder)]);
     while let Some(dir) = open.pop() {
@@ -24,7 +25,7 @@ fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// All documents, by path below the root.
+/// Returns all documents, by path below the root.
 fn documents() -> BTreeMap<PathBuf, String> {
     let mut paths = files("docs", &["md"]);
     let at_top = fs::read_dir(root()).expect("the root is readable").filter_map(Result::ok);
@@ -36,7 +37,7 @@ fn documents() -> BTreeMap<PathBuf, String> {
     paths.into_iter().map(read).collect()
 }
 
-/// The text without blocks of code, which may look like anything.
+/// Returns the text without code blocks, which may contain anything.
 fn prose(text: &str) -> String {
     let mut is_code = false;
     let is_prose = |line: &&str| {
@@ -47,7 +48,7 @@ fn prose(text: &str) -> String {
     text.lines().filter(is_prose).collect::<Vec<_>>().join("\n")
 }
 
-/// The anchors of a document, as GitHub makes them of its headings.
+/// Returns the anchors of a document, as GitHub generates them from its headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let prose = prose(text);
     let headings = prose.lines().filter(|line| line.starts_with('#'));
@@ -59,12 +60,12 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// What stands between two marks, each time.
+/// Returns every text between two delimiters.
 fn between<'a>(text: &'a str, before: &'a str, after: &'a [char]) -> impl Iterator<Item = &'a str> {
     text.split(before).skip(1).filter_map(move |rest| rest.split_once(after).map(|(link, _)| link))
 }
 
-/// A path without `.` and `..`.
+/// Returns a path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -77,7 +78,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Says why a link leads nowhere, if so. `path`: below the root.
+/// Returns an error if a link has no target. `path`: below the root.
 fn fault(documents: &BTreeMap<PathBuf, String>, path: &Path, anchor: Option<&str>) -> Option<String> {
     if !root().join(path).exists() {
         return Some(format!("there is no {}", path.display()));

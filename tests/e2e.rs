@@ -52,7 +52,7 @@ async fn datacenters_take_the_same_locks_in_turn() {
     }
 }
 
-/// Reads the number, waits, writes the next one: wrong unless nobody else does so meanwhile.
+/// Reads the number, waits, writes the next one: wrong if another client does so concurrently.
 async fn increment(counter: &Path, pause: Duration) {
     let number: u64 = std::fs::read_to_string(counter).expect("it is there").parse().expect("a number");
     sleep(pause).await;
@@ -111,7 +111,7 @@ async fn a_counter_counts_right_while_servers_are_killed() {
         });
     }
     drop(tell);
-    // At each third of each client another server.
+    // At each third of each client's run another server.
     let mut kills = 0;
     while within(progress.recv()).await.is_some() {
         let dc = kills % 3;
@@ -179,7 +179,7 @@ async fn shared_everywhere_then_exclusive_then_shared_again() {
     }
 }
 
-/// Whether it is not done at this moment.
+/// Returns true if it is not complete at this moment.
 async fn still_waits<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
@@ -193,7 +193,8 @@ async fn a_writer_elsewhere_gets_in_between_overlapping_readers() {
     for _ in 0..2 {
         let (client, overlap) = (clients[0].clone(), Arc::clone(&overlap));
         readers.spawn(async move {
-            // Each takes the next before it lets the last one go; without the writer they never all leave.
+            // Each acquires the next lock before it releases the last one; without the writer the lock is
+            // never free.
             let mut guard = acquire(&client, AcquireRequest::shared(lock("page"))).await;
             overlap.wait().await;
             loop {
@@ -202,7 +203,7 @@ async fn a_writer_elsewhere_gets_in_between_overlapping_readers() {
                 tokio::select! {
                     next = &mut next => release(std::mem::replace(&mut guard, next.expect("it is granted"))).await,
                     () = sleep(Duration::from_millis(20)) => {
-                        // Somebody is before us: let go, as a reader does at some time.
+                        // Another request comes first: release, as a reader does at some time.
                         release(guard).await;
                         guard = within(next).await.expect("it is granted");
                     }

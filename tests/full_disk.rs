@@ -17,7 +17,7 @@ use geolock::client::{
 };
 use geolock::proto::Room;
 
-/// Servers that keep so much of their disks free.
+/// Prepares servers that keep this much of their disks free.
 fn prepared(dcs: u8, reserve: &str) -> Cluster {
     let cluster = Cluster::prepare(dcs);
     let journal = format!(
@@ -35,7 +35,7 @@ impl SmallDisk {
         Mounted::at_data_of(cluster, 0, "size=16m,mode=700").map(SmallDisk)
     }
 
-    /// Takes all room but so many bytes.
+    /// Takes all room except that many bytes.
     fn fill_but(&self, left: u64) {
         let mut ballast = File::create(self.0.path.join("ballast")).expect("there is room for a name");
         let stat = rustix::fs::statvfs(&self.0.path).expect("it is mounted");
@@ -58,12 +58,12 @@ async fn until_status(client: &Client, is: impl Fn(&Status) -> bool) {
     within(found).await;
 }
 
-/// Until a page of its metrics port shows it: pages are made anew ten times a second.
+/// Waits until a page of its metrics port satisfies `is`: pages are updated ten times a second.
 fn shows(cluster: &Cluster, path: &str, is: impl Fn(&str) -> bool) {
     until(path, || is(&cluster.page(0, path)).then_some(()));
 }
 
-/// 20 KiB and one to a counter; whether it is committed.
+/// Commits 20 KiB and an increment of a counter.
 async fn write(client: &Client) -> Result<Transacted, CommitError> {
     let batch = Batch::new()
         .update(&key("n"), Update::counter(1))
@@ -113,8 +113,8 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
     shows(&cluster, "/readyz", |page| page.starts_with("HTTP/1.1 200"));
 }
 
-/// Without a reserve, so that writers are busy when the last byte is taken. The server is killed while records wait for
-/// room, and starts on the full disk.
+/// Without a reserve, so that writers are busy when the last byte is taken. The server is killed while
+/// records wait for room, and starts on the full disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
     let mut cluster = prepared(1, "0 B");
@@ -155,7 +155,7 @@ async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
     let config = fs::read_to_string(cluster.config_file(0)).expect("it is there");
     fs::write(cluster.config_file(0), config.replace("0 B", "4 MiB")).expect("it can be written");
     cluster.restart(0);
-    // Before it listens or after, which is up to the two threads that say so.
+    // Before it listens or after: two threads log these lines.
     cluster.server(0).says("disk is full");
     let view =
         viewer.read(&[key("n")], &AtLeast::default()).await.expect("it starts on a full disk, and reads");
@@ -176,7 +176,7 @@ async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
     write(&client).await.expect("there is room");
 }
 
-/// Not for want of room: files of this process may not grow further.
+/// The cause is not a full disk: files of this process may not grow further.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_fails_otherwise_stops_the_server_and_says_why() {
     let mut cluster = prepared(1, "4 MiB");
@@ -196,6 +196,6 @@ async fn a_write_that_fails_otherwise_stops_the_server_and_says_why() {
     cluster.restart(0);
     let client = serving_at(&cluster, 0).await;
     let counted = count(&client).await;
-    // One writer: of its last write nobody said whether it is there.
+    // One writer: the outcome of its last write is unknown.
     assert!((acknowledged..=acknowledged + 1).contains(&counted), "{counted} of {acknowledged}");
 }

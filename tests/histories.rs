@@ -1,4 +1,5 @@
-//! What operators may do to data directories and configurations that servers cannot mend: they refuse it, and say what to do.
+//! Actions of operators on data directories and configurations that servers cannot repair: servers refuse
+//! them, and say how to resolve them.
 
 mod common;
 
@@ -13,8 +14,8 @@ use common::{Cluster, until};
 use geolock::client::{Client, Snapshot};
 use geolock::proto::Phase;
 
-/// A log of which two histories exist: dc0 knows what dc1 wrote before its disk was rolled back, dc2 what it wrote
-/// afterwards. Answers the last of that.
+/// Creates two histories of one log: dc0 knows the entries that dc1 wrote before its disk was rolled back,
+/// dc2 those that it wrote afterwards. Returns the last of the latter.
 async fn fork(cluster: &mut Cluster) -> Snapshot {
     let clients = serving(cluster).await;
     put(&clients[1], "n", "before").await;

@@ -1,4 +1,4 @@
-//! `geolock kv` as a user meets it: processes, exit codes, what is printed.
+//! `geolock kv` as a user sees it: processes, exit codes, output.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::said::{Said, run, said};
 use common::{Cluster, Output, Running, geolock, until};
 use rustix::process::Signal;
 
-/// Servers that commit: a new datacenter does not before it has heard from every other one.
+/// Starts servers that commit: a new datacenter does not before it has heard from every other one.
 fn start(dcs: u8) -> Cluster {
     let cluster = Cluster::start(dcs);
     for dc in 0..dcs {
@@ -27,14 +27,14 @@ fn kv(cluster: &Cluster, dc: u8, args: &[&str]) -> Said {
     run(cluster.command(dc, ["kv"]).args(args))
 }
 
-/// What it prints, when all is well.
+/// Returns the output of a command that succeeds.
 fn prints(cluster: &Cluster, dc: u8, args: &[&str]) -> String {
     let said = kv(cluster, dc, args);
     assert_eq!(said.code, 0, "{args:?}: {}", said.stderr);
     said.stdout
 }
 
-/// `geolock kv txn` with that input.
+/// Runs `geolock kv txn` with that input.
 fn txn(cluster: &Cluster, flags: &[&str], input: &str) -> Said {
     let mut command = cluster.command(0, ["kv", "txn"]);
     command.args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -139,7 +139,7 @@ fn keys_expire_before_the_eyes_of_other_datacenters() {
     assert_eq!(watch.line("lapsed"), "lapsed session");
     let gone = kv(&cluster, 1, &["get", "session"]);
     assert_eq!((gone.code, gone.stdout.as_str()), (1, ""));
-    // In a transaction, and for a key that is there already.
+    // In a transaction, and for a key that exists already.
     let done = txn(&cluster, &[], "incr n\nexpire n 100ms\nget n\ncommit\n");
     assert_eq!((done.code, done.stdout.as_str()), (0, "1\n1\n"), "{}", done.stderr);
     assert_eq!(watch.line("lapsed"), "lapsed n");
@@ -187,7 +187,7 @@ fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
     );
 }
 
-/// Whoever writes the lines may die between any two of them.
+/// The process that writes the lines may die between any two of them.
 #[test]
 fn a_transaction_commits_only_when_it_is_told_to() {
     let cluster = start(1);

@@ -1,5 +1,5 @@
-//! A datacenter that is away for longer than the others keep entries for it comes back by itself; so does one that lost
-//! its disk.
+//! A datacenter that is away for longer than the others keep entries for it recovers by itself; so does one
+//! that lost its disk.
 
 mod common;
 
@@ -11,17 +11,17 @@ use common::wan::QUICK;
 use common::{Cluster, lock};
 use geolock::client::{AcquireRequest, Client, Snapshot};
 
-/// The least log that can be set; and leases that were lost with a disk are over soon.
+/// The smallest log that can be configured; and short leases, so that leases lost with a disk end soon.
 const SMALL_LOG: &str = "[limits]\nlog = \"1 MiB\"\nmax_lease_ttl = \"10 s\"\n";
 const VALUE: usize = 100 << 10;
-/// Values that are written until the log is full, at most: many times what it takes.
+/// Most values that are written until the log is full: many times what is needed.
 const MOST: usize = 200;
 
 async fn counts(client: &Client) -> BTreeMap<String, u64> {
     client.status().await.expect("it is up").counts.into_iter().collect()
 }
 
-/// Writes to dc0 until it keeps no more for the one that is away.
+/// Writes to dc0 until it keeps no more entries for the member that is away.
 async fn outgrow(cluster: &Cluster) -> Snapshot {
     let client = cluster.client(0).await;
     let mut before = 0;

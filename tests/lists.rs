@@ -1,5 +1,5 @@
-//! Lists that everybody appends to, each under its lock, in three datacenters at once, while servers are killed and links
-//! are cut: no append is lost, none is there twice, and the order is the same everywhere.
+//! Lists that all clients append to, each under its lock, in three datacenters concurrently, while servers
+//! are killed and links are cut: no append is lost or doubled, and the order is the same everywhere.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::lists::{HOLD, Lists};
 use common::trouble::{Dice, make_trouble};
 use common::wan::{QUICK, Wan};
 
-/// What a run must come to, at least.
+/// The least that a run must achieve.
 const MIN_APPENDS: usize = 60;
 const MIN_HAND_OFFS: u32 = 25;
 const MIN_READS: u64 = 10;

@@ -1,4 +1,4 @@
-//! A server whose log nobody reads: it serves on.
+//! A server whose log is not read continues to serve.
 
 mod common;
 
@@ -12,10 +12,10 @@ use common::{Cluster, lock, until, within};
 use geolock::client::AcquireRequest;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Bytes that a pipe takes.
+/// The capacity of a pipe, in bytes.
 const FULL_PIPE: usize = 64 << 10;
 
-/// A server that logs into a pipe of ours. Killed when dropped.
+/// A server that logs into a pipe of the test. Killed when dropped.
 struct Logging {
     server: Child,
     log: Option<PipeReader>,
@@ -29,7 +29,7 @@ impl Drop for Logging {
     }
 }
 
-/// The server of a cluster of one, once it listens. Its log goes into that pipe.
+/// Starts the server of a cluster of one, with its log in that pipe. Returns when it listens.
 fn start(cluster: &Cluster, (log, stderr): (PipeReader, PipeWriter)) -> Logging {
     let mut command = cluster.server_command(0);
     let server = command.stdout(Stdio::null()).stderr(stderr).spawn().expect("the binary is there");
@@ -39,11 +39,11 @@ fn start(cluster: &Cluster, (log, stderr): (PipeReader, PipeWriter)) -> Logging 
     logging
 }
 
-/// A connection that is no TLS: worth a line in the log at any level.
+/// Opens a connection that is not TLS: it causes a log line at any level.
 fn say_nonsense(cluster: &Cluster) {
     let mut stranger = TcpStream::connect(cluster.endpoint(0)).expect("it listens");
     stranger.write_all(&[b'?'; 64]).expect("it reads");
-    // Until it hangs up, so that the line has been logged.
+    // Until the server closes it, so that the line has been logged.
     match stranger.read_to_end(&mut Vec::new()) {
         Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
         _ => {}
@@ -88,7 +88,7 @@ async fn a_server_starts_serves_and_ends_when_nobody_reads_its_log() {
         say_nonsense(&cluster);
         grants(&cluster, "unseen").await;
     }
-    // Its last words are not read either.
+    // Its last lines are not read either.
     kill_process(Pid::from_child(&logging.server), Signal::TERM).expect("it runs");
     let status = logging.server.wait().expect("it can be waited for");
     assert!(status.success(), "{status}");

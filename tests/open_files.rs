@@ -1,4 +1,4 @@
-//! A server that may open few files.
+//! A server with a low limit of open files.
 
 mod common;
 
@@ -20,7 +20,7 @@ async fn silent_connections_leave_files_for_the_journal() {
         (0..300).map(|_| TcpStream::connect(&address).expect("it listens")).collect();
     let mut last = None;
     for number in 0..8 {
-        // Every second one begins a segment.
+        // Every second value begins a segment.
         last = Some(within(put(&client, "large", vec![number; 512 << 10])).await);
     }
     let found = read(&client, "large", &last.expect("it was written")).await;

@@ -1,5 +1,5 @@
-//! A crowd that asks for more than the server may take on: what is refused comes back later, what was accepted is granted, once
-//! and alone, and afterwards everything is as before.
+//! A crowd of clients that asks for more than the server may accept: refused requests are retried later,
+//! accepted ones are granted once and exclusively, and afterwards the server is as before.
 
 mod common;
 
@@ -19,10 +19,10 @@ const REQUESTS: usize = 150;
 const LOCKS: usize = 5;
 const MAX_WAITING: u64 = 200;
 
-/// What the whole crowd saw.
+/// Counts over the whole crowd.
 #[derive(Default)]
 struct Seen {
-    /// Whether somebody is in there, by lock.
+    /// By lock: true while a client is in the critical section.
     inside: [AtomicBool; LOCKS],
     granted: AtomicU64,
     refused: AtomicU64,
@@ -36,14 +36,14 @@ async fn gauge(client: &Client, name: &str) -> u64 {
     client.status().await.expect("it is up").counts[name]
 }
 
-/// Asks once. Is in there alone until it leaves.
+/// Asks once. Checks that it is alone in the critical section.
 async fn ask(client: Client, request: usize, seen: Arc<Seen>) {
     let wanted = AcquireRequest::exclusive(lock(&name(request)));
     match client.acquire(wanted).await {
         Ok(guard) => {
             let inside = &seen.inside[request % LOCKS];
             assert!(!inside.swap(true, Ordering::SeqCst), "two at once hold {}", name(request));
-            // The others have every chance to come in too.
+            // Gives the others every chance to enter, too.
             tokio::task::yield_now().await;
             inside.store(false, Ordering::SeqCst);
             seen.granted.fetch_add(1, Ordering::SeqCst);
@@ -86,13 +86,13 @@ async fn what_is_too_much_is_refused_and_the_rest_is_served() {
             most
         }
     });
-    // Nobody is granted before all were accepted or refused.
+    // No request is granted before all were accepted or refused.
     let total = (CLIENTS * REQUESTS) as u64;
     let all_asked =
         async { while seen.refused.load(Ordering::SeqCst) + gauge(&operator, "waiting").await < total {} };
     within(all_asked).await;
     assert_eq!(gauge(&operator, "waiting").await, MAX_WAITING);
-    // A transaction that wants locks is told the same.
+    // A transaction that wants locks is refused in the same way.
     let txn = TxnRequest::exclusive(lock("another"));
     match operator.begin(txn).await.map(drop) {
         Err(TxnError::NotBegun(AcquireError::Exhausted { retry_after, .. })) => {

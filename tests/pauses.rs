@@ -1,12 +1,13 @@
-//! Servers and clients that stop for longer than every timeout, and go on as if nothing had happened: the kernel's way of
-//! saying garbage collection, a suspended machine, a host that moves.
+//! Servers and clients that stop for longer than every timeout and then continue. It simulates garbage
+//! collection, a suspended machine, or the migration of a host.
 //!
-//! Clients are processes. Each adds to a set, again and again: in the store, in a transaction under a lock; and outside, in
-//! a resource that knows nothing of locks but refuses tokens smaller than it has seen. No addition is lost, and none is
-//! counted twice.
+//! Clients are processes. Each repeatedly adds to two sets: to one in the store, in a transaction under a
+//! lock; and to one in an external resource that knows nothing of locks but refuses tokens smaller than it
+//! has seen. No addition is lost, and none is counted twice.
 //!
-//! Who is to be stopped is told beforehand: then it waits, with its lock, until it is told to go on. So it has the lock when
-//! it is stopped, however busy the machine is, and what it does with the lock afterwards comes too late.
+//! A client that is about to be stopped is told beforehand. It then waits, with its lock, until it is told to
+//! continue. So it has the lock when it is stopped, however busy the machine is, and its use of the lock
+//! afterwards is too late.
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 mod common;
@@ -31,14 +32,14 @@ use tokio::sync::mpsc;
 
 const DCS: u8 = 3;
 const CLIENTS_PER_DC: u8 = 2;
-/// The set moves on quickly, so that everybody gets at it.
+/// The set moves on quickly, so that every client gets access.
 const HOLD: &str = "[[hold]]\nprefix = \"set/\"\nmin_keep = \"20 ms\"\nmax_keep = \"100 ms\"\n";
-/// What it takes to work on the set, once one has it.
+/// The time of work on the set under the lock.
 const WORK: Duration = Duration::from_millis(20);
 const PAUSES: usize = 12;
 const MIN_ADDED: usize = 20;
 
-/// A resource outside: one text, and the highest token that came with a request.
+/// An external resource: one text, and the highest token of all requests.
 #[derive(Default)]
 struct Resource {
     token: u64,
@@ -47,7 +48,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// `read TOKEN` and `write TOKEN TEXT`; the answer is `ok TEXT`, or `stale`.
+    /// Handles `read TOKEN` and `write TOKEN TEXT`; the answer is `ok TEXT`, or `stale`.
     fn answer(&mut self, line: &str) -> String {
         let mut words = line.splitn(3, ' ');
         let (verb, token) = (words.next(), words.next().and_then(|token| token.parse().ok()));
@@ -79,7 +80,7 @@ impl Resource {
     }
 }
 
-/// The way of a client to the resource.
+/// A client's connection to the resource.
 struct Outside {
     stream: TcpStream,
     answers: std::io::Lines<BufReader<TcpStream>>,
@@ -100,11 +101,11 @@ impl Outside {
     }
 }
 
-/// What a client is told on its standard input, line by line: `inside` or `outside`, to wait as soon as it is at it there; and
-/// then anything, to go on.
+/// Orders to a client on its standard input, line by line: `inside` or `outside`, to wait as soon as it works
+/// there; then anything, to continue.
 struct Orders {
     lines: mpsc::Receiver<String>,
-    /// Where it is to wait, and did not yet.
+    /// The place where it is to wait and has not waited yet.
     wait: Option<String>,
 }
 
@@ -115,14 +116,14 @@ impl Orders {
             for line in std::io::stdin().lines().map_while(Result::ok) {
                 tell.blocking_send(line).expect("the client runs until this process ends");
             }
-            // Nobody is there any more.
+            // The test has ended.
             std::process::exit(0);
         });
         Orders { lines, wait: None }
     }
 
-    /// Whether it is to wait there. To be asked before the lock is acquired: so whoever gave the order knows that the lock
-    /// was acquired later.
+    /// Returns true if it is to wait there. Call before the lock is acquired: then the sender of the order
+    /// knows that the lock was acquired later.
     fn says_wait(&mut self, kind: &str) -> bool {
         if self.wait.is_none() {
             self.wait = self.lines.try_recv().ok();
@@ -137,7 +138,7 @@ impl Orders {
     }
 }
 
-/// What the process of a client does: it is this test, started again.
+/// The process of a client: this test, started again.
 #[tokio::test]
 #[ignore = "it is the process of a client, which the other test starts"]
 async fn client_process() {
@@ -191,7 +192,7 @@ async fn add_outside(client: &Client, outside: &mut Outside, orders: &mut Orders
         orders.wait("outside", token, element).await;
     }
     tokio::time::sleep(WORK).await;
-    // Whether the lock was lost meanwhile is not asked: the resource is to find out.
+    // Does not check if the lock was lost meanwhile: the resource is to detect that.
     match outside.ask(&format!("write {token} {before} {element}")) {
         Some(_) => println!("outside {element}"),
         None => println!("stale {element}"),
@@ -200,7 +201,7 @@ async fn add_outside(client: &Client, outside: &mut Outside, orders: &mut Orders
     let _ = guard.release().await;
 }
 
-/// The process of a client, and what tells it to wait.
+/// The process of a client, and the pipe for its orders.
 struct Adder {
     process: Running,
     orders: ChildStdin,
@@ -225,7 +226,7 @@ impl Adder {
         writeln!(self.orders, "{order}").expect("the client lives");
     }
 
-    /// Waits until it is at it there with a token above that one.
+    /// Waits until it works there with a token above that one.
     fn gets_on(&mut self, kind: &str, token: u64) {
         let at_it = format!("at it {kind} ");
         loop {
@@ -239,7 +240,7 @@ impl Adder {
     }
 }
 
-/// What all clients said, so far.
+/// Adds the output of all clients so far.
 fn said(clients: &mut [Adder], all: &mut BTreeSet<String>) {
     all.extend(clients.iter_mut().flat_map(|client| client.process.drain()));
 }
@@ -248,10 +249,10 @@ fn elements<'a>(said: &'a BTreeSet<String>, kind: &str) -> BTreeSet<&'a str> {
     said.iter().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(' ')).collect()
 }
 
-/// Stops a client while it works on one of the sets, until its lease is over and somebody else has gone on there. Its addition
-/// comes to nothing: answers which one.
+/// Stops a client while it works on one of the sets, until its lease is over and another client has continued
+/// there. Its addition has no effect. Returns its element.
 fn pause_client(wan: &mut Wan, clients: &mut [Adder], n: usize, kind: &str) -> String {
-    // Leases that ended before are told by now.
+    // Earlier ends of leases are logged by now.
     wan.await_whole();
     clients[n].tell(kind);
     let waits = clients[n].process.line(&format!("waits {kind} "));
@@ -261,7 +262,8 @@ fn pause_client(wan: &mut Wan, clients: &mut [Adder], n: usize, kind: &str) -> S
     };
     let dc = (n / usize::from(CLIENTS_PER_DC)) as u8;
     wan.cluster.server(dc).line("lease expired");
-    // That line may be about its neighbour. The lock is not: nobody else has it before the lease is over.
+    // That line may be about the other client of this datacenter. This is certain: no other client has the
+    // lock before the lease is over.
     clients[(n + 1) % clients.len()].gets_on(kind, token.parse().expect("its token is a number"));
     clients[n].process.signal(Signal::CONT);
     clients[n].tell("go on");
@@ -313,7 +315,7 @@ async fn no_addition_is_lost_or_doubled_whoever_is_paused() {
     let shown = shown_inside(&viewers).await;
     let lost: Vec<_> = inside.iter().filter(|element| !shown.contains(**element)).collect();
     assert!(lost.is_empty(), "{lost:?} were committed and are not there: {shown:?}");
-    // Who was killed could not say what became of its last one.
+    // A killed client could not report the outcome of its last addition.
     let more = shown.len() - inside.len();
     assert!(more <= unknown.len() + clients.len(), "{more} more than were committed, {unknown:?} unknown");
     let resource = resource.lock().expect("nobody panics with it");
@@ -335,7 +337,7 @@ async fn no_addition_is_lost_or_doubled_whoever_is_paused() {
     assert!(inside.len() >= MIN_ADDED && outside.len() >= MIN_ADDED, "{inside:?} {outside:?}");
 }
 
-/// The set in the store, when all datacenters show the same.
+/// Returns the set in the store, when all datacenters show the same.
 async fn shown_inside(viewers: &[Client]) -> BTreeSet<String> {
     let keys = [key("set"), key("size")];
     let latest = viewers[0].read_many(&keys, &AtLeast::default()).await.expect("it serves");

@@ -11,7 +11,7 @@ use common::{Output, Running, free_ports, geolock};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Three servers of etcd on loopback, or none if it is not installed.
+/// Starts three etcd servers on loopback, or returns `None` if etcd is not installed.
 fn etcd(dir: &Path) -> Option<(Vec<Running>, String)> {
     let base = free_ports(3);
     let (client, peer) = (|n: u16| base + 10 * n, |n: u16| base + 10 * n + 1);
@@ -39,7 +39,7 @@ fn etcd(dir: &Path) -> Option<(Vec<Running>, String)> {
 fn etcd_does_the_same_beside_us() {
     let home = TempDir::new().expect("a temporary folder");
     let Some((_servers, endpoints)) = etcd(home.path()) else {
-        // Past the capture of tests: whoever reads the log of CI shall see it.
+        // Bypasses the capture of tests, so that the message is visible in the log of CI.
         let _ = writeln!(std::io::stderr(), "SKIPPED: there is no etcd here to compare with");
         return;
     };

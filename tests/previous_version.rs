@@ -1,5 +1,5 @@
-//! Data that the version before has written is read and continued: `golden/version1.tar.gz` are the data directories of two
-//! datacenters that ran it and were killed, each with a checkpoint and records after it.
+//! Data written by the previous version can be read and continued: `golden/version1.tar.gz` has the data
+//! directories of two datacenters that ran it and were killed, each with a checkpoint and records after it.
 
 mod common;
 
@@ -11,14 +11,14 @@ use common::said::run;
 use common::{Cluster, lock};
 use geolock::client::AcquireRequest;
 
-/// What was there.
+/// The content of the old data.
 const SHOWN: &str = "city\tOslo\ncounter\t7\nlate\tBergen\npage\tsmall\n";
 
 fn shown(cluster: &Cluster, dc: u8) -> String {
     run(&mut cluster.command(dc, ["kv", "get", "city", "counter", "late", "page"])).stdout
 }
 
-/// The version of the format of each segment of a log.
+/// Returns the format version of each segment of a log.
 fn segments(cluster: &Cluster, dc: u8) -> Vec<u8> {
     let files = std::fs::read_dir(cluster.data_dir(dc)).expect("it is there");
     let paths = files.map(|file| file.expect("it is listed").path());
@@ -41,7 +41,7 @@ async fn data_of_the_version_before_is_read_and_continued() {
         assert_eq!(shown(&cluster, dc), SHOWN);
         assert_eq!(segments(&cluster, dc), [1, 2], "what is written now is of this version");
     }
-    // dc1 has the one, dc0 the other.
+    // dc1 has one of them, dc0 the other.
     for name in ["moved", "back"] {
         let mut last = None;
         for client in &clients {
@@ -55,7 +55,7 @@ async fn data_of_the_version_before_is_read_and_continued() {
     assert_eq!(read(&clients[1], "new", &written).await.as_deref(), Some(&b"written"[..]));
     drop(clients);
 
-    // And both versions together, one after the other.
+    // Restarts with both versions in one log.
     (0..2).for_each(|dc| cluster.kill(dc));
     (0..2).for_each(|dc| cluster.restart(dc));
     let clients = serving(&cluster).await;

@@ -1,5 +1,5 @@
-//! The examples for Python against real servers, where there is a Python that has gRPC: `python3`, or what
-//! `GEOLOCK_TEST_PYTHON` names. Elsewhere these tests say so and pass.
+//! The Python examples against real servers, where there is a Python that has gRPC: `python3`, or the one
+//! that `GEOLOCK_TEST_PYTHON` names. Elsewhere these tests say so and pass.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use common::said::run;
 use common::{Cluster, Output, Running, until};
 
-/// What runs a file of the examples, if there is a Python that can.
+/// Returns the command for a file of the examples, if there is a suitable Python.
 fn python(file: &str) -> Option<Command> {
     let python = std::env::var_os("GEOLOCK_TEST_PYTHON").unwrap_or_else(|| "python3".into());
     let mut can = Command::new(&python);
@@ -20,19 +20,19 @@ fn python(file: &str) -> Option<Command> {
     }
     let mut command = Command::new(python);
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/python").join(file));
-    // The examples' folder stays as it is.
+    // Keeps the examples' folder unchanged.
     command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
     Some(command)
 }
 
-/// One of the examples, if there is a Python that can run it.
+/// Returns the command for one of the examples, if there is a suitable Python.
 fn example(cluster: &Cluster, name: &str) -> Option<Command> {
     let mut command = python(name)?;
     command.arg("--connect").arg(cluster.endpoint(0)).arg("--tls").arg(cluster.tls());
     Some(command)
 }
 
-/// `lock.py`, which holds the lock for longer than this test takes; until it says so.
+/// Starts `lock.py`, which holds the lock for longer than this test takes. Returns when it holds the lock.
 fn holder(cluster: &Cluster, ttl: &str, hold: &str) -> Option<Running> {
     let mut command = example(cluster, "lock.py")?;
     command.args(["--ttl", ttl, "--hold", hold, "x"]);
@@ -108,7 +108,7 @@ fn a_lock_is_held_over_a_restart_of_its_server() {
     let Some(mut holder) = holder(&cluster, "15", "20") else { return };
     cluster.kill(0);
     cluster.restart(0);
-    // It grants nothing that could conflict before it has heard from the holder.
+    // It makes no conflicting grant before it has heard from the holder.
     let tried = run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"]));
     assert_eq!(tried.code, 75, "{}", tried.stderr);
     assert_eq!(holder.line("released"), "released");

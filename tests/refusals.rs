@@ -1,4 +1,4 @@
-//! What must not run or get in: servers on the wrong folder or with the wrong certificate, strangers as clients.
+//! Refusals: servers with the wrong folder or certificate, and strangers as clients.
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 mod common;
@@ -12,7 +12,7 @@ use common::{Cluster, geolock};
 use geolock::names::DcId;
 use geolock::pki;
 
-/// The configuration of datacenter 0 on any free ports, with what `flags` say instead.
+/// Returns the command for datacenter 0 on any free ports, with these flags.
 fn server(cluster: &Cluster, flags: &[(&str, &Path)]) -> Command {
     let mut command = geolock(&cluster.dir().join("home"));
     command.arg("server").arg("--config").arg(cluster.config_file(0));
@@ -25,7 +25,7 @@ fn server(cluster: &Cluster, flags: &[(&str, &Path)]) -> Command {
     command
 }
 
-/// What it says when it refuses to do what was asked for.
+/// Returns the message of a command that refuses the request.
 fn refused(command: &mut Command, code: i32) -> String {
     let said = run(command);
     assert_eq!(said.code, code, "{}", said.stderr);
@@ -78,7 +78,8 @@ fn strangers_are_no_clients() {
     let datacenter = cluster.dir().join("tls/dc0");
     for (folder, why) in [(stranger, "not of the authority"), (datacenter, "not that of a client")] {
         let [session, look] = knocks(&cluster, &cluster.endpoint(0), &folder);
-        // Whether a session hears why depends on what arrives first, the alert or the end of the connection.
+        // If a session gets the reason depends on which arrives first, the alert or the end of the
+        // connection.
         for said in [&session, &look] {
             assert!(said.contains(&cluster.endpoint(0)), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");
@@ -89,10 +90,10 @@ fn strangers_are_no_clients() {
     assert!(command.status().expect("the binary is there").success(), "others go on");
 }
 
-/// A session, which speaks the native protocol, and a look, which speaks gRPC.
+/// A session, which uses the native protocol, and a status call, which uses gRPC.
 const BOTH_WAYS: [&[&str]; 2] = [&["lock", "--try", "x", "--", "true"], &["status"]];
 
-/// What both of them say of that endpoint.
+/// Returns the messages of both for that endpoint.
 fn knocks(cluster: &Cluster, endpoint: &str, tls: &Path) -> [String; 2] {
     BOTH_WAYS.map(|args| {
         let mut command = cluster.command(0, args);

@@ -1,4 +1,4 @@
-//! Taking locks away from their holders, as operators and victims meet it: processes, exit codes, what is printed.
+//! Force release, as operators and victims see it: processes, exit codes, output.
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 mod common;
@@ -12,7 +12,7 @@ use std::thread;
 use common::said::{Said, run};
 use common::{Cluster, Output, Running, until};
 
-/// A way from clients to a server that can be cut: then nothing that the server says arrives.
+/// A path from clients to a server that can be cut: then nothing that the server sends arrives.
 struct Way {
     address: SocketAddr,
     gate: Arc<(Mutex<Gate>, Condvar)>,
@@ -49,7 +49,7 @@ impl Way {
     fn cut(&self) {
         let mut gate = self.gate.0.lock().expect("nothing panics while it holds this");
         gate.is_cut = true;
-        // Those that have ended already cannot be ended.
+        // Fails for connections that have ended already.
         gate.streams.drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 
@@ -59,17 +59,17 @@ impl Way {
     }
 }
 
-/// Holds locks until it is ended. What `geolock` itself says goes to its standard error, which is what is read.
+/// Holds locks until it is ended. Messages of `geolock` itself go to its standard error, which is read.
 fn holder(cluster: &Cluster, dc: u8, flags: &[&str], locks: &[&str]) -> Running {
     holder_at(cluster, &cluster.endpoint(dc), flags, locks)
 }
 
-/// The same, by another way to the server.
+/// The same, over another path to the server.
 fn holder_at(cluster: &Cluster, endpoint: &str, flags: &[&str], locks: &[&str]) -> Running {
     let mut command = cluster.command(0, ["lock", "--label", "the night shift", "--ttl", "30s"]);
     command.env("GEOLOCK_CONNECT", endpoint).args(flags).args(locks);
     command.args(["--", "sh", "-c", "echo in >&2; exec cat"]);
-    // Whatever becomes of geolock, its command ends with this test.
+    // Whatever happens to geolock, its command ends with this test.
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     let mut running = Running::start(&mut command, Output::Stderr);
     running.line("in");
@@ -154,7 +154,7 @@ fn all_who_share_it_here_lose_it_and_those_elsewhere_are_named() {
     assert_eq!(said.code, 1);
     assert_eq!(json(&said)["taken"].as_array().map(Vec::len), Some(2), "{}", said.stdout);
     assert!(here.iter_mut().all(|holder| holder.wait() == 74));
-    // On a busy machine the other datacenter may not say in time what it has; asking again is what people do, too.
+    // On a busy machine the other datacenter may not answer in time; then the operator asks again.
     let definite = |dc| {
         until("an answer of the other datacenter", || {
             let said = release(&cluster, dc, "x", &[]);
@@ -177,7 +177,7 @@ fn a_transaction_that_lost_its_lock_commits_nothing() {
     let mut stdin = txn.stdin();
     writeln!(stdin, "put k v").expect("it reads");
     until("a holder", || (!release(&cluster, 0, "x", &[]).stdout.starts_with("Nobody")).then_some(()));
-    // It may have heard of it by now, and be over.
+    // It may have heard of it by now, and have ended.
     writeln!(stdin, "commit").ok();
     let line = txn.line("it hangs, ticket 4711");
     assert!(line.contains("client playground"), "{line}");

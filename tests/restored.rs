@@ -1,4 +1,5 @@
-//! A datacenter whose data directory is an old copy gets back what it had made since, before it does anything.
+//! A datacenter with an old copy of its data directory gets back the entries it had made since, before it
+//! does anything else.
 
 mod common;
 
@@ -22,7 +23,7 @@ async fn an_old_copy_catches_up_and_reuses_no_number() {
     copy(&cluster.data_dir(0), &backup);
     fs::write(backup.join("restored"), b"").expect("the copy is marked");
 
-    // All go on: what dc0 makes now is not in the copy.
+    // All continue: entries that dc0 makes now are not in the copy.
     cluster.restart(0);
     let clients = serving(&cluster).await;
     let made = put(&clients[0], "since", "acknowledged").await;
@@ -43,7 +44,7 @@ async fn an_old_copy_catches_up_and_reuses_no_number() {
     let again = put(&clients[0], "again", "another number").await;
     assert_eq!(read(&clients[1], "again", &again).await.as_deref(), Some(&b"another number"[..]));
     assert_eq!(read(&clients[2], "since", &again).await.as_deref(), Some(&b"acknowledged"[..]));
-    // It had given the lock away after the copy was made.
+    // It had transferred the lock after the copy was made.
     guard.release().await.expect("it is up");
     let back = acquire(&clients[0], AcquireRequest::exclusive(lock("moved"))).await;
     assert!(back.token() > token);

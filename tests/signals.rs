@@ -14,7 +14,7 @@ use rustix::process::Signal;
 const RULE: &str =
     "[[rule]]\nwho = [\"*\"]\nallow = [\"read\"]\nkeys = [{ bucket = \"a\", prefix = \"b\" }]\n";
 
-/// A file that nobody writes to: opening it to read, or the other way round, waits for ever.
+/// Creates a pipe without a writer: opening it blocks for ever.
 fn named_pipe(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status().expect("it is there");
     assert!(made.success(), "{made}");

@@ -1,5 +1,5 @@
-//! The bank of [`common::bank`] for as long as one likes, under random kills, cuts and pauses from outside: no snapshot with
-//! another total, no acknowledged transfer lost, and no server whose memory or disk grows.
+//! The bank of [`common::bank`] for any length of time, under random kills, cuts and pauses from outside:
+//! every snapshot has the same total, no acknowledged transfer is lost, and no server's memory or disk grows.
 //!
 //! `GEOLOCK_SOAK_MINUTES=30 cargo test --profile sim --test soak -- --ignored --nocapture`
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
@@ -15,12 +15,13 @@ use common::trouble::{Dice, Tally, make_trouble_sparing};
 use common::wan::{QUICK, Wan};
 
 const DCS: u8 = 3;
-/// It is cut off and paused, and never killed: memory that leaks slowly can only be seen in a process that lives for long.
+/// This server is cut off and paused, and never killed: a slow memory leak is visible only in a long-lived
+/// process.
 const SPARED: u8 = 2;
-/// How much more the last third of a run may show than the first one: by a factor, and in MiB.
+/// The permitted growth from the first to the last third of a run: a factor in percent, and MiB.
 const FLAT: (u64, u64) = (125, 24);
 
-/// The highest figures of a stretch of time, in MiB: the memory of the spared server, the disk of any.
+/// The highest figures of a period, in MiB: the memory of the spared server, the disk of any server.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     memory: u64,

@@ -1,4 +1,5 @@
-//! `geolock lock` and `geolock top` at a terminal, below a shell with job control, as `script` (part of every Linux) makes one.
+//! `geolock lock` and `geolock top` at a terminal, below a shell with job control, as `script` (part of every
+//! Linux) provides one.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -8,7 +9,7 @@ use std::process::{ChildStdin, Command, Stdio};
 
 use common::{Cluster, Output, Running};
 
-/// An interactive shell in a terminal of its own.
+/// An interactive shell in its own terminal.
 struct Shell {
     screen: Running,
     keyboard: ChildStdin,
@@ -37,14 +38,14 @@ impl Shell {
         self.keyboard.write_all(keys.as_bytes()).expect("the terminal is there");
     }
 
-    /// Types a line that comes back twice: from the terminal, and from the `cat` that reads it.
+    /// Types a line that is shown twice: by the terminal, and by the `cat` that reads it.
     fn types_to_cat(&mut self, line: &str) {
         self.types(&format!("{line}\n"));
         self.screen.line(line);
         self.screen.line(line);
     }
 
-    /// Waits for this line in what is shown.
+    /// Waits for this line in the output.
     fn shows(&mut self, text: &str) {
         self.screen.line(text);
     }
@@ -111,7 +112,8 @@ fn one_that_waits_in_the_background_leaves_the_screen_alone() {
     let mut shell = Shell::start(&cluster);
     shell.types("$GEOLOCK lock x -- echo do''ne & echo sta''rted\n");
     shell.shows("started");
-    // One that waits beside it and whose standard error is no terminal: when it has looked, the other one has, too.
+    // Another waiter, whose standard error is not a terminal: when it has polled, the first one has polled,
+    // too.
     let mut beside = cluster.command(0, ["lock", "--verbose", "x", "--", "true"]);
     let mut beside = Running::start(&mut beside, Output::Stderr);
     beside.line("of 2 in the queue");
@@ -142,7 +144,7 @@ fn in_a_pipeline_whoever_needs_the_keyboard_gets_it() {
     shell.shows("piped and another key");
 }
 
-/// Shows whether the terminal is as a shell has it.
+/// Shows if the terminal is in the mode in which a shell leaves it.
 fn says_its_mode(shell: &mut Shell) {
     shell.types("case $(stty -a) in *' -icanon'*|*' -echo '*) echo ra''w;; *) echo coo''ked;; esac\n");
 }

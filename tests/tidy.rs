@@ -1,5 +1,5 @@
-//! The rules of the house, as far as a test can hold them: who imports whom, what pure rooms may not touch, what is
-//! left open; and, in tests, benches and examples as well, how long files and functions are.
+//! The rules of the repository, as far as a test can check them: imports between rooms, what pure rooms may
+//! not use, unfinished work; and, in tests, benches and examples as well, the length of files and functions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,12 +54,12 @@ const MAX_FILE: usize = 500;
 /// Longest function, in lines.
 const MAX_FUNCTION: usize = 70;
 
-/// What is built into the library and the binary, with the tests in it.
+/// Returns the sources of the library and the binary, including their tests.
 fn sources() -> Vec<Source> {
     below("src")
 }
 
-/// All that is written here.
+/// Returns all sources of the repository.
 fn everything() -> impl Iterator<Item = Source> {
     ["src", "tests", "benches", "examples"].into_iter().flat_map(below)
 }
@@ -97,7 +97,7 @@ fn read(root: &Path, path: PathBuf) -> Source {
 }
 
 impl Source {
-    /// The text before the tests at its end.
+    /// Returns the text before the tests at its end.
     fn code(&self) -> &str {
         match self.text.find("#[cfg(test)]\nmod tests {") {
             Some(tests) => &self.text[..tests],
@@ -105,7 +105,7 @@ impl Source {
         }
     }
 
-    /// Lines of code that match, with their numbers, comments left out.
+    /// Returns the lines of code that match, with their numbers, without comments.
     fn lines_with<'a>(&'a self, pattern: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
         self.code()
             .lines()
@@ -152,7 +152,7 @@ fn pure_rooms_touch_no_clock_no_io_no_randomness() {
     report(&faults);
 }
 
-/// The rooms and ground files that a room may import.
+/// Returns the rooms and ground files that a room may import.
 fn importable(room: &'static str) -> Vec<&'static str> {
     let below: &[&str] = match room {
         "crdt" => &[],
@@ -165,12 +165,12 @@ fn importable(room: &'static str) -> Vec<&'static str> {
         "journal" | "pki" => &["pki", "faults"],
         "interdc" => &["pki", "faults", "fine_timer"],
         "access" => &["pki"],
-        // Its callers speak of values in the words of the values themselves.
+        // Its callers use the names of the values themselves.
         "client" => &["pki", "crdt", "native", "update_messages"],
         "update_messages" => &["crdt"],
         // Carries messages of any kind.
         "native" => &[],
-        // Sees what any program sees.
+        // Uses only what any program can use.
         "load_test" => &["client", "tasks", "fine_timer"],
         _ => return PURE.into_iter().chain(EDGES).chain(GROUND).collect(),
     };
@@ -217,7 +217,7 @@ fn files_and_functions_stay_small() {
     report(&faults);
 }
 
-/// Functions over the limit: rustfmt closes a function at the indentation at which it opens it.
+/// Returns the functions above the limit: rustfmt closes a function at the indentation at which it opens it.
 fn long_functions(code: &str) -> impl Iterator<Item = String> {
     let mut open: Option<(usize, usize, String)> = None;
     let mut long = Vec::new();

@@ -101,7 +101,7 @@ async fn a_transfer_is_never_seen_half() {
     tokio::join!(transfers, read(&clients[0]), read(&clients[1]), read(&clients[2]));
     let [first, second] = [&clients[0], &clients[1]]
         .map(|client| client.transact(TxnRequest::exclusive(lock("audit")), Batch::new()));
-    // Whoever has seen both datacenters' transfers has seen all.
+    // A snapshot that covers both datacenters' transfers covers all.
     let (first, second) = tokio::join!(first, second);
     let both = merged([&first.expect("granted").commit, &second.expect("granted").commit]);
     let view = clients[2].read_many(&accounts, &patient(&both)).await.expect("it comes");

@@ -1,4 +1,4 @@
-//! Watches of real servers: what is told over kills and restarts, and `geolock watch` as a user meets it.
+//! Watches of real servers: their events across kills and restarts, and `geolock watch` as a user sees it.
 
 mod common;
 
@@ -21,7 +21,7 @@ async fn viewer(cluster: &Cluster, dc: u8) -> Viewer {
     Viewer::connect(cluster.client_config(dc)).await.expect("the server listens")
 }
 
-/// Counts under locks that the other datacenter wants too, beside what nobody follows.
+/// Counts under locks that the other datacenter wants, too, beside a key that is not watched.
 async fn count(client: Client) {
     for i in 0..TRANSACTIONS {
         let request = TxnRequest::exclusive(lock(LOCKS[i as usize % LOCKS.len()]));
@@ -33,7 +33,7 @@ async fn count(client: Client) {
     client.close().await.expect("it closes");
 }
 
-/// Hears of every increment once; says how many it has heard.
+/// Receives every increment once; reports how many it has received.
 async fn hear_counts(mut watch: Watch, heard: watch::Sender<usize>) {
     let mut commits = BTreeSet::new();
     while commits.len() < 2 * TRANSACTIONS as usize {
@@ -46,7 +46,8 @@ async fn hear_counts(mut watch: Watch, heard: watch::Sender<usize>) {
 
 type Owners = BTreeMap<(LockName, DcId), DcId>;
 
-/// Hears of every move once, in causal order: each begins where the one before it ended. Until the parts are there.
+/// Receives every move once, in causal order: each begins where the one before it ended. Continues until the
+/// parts are at `end`.
 async fn hear_moves(mut watch: LockWatch, mut end: watch::Receiver<Owners>) -> usize {
     let mut owners = Owners::new();
     let mut moves = 0;
@@ -83,7 +84,7 @@ async fn owners(viewer: &Viewer) -> Owners {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
-    // With a checkpoint early, so that it restarts from one.
+    // With an early checkpoint, so that it restarts from one.
     let mut cluster = Cluster::start_with(3, "[journal]\ncheckpoint_bytes = \"1 MiB\"\n");
     let watcher = viewer(&cluster, 0).await;
     let counts = watcher.watch(WatchRequest::of(&key("n"))).await.expect("it begins");

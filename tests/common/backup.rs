@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Configuration with which a server that starts on a copy need not wait long: leases that it does not know are over soon.
+/// Configuration for a server that starts on a copy, so that its wait is short: leases unknown to it end
+/// soon.
 pub const SHORT_LEASES: &str = "[limits]\nmax_lease_ttl = \"10 s\"\n";
 
 /// Copies all files of a data directory into another folder.

@@ -1,5 +1,5 @@
-//! The bank: money moves between accounts under their locks, in three datacenters at once, while servers are killed and
-//! links are cut. Nobody ever sees a snapshot in which the total is another.
+//! The bank: clients in three datacenters transfer money between accounts under locks, while servers are
+//! killed and links are cut. The total is the same in every snapshot.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,10 +19,10 @@ const ACCOUNTS: usize = 1_000;
 const OPENING: i64 = 100;
 const TOTAL: i64 = ACCOUNTS as i64 * OPENING;
 const TELLERS: u8 = 2;
-/// Accounts that everybody wants, and those that mostly one datacenter wants.
+/// Accounts that all datacenters use, and accounts that mostly one datacenter uses.
 const HOT: usize = 30;
 const LOCAL: usize = 20;
-/// Each transfer has one, of this many bytes, so that servers make checkpoints meanwhile.
+/// Each transfer writes a receipt of this many bytes, so that servers make checkpoints meanwhile.
 const RECEIPT: usize = 16 << 10;
 pub const CHECKPOINTS: &str = "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"1 MiB\"\n";
 fn account(n: usize) -> Key {
@@ -45,16 +45,16 @@ fn balances(values: &[Value]) -> Vec<i64> {
 #[derive(Default)]
 struct Books {
     history: History,
-    /// What accounts have, if nothing else was committed.
+    /// The balances, if nothing else was committed.
     balances: Vec<i64>,
     commits: u32,
     sorted: u32,
     unsorted: u32,
-    /// Transactions of which it is not known whether they committed, with their accounts.
+    /// Transactions with unknown outcome, with their accounts.
     unknown: Vec<(usize, usize)>,
 }
 
-/// What tellers and auditors share.
+/// State shared by tellers and auditors.
 struct Shared {
     books: Mutex<Books>,
     load: Load,
@@ -68,11 +68,11 @@ pub struct Bank {
     auditors: JoinSet<u64>,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Figures {
     pub commits: u32,
-    /// Commits whose locks were asked for in the order of the accounts, and in the other one.
+    /// Commits that requested their locks in the order of the accounts, and in the reverse order.
     pub sorted: u32,
     pub unsorted: u32,
     pub hand_offs: u32,
@@ -104,7 +104,8 @@ impl Bank {
         &self.shared.load
     }
 
-    /// Ends the work and checks the books. Every server runs and every link is whole by now, so every request is answered.
+    /// Ends the work and checks the books. All servers run and all links are whole by now, so every request
+    /// is answered.
     pub async fn end(self, clients: &[Client]) -> Figures {
         let Bank { shared, opened, tellers, auditors } = self;
         shared.load.close();
@@ -125,7 +126,7 @@ impl Bank {
     }
 }
 
-/// A client that moves money.
+/// A client that transfers money.
 struct Teller {
     dc: u8,
     client: Client,
@@ -163,7 +164,8 @@ impl Teller {
         Key::new(b"receipts", &[self.dc]).expect("it is a key")
     }
 
-    /// Two accounts in any order: some that all datacenters want, some that mostly this one does, seldom any.
+    /// Chooses two accounts in any order: some that all datacenters use, some that mostly this one uses,
+    /// rarely any.
     fn choose(&mut self) -> (usize, usize) {
         let local = HOT + LOCAL * usize::from(self.dc);
         let mut any = || match self.dice.roll(8) {
@@ -209,16 +211,16 @@ impl Teller {
     }
 }
 
-/// Reads all accounts at one snapshot, again and again.
+/// Reads all accounts at one snapshot, repeatedly.
 async fn audit(client: Client, bank: Arc<Shared>) -> u64 {
     let (keys, mut tried, mut audits) = (accounts(), bank.load.progress(), 0);
     while !bank.load.is_closed() {
-        // While its server is down it cannot look.
+        // Fails while its server is down.
         if let Ok(view) = client.read_many(&keys, &AtLeast::default()).await {
             assert_eq!(balances(&view.values).iter().sum::<i64>(), TOTAL, "at {:?}", view.snapshot);
             audits += 1;
         }
-        // Looks again when something has happened.
+        // Reads again after some progress.
         tried.changed().await.expect("the bank is there");
     }
     audits

@@ -1,4 +1,4 @@
-//! What clients ask for most.
+//! Frequent calls of clients.
 
 use geolock::client::{AcquireRequest, Client, LockGuard, Snapshot, Update};
 
@@ -13,7 +13,7 @@ pub async fn put(client: &Client, name: &str, value: impl Into<Vec<u8>>) -> Snap
     client.update(&key(name), Update::register(value.into())).await.expect("it can commit")
 }
 
-/// What is read there at that snapshot.
+/// Reads the value at that snapshot.
 pub async fn read(client: &Client, name: &str, at_least: &Snapshot) -> Option<Vec<u8>> {
     let (keys, at_least) = ([key(name)], patient(at_least));
     let mut view = within(client.read_many(&keys, &at_least)).await.expect("it is there in the end");

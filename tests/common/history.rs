@@ -1,4 +1,4 @@
-//! What was committed under locks, and whether that can have happened one after the other.
+//! Commits under locks, and a check that they are serializable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +31,8 @@ impl History {
         }
     }
 
-    /// Of two commits under a lock, the one with the higher token has seen the other. Answers how often a lock was used
-    /// in another datacenter than before.
+    /// Checks that of two commits under a lock, the one with the higher token has seen the other. Returns how
+    /// often a lock was used in another datacenter than before.
     pub fn check(&mut self) -> u32 {
         let mut hand_offs = 0;
         for (lock, commits) in &mut self.by_lock {
@@ -47,7 +47,7 @@ impl History {
         hand_offs
     }
 
-    /// Everything that was acknowledged.
+    /// Returns a vector of all acknowledged commits.
     pub fn all(&self) -> Snapshot {
         merged(self.by_lock.values().flatten().map(|commit| &commit.commit))
     }
@@ -58,7 +58,7 @@ fn covers(snapshot: &Snapshot, other: &Snapshot) -> bool {
     other.seqs.iter().enumerate().all(|(index, other)| seq(index) >= *other)
 }
 
-/// What covers them all.
+/// Returns a vector that covers all of them.
 pub fn merged<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Snapshot {
     let mut seqs: Vec<u64> = Vec::new();
     for snapshot in snapshots {
@@ -68,12 +68,13 @@ pub fn merged<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Snapshot
     Snapshot { seqs }
 }
 
-/// At least that, waited for as long as a test may.
+/// At least that snapshot, awaited for as long as a test may take.
 pub fn patient(snapshot: &Snapshot) -> AtLeast {
     AtLeast { snapshot: snapshot.clone(), patience: HANGS }
 }
 
-/// A client of a datacenter, which serves: a new one commits nothing before it has heard from every other one.
+/// Returns a client of a datacenter that is serving: a new one commits nothing before it has heard from every
+/// other one.
 pub async fn serving_at(cluster: &Cluster, dc: u8) -> Client {
     let client = cluster.client(dc).await;
     let serves = async { while client.status().await.expect("it is up").phase() != Phase::Serving {} };
@@ -81,7 +82,7 @@ pub async fn serving_at(cluster: &Cluster, dc: u8) -> Client {
     client
 }
 
-/// A client of each datacenter, and all serve.
+/// Returns a client of each datacenter when all are serving.
 pub async fn serving(cluster: &Cluster) -> Vec<Client> {
     let mut clients = Vec::new();
     for dc in 0..cluster.servers.len() as u8 {
@@ -90,8 +91,8 @@ pub async fn serving(cluster: &Cluster) -> Vec<Client> {
     clients
 }
 
-/// What all datacenters show of these keys at one and the same snapshot, which has at least that. For when nobody
-/// writes any more.
+/// Returns the values of these keys in all datacenters at one and the same snapshot, which covers `at_least`.
+/// For use when no client writes any more.
 pub async fn shown_by_all(clients: &[Client], keys: &[Key], at_least: &Snapshot) -> Vec<Value> {
     const ROUNDS: usize = 100;
     let mut at_least = at_least.clone();

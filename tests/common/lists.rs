@@ -1,5 +1,5 @@
-//! Lists that everybody appends to, each under its lock, in all datacenters at once: what is promised of them, whatever
-//! happens to servers and links.
+//! Lists that all clients append to, each under its lock, in all datacenters concurrently: checks the
+//! guarantees of lists, whatever happens to servers and links.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use super::within;
 const LISTS: usize = 10;
 /// In each datacenter.
 const WRITERS: u8 = 2;
-/// A list moves on quickly, so that it does so often.
+/// A list moves on quickly, so that it moves often.
 pub const HOLD: &str = "[[hold]]\nprefix = \"list/\"\nmin_keep = \"20 ms\"\nmax_keep = \"100 ms\"\n";
 fn key(list: usize) -> Key {
     Key::new(b"lists", format!("{list}").as_bytes()).expect("it is a key")
@@ -30,7 +30,7 @@ fn lock(list: usize) -> LockName {
     LockName::try_from(&*format!("list/{list}")).expect("it is a name")
 }
 
-/// How a user may keep a list.
+/// How an application may represent a list.
 #[derive(Clone, Copy)]
 enum Kind {
     /// A register with a line for each element.
@@ -73,7 +73,7 @@ fn elements(list: usize, value: &Value) -> Vec<String> {
     }
 }
 
-/// What makes one more element of a list that has these.
+/// Returns the update that appends an element to a list with these elements.
 fn append(list: usize, elements: &[String], element: &str) -> Update {
     let lines = || elements.iter().map(String::as_str).chain([element]).collect::<Vec<_>>().join("\n");
     match kind(list) {
@@ -83,13 +83,13 @@ fn append(list: usize, elements: &[String], element: &str) -> Update {
     }
 }
 
-/// What is known of the lists, beside what they show.
+/// Everything known of the lists, apart from their content.
 #[derive(Default)]
 struct Notes {
     history: History,
     acknowledged: [BTreeSet<String>; LISTS],
     unknown: [BTreeSet<String>; LISTS],
-    /// Every state that anybody has read.
+    /// Every state that was read.
     seen: [BTreeSet<Vec<String>>; LISTS],
 }
 
@@ -105,7 +105,7 @@ impl Desk {
     }
 }
 
-/// Somebody who appends.
+/// A client that appends.
 struct Writer {
     dc: u8,
     name: String,
@@ -151,11 +151,11 @@ impl Writer {
     }
 }
 
-/// Reads all lists at one snapshot, again and again.
+/// Reads all lists at one snapshot, repeatedly.
 async fn read(client: Client, desk: Arc<Desk>) -> u64 {
     let (mut tried, mut reads) = (desk.load.progress(), 0);
     while !desk.load.is_closed() {
-        // While its server is down it cannot look.
+        // Fails while its server is down.
         if let Ok(view) = client.read_many(&keys(), &AtLeast::default()).await {
             desk.note(|notes| {
                 for (list, value) in view.values.iter().enumerate() {
@@ -169,7 +169,7 @@ async fn read(client: Client, desk: Arc<Desk>) -> u64 {
     reads
 }
 
-/// A list in the end, and what was noted of it.
+/// Checks the final content of a list against the notes.
 fn check(list: usize, shown: &[String], notes: &Notes) {
     let (acknowledged, unknown) = (&notes.acknowledged[list], &notes.unknown[list]);
     for (position, element) in shown.iter().enumerate() {
@@ -186,28 +186,28 @@ fn check(list: usize, shown: &[String], notes: &Notes) {
     }
 }
 
-/// All who append and read.
+/// All writers and readers.
 pub struct Lists {
     desk: Arc<Desk>,
     writers: JoinSet<()>,
     readers: JoinSet<u64>,
 }
 
-/// What they came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Figures {
-    /// Acknowledged, on the list that has the fewest, and in all.
+    /// Acknowledged appends: on the list that has the fewest, and in all.
     pub least: usize,
     pub appends: usize,
     pub unknown: usize,
     /// How often a list was appended to in another datacenter than before.
     pub hand_offs: u32,
-    /// Of each reader.
+    /// By reader.
     pub reads: Vec<u64>,
 }
 
 impl Lists {
-    /// Begins: `clients` are of each datacenter.
+    /// Starts; `clients` has one client of each datacenter.
     pub fn begin(clients: &[Client], dice: &mut Dice) -> Lists {
         let desk = Arc::new(Desk::default());
         let (mut writers, mut readers) = (JoinSet::new(), JoinSet::new());
@@ -226,8 +226,8 @@ impl Lists {
         Arc::clone(&self.desk.load)
     }
 
-    /// Ends, when everything works again: then every request is answered, no append is lost, none is there twice, and
-    /// the order is the same everywhere.
+    /// Ends the work when everything works again, and checks: every request is answered, no append is lost or
+    /// doubled, and the order is the same everywhere.
     pub async fn end(self, clients: &[Client]) -> Figures {
         self.desk.load.close();
         let ended = async { (self.writers.join_all().await, self.readers.join_all().await) };

@@ -1,4 +1,5 @@
-//! Real `geolock` processes for the tests: servers on free ports of this machine, with certificates and disks.
+//! Real `geolock` processes for the tests: servers on free ports of this machine, with certificates and
+//! disks.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
@@ -32,7 +33,7 @@ use geolock::pki;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Looks again and again until there is something. Each look asks a process, which takes its time.
+/// Polls until there is a result. Each attempt queries a process, which takes some time.
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -43,12 +44,12 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// What waiting for the end of that process comes to. One that hangs is killed, and fails the test.
+/// Waits for the end of that process. A process that hangs is killed, and fails the test.
 fn ended<T>(id: Pid, wait: impl FnOnce() -> T) -> T {
     let (tell, told) = channel::<()>();
     let watch = thread::spawn(move || {
         let hangs = told.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout);
-        // Nobody else gets its id before it was waited for.
+        // The id is not reused before the process was waited for.
         hangs && kill_process(id, Signal::KILL).is_ok()
     });
     let end = wait();
@@ -58,7 +59,7 @@ fn ended<T>(id: Pid, wait: impl FnOnce() -> T) -> T {
     end
 }
 
-/// A `geolock` that knows no server, no playground and no configuration of its surroundings.
+/// Returns a `geolock` command that ignores servers, playgrounds and configuration of the environment.
 pub fn geolock(home: &Path) -> Command {
     geolock_by(&[], home)
 }
@@ -77,10 +78,10 @@ fn geolock_by(runner: &[String], home: &Path) -> Command {
     command
 }
 
-/// The first of `count` tens of ports, of which the first three each are free.
+/// Returns the first of `count` tens of ports, of which the first three each are free.
 ///
-/// Below those that the system gives to clients, so that nobody gets one by accident; tests that run beside each other,
-/// in this process or another, start looking in different places.
+/// The ports are below the range that the system gives to clients, so that no client gets one by accident.
+/// Tests that run in parallel, in this process or another, start searching in different places.
 pub fn free_ports(count: u16) -> u16 {
     const FIRST: u16 = 10_000;
     const TENS: u16 = 2_000;
@@ -105,11 +106,11 @@ fn is_free(port: u16) -> bool {
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
-    /// Lines that were read while another one was waited for.
+    /// Lines that were read while another one was awaited.
     pub seen: Vec<String>,
 }
 
-/// Which output of a process to read.
+/// The output of a process to read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     Stdout,
@@ -132,14 +133,14 @@ impl Running {
             Output::Stderr => Box::new(child.stderr.take().expect("it is piped")),
         };
         let (tell, lines) = channel();
-        // Ends with the pipe; read to its end so that the process never blocks.
+        // Ends with the pipe; reads to its end so that the process never blocks.
         thread::spawn(move || {
             BufReader::new(pipe).lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)))
         });
         Some(Running { child, lines, seen: Vec::new() })
     }
 
-    /// Waits for a line with that text in it.
+    /// Waits for a line that contains that text.
     pub fn line(&mut self, text: &str) -> String {
         loop {
             match self.lines.recv_timeout(HANGS) {
@@ -150,7 +151,7 @@ impl Running {
         }
     }
 
-    /// Waits until it has said that, if it has not yet: some lines come before or after others as it happens.
+    /// Waits for a line that contains that text, unless it was read before: the order of some lines varies.
     pub fn says(&mut self, text: &str) {
         if !self.seen.iter().any(|line| line.contains(text)) {
             let line = self.line(text);
@@ -158,20 +159,20 @@ impl Running {
         }
     }
 
-    /// The next line; `None` at the end of its output.
+    /// Returns the next line; `None` at the end of the output.
     pub fn any_line(&mut self) -> Option<String> {
         self.lines.recv_timeout(HANGS).ok()
     }
 
-    /// Lines that have come and that nobody has waited for, with those that others did not wait for.
+    /// Returns the lines that have arrived and that no test has waited for.
     pub fn drain(&mut self) -> Vec<String> {
         let mut lines = std::mem::take(&mut self.seen);
         lines.extend(self.lines.try_iter());
         lines
     }
 
-    /// Does that again and again until it has said this. Each time it gets a moment to go on: one that is given signals as fast
-    /// as they can be sent does nothing but take them.
+    /// Repeats the action until the process has written this line. Each time it pauses for a moment: a
+    /// process that receives signals as fast as they can be sent does nothing else.
     pub fn line_after(&mut self, text: &str, mut act: impl FnMut(&Running)) {
         const MOMENT: Duration = Duration::from_millis(50);
         let start = Instant::now();
@@ -188,7 +189,7 @@ impl Running {
         panic!("it does not say {text:?}; it said {:#?}", self.seen);
     }
 
-    /// The rest of its output, up to the moment when nobody has the pipe any more.
+    /// Returns the rest of the output, until no process has the pipe any more.
     pub fn rest(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -212,7 +213,7 @@ impl Running {
         self.child.stdin.take().expect("it is piped")
     }
 
-    /// Its exit code; a signal that killed it as its negative.
+    /// Returns the exit code; for a process killed by a signal, the negative signal number.
     pub fn wait(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt as _;
         let id = Pid::from_child(&self.child);
@@ -234,12 +235,12 @@ pub struct Cluster {
     dir: TempDir,
     base: u16,
     pub servers: Vec<Option<Running>>,
-    /// By datacenter: the program that runs its server, and its first arguments. Usually nothing.
+    /// By datacenter: the program that runs its server, and its first arguments. Usually empty.
     pub runners: Vec<Vec<String>>,
 }
 
 impl Cluster {
-    /// Starts them all, and waits until they listen.
+    /// Starts all servers, and waits until they listen.
     pub fn start(dcs: u8) -> Cluster {
         Cluster::start_with(dcs, "")
     }
@@ -252,7 +253,7 @@ impl Cluster {
         cluster
     }
 
-    /// Certificates and ports for them. Nothing runs, and there is no configuration.
+    /// Creates certificates and ports. Nothing runs, and there is no configuration.
     pub fn prepare(dcs: u8) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let base = free_ports(dcs.into());
@@ -262,13 +263,13 @@ impl Cluster {
         Cluster { dir, base, servers: (0..dcs).map(|_| None).collect(), runners }
     }
 
-    /// Configures them all, linked to each other. `more` goes to the end: tables.
+    /// Writes the configuration of all servers, linked to each other. `more` is appended: tables.
     pub fn configure(&self, more: &str) {
         let dcs = self.servers.len() as u8;
         (0..dcs).for_each(|dc| self.write_config(dc, |member| self.quic_address(member), more));
     }
 
-    /// Starts all that were prepared, and waits until they listen.
+    /// Starts all prepared servers, and waits until they listen.
     pub fn start_all(&mut self) {
         let dcs = self.servers.len() as u8;
         (0..dcs).for_each(|dc| self.launch(dc));
@@ -281,7 +282,7 @@ impl Cluster {
         self.listening(dc);
     }
 
-    /// As by `kill -9`.
+    /// Kills a server as by `kill -9`.
     pub fn kill(&mut self, dc: u8) {
         let mut server = self.servers[usize::from(dc)].take().expect("it runs");
         server.signal(Signal::KILL);
@@ -296,17 +297,18 @@ impl Cluster {
         self.dir.path().join(format!("dc{dc}.toml"))
     }
 
-    /// What shall befall it: read at its start if it is there, in builds with the feature `faults`.
+    /// Returns the path of its fault script: read at its start if it exists, in builds with the feature
+    /// `faults`.
     pub fn fault_script(&self, dc: u8) -> PathBuf {
         self.dir.path().join(format!("dc{dc}.faults.toml"))
     }
 
-    /// For its next start.
+    /// Writes the fault script for its next start.
     pub fn write_faults(&self, dc: u8, script: &str) {
         std::fs::write(self.fault_script(dc), script).expect("the folder is writable");
     }
 
-    /// From now on this befalls a server that runs and has had a script.
+    /// Makes a running server, which was started with a script, use this one from now on.
     pub fn befall(&mut self, dc: u8, script: &str) {
         self.write_faults(dc, script);
         let server = self.server(dc);
@@ -318,7 +320,7 @@ impl Cluster {
         format!("127.0.0.1:{}", self.base + 10 * u16::from(dc))
     }
 
-    /// Where its metrics and probes are.
+    /// Returns the address of its metrics and probes.
     fn http(&self, dc: u8) -> (Ipv4Addr, u16) {
         (Ipv4Addr::LOCALHOST, self.base + 10 * u16::from(dc) + 2)
     }
@@ -328,7 +330,7 @@ impl Cluster {
         format!("{address}:{port}")
     }
 
-    /// A page of its metrics port: status line, headers and body.
+    /// Returns a page of its metrics port: status line, headers and body.
     pub fn page(&self, dc: u8, path: &str) -> String {
         let mut stream = TcpStream::connect(self.http(dc)).expect("it listens");
         write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").expect("it reads");
@@ -337,7 +339,7 @@ impl Cluster {
         page
     }
 
-    /// Whether its metrics port answers.
+    /// Returns true if its metrics port accepts connections.
     pub fn is_alive(&self, dc: u8) -> bool {
         TcpStream::connect(self.http(dc)).is_ok()
     }
@@ -351,7 +353,7 @@ impl Cluster {
         files.any(|file| file.is_ok_and(|file| file.path().extension() == Some("checkpoint".as_ref())))
     }
 
-    /// Memory of that server's process.
+    /// Returns the resident memory of that server's process.
     pub fn resident_bytes(&self, dc: u8) -> u64 {
         let id = self.servers[usize::from(dc)].as_ref().expect("it runs").id();
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("its process is there");
@@ -360,7 +362,7 @@ impl Cluster {
         kilobytes << 10
     }
 
-    /// Size of that server's data directory. A file that goes meanwhile counts nothing.
+    /// Returns the size of that server's data directory. A file that disappears meanwhile counts nothing.
     pub fn disk_bytes(&self, dc: u8) -> u64 {
         let files = std::fs::read_dir(self.data_dir(dc)).expect("it is there").flatten();
         files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
@@ -374,7 +376,7 @@ impl Cluster {
         self.dir.path()
     }
 
-    /// A client subcommand that talks to that datacenter.
+    /// Returns a client subcommand that connects to that datacenter.
     pub fn command<S: AsRef<OsStr>>(&self, dc: u8, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = geolock(&self.dir.path().join("home"));
         command.env("GEOLOCK_CONNECT", self.endpoint(dc)).env("GEOLOCK_TLS", self.tls()).args(args);
@@ -390,7 +392,7 @@ impl Cluster {
         ClientConfig::new([self.endpoint(dc)], tls)
     }
 
-    /// What starts that server.
+    /// Returns the command that starts that server.
     pub fn server_command(&self, dc: u8) -> Command {
         let mut command = geolock_by(&self.runners[usize::from(dc)], &self.dir.path().join("home"));
         command.arg("server").arg("--config").arg(self.config_file(dc));
@@ -410,7 +412,7 @@ impl Cluster {
         self.server(dc).line("listening");
     }
 
-    /// Where that server listens to the others.
+    /// Returns the address on which that server listens to the others.
     pub fn quic_address(&self, dc: u8) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port(dc, 1)).into()
     }
@@ -419,7 +421,8 @@ impl Cluster {
         self.base + 10 * u16::from(dc) + offset
     }
 
-    /// Configures a server that reaches each member at that address. `more` goes to the end: tables.
+    /// Writes the configuration of a server that reaches each member at that address. `more` is appended:
+    /// tables.
     pub fn write_config(&self, dc: u8, address: impl Fn(u8) -> SocketAddr, more: &str) {
         let dir = self.dir.path().display();
         let mut text = format!(

@@ -1,4 +1,4 @@
-//! File systems of a test's own, where the machine lets it mount some.
+//! File systems for tests, where the machine permits mounts.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,16 +7,16 @@ use std::process::Command;
 
 use super::{Cluster, Output, Running};
 
-/// A file system mounted at a data directory, and what keeps it while the server is dead.
+/// A file system mounted at a data directory, and the process that keeps it while the server is dead.
 pub struct Mounted {
-    /// The way to it from outside its mount namespace.
+    /// Its path from outside its mount namespace.
     pub path: PathBuf,
     _keeper: Running,
 }
 
 impl Mounted {
-    /// For a datacenter that has not started: a `tmpfs` with these options. `None` where mounting is not allowed, which is
-    /// said.
+    /// Mounts a `tmpfs` with these options for a datacenter that has not started. Returns `None`, with a
+    /// message, where mounting is not permitted.
     pub fn at_data_of(cluster: &mut Cluster, dc: u8, options: &str) -> Option<Mounted> {
         let mounted = Mounted::try_at_data_of(cluster, dc, options);
         if mounted.is_none() {
@@ -41,7 +41,7 @@ impl Mounted {
     }
 }
 
-/// Says it to whoever runs the tests, captured or not.
+/// Writes a message to the terminal, also if the output of tests is captured.
 pub fn skip(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").expect("standard error is open");
 }

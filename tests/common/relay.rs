@@ -1,8 +1,9 @@
 //! A UDP relay in the test's own process: a link between real servers that can be cut and healed.
 //!
-//! One socket stands for the server behind it; each client address gets an upstream socket of its own, for as long as the
-//! relay lives. So a client that restarts at its old address comes from the address that the server has always seen, and
-//! a server that restarts at its old address is found there: as through a router, which knows nothing of connections.
+//! One socket represents the server behind it; each client address gets an upstream socket of its own, for as
+//! long as the relay lives. So a client that restarts at its old address keeps the address that the server
+//! has always seen, and a server that restarts at its old address is reached there: as through a router,
+//! which knows nothing of connections.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,12 +16,12 @@ use tokio::net::UdpSocket;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-/// Largest datagram there is.
+/// The largest possible datagram.
 const MAX_DATAGRAM: usize = 64 << 10;
 
-/// A way to one server. Ends when dropped.
+/// A path to one server. Ends when dropped.
 pub struct Relay {
-    /// Whoever sends here sends to the server.
+    /// Datagrams sent to this address go to the server.
     pub address: SocketAddr,
     gate: Arc<Gate>,
     /// Dropped to end the thread.
@@ -28,14 +29,14 @@ pub struct Relay {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What both directions look at before each datagram.
+/// State that both directions check before each datagram.
 struct Gate {
     is_cut: AtomicBool,
     dropped: watch::Sender<u64>,
 }
 
 impl Gate {
-    /// Whether a datagram may pass now; counts those that may not.
+    /// Returns true if a datagram may pass now; counts those that may not.
     fn passes(&self) -> bool {
         let is_cut = self.is_cut.load(Ordering::SeqCst);
         if is_cut {
@@ -46,7 +47,7 @@ impl Gate {
 }
 
 impl Relay {
-    /// To the server at `to`, which need not be there yet.
+    /// Starts a relay to the server at `to`, which need not run yet.
     pub fn start(to: SocketAddr) -> Relay {
         let listen = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
         listen.set_nonblocking(true).expect("a socket can be made so");
@@ -54,7 +55,7 @@ impl Relay {
         let gate = Arc::new(Gate { is_cut: AtomicBool::new(false), dropped: watch::channel(0).0 });
         let (stop, stopped) = oneshot::channel();
         let passing = Arc::clone(&gate);
-        // Beside the runtime of the test, which may be blocked while it waits for a process.
+        // Apart from the runtime of the test, which may be blocked while it waits for a process.
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
             runtime.expect("a runtime can be made").block_on(async {
@@ -67,7 +68,7 @@ impl Relay {
         Relay { address, gate, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// From now on every datagram is lost, in both directions.
+    /// Drops every datagram from now on, in both directions.
     pub fn cut(&self) {
         self.gate.is_cut.store(true, Ordering::SeqCst);
     }
@@ -76,7 +77,7 @@ impl Relay {
         self.gate.is_cut.store(false, Ordering::SeqCst);
     }
 
-    /// How many datagrams were lost so far.
+    /// Returns how many datagrams were dropped so far.
     pub fn dropped(&self) -> watch::Receiver<u64> {
         self.gate.dropped.subscribe()
     }
@@ -90,7 +91,7 @@ impl Drop for Relay {
     }
 }
 
-/// From the clients to the server, and each answer back to whom it belongs.
+/// Relays from the clients to the server, and each answer back to its client.
 async fn pass_all(listen: std::net::UdpSocket, to: SocketAddr, gate: &Arc<Gate>) -> io::Result<()> {
     let listen = Arc::new(UdpSocket::from_std(listen)?);
     let mut upstreams: BTreeMap<SocketAddr, Arc<UdpSocket>> = BTreeMap::new();
@@ -104,7 +105,7 @@ async fn pass_all(listen: std::net::UdpSocket, to: SocketAddr, gate: &Arc<Gate>)
         let upstream = match upstreams.get(&client) {
             Some(upstream) => Arc::clone(upstream),
             None => {
-                // Not connected: one that is would be told when nobody is there, as no router is.
+                // Not connected: a connected socket would report an unreachable server, which no router does.
                 let upstream = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
                 upstreams.insert(client, Arc::clone(&upstream));
                 let back =
@@ -113,12 +114,12 @@ async fn pass_all(listen: std::net::UdpSocket, to: SocketAddr, gate: &Arc<Gate>)
                 upstream
             }
         };
-        // What cannot be sent is lost, as on any network.
+        // A datagram that cannot be sent is lost, as on any network.
         let _ = upstream.send_to(&datagram[..len], to).await;
     }
 }
 
-/// What the server answers one client.
+/// Relays the server's answers to one client.
 async fn pass_back(
     upstream: Arc<UdpSocket>,
     server: SocketAddr,

@@ -1,10 +1,10 @@
-//! What commands print, and how they end.
+//! Output and exit codes of commands.
 
 use std::process::{self, Child, Command, Stdio};
 
 use super::ended;
 
-/// What a command that has ended said.
+/// The output of a command that has ended.
 pub struct Said {
     pub code: i32,
     pub stdout: String,
@@ -16,7 +16,7 @@ pub fn run(command: &mut Command) -> Said {
     said(command.spawn().expect("the binary is there"))
 }
 
-/// Of one whose output is piped, when it has ended.
+/// Waits for the end of a command whose output is piped. Returns the output.
 pub fn said(child: Child) -> Said {
     let id = rustix::process::Pid::from_child(&child);
     let output: process::Output = ended(id, || child.wait_with_output()).expect("it can be waited for");

@@ -1,4 +1,4 @@
-//! Kills of servers and cuts of links at random moments, while a load goes on.
+//! Kills servers and cuts links at random moments under load.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -18,7 +18,8 @@ impl Dice {
         Dice(seed)
     }
 
-    /// From a seed that is `GEOLOCK_TEST_SEED`, or another one each time. Prints it: a test that fails shows it.
+    /// Takes the seed from `GEOLOCK_TEST_SEED`, or a new one each time. Prints it: a test that fails shows
+    /// it.
     pub fn from_environment() -> Dice {
         let given = std::env::var("GEOLOCK_TEST_SEED").ok();
         let seed = match given {
@@ -29,7 +30,7 @@ impl Dice {
         Dice(seed)
     }
 
-    /// Below `below`, which is above 0.
+    /// Returns a number below `below`, which is above 0.
     pub fn roll(&mut self, below: usize) -> usize {
         // SplitMix64: neighbouring seeds have nothing in common.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -46,7 +47,7 @@ impl Dice {
     }
 }
 
-/// What those who work share with those who make trouble.
+/// State shared by the load and the code that injects faults.
 #[derive(Default)]
 pub struct Load {
     tried: watch::Sender<u64>,
@@ -54,20 +55,20 @@ pub struct Load {
 }
 
 impl Load {
-    /// One more thing was tried. What came to nothing counts, so that trouble goes on when nothing can be done.
+    /// Counts an attempt. Failed attempts count, too, so that faults continue when nothing can be done.
     pub fn tried(&self) {
         self.tried.send_modify(|tried| *tried += 1);
     }
 
-    /// How much was tried.
+    /// Returns the number of attempts.
     pub fn progress(&self) -> watch::Receiver<u64> {
         self.tried.subscribe()
     }
 
-    /// Nobody begins anything more.
+    /// Ends the load: no more work is begun.
     pub fn close(&self) {
         self.closed.send_replace(true);
-        // For those who look when something has happened.
+        // Wakes tasks that wait for progress.
         self.tried();
     }
 
@@ -76,15 +77,15 @@ impl Load {
     }
 }
 
-/// What a transaction came to.
+/// The outcome of a transaction.
 pub enum Outcome {
     Done(Commit),
-    /// Nothing of it happened.
+    /// Nothing was committed.
     Nothing,
     Unknown,
 }
 
-/// Of a transaction on a server that may be killed: `None` if it had nothing to do.
+/// Classifies the result of a transaction on a server that may be killed; `None`: it had nothing to do.
 pub fn outcome(result: Result<Option<Commit>, CommitError>) -> Outcome {
     match result {
         Ok(Some(commit)) => Outcome::Done(commit),
@@ -103,25 +104,26 @@ pub fn outcome(result: Result<Option<Commit>, CommitError>) -> Outcome {
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill,
-    /// One link is gone; the third server passes on.
+    /// One link is cut; the third server passes entries on.
     Cut,
     /// A server has no link left.
     Isolate,
-    /// A server is killed, and starts again, while a link is gone.
+    /// A server is killed and started again while a link is cut.
     CutAndKill,
-    /// Datagrams are lost for a moment, mostly too short for anybody to give the link up.
+    /// Datagrams are lost for a moment, mostly too short for either side to give the link up.
     Flicker,
 }
 
-/// What happened.
+/// Counts of faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub kills: u32,
-    /// Cuts that both ends saw end a link that was up.
+    /// Cuts of a link that was up, noticed by both ends.
     pub broken: u32,
 }
 
-/// Makes trouble between three servers: everything at least once, at random moments of the load. All servers run and all links are whole at the end.
+/// Injects faults between three servers: each kind at least once, at random moments of the load. At the end
+/// all servers run and all links are whole.
 pub async fn make_trouble(wan: &mut Wan, dice: &mut Dice, load: &Load) -> Tally {
     make_trouble_sparing(None, wan, dice, load).await
 }
@@ -182,7 +184,7 @@ pub async fn make_trouble_sparing(spared: Option<u8>, wan: &mut Wan, dice: &mut 
     tally
 }
 
-/// Waits until the load has got on by a random amount.
+/// Waits until the load has made a random amount of progress.
 pub async fn some_progress(dice: &mut Dice, progress: &mut watch::Receiver<u64>) {
     let goal = *progress.borrow() + 1 + dice.roll(30) as u64;
     let reached = timeout(HANGS, progress.wait_for(|progress| *progress >= goal)).await;

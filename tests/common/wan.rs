@@ -1,4 +1,4 @@
-//! Servers whose links to each other go through relays, so that each link can be cut and healed.
+//! Servers linked through relays, so that each link can be cut and healed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,15 @@ use rustix::process::Signal;
 use super::Cluster;
 use super::relay::Relay;
 
-/// Finds out about peers three times as fast as the default, so that tests need not wait so long.
+/// Detects dead peers three times as fast as the default, to keep tests short.
 pub const QUICK: &str = "[agreed]\nheartbeat = \"200 ms\"\npeer_timeout = \"1 s\"\n";
 
-/// A cluster and the network between its members, if the test has it in hand.
+/// A cluster, and the network between its members if the test controls it.
 pub struct Wan {
     pub cluster: Cluster,
-    /// By who dials whom.
+    /// By (dialling, dialled) datacenter.
     relays: BTreeMap<(u8, u8), Relay>,
-    /// Which links are up, as each end has logged so far: (who says so, to whom).
+    /// The links that are up, as each end has logged so far: (logging datacenter, peer).
     up: BTreeSet<(u8, u8)>,
 }
 
@@ -25,7 +25,7 @@ impl Wan {
         Wan::start_cut(dcs, more, &[])
     }
 
-    /// The same, but these links are cut before anybody is there.
+    /// The same, with these links cut before the servers start.
     pub fn start_cut(dcs: u8, more: &str, cuts: &[(u8, u8)]) -> Wan {
         let cluster = Cluster::prepare(dcs);
         let relay = |(from, to)| ((from, to), Relay::start(cluster.quic_address(to)));
@@ -43,8 +43,8 @@ impl Wan {
         wan
     }
 
-    /// Servers that [`Cluster::befall`] can be said of, in builds with the feature `faults`. They know each other's real
-    /// addresses: what shall happen between them, their scripts say.
+    /// Starts servers for [`Cluster::befall`], in builds with the feature `faults`. They know each other's
+    /// real addresses: their scripts define the faults between them.
     pub fn start_faulty(dcs: u8, more: &str) -> Wan {
         let mut cluster = Cluster::prepare(dcs);
         for dc in 0..dcs {
@@ -55,7 +55,7 @@ impl Wan {
         Wan { cluster, relays: BTreeMap::new(), up: BTreeSet::new() }
     }
 
-    /// From now on nothing passes between the two, whoever dials.
+    /// Drops everything between the two from now on, in both directions.
     pub fn cut(&self, a: u8, b: u8) {
         self.between(a, b).into_iter().for_each(Relay::cut);
     }
@@ -82,18 +82,18 @@ impl Wan {
         .expect("the relays are there");
     }
 
-    /// How many datagrams were lost between the two.
+    /// Returns how many datagrams were lost between the two.
     pub fn dropped(&self, a: u8, b: u8) -> u64 {
         self.between(a, b).into_iter().map(|relay| *relay.dropped().borrow()).sum()
     }
 
-    /// As by `kill -9`.
+    /// Kills a server as by `kill -9`.
     pub fn kill(&mut self, dc: u8) {
         self.cluster.kill(dc);
         self.up.retain(|(from, _)| *from != dc);
     }
 
-    /// Stops a server (SIGSTOP) until the others have given up their links to it, then lets it go on.
+    /// Stops a server (SIGSTOP) until the others have given up their links to it, then resumes it.
     pub fn pause(&mut self, dc: u8) {
         self.await_whole();
         self.cluster.server(dc).signal(Signal::STOP);
@@ -104,7 +104,7 @@ impl Wan {
         self.await_whole();
     }
 
-    /// Waits until a server has ended by itself: so.
+    /// Waits until a server has ended by itself with that exit code.
     pub fn reap(&mut self, dc: u8, code: i32) {
         let mut server = self.cluster.servers[usize::from(dc)].take().expect("it was started");
         assert_eq!(server.wait(), code, "how dc{dc} ended");
@@ -115,7 +115,7 @@ impl Wan {
         self.cluster.restart(dc);
     }
 
-    /// Whether `dc` has a link to `peer`, as far as its log has come.
+    /// Returns true if `dc` has a link to `peer`, as far as its log was read.
     pub fn is_linked(&mut self, dc: u8, peer: u8) -> bool {
         for line in self.cluster.server(dc).drain() {
             self.note(dc, &line);
@@ -123,7 +123,7 @@ impl Wan {
         self.up.contains(&(dc, peer))
     }
 
-    /// Waits until `dc` says that its link to `peer` is up, or down.
+    /// Waits until `dc` logs that its link to `peer` is up, or down.
     pub fn await_link(&mut self, dc: u8, peer: u8, up: bool) {
         while self.is_linked(dc, peer) != up {
             let line = self.cluster.server(dc).line("link ");
@@ -158,7 +158,7 @@ impl Wan {
     }
 }
 
-/// Who dials whom.
+/// Returns all pairs (dialling, dialled).
 fn pairs(dcs: u8) -> impl Iterator<Item = (u8, u8)> {
     (0..dcs).flat_map(move |from| (0..dcs).filter(move |to| *to != from).map(move |to| (from, to)))
 }

@@ -1,5 +1,5 @@
-//! Wall clocks that jump by hours or run twice as fast, and clocks that measure time and run 1 % fast or slow: order may
-//! suffer, nobody's lease does.
+//! Wall clocks that jump by hours or run twice as fast, and monotonic clocks that run 1 % fast or slow: the
+//! order of requests may suffer, no lease does.
 
 use geolock::client::{AcquireRequest, LockGuard};
 
@@ -9,13 +9,13 @@ use crate::common::lock;
 use crate::common::trouble::{Dice, some_progress};
 use crate::common::wan::{QUICK, Wan};
 
-/// Each datacenter's clocks in turn: hours ahead, hours behind, and twice as fast as it should be.
+/// The clocks of each datacenter in turn: hours ahead, hours behind, and twice as fast.
 const CLOCKS: [&str; 3] = [
     "ahead_ms = 7200000\nmono_drift_ppm = 10000",
     "ahead_ms = -10800000\nmono_drift_ppm = -10000",
     "drift_ppm = 1000000\nmono_drift_ppm = 10000",
 ];
-/// Appends that are tried, before and after.
+/// Attempted appends, before and after.
 const MIN_TRIED: u64 = 200;
 
 fn nothing_is_lost(kept: &[LockGuard]) {

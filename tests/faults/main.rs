@@ -1,4 +1,4 @@
-//! Servers that were built to fail on purpose: `cargo test --features faults --test faults`.
+//! Tests with injected faults: `cargo test --features faults --test faults`.
 
 #[path = "../common/mod.rs"]
 mod common;

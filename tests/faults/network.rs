@@ -1,4 +1,4 @@
-//! Networks as bad as they come, one after the other, while everybody works on.
+//! Very bad networks, one after the other, under load.
 
 use geolock::client::Client;
 
@@ -8,10 +8,10 @@ use crate::common::trouble::{Dice, some_progress};
 use crate::common::wan::{QUICK, Wan};
 use crate::common::within;
 
-/// What becomes of datagrams, in this order in what servers say of it.
+/// The fates of datagrams, in the order in which servers log them.
 const FATES: [&str; 3] = ["lost", "delayed", "twice"];
-/// The ways between any two, and what has to become of datagrams there. Far comes first: on the others a round trip takes long,
-/// too.
+/// Faults of all paths, and the fates of datagrams that must occur with each. Far comes first: on the other
+/// paths a round trip takes long, too.
 const EVERYWHERE: [(&str, &str, &[&str]); 6] = [
     ("far", "delay_ms = 100", &["delayed"]),
     ("5 % loss", "loss = 0.05", &["lost"]),
@@ -24,9 +24,10 @@ const EVERYWHERE: [(&str, &str, &[&str]); 6] = [
         &FATES,
     ),
 ];
-/// A round trip takes 200 ms where it is far, and next to nothing before that; measured ones come near it step by step.
+/// A round trip takes 200 ms when the path is far, and next to nothing before; measured values approach that
+/// step by step.
 const FAR_US: u64 = 150_000;
-/// One way only, from one datacenter to another; the way back is good.
+/// Cuts in one direction only, from one datacenter to another; the way back works.
 const ONE_WAY_CUTS: [(u8, u8); 3] = [(0, 1), (2, 0), (1, 2)];
 
 fn everywhere_but(dc: u8, path: &str) -> String {
@@ -34,7 +35,7 @@ fn everywhere_but(dc: u8, path: &str) -> String {
     others.map(|other| format!("[net.dc{other}]\n{path}\n")).collect()
 }
 
-/// From now on all ways are like this. Answers what became so far of the datagrams of each server.
+/// Sets all paths from now on. Returns the counts of fates so far, by server.
 fn befall_all(wan: &mut Wan, path: &str) -> [[u64; 3]; 3] {
     [0, 1, 2].map(|dc| {
         wan.cluster.befall(dc, &everywhere_but(dc, path));
@@ -77,7 +78,7 @@ async fn lists_survive_every_bad_network() {
         if name == "far" {
             until_far(&clients).await;
         }
-        // As long as it takes until that has befallen the datagrams of each.
+        // Continues until that fate has occurred at each server.
         for round in 0.. {
             some_progress(&mut dice, &mut progress).await;
             let now = befall_all(&mut wan, path);
@@ -93,7 +94,7 @@ async fn lists_survive_every_bad_network() {
         println!("nothing arrives from dc{from} in dc{to}, at {}", *progress.borrow());
         wan.await_whole();
         wan.cluster.befall(from, &format!("[net.dc{to}]\ncut = true\n"));
-        // Neither end takes it for a link any more, also the one whose datagrams arrive.
+        // Neither end treats it as a link any more, including the end whose datagrams arrive.
         wan.await_link(to, from, false);
         wan.await_link(from, to, false);
         some_progress(&mut dice, &mut progress).await;
@@ -101,7 +102,7 @@ async fn lists_survive_every_bad_network() {
     }
     println!("flapping, at {}", *progress.borrow());
     for flap in 0..10 {
-        // Every other time the links are up before and down after; else as it happens.
+        // Every other time the links are up before and down after; otherwise at arbitrary moments.
         let counts = flap % 2 == 0;
         if counts {
             wan.await_whole();

@@ -1,4 +1,4 @@
-//! The scripts themselves: what they say, and what is refused.
+//! The scripts themselves: their content, and refusals.
 
 use std::num::NonZeroU64;
 use std::path::Path;

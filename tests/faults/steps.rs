@@ -1,5 +1,5 @@
-//! A server is killed before and after every step that it takes, and its disk fails it, while everybody works on: nothing
-//! that was acknowledged is lost, and nobody gets what somebody else has.
+//! A server is killed before and after each of its steps, and its disk fails, under load: nothing that was
+//! acknowledged is lost, and no lock has two holders.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,11 +30,11 @@ const STEPS: [&str; 12] = [
     "checkpoint",
     "truncate",
 ];
-/// So that checkpoints are made whenever somebody fills the log.
+/// Small enough that checkpoints are made whenever a task fills the log.
 const JOURNAL: &str = "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"1 MiB\"\n";
 const FILLER_BYTES: usize = 200 << 10;
 
-/// That none was left out: a script with another step is refused with the names of all.
+/// The list is complete: a script with another step is refused with the names of all.
 #[test]
 fn all_steps_are_walked() {
     let error = load("fail = { step = \"none\" }").expect_err("there is no such step").to_string();
@@ -43,7 +43,7 @@ fn all_steps_are_walked() {
     assert_eq!(names, STEPS, "{error}");
 }
 
-/// Takes and releases one lock, and sees that tokens grow.
+/// Acquires and releases one lock, and checks that tokens grow.
 async fn use_lock(client: Client, last: Arc<Mutex<FencingToken>>, load: Arc<Load>) {
     let name = lock("plain");
     while !load.is_closed() {
@@ -51,12 +51,12 @@ async fn use_lock(client: Client, last: Arc<Mutex<FencingToken>>, load: Arc<Load
         let Ok(guard) = client.acquire(AcquireRequest::exclusive(name.clone())).await else { continue };
         let before = std::mem::replace(&mut *last.lock().expect("nobody panics with it"), guard.token());
         assert!(guard.token() > before, "{:?} was granted after {before:?}", guard.token());
-        // It may have been lost with its server, by now.
+        // It may have been lost with its server by now.
         let _ = guard.release().await;
     }
 }
 
-/// Fills the log of its datacenter, until it is given up.
+/// Fills the log of its datacenter, until it is aborted.
 async fn fill(client: Client) {
     let key = key("filler");
     loop {
@@ -105,7 +105,7 @@ async fn a_server_may_die_before_and_after_every_step() {
             some_progress(&mut dice, &mut progress).await;
         }
     }
-    // A failed sync may have left anything on the disk: the process ends by itself, and says why.
+    // A failed sync may have left anything on the disk: the process ends by itself, and logs the reason.
     wan.cluster.befall(1, "fail = { step = \"sync\", time = 3 }\n");
     let said = wan.cluster.server(1).line("Sync fails, as the fault script says");
     assert!(said.contains("cannot sync"), "{said}");

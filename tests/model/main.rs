@@ -1,24 +1,26 @@
 //! A model of how the parts of locks move between datacenters, checked state by state (`stateright`).
 //!
-//! The simulator runs the real code along some paths of an endless tree; this walks all paths of a small one. It is
-//! the place to try a change of the protocol, such as other members, before there is code for it.
+//! The simulator runs the real code along some paths of an endless tree; this model checks all paths of a
+//! small one. It is the place to try a change of the protocol, such as other members, before there is code
+//! for it.
 //!
-//! **What is modelled**: three datacenters, two locks with a part for each of them, one client in each datacenter that
-//! wants one set of locks after the other. A step is: a client asks, is granted, releases; an owner hands parts to the
-//! request whose turn it is; a datacenter syncs its journal, receives an entry, crashes and restarts with any prefix of
-//! what was not durable; after that a client reclaims what it holds, or its lease has run out.
+//! **Modelled**: three datacenters, two locks with a part for each of them, one client in each datacenter
+//! that wants one set of locks after the other. A step is: a client asks, is granted, releases; an owner
+//! transfers parts to the request whose turn it is; a datacenter syncs its journal, receives an entry,
+//! crashes and restarts with any prefix of the records that were not durable; after that a client reclaims
+//! the locks it holds, or its lease has run out.
 //!
-//! **The network** is the set of all that was ever sent. Whatever is in it may come to anybody at any time: never (it
-//! was lost), late, out of order, again and again, and from whoever had it (it was passed on by a third). What a
-//! datacenter told, entries or vectors, it told as soon as it was durable: earlier than that is a mutation, and later is
-//! the same as a message that takes its time. For the same reason a datacenter that will not crash any more is durable
-//! at once: that cuts the states to be walked, not what can be seen.
+//! **The network** is the set of all messages ever sent. Any of them may arrive at any datacenter at any
+//! time: never (it was lost), late, out of order, repeatedly, and from any datacenter that had it (it was
+//! passed on). A datacenter announces entries and vectors as soon as they are durable: earlier is a mutation,
+//! and later is the same as a slow message. For the same reason a datacenter that will not crash any more is
+//! durable at once: that reduces the number of states, not the observable behaviour.
 //!
-//! **What is left open**: when an owner hands parts over that are due (the hold policy), so all policies are covered.
-//! **What is not modelled**: parking and cuts as such (they only delay), state transfer, truncation, the wall clock
+//! **Left open**: when an owner transfers parts that are due (the hold policy), so all policies are covered.
+//! **Not modelled**: parking and cuts as such (they only delay), state transfer, truncation, the wall clock
 //! (a reading is the last one plus one), more than one client per datacenter; the simulator has all of them.
 //!
-//! **How it relates to the code**:
+//! **Relation to the code**:
 //!
 //! | here | there |
 //! |---|---|
@@ -27,12 +29,14 @@
 //! | `Protocol::publish` | `Locks::publish` (`src/lock_state/settle.rs`) |
 //! | `Protocol::can_serve`, `is_earlier_wanted` | `Locks::serve_remote` (`src/lock_state/settle.rs`) |
 //! | `Protocol::grant`, `has_fresh_parts` | `src/lock_state/local.rs`, `src/replica/gate.rs` |
-//! | `Protocol::takes`, `receive` | `Replica::admit`, `take_in` (`src/replica/entries.rs`), `src/causal_log/inbox.rs` |
+//! | `Protocol::takes` | `Replica::admit` (`src/replica/entries.rs`), `src/causal_log/inbox.rs` |
+//! | `Protocol::receive` | `Replica::take_in` (`src/replica/entries.rs`) |
 //! | `State::is_sent`, `Site::told` | `Log::next_batch`, `Log::note_told` (`src/causal_log/log.rs`) |
-//! | `Protocol::crash`, `reclaim` | `src/replica/recover.rs`, `src/leases/table.rs`, `src/replica/lease_calls.rs` |
+//! | `Protocol::crash` | `src/replica/recover.rs`, `src/leases/table.rs` |
+//! | `Protocol::reclaim` | `src/leases/table.rs`, `src/replica/lease_calls.rs` |
 //!
-//! The checker tells states apart by 64 bits of their hash: with a million states it takes two of them for one with a
-//! chance of about 1 in 30 million.
+//! The checker identifies states by 64 bits of their hash: with a million states, the chance that it confuses
+//! two of them is about 1 in 30 million.
 
 mod properties;
 mod protocol;
@@ -48,13 +52,13 @@ const X: Option<Mode> = Some(Mode::Exclusive);
 const S: Option<Mode> = Some(Mode::Shared);
 const NOT: Option<Mode> = None;
 
-/// No crash, or one of anybody.
+/// No crash, or one crash of any datacenter.
 const NO_CRASH: [u8; DCS] = [0; DCS];
 const ONE_CRASH: [[u8; DCS]; 3] = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
 
 type Scenario = [Vec<Wants>; DCS];
 
-/// Two want one lock, the third, which wants nothing, has to help.
+/// Two datacenters want one lock; the third, which wants nothing, has to give its part.
 fn two_writers() -> Scenario {
     [vec![[X, NOT]], vec![[X, NOT]], vec![]]
 }
@@ -67,7 +71,7 @@ fn readers_and_a_writer() -> Scenario {
     [vec![[S, NOT]], vec![[X, NOT]], vec![[S, NOT]]]
 }
 
-/// All or nothing: who waits for one lock must not keep the other from who is first.
+/// All or nothing: a request that waits for one lock must not keep the other lock from the first request.
 fn both_locks_twice() -> Scenario {
     [vec![[X, X]], vec![[X, X]], vec![]]
 }
@@ -76,7 +80,7 @@ fn everybody_something_else() -> Scenario {
     [vec![[X, X]], vec![[X, NOT]], vec![[S, X]]]
 }
 
-/// Walks all states up to a depth, or all of them; what must be possible is `seen`.
+/// Checks all states up to a depth, or all of them; the `seen` properties must be reachable.
 fn check(name: &str, model: Protocol, depth: Option<usize>, seen: &[&str]) {
     let builder = model.checker().finish_when(HasDiscoveries::AnyFailures);
     let builder = depth.into_iter().fold(builder, |builder, depth| builder.target_max_depth(depth + 1));
@@ -118,7 +122,8 @@ fn two_locks_and_a_crash_of_anybody() {
     );
 }
 
-/// How many steps the test above walks. `cargo test --release --test model -- --ignored` goes to the end where it can.
+/// The depth of the test above. `cargo test --release --test model -- --ignored` checks all states where it
+/// can.
 const DEPTH: usize = 9;
 
 #[test]
@@ -144,7 +149,7 @@ fn to_the_end() {
     check("two locks, one crash", both, Some(14), &[]);
 }
 
-/// A deliberate bug breaks what it must break.
+/// Checks that a deliberate bug violates the expected property.
 fn catch(mutation: Mutation, scenario: Scenario, crashes: &[[u8; DCS]], expected: &'static str) {
     let model = Protocol { scenarios: vec![scenario], crashes: crashes.to_vec(), mutation: Some(mutation) };
     let checker = model.checker().finish_when(HasDiscoveries::AnyOf([expected].into())).spawn_bfs().join();

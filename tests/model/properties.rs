@@ -1,4 +1,4 @@
-//! What must be true in every state, and what must be possible.
+//! Properties that must hold in every state, and states that must be reachable.
 
 use stateright::{Model, Property};
 
@@ -60,7 +60,7 @@ fn one_owner(_: &Protocol, state: &State) -> bool {
     })
 }
 
-/// Who believes to hold a lock.
+/// Returns the clients that believe they hold a lock.
 fn holders<'a>(model: &'a Protocol, state: &'a State, lock: usize) -> impl Iterator<Item = (Dc, Mode)> {
     (0..DCS).filter_map(move |dc| match state.sites[dc].client {
         Client::Holds { .. } => Some((dc, model.wants(state, dc)?[lock]?)),

@@ -1,4 +1,4 @@
-//! What can happen, and what then is.
+//! The actions of the model, and their effects.
 
 use stateright::{Model, Property};
 
@@ -10,7 +10,7 @@ use crate::state::{
 /// A deliberate bug, to prove that the properties catch it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutation {
-    /// Entries and vectors are told before they are durable.
+    /// Entries and vectors are sent before they are durable.
     SendBeforeSync,
     /// After a resume the last entry of a log is applied once more.
     ApplyTwice,
@@ -20,18 +20,18 @@ pub enum Mutation {
     TransferWhileHeld,
     /// After a restart the server does not wait for the clients that held locks.
     NoGrace,
-    /// After a restart the clock begins at what is in the log.
+    /// After a restart the clock begins at the last stamp in the log.
     ClockForgets,
     /// The clock is not moved past the stamps of others.
     ClockIgnoresOthers,
-    /// A grant is told before the arrival of its parts is durable.
+    /// A grant is answered before the arrival of its parts is durable.
     AnswerBeforeSync,
     /// A request is left in the log when it is granted.
     NotWithdrawn,
 }
 
 pub struct Protocol {
-    /// By scenario, by datacenter: what its client wants, one after the other.
+    /// By scenario, by datacenter: the requests of its client, one after the other.
     pub scenarios: Vec<[Vec<Wants>; DCS]>,
     /// How often each may crash, by datacenter: each of these with each scenario.
     pub crashes: Vec<[u8; DCS]>,
@@ -43,26 +43,26 @@ pub enum Action {
     Ask(Dc),
     Grant(Dc),
     Release(Dc),
-    /// The owner hands over what the `row`-th request of its table wants of a lock.
+    /// The owner transfers the parts that the `row`-th request of its table wants of a lock.
     Serve {
         dc: Dc,
         row: usize,
         lock: usize,
     },
-    /// Everything appended is durable, and may be told.
+    /// All appended records are durable, and may be announced.
     Sync(Dc),
-    /// An entry comes, perhaps not for the first time.
+    /// An entry arrives, perhaps not for the first time.
     Receive {
         dc: Dc,
         maker: Dc,
         seq: u8,
     },
-    /// The datacenter stops and starts again with what was durable and the first `kept` of what was not.
+    /// The datacenter stops and starts again with its durable records and the first `kept` of the others.
     Crash {
         dc: Dc,
         kept: usize,
     },
-    /// A client tells the restarted server what it holds.
+    /// A client reclaims its locks from the restarted server.
     Reclaim(Dc),
     /// Its lease ran out before it could.
     Lapse(Dc),
@@ -124,8 +124,8 @@ impl Model for Protocol {
             Action::Crash { dc, kept } => self.crash(&mut state, dc, kept),
             Action::Reclaim(dc) => self.reclaim(&mut state, dc),
         }
-        // Where nothing can be lost any more: how long it takes to become durable makes no difference but to when it is
-        // received, and to when it is granted.
+        // Nothing can be lost there any more. The time until entries are durable affects only when they are
+        // received and when requests are granted.
         (0..DCS).filter(|dc| last.crashes_left[*dc] == 0).for_each(|dc| self.sync(&mut state, dc));
         if self.is(Mutation::SendBeforeSync) {
             state.sites.iter_mut().for_each(|site| site.told = raised(site.told, site.applied));
@@ -169,7 +169,7 @@ impl Protocol {
         &self.scenarios[usize::from(state.scenario)][dc]
     }
 
-    /// What the client of a datacenter wants now, waits for or holds.
+    /// Returns the locks that the client of a datacenter wants now, waits for or holds.
     pub fn wants(&self, state: &State, dc: Dc) -> Option<Wants> {
         self.orders(state, dc).get(usize::from(state.sites[dc].done)).copied()
     }
@@ -199,8 +199,8 @@ impl Protocol {
         self.publish(state, dc);
     }
 
-    /// The invariant of publishing (`docs/algorithm.md#52-publishing`), with one local waiter: a request that waits and
-    /// lacks a part is in the log.
+    /// The invariant of publishing (`docs/algorithm.md#52-publishing`), with one local waiter: a request that
+    /// waits and lacks a part is in the log.
     fn publish(&self, state: &mut State, dc: Dc) {
         let Client::Waiting { at, published: false } = state.sites[dc].client else { return };
         let Some(wants) = self.wants(state, dc) else { return };
@@ -224,7 +224,7 @@ impl Protocol {
         }
     }
 
-    /// The client hears that it holds its locks.
+    /// Answers the grant: the client holds its locks.
     fn tell(&self, state: &mut State, dc: Dc) {
         let Client::Granted { token } = state.sites[dc].client else { return };
         state.sites[dc].client = Client::Holds { token, known: true };
@@ -241,7 +241,7 @@ impl Protocol {
         }
     }
 
-    /// Which parts of the lock can leave for a request, if it is its turn.
+    /// Returns the parts of the lock that can leave for a request, if it is its turn.
     fn can_serve(&self, state: &State, dc: Dc, row: usize, lock: usize) -> Option<Parts> {
         let site = &state.sites[dc];
         let row = site.view.table[row];
@@ -257,7 +257,7 @@ impl Protocol {
         can.then_some(leave)
     }
 
-    /// Whether the server knows of a holder in conflict.
+    /// Returns true if the server knows a conflicting holder.
     fn is_held_against(&self, state: &State, dc: Dc, lock: usize, mode: Mode) -> bool {
         let held = match state.sites[dc].client {
             Client::Granted { .. } | Client::Holds { known: true, .. } => self.wants(state, dc),
@@ -267,8 +267,8 @@ impl Protocol {
         as_mode.is_some_and(|held| held.conflicts_with(mode)) && !self.is(Mutation::TransferWhileHeld)
     }
 
-    /// Whether a request that comes before `row` conflicts with it. Shared ones of others that want nothing from here
-    /// do not count.
+    /// Returns true if an earlier request conflicts with `row`. Shared requests of other datacenters that
+    /// need no part from here do not count.
     fn is_earlier_wanted(&self, state: &State, dc: Dc, row: &Row, lock: usize, mode: Mode) -> bool {
         let site = &state.sites[dc];
         let here = site.view.parts_of(lock, dc);
@@ -307,7 +307,7 @@ impl Protocol {
         self.tell(state, dc);
     }
 
-    /// Whether an entry that came is applied: it is the next of its log, and what it depends on is here.
+    /// Returns true if an arrived entry is applied: it is the next of its log, and its dependencies are here.
     fn takes(&self, state: &State, dc: Dc, maker: Dc, seq: u8) -> bool {
         let applied = &state.sites[dc].applied;
         if seq <= applied[maker] {
@@ -349,7 +349,8 @@ impl Protocol {
             Client::Holds { token, .. } => Client::Holds { token, known: false },
             Client::Idle | Client::Waiting { .. } | Client::Granted { .. } => Client::Idle,
         };
-        // Who was told of a lost entry has it: it stays in the world, and `told` says what was promised.
+        // A lost entry that was sent stays in the world, because its receivers have it; `told` is the
+        // promise.
         if !state.is_sent(dc, recovered[dc] + 1) {
             state.logs[dc].truncate(recovered[dc].into());
         }
@@ -360,7 +361,7 @@ impl Protocol {
         if self.is(Mutation::ClockForgets) {
             site.clock = newest;
         }
-        // Own requests that nobody waits for any more.
+        // Withdraws own requests that no client waits for any more.
         let orphans = site.view.table.clone().into_iter().filter(|row| usize::from(row.dc) == dc);
         orphans.for_each(|row| append(state, dc, Op::Withdraw { at: row.at }));
     }
@@ -379,7 +380,7 @@ pub fn locks_of(wants: Wants) -> impl Iterator<Item = (usize, Mode)> {
     wants.into_iter().enumerate().filter_map(|(lock, mode)| Some((lock, mode?)))
 }
 
-/// The next reading of a datacenter's clock.
+/// Returns the next reading of a datacenter's clock.
 fn tick(site: &mut Site) -> u8 {
     site.clock += 1;
     site.clock
@@ -394,7 +395,7 @@ fn append(state: &mut State, dc: Dc, op: Op) {
     state.logs[dc].push(entry);
 }
 
-/// Whether parts of these locks came with an entry that is not durable yet.
+/// Returns true if parts of these locks arrived with an entry that is not durable yet.
 fn has_fresh_parts(state: &State, dc: Dc, wants: Wants) -> bool {
     let site = &state.sites[dc];
     let mut vector = site.durable;
@@ -410,7 +411,8 @@ fn raised(one: Vector, other: Vector) -> Vector {
     std::array::from_fn(|dc| one[dc].max(other[dc]))
 }
 
-/// What the entries of a vector amount to, applied in a causal order; and the highest stamp among them.
+/// Returns the view after the entries of a vector, applied in a causal order, and the highest stamp among
+/// them.
 pub fn replay(state: &State, vector: &Vector) -> (View, u8) {
     let (mut view, mut at, mut newest) = (View::initial(), [0; DCS], 0);
     while at != *vector {

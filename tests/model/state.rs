@@ -1,4 +1,4 @@
-//! What the model knows: logs, three datacenters, one client in each.
+//! The state of the model: logs, three datacenters, one client in each.
 
 use smallvec::SmallVec;
 
@@ -7,9 +7,9 @@ pub const LOCKS: usize = 2;
 
 /// A datacenter, from 0.
 pub type Dc = usize;
-/// For each lock how it is wanted, if it is.
+/// The wanted mode of each lock, if any.
 pub type Wants = [Option<Mode>; LOCKS];
-/// How much of each datacenter's log.
+/// The number of entries of each datacenter's log.
 pub type Vector = [u8; DCS];
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,7 +31,7 @@ pub struct Parts(pub u8);
 impl Parts {
     pub const NONE: Parts = Parts(0);
 
-    /// What a grant in that mode needs.
+    /// Returns the parts that a grant in that mode needs.
     pub fn needed(dc: Dc, mode: Mode) -> Parts {
         match mode {
             Mode::Shared => Parts(1 << dc),
@@ -52,7 +52,7 @@ impl Parts {
     }
 }
 
-/// An operation in a log. A request is named by its datacenter and `at`, which no datacenter gives twice.
+/// An operation in a log. A request is identified by its datacenter and `at`, which no datacenter uses twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     Request { at: u8, wants: Wants },
@@ -63,12 +63,12 @@ pub enum Op {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
     pub stamp: u8,
-    /// What its datacenter had applied when it made this.
+    /// The vector that its datacenter had applied when it made this entry.
     pub deps: Vector,
     pub op: Op,
 }
 
-/// Who owns a part: the higher version wins.
+/// The owner of a part: the higher version wins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Register {
     pub version: u8,
@@ -83,7 +83,7 @@ pub struct Row {
     pub wants: Wants,
 }
 
-/// What entries amount to. Everything else of a datacenter is lost in a crash.
+/// The state derived from entries. All other state of a datacenter is lost in a crash.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct View {
     pub registers: [[Register; DCS]; LOCKS],
@@ -102,7 +102,7 @@ impl View {
         Parts(mine.fold(0, |parts, part| parts | 1 << part))
     }
 
-    /// Whether this keeps the rule that only the owner gives a part away.
+    /// Returns true if the entry keeps the rule that only the owner transfers a part.
     pub fn allows(&self, maker: Dc, entry: &Entry) -> bool {
         match entry.op {
             Op::Transfer { lock, parts, .. } => self.parts_of(lock.into(), maker).covers(parts),
@@ -132,7 +132,7 @@ impl View {
     }
 }
 
-/// The client of a datacenter. What it *holds* is its own belief, which a crash of the server does not touch.
+/// The client of a datacenter. Its belief to *hold* locks is not affected by a crash of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Client {
     Idle,
@@ -146,7 +146,7 @@ pub enum Client {
     },
     Holds {
         token: u8,
-        /// The server knows of it: it did not restart since, or the client has reclaimed it.
+        /// The server knows of it: it has not restarted since, or the client has reclaimed.
         known: bool,
     },
 }
@@ -155,52 +155,52 @@ pub enum Client {
 pub struct Site {
     pub applied: Vector,
     pub durable: Vector,
-    /// By whom the entries are that are applied and not durable, in the order of application.
+    /// The makers of the entries that are applied and not durable, in the order of application.
     pub tail: SmallVec<[u8; 8]>,
     pub view: View,
-    /// Given out in everything that is stamped: requests, entries, tokens.
+    /// Used for every stamp: of requests, entries, tokens.
     pub clock: u8,
-    /// How much others were told that this datacenter has: its own entries that left, and its vectors.
+    /// The vector that was announced to others: own entries that were sent, and sent vectors.
     pub told: Vector,
     pub client: Client,
-    /// How many of its orders the client is through with.
+    /// How many of its requests the client has completed.
     pub done: u8,
 }
 
-/// The highest tokens of a lock that clients were told.
+/// The highest tokens of a lock that clients got.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tokens {
     pub exclusive: u8,
     pub shared: u8,
 }
 
-/// A broken promise that one can see in a step only.
+/// A violation that is visible only in a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Broken {
     TokenDidNotGrow,
     CorrectPeerAccused,
-    /// A state is not what its vector says.
+    /// A state differs from that of its vector.
     StateDiffers,
     ReclaimRefused,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
-    /// Which of the model's scenarios it is.
+    /// The index of the model's scenario.
     pub scenario: u8,
     pub logs: [SmallVec<[Entry; 4]>; DCS],
     pub sites: [Site; DCS],
     pub tokens: [Tokens; LOCKS],
     /// By datacenter.
     pub crashes_left: [u8; DCS],
-    /// A crash lost something at some time.
+    /// A crash has lost records at some time.
     pub lost_a_tail: bool,
     pub broken: Option<Broken>,
 }
 
 impl State {
-    /// Whether anybody can have sent that entry: whoever said that it has it. Nothing that was sent is ever gone from
-    /// the network, see the top of `main.rs`.
+    /// Returns true if any datacenter can have sent that entry: one that has announced it. Sent messages
+    /// never leave the network, see the head of `main.rs`.
     pub fn is_sent(&self, maker: Dc, seq: u8) -> bool {
         self.sites.iter().any(|site| site.told[maker] >= seq)
     }

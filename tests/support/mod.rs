@@ -1,6 +1,6 @@
 //! A datacenter on loopback, in this process, with TLS and a disk; and a network that can be cut.
 
-// Each test binary uses its part of this.
+// Each test binary uses a part of this.
 #![allow(dead_code)]
 
 #[path = "../common/basics.rs"]
@@ -36,14 +36,14 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr:
 
 pub type AnyError = Box<dyn Error + Send + Sync>;
 
-/// A datacenter with nothing in it.
+/// Starts an empty datacenter.
 pub async fn start() -> Result<(TempDir, Datacenter), AnyError> {
     let dir = tempfile::tempdir()?;
     let datacenter = Datacenter::start(dir.path()).await?;
     Ok((dir, datacenter))
 }
 
-/// A client of its own, straight to it.
+/// Returns a new client with a direct connection.
 pub async fn connect(datacenter: &Datacenter) -> Result<Client, AnyError> {
     Ok(Client::connect(datacenter.client_config(&[datacenter.address])?).await?)
 }
@@ -56,7 +56,7 @@ pub struct Datacenter {
 }
 
 impl Datacenter {
-    /// Starts one whose certificates and data are in `dir`, which may be new.
+    /// Starts a datacenter with certificates and data in `dir`, which may be new.
     pub async fn start(dir: &Path) -> Result<Datacenter, AnyError> {
         playground(dir, CLUSTER, [DC])?;
         Datacenter::start_at(dir.to_owned(), ANY).await
@@ -72,42 +72,42 @@ impl Datacenter {
         Ok(Datacenter { dir, address, node })
     }
 
-    /// Starts again what was stopped, with its data, at its old address.
+    /// Starts a stopped datacenter again, with its data, at its old address.
     pub async fn restart(stopped: Stopped) -> Result<Datacenter, AnyError> {
         Datacenter::start_at(stopped.dir, stopped.address).await
     }
 
-    /// The way to its actor, for who embeds it.
+    /// Returns the handle of its lock server, as for a program that embeds it.
     pub fn lock_server(&self) -> LockServerHandle {
         self.node.handle()
     }
 
-    /// Tells clients that it stops, and goes on for a moment.
+    /// Tells clients that it stops, and continues for a moment.
     pub fn drain(&self) {
         self.node.handle().drain();
     }
 
-    /// Stops it, whatever is held. Leases and ownership stay on disk.
+    /// Stops it, whatever locks are held. Leases and ownership stay on disk.
     pub async fn stop(self) -> Result<Stopped, AnyError> {
         self.drain();
         self.node.ended().await?;
         Ok(Stopped { dir: self.dir, address: self.address })
     }
 
-    /// For a client of `endpoints`.
+    /// Returns the configuration of a client of `endpoints`.
     pub fn client_config(&self, endpoints: &[SocketAddr]) -> Result<ClientConfig, AnyError> {
         let tls = ClientTls::from_dir(self.dir.join("client"))?;
         Ok(ClientConfig::new(endpoints.iter().map(SocketAddr::to_string), tls))
     }
 }
 
-/// What is left of a datacenter that stopped.
+/// The data and address of a stopped datacenter.
 pub struct Stopped {
     dir: PathBuf,
     address: SocketAddr,
 }
 
-/// A way to a server that can be cut.
+/// A path to a server that can be cut.
 pub struct Proxy {
     pub address: SocketAddr,
     way: watch::Sender<Way>,
@@ -116,10 +116,10 @@ pub struct Proxy {
 
 #[derive(Clone, Copy)]
 struct Way {
-    /// Connections made before the last of them are ended.
+    /// Connections made before the last cut are ended.
     cuts: u64,
     is_open: bool,
-    /// Whatever is sent, nothing comes any more, and no end either.
+    /// Nothing arrives any more, whatever is sent, not even the end of the connection.
     is_silent: bool,
 }
 
@@ -128,7 +128,7 @@ impl Proxy {
         Proxy::start_with(to, None).await
     }
 
-    /// One that passes about so many bytes a second each way, and keeps little of what waits.
+    /// Starts one that passes about that many bytes a second each way, and buffers little.
     pub async fn slow(to: SocketAddr, per_second: u32) -> Result<Proxy, AnyError> {
         Proxy::start_with(to, Some(per_second)).await
     }
@@ -152,7 +152,7 @@ impl Proxy {
         self.way.send_modify(|way| *way = Way { cuts: way.cuts + 1, is_open: false, ..*way });
     }
 
-    /// Passes nothing any more, and tells nobody: what clients write is taken.
+    /// Passes nothing any more, without an error: bytes that clients write are accepted.
     pub fn silence(&self) {
         self.way.send_modify(|way| way.is_silent = true);
     }
@@ -189,16 +189,16 @@ async fn pass(mut client: TcpStream, to: SocketAddr, mut way: watch::Receiver<Wa
     let ended = async { way.wait_for(|way| !way.is_open || way.cuts != before).await.map(drop) };
     tokio::pin!(ended);
     tokio::select! {
-        // What was not passed when it was silenced is not.
+        // Bytes not passed when it was silenced are never passed.
         biased;
         _ = &mut ended => {}
         _ = silent => drop(ended.await),
-        // Either side may go away at any time.
+        // Either side may close at any time.
         _ = passing => {}
     }
 }
 
-/// A slow line: what is on it takes its time, whoever waits.
+/// Copies at a limited rate.
 async fn trickle(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, per_second: u32) -> std::io::Result<()> {
     let mut bytes = vec![0; 4 << 10];
     loop {
