@@ -1,9 +1,10 @@
-//! What a lock costs a program that embeds the server: acquire + release pairs through sessions of `lock_server`, without a
-//! socket between; with the real machine and a real journal. Beside it, in the same run, what the messages alone cost: as
-//! many tasks that play ping-pong with one task on a thread of its own, over a tokio channel and a oneshot for each answer.
+//! The cost of a lock for a program that embeds the server: acquire + release pairs through sessions of
+//! `lock_server`, without a socket; with the real machine and a real journal. Beside it, in the same run, the
+//! cost of the messages alone: as many tasks that exchange pings with one task on its own thread, over a
+//! tokio channel and a oneshot for each answer.
 //!
-//! `cargo bench --bench actor`. Two worker threads, one session for each task, each on a lock of its own. Rounds alternate,
-//! so that a busy machine hits both alike; medians count.
+//! `cargo bench --bench actor`. Two worker threads, one session for each task, each on its own lock. Rounds
+//! alternate, so that a busy machine affects both alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 mod rounds;
@@ -25,7 +26,7 @@ use tokio::task::JoinSet;
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 7;
 const TASKS: [usize; 4] = [1, 4, 16, 64];
-/// Steps between two looks at the clock.
+/// Steps between two readings of the clock.
 const STEPS: u32 = 16;
 
 fn main() -> Result<(), AnyError> {
@@ -72,7 +73,7 @@ async fn run() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// All tasks of a round together.
+/// Adds up all tasks of a round.
 async fn all(mut tasks: JoinSet<Result<(u64, Histogram<u64>), AnyError>>) -> Result<Round, AnyError> {
     let (start, mut pairs, mut latencies) = (Instant::now(), 0, Histogram::new(3)?);
     while let Some(done) = tasks.join_next().await {
@@ -83,7 +84,7 @@ async fn all(mut tasks: JoinSet<Result<(u64, Histogram<u64>), AnyError>>) -> Res
     Ok(Round::new(pairs, start.elapsed(), &latencies))
 }
 
-/// A session with a lease, and a lock that nobody else wants.
+/// A session with a lease, and a lock that no other task wants.
 struct Locker {
     session: Session,
     lease: LeaseId,
@@ -151,14 +152,14 @@ impl Locker {
 
 type Ping = (u64, oneshot::Sender<u64>);
 
-/// Answers pings on a thread of its own, as an actor would.
+/// Answers pings on its own thread, as an actor would.
 fn echo(mut pings: mpsc::Receiver<Ping>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime without drivers");
     runtime.block_on(async {
         let mut taken = Vec::new();
         while pings.recv_many(&mut taken, 256).await > 0 {
             for (number, reply) in taken.drain(..) {
-                // Whoever ends his round does not wait.
+                // The receiver is dropped when its round ends.
                 let _ = reply.send(number);
             }
         }

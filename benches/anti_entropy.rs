@@ -1,9 +1,9 @@
-//! What a round of anti-entropy costs two datacenters, in the core alone: when both show the same, and when one lacks an
-//! entry that was lost on the way. The baseline in the same run is a store of 1 000 keys; with 1 000 000 it has to
-//! cost the same, since digests are kept up to date commit by commit.
+//! The cost of a round of anti-entropy for two datacenters, in the core alone: when both have the same
+//! entries, and when one lacks an entry that was lost on the way. The baseline in the same run is a store of
+//! 1 000 keys; with 1 000 000 the cost must be the same, because digests are updated commit by commit.
 //!
-//! `cargo bench --bench anti_entropy`. A round is everything that both do until nothing more is said: microseconds, and bytes
-//! as they go on the link.
+//! `cargo bench --bench anti_entropy`. A round is all work of both until no more messages are sent:
+//! microseconds, and bytes as sent on the link.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 mod replicas;
@@ -43,7 +43,7 @@ fn main() {
     }
 }
 
-/// Two datacenters that both have so many keys.
+/// Returns two datacenters that both have that many keys.
 fn filled(keys: u64) -> Replicas {
     let mut pair = Replicas::new(2, &LocalConfig { anti_entropy: ANTI_ENTROPY, ..LocalConfig::default() });
     pair.link(0, 1);
@@ -58,7 +58,7 @@ fn filled(keys: u64) -> Replicas {
     pair
 }
 
-/// A commit of the first datacenter, and the message with it, which does not arrive.
+/// Commits at the first datacenter, and drops the message with the commit.
 fn lose_a_commit(pair: &mut Replicas) -> u64 {
     pair.commit(0..1);
     pair.sync();
@@ -68,7 +68,8 @@ fn lose_a_commit(pair: &mut Replicas) -> u64 {
     pair.all[0].counts().entries_made
 }
 
-/// A round that the second datacenter begins, until all is said. Its time is that of both replicas.
+/// Runs a round that the second datacenter begins, until no more messages are sent. Its time is that of both
+/// replicas.
 fn round(pair: &mut Replicas, lost: Option<u64>) -> (f64, usize) {
     pair.time += ANTI_ENTROPY;
     let mut bytes = 0;

@@ -1,9 +1,10 @@
-//! What an entry of the causal log costs two datacenters, from the commit of a client at one until the other has applied it and
-//! the first knows; alone, and while 100 000 and 1 000 000 entries are kept for a third one that is away. Then how fast that
-//! one catches up when it is back.
+//! The cost of an entry of the causal log for two datacenters, from the commit of a client at one until the
+//! other has applied it and the first has its acknowledgement; alone, and while 100 000 and 1 000 000 entries
+//! are kept for a third one that is away. Then the speed at which that one catches up when it is back.
 //!
-//! One thread, the core alone. The baseline, in the same run and round by round in turn, is the least that a log in two places
-//! does: a value of the same kind is made, put at the end of two queues, and added up in two hash maps.
+//! One thread, the core alone. The baseline, in the same run and in alternating rounds, is the minimum work
+//! of a log in two places: a value of the same kind is created, appended to two queues, and added up in two
+//! hash maps.
 //!
 //! `cargo bench --bench causal_log`.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
@@ -21,7 +22,7 @@ use replicas::Replicas;
 use rounds::median;
 
 const KEPT: [u64; 3] = [0, 100_000, 1_000_000];
-/// Entries of a round, of which so many are under way at a time, as with group commit.
+/// Entries of a round, and how many are in transit at a time, as with group commit.
 const ENTRIES: u64 = 20_000;
 const BATCH: u64 = 64;
 const ROUNDS: usize = 7;
@@ -32,7 +33,7 @@ const AWAY: usize = 2;
 
 fn main() {
     println!("{:>12} {:>12} {:>16} {:>8}", "kept", "us an entry", "two queues us", "ratio");
-    // The log may grow as it likes: nobody is given up.
+    // The log may grow without limit: no member is given up.
     let local = LocalConfig { max_log: 16 << 30, ..LocalConfig::default() };
     let mut three = without_the_third(&local);
     let mut queues = Queues::default();
@@ -45,7 +46,7 @@ fn main() {
             entries.push(micros_each(|| commit(&mut three, ENTRIES)));
             baseline.push(micros_each(|| queues.add(ENTRIES)));
             queues.forget();
-            // Of a log that keeps nothing, all is forgotten.
+            // A log that keeps nothing truncates everything.
             if kept == 0 {
                 three = without_the_third(&local);
             }
@@ -56,7 +57,7 @@ fn main() {
     catch_up(three);
 }
 
-/// Three that are new, of which one goes away.
+/// Returns three new datacenters, one of which is away.
 fn without_the_third(local: &LocalConfig) -> Replicas {
     let mut three = Replicas::new(3, local);
     [(0, 1), (0, AWAY), (1, AWAY)].into_iter().for_each(|(a, b)| three.link(a, b));
@@ -66,7 +67,7 @@ fn without_the_third(local: &LocalConfig) -> Replicas {
     three
 }
 
-/// So many entries with one change each, until both have them.
+/// Commits that many entries with one change each, until both have them.
 fn commit(three: &mut Replicas, entries: u64) {
     for first in (0..entries).step_by(BATCH as usize) {
         for n in first..(first + BATCH).min(entries) {
@@ -78,7 +79,7 @@ fn commit(three: &mut Replicas, entries: u64) {
     assert_eq!(made, applied, "both have all");
 }
 
-/// The one that was away comes back.
+/// Links the member that was away, and waits until it has caught up.
 fn catch_up(mut three: Replicas) {
     let kept = three.all[0].counts().log_entries;
     let start = Instant::now();

@@ -1,9 +1,9 @@
-//! What a lock costs a program: acquire + release pairs through one `Client`, over loopback with TLS, from 1,
-//! 16 and 64 tasks; beside unary calls that only ask for the server's status, on one connection in the same run:
-//! what a program would pay for any answer at all.
+//! The cost of a lock for a program: acquire + release pairs through one `Client`, over loopback with TLS,
+//! from 1, 16 and 64 tasks; beside unary calls that only read the server's status, on one connection in the
+//! same run: the cost of any answer at all.
 //!
-//! `cargo bench --bench client`. Client and server share the machine and the process. Rounds alternate, so that a
-//! busy machine hits both alike; medians count.
+//! `cargo bench --bench client`. Client and server share the machine and the process. Rounds alternate, so
+//! that a busy machine affects both alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 mod rounds;
@@ -64,7 +64,7 @@ enum Work {
     StatusCalls,
 }
 
-/// Once, on a lock that only this task has. Measures an acquire, or a call.
+/// Does the work once, on a lock that only this task uses. Measures an acquire, or a call.
 async fn once(client: Client, work: Work, task: usize) -> Result<Duration, AnyError> {
     let name = LockName::try_from(format!("accounts/{task}").as_str())?;
     let asked = Instant::now();

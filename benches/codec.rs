@@ -1,6 +1,6 @@
-//! What it costs to put what is said most into bytes, and to read it back: between datacenters and into the journal (`wire`),
-//! and between a client and its server (frames of the native protocol). The baseline, for each in the same run, is a copy
-//! of its bytes into memory of their own.
+//! The cost of encoding and decoding the most frequent messages: between datacenters and in the journal
+//! (`wire`), and between a client and its server (frames of the native protocol). The baseline, for each in
+//! the same run, is a copy of the bytes into newly allocated memory.
 //!
 //! `cargo bench --bench codec`. Nanoseconds, medians of rounds.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
@@ -81,7 +81,7 @@ fn print(what: &str, bytes: &[u8], to: f64, from: f64) {
     );
 }
 
-/// Of one time, in the median round.
+/// Returns the time of one call, in the median round.
 fn nanos(mut work: impl FnMut()) -> f64 {
     let round = |_| {
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! What data costs a program through a real server: TLS on loopback, a journal with fsync, one `Client`; from 1, 16, 64
-//! and 256 tasks, each on a key and a lock of its own, which this datacenter owns.
+//! The cost of data for a program through a real server: TLS on loopback, a journal with fsync, one `Client`;
+//! from 1, 16, 64 and 256 tasks, each on its own key and lock, which this datacenter owns.
 //!
 //! | work | calls |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | locked | lock, read, add, commit: one call |
 //! | interactive | the same step by step: begin with the lock, read, update, commit |
 //!
-//! `cargo bench --bench commits`. Beside it the disk by itself, in the same run: one write of 200 bytes and one `fdatasync`.
-//! Rounds alternate, so that a busy machine hits all alike; medians count.
+//! `cargo bench --bench commits`. Beside it the disk alone, in the same run: one write of 200 bytes and one
+//! `fdatasync`. Rounds alternate, so that a busy machine affects all alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 mod rounds;
@@ -83,7 +83,7 @@ async fn run() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Once, on a key and a lock that only this task has.
+/// Does the work once, on a key and a lock that only this task uses.
 async fn once(client: Client, work: Work, task: usize) -> Result<Duration, AnyError> {
     let lock = LockName::try_from(format!("accounts/{task}").as_str())?;
     let key = Key::new(b"accounts", task.to_string().as_bytes())?;
@@ -105,7 +105,7 @@ async fn once(client: Client, work: Work, task: usize) -> Result<Duration, AnyEr
     Ok(begun.elapsed())
 }
 
-/// Microseconds of a write and its sync, the median of a hundred.
+/// Returns microseconds of a write and its sync, the median of a hundred.
 fn bare_sync(dir: &std::path::Path) -> Result<f64, AnyError> {
     let path = dir.join("bare");
     let mut file = File::create(&path)?;

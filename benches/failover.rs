@@ -1,10 +1,11 @@
-//! How long until the next one has a lock after whoever had it went away: real servers, real signals, on loopback.
+//! The time until the next client has a lock after its holder failed: real servers, real signals, on
+//! loopback.
 //!
-//! | what goes | from when it is measured | baseline |
+//! | failure | measured from | baseline |
 //! |---|---|---|
-//! | the process of a client that asked for release on disconnect | it is killed | a hand-over without any failure |
+//! | a client process with release on disconnect | it is killed | a hand-over without any failure |
 //! | a client falls silent | it is stopped | its time to live |
-//! | a server | it is killed; it is started again as soon as that is done | - |
+//! | a server | it is killed; it is restarted at once | - |
 //! | the links of a datacenter | they are whole again | - |
 #![allow(clippy::disallowed_methods, reason = "benches are edges")]
 
@@ -25,11 +26,11 @@ use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
 const ROUNDS: usize = 9;
-/// Of the client that falls silent.
+/// The TTL of the client that falls silent.
 const TTL: Duration = Duration::from_secs(1);
-/// The lock leaves as soon as it may: what is measured is not the hold policy.
+/// The lock leaves as soon as possible: the hold policy is not to be measured.
 const HOLD: &str = "[[hold]]\nprefix = \"hot\"\nmin_keep = \"0 s\"\n";
-/// In the environment of a holder: where its server is; where its certificates are; how its lease ends.
+/// Environment variables of a holder: the address of its server; its certificates; the end of its lease.
 const HOLDER: [&str; 3] = ["HOLDER_SERVER", "HOLDER_TLS", "HOLDER_KEEPS"];
 
 fn main() -> Result<(), AnyError> {
@@ -83,7 +84,7 @@ fn holder(cluster: &Cluster, keeps: bool) -> Running {
     holder
 }
 
-/// Somebody who waits for the lock: when it comes.
+/// Waits for the lock in a task. The task returns the time of the grant.
 async fn next(clients: &[Client], dc: usize) -> JoinHandle<Instant> {
     let client = clients[dc].clone();
     let next = tokio::spawn(async move {
@@ -139,7 +140,7 @@ async fn silent(cluster: &Cluster, clients: &[Client], dc: usize) -> Vec<Duratio
     times
 }
 
-/// Another client had the lock and is still there.
+/// Another client had the lock and is still connected.
 async fn restarted() -> Vec<Duration> {
     let mut cluster = Cluster::start_with(3, HOLD);
     let clients = serving(&cluster).await;

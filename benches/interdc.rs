@@ -1,6 +1,7 @@
-//! What does a link between two datacenters cost? Two of them on loopback, in one process: messages per second,
-//! round trips on an idle link and with simulated distance, and what an entry waits for beside a state transfer, on a lane of
-//! its own and on the same. The baseline, in the same run, is a ping over plain UDP between two threads.
+//! The cost of a link between two datacenters, both on loopback in one process: messages per second, round
+//! trips on an idle link and with simulated distance, and the wait of an entry beside a state transfer, on
+//! its own lane and on the same one. The baseline, in the same run, is a ping over plain UDP between two
+//! threads.
 //!
 //! `cargo bench --bench interdc`
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
@@ -22,16 +23,16 @@ const PINGS: u32 = 20_000;
 const PING_BYTES: usize = 64;
 const SMALL: (usize, usize) = (100, 2_000_000);
 const LARGE: (usize, usize) = (16 << 10, 40_000);
-/// Large messages that go a long way.
+/// Large messages on a long path.
 const FAR_MESSAGES: usize = 4_000;
-/// How many of a hundred datagrams are lost on it.
+/// Lost datagrams on it, in percent.
 const LOSSES: [f64; 2] = [0.0, 0.1];
-/// Messages in the queue at most, and their bytes: well within its bound.
+/// Most messages in the queue, and most bytes: well within its bound.
 const IN_FLIGHT: (usize, usize) = (16_384, 16 << 20);
 
-/// Bytes of a piece of a state, and how many are under way.
+/// Bytes of a piece of a state, and the number of pieces in transit.
 const PIECE: (usize, usize) = (256 << 10, 16);
-/// Bytes a second that pass between the two meanwhile: 100 Mbit/s.
+/// Bytes per second of the path meanwhile: 100 Mbit/s.
 const WIDTH: u64 = 12_500_000;
 /// How long entries are measured beside them.
 const BESIDE: Duration = Duration::from_secs(8);
@@ -121,7 +122,7 @@ fn udp_pings() -> Result<Histogram<u64>> {
     Ok(times)
 }
 
-/// Two datacenters: one is measured, the other returns what is urgent and swallows what is bulk.
+/// Two datacenters: one is measured, the other returns urgent messages and drops bulk messages.
 struct Pair {
     here: Interdc,
     link: LinkId,
@@ -135,7 +136,7 @@ impl Pair {
         Pair::start_with(one_way.map(|one_way| WanPath { one_way, ..WanPath::default() }))
     }
 
-    /// With that between them, both ways.
+    /// Starts them with that path between them, in both directions.
     fn start_with(path: Option<WanPath>) -> Result<Pair> {
         let folder = TempDir::new()?;
         let dcs = [0, 1].map(|id| DcId::new(id).expect("a small id"));
@@ -185,7 +186,8 @@ impl Pair {
         Ok(times)
     }
 
-    /// How long an entry and an answer take while another lane, or the same one, is kept full; and how full.
+    /// Measures the round trip of an entry and its answer while another lane, or the same one, is kept full;
+    /// and the rate of that lane.
     fn beside(&mut self, full: Option<Lane>) -> Result<(Histogram<u64>, f64)> {
         let piece = Bytes::from(vec![7; PIECE.0]);
         let (mut times, mut in_flight, mut pieces) = (histogram()?, 0, 0);
@@ -210,7 +212,7 @@ impl Pair {
         Ok((times, (pieces * PIECE.0) as f64 / 1e6 / began.elapsed().as_secs_f64()))
     }
 
-    /// How long it takes until so many bulk messages are through: the last is echoed.
+    /// Measures the time until that many bulk messages are delivered: the last one is echoed.
     fn one_way(&mut self, bytes: usize, messages: usize) -> Result<Duration> {
         let message = Bytes::from(vec![7; bytes]);
         let in_flight = IN_FLIGHT.0.min(IN_FLIGHT.1 / bytes);
@@ -243,7 +245,7 @@ fn echo(links: &Links, mut events: mpsc::Receiver<LinkEvent>) {
             LinkEvent::Up { link: up, .. } => link = Some(up),
             LinkEvent::Received { lane, bytes, .. } if lane == Lane::Urgent || bytes[..] == *LAST => {
                 let Some(link) = link else { continue };
-                // The other side is done measuring when the link is gone.
+                // The other side has finished measuring when the link is gone.
                 let _ = links.send(link, Lane::Urgent, bytes);
             }
             _ => {}

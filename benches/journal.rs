@@ -1,8 +1,8 @@
-//! What group commit costs above the disk: records made durable per second through the journal, beside a
-//! bare loop of one write and one `fdatasync` per batch on the same disk in the same run.
+//! The cost of group commit above that of the disk: records made durable per second through the journal,
+//! beside a bare loop of one write and one `fdatasync` per batch on the same disk in the same run.
 //!
-//! `cargo bench --bench journal [-- DIRECTORY]`. The directory decides which disk is measured; the default
-//! is the current one. Rounds alternate, so that a busy machine hits both alike; the median ratio counts.
+//! `cargo bench --bench journal [-- DIRECTORY]`. The directory selects the disk; the default is the current
+//! directory. Rounds alternate, so that a busy machine affects both alike; the median ratio counts.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 mod rounds;
@@ -18,13 +18,13 @@ use geolock::journal::{Journal, JournalEvent, JournalOptions};
 use geolock::names::{ClusterId, DcId};
 use rounds::median;
 
-/// About an entry with one transfer.
+/// About the size of an entry with one transfer.
 const RECORD: [u8; 120] = [7; 120];
 const ROUND: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 7;
 
 fn main() -> io::Result<()> {
-    // Cargo passes `--bench`; the first other argument is ours.
+    // Cargo passes `--bench`; the first other argument is the directory.
     let base = env::args().skip(1).find(|argument| !argument.starts_with('-')).map(PathBuf::from);
     let dir = base.unwrap_or_else(|| ".".into()).join(format!("journal-bench-{}", std::process::id()));
     fs::create_dir_all(&dir)?;
@@ -44,8 +44,8 @@ fn main() -> io::Result<()> {
     fs::remove_dir_all(&dir)
 }
 
-/// Records per second with `in_flight` of them not durable at any time, so that one half is written while the
-/// other gathers; and how many a batch had.
+/// Returns records per second with `in_flight` of them not durable at any time, so that one half is written
+/// while the other gathers; and the mean size of a batch.
 fn journal(dir: &Path, in_flight: u64) -> (f64, f64) {
     let (sender, events) = channel();
     let dc = DcId::new(0).expect("0 is an id");

@@ -1,9 +1,9 @@
-//! More than a server has to do with on a good day: what it takes in memory, and what others notice. One real server, its
-//! clients in this process.
+//! Loads far above those of normal operation: the memory of the server, and the effect on other clients. One
+//! real server, its clients in this process.
 //!
-//! Leases, locks and waiters by the hundred thousand; a client that never reads; requests from many more tasks than
-//! keep it busy; and ten times as many requests as it can serve, for a minute (with the argument `crowd` only that).
-//! After each, the memory that is left.
+//! Leases, locks and waiters by the hundred thousand; a client that never reads; requests from many more
+//! tasks than keep the server busy; and ten times as many requests as it can serve, for a minute (with the
+//! argument `crowd` only that). After each load, the memory that remains.
 #![allow(clippy::disallowed_methods, reason = "benches are edges")]
 
 mod overload;
@@ -32,7 +32,7 @@ const LOCKS: usize = 1_000_000;
 const LOCKS_PER_REQUEST: usize = 1_000;
 const WAITERS: usize = 10_000;
 const ROUND: Duration = Duration::from_secs(5);
-/// A number that keeps the server busy, and many times as many.
+/// A number of tasks that keeps the server busy, and many times as many.
 const TASKS: [usize; 2] = [64, 4_096];
 
 fn main() -> Result<(), AnyError> {
@@ -135,7 +135,7 @@ async fn waiters(client: &Client, memory: &mut Memory) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// A client that asks and never reads, until its stream ends.
+/// A client that sends requests and never reads, until its stream ends.
 async fn deaf(cluster: &Cluster, ready: oneshot::Sender<()>) -> Result<(), AnyError> {
     let mut client = channel(cluster).await?;
     let lease = client.open_lease(OpenLeaseRequest { ttl_ms: 60_000, on_disconnect: 0 }).await?.into_inner();

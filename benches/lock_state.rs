@@ -1,12 +1,13 @@
-//! Acquire and release of owned locks beside others: does the cost of a step depend on what else there is?
+//! Acquire and release of owned locks beside others: does the cost of a step depend on other locks?
 //!
-//! One datacenter's core, no IO: a working set of 1 000 locks it owns, beside 1 to 1 000 000 others that wait, are held, or
-//! were used a moment ago. Baseline in the same run, round by round in turn: the least that any lock table does, a hash map
-//! from name to holder. Of some rounds the fastest counts: what slows the others down is the machine's other work. Aim:
-//! 3 000 000 pairs/s on one core, flat within 1.3x, and no allocation in the core.
+//! One datacenter's core, no IO: a working set of 1 000 locks it owns, beside 1 to 1 000 000 others that
+//! wait, are held, or were used a moment ago. Baseline in the same run, in alternating rounds: the minimum
+//! work of any lock table, a hash map from name to holder. The fastest of several rounds counts, because
+//! other work of the machine slows the rest. Aim: 3 000 000 pairs/s on one core, flat within 1.3x, and no
+//! allocation in the core.
 //!
-//! `cargo bench --bench lock_state [-- waiting-1000 ...]` measures those only. Built like a release, as users run it, with
-//! `CARGO_PROFILE_BENCH_LTO=fat CARGO_PROFILE_BENCH_CODEGEN_UNITS=1`.
+//! `cargo bench --bench lock_state [-- waiting-1000 ...]` measures those only. To build it like a release, as
+//! users run it: `CARGO_PROFILE_BENCH_LTO=fat CARGO_PROFILE_BENCH_CODEGEN_UNITS=1`.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 use std::alloc::System;
@@ -30,16 +31,16 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const WORKING_SET: usize = 1_000;
 const ROUNDS: usize = 5;
 const PAIRS: usize = 200_000;
-/// Pairs of which the allocations are counted.
+/// Pairs for which allocations are counted.
 const COUNTED: usize = 10_000;
-/// How many wait for one lock.
+/// Waiters for one lock.
 const WAITERS: usize = 99;
-/// What passes from call to call, in nanoseconds: nothing that was used at the beginning is forgotten by the end.
+/// Time between calls, in nanoseconds: locks used at the beginning are not yet forgotten at the end.
 const STEP: u64 = 100;
-/// With this the others are forgotten on the way.
+/// With this time, the other locks are forgotten during the run.
 const LONG_STEP: u64 = 500;
 
-/// What other locks are there.
+/// The other locks.
 #[derive(Clone, Copy, Debug)]
 enum Others {
     Waiting,
@@ -49,7 +50,7 @@ enum Others {
     Leaving,
 }
 
-/// What was answered last.
+/// The last answer.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     None,
@@ -67,9 +68,9 @@ struct Bench {
     label: Arc<str>,
     wants: Vec<Wants>,
     pairs: usize,
-    /// By the core, since the last reading.
+    /// Allocations of the core since the last reading.
     allocations: usize,
-    /// Whether they are counted.
+    /// True while they are counted.
     counts: bool,
 }
 
@@ -125,7 +126,7 @@ impl Bench {
         }
     }
 
-    /// The lease of what comes next: clients have one each.
+    /// Opens the lease of the following calls: each client has one.
     fn open_lease(&mut self) {
         let open = Call::OpenLease {
             secret: Secret::new([1; 16]),
@@ -212,7 +213,7 @@ impl Bench {
         self.release(tag, request);
     }
 
-    /// Nanoseconds of a pair.
+    /// Returns nanoseconds per pair.
     fn round(&mut self) -> f64 {
         let start = std::time::Instant::now();
         for _ in 0..PAIRS {
@@ -221,7 +222,7 @@ impl Bench {
         start.elapsed().as_nanos() as f64 / PAIRS as f64
     }
 
-    /// Allocations of a pair.
+    /// Returns allocations per pair.
     fn allocations(&mut self) -> f64 {
         (self.allocations, self.counts) = (0, true);
         for _ in 0..COUNTED {
@@ -232,7 +233,7 @@ impl Bench {
     }
 }
 
-/// The least that a lock table does.
+/// The minimum work of a lock table.
 struct Baseline {
     names: Vec<LockName>,
     holders: HashMap<LockName, u64>,

@@ -1,8 +1,8 @@
-//! What a datacenter's core keeps in memory for locks: bytes of a lock that is away from home, of one that is home and idle
-//! again, and of a request that waits or holds; beside a hash map from name to a number in the same run, the least that any
-//! table of locks takes.
+//! The memory of a datacenter's core for locks: bytes of a lock that is away from home, of one that is home
+//! and idle again, and of a request that waits or holds; beside a hash map from name to a number in the same
+//! run, the minimum of any table of locks.
 //!
-//! Counted is what the allocator gave, so what tables keep free is in it.
+//! The allocator's figures are counted, so the spare capacity of tables is included.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 use std::alloc::System;
@@ -28,7 +28,7 @@ const DATACENTERS: u8 = 3;
 /// Requests of one lease.
 const PER_LEASE: usize = 1_000;
 
-/// Bytes that are allocated.
+/// Returns the allocated bytes.
 fn bytes() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated
@@ -42,7 +42,7 @@ fn name(i: usize) -> LockName {
     LockName::try_from(format!("tenant/{i}/order").as_str()).expect("a valid name")
 }
 
-/// One datacenter that stands alone.
+/// One datacenter without others.
 struct Bench {
     replica: Replica,
     millis: u64,
@@ -68,7 +68,7 @@ impl Bench {
         self.handle(Event::Client { call, request })
     }
 
-    /// Syncs at once, and answers the last reply.
+    /// Handles an event, syncs at once, and returns the last reply.
     fn handle(&mut self, event: Event) -> Option<Reply> {
         self.replica.handle(now(self.millis), event);
         let mut last = None;
@@ -97,7 +97,7 @@ impl Bench {
         }
     }
 
-    /// The `i`-th request, for a lock. Answers its id if it is granted.
+    /// Makes the `i`-th request, for a lock. Returns its id if it is granted.
     fn acquire(&mut self, i: usize, name: LockName, wait: Wait) -> Option<RequestId> {
         if i.is_multiple_of(PER_LEASE) {
             self.open_lease();
@@ -135,7 +135,7 @@ fn now(millis: u64) -> Now {
     Now { mono: Instant::from_nanos(millis * 1_000_000), wall: Wall(1_700_000_000_000 + millis) }
 }
 
-/// What a million of something takes, by name and with what the same names take in a hash map.
+/// Prints the memory of a million items, and of the same names in a hash map.
 fn print(what: &str, bytes: usize, map: usize) {
     let each = bytes as f64 / LOCKS as f64;
     println!(
@@ -145,7 +145,7 @@ fn print(what: &str, bytes: usize, map: usize) {
     );
 }
 
-/// A hash map with all names.
+/// Returns the memory of a hash map with all names.
 fn baseline() -> usize {
     let before = bytes();
     let map: HashMap<String, u64> = (0..LOCKS).map(|i| (format!("tenant/{i}/order"), i as u64)).collect();
@@ -154,7 +154,7 @@ fn baseline() -> usize {
     taken
 }
 
-/// What the ownership map takes for locks of which another datacenter has all parts.
+/// Returns the memory of the ownership map for locks with all parts in another datacenter.
 fn away() -> usize {
     let before = bytes();
     let mut map = Ownership::new(0x5eed);

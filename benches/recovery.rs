@@ -1,8 +1,10 @@
-//! How long a restart takes after 1 000 000 commits that no checkpoint covers, and with a checkpoint of what they amount to;
-//! beside reading the same files and adding up their bytes, in the same run: what the disk costs by itself.
+//! The time of a restart after 1 000 000 commits that no checkpoint covers, and with a checkpoint of the same
+//! state; beside reading the same files and adding up their bytes, in the same run: the cost of the disk
+//! alone.
 //!
-//! `cargo bench --bench recovery [-- DIRECTORY]`. The directory decides which disk is measured; the default is the current
-//! one. The journal was written just before, so the files are in the page cache: what is measured is our own work.
+//! `cargo bench --bench recovery [-- DIRECTORY]`. The directory selects the disk; the default is the current
+//! directory. The journal was written just before, so the files are in the page cache: the measured time is
+//! the server's own work.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 mod rounds;
@@ -26,7 +28,7 @@ use geolock::time::{self, Now, Wall};
 use geolock::wire;
 use rounds::{AnyError, median};
 
-/// The server's.
+/// The allocator of the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -35,7 +37,7 @@ const KEYS: u64 = 100_000;
 const ROUNDS: usize = 3;
 
 fn main() -> Result<(), AnyError> {
-    // Cargo passes `--bench`; the first other argument is ours.
+    // Cargo passes `--bench`; the first other argument is the directory.
     let base = env::args().skip(1).find(|argument| !argument.starts_with('-')).map(PathBuf::from);
     let dir = base.unwrap_or_else(|| ".".into()).join(format!("recovery-bench-{}", std::process::id()));
     let measured = measure(&dir);
@@ -56,7 +58,7 @@ fn measure(dir: &Path) -> Result<(), AnyError> {
     print_restart("from a checkpoint", dir, journal)
 }
 
-/// Closes the journal, and recovers from it again and again.
+/// Closes the journal, and recovers from it repeatedly.
 fn print_restart(what: &str, dir: &Path, journal: Journal) -> Result<(), AnyError> {
     journal.close()?;
     let (mut restarts, mut reads) = (Vec::new(), Vec::new());
@@ -79,7 +81,7 @@ fn print_restart(what: &str, dir: &Path, journal: Journal) -> Result<(), AnyErro
     Ok(())
 }
 
-/// Commits through a datacenter that stands alone, and has it all journaled.
+/// Commits at a datacenter without others, and journals everything.
 fn write(journal: &mut Journal, events: &Receiver<JournalEvent>) -> Result<(Replica, Position), AnyError> {
     let replica = Replica::recover(config(), now(0), None, [])?;
     let mut bench = Writer { replica, last: Position(0), durable: Position(0), step: 0 };
@@ -139,7 +141,7 @@ impl Writer {
         Ok(reply)
     }
 
-    /// Waits until all is durable. Answers the last reply that this let out.
+    /// Waits until all records are durable. Returns the last reply that this released.
     fn sync(
         &mut self,
         journal: &mut Journal,
@@ -158,7 +160,7 @@ impl Writer {
 fn open(dir: &Path) -> Result<(Journal, Receiver<JournalEvent>), AnyError> {
     let (sender, events) = channel();
     let sink = move |event| {
-        // The bench may have heard enough.
+        // The bench may have dropped the receiver.
         sender.send(event).ok();
     };
     Ok((Journal::open(options(dir), sink)?.0, events))
@@ -182,7 +184,7 @@ fn now(step: u64) -> Now {
     Now { mono, wall: Wall(1_700_000_000_000 + step / 1_000) }
 }
 
-/// Reads all files and adds their bytes up, so that no byte goes unread.
+/// Reads all files and adds up their bytes, so that every byte is read.
 fn bytes_below(dir: &Path) -> Result<u64, AnyError> {
     let mut total = 0;
     for entry in fs::read_dir(dir)? {

@@ -1,9 +1,9 @@
-//! What a lock costs a client of this datacenter: acquire + release pairs over loopback gRPC with TLS, 1, 16
-//! and 64 in flight on one stream; beside an echo over the same kind of stream in the same run, which is what
-//! transport, TLS and encoding cost with nothing behind them.
+//! The cost of a lock for a client of this datacenter: acquire + release pairs over loopback gRPC with TLS,
+//! 1, 16 and 64 in flight on one stream; beside an echo over the same kind of stream in the same run, the
+//! cost of transport, TLS and encoding alone.
 //!
-//! `cargo bench --bench server`. Client and server share the machine and the process. Rounds alternate, so that
-//! a busy machine hits both alike; medians count.
+//! `cargo bench --bench server`. Client and server share the machine and the process. Rounds alternate, so
+//! that a busy machine affects both alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 mod rounds;
@@ -87,7 +87,7 @@ async fn run(dir: &Path) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Keeps `in_flight` pairs going on one stream, each on a lock of its own. Measures acquires.
+/// Keeps `in_flight` pairs in progress on one stream, each on its own lock. Measures acquires.
 async fn round(mut client: LocksClient<Channel>, in_flight: usize) -> Result<Round, AnyError> {
     let (calls, stream) = mpsc::channel(2 * in_flight + 2);
     let mut answers = client.session(ReceiverStream::new(stream)).await?.into_inner();
@@ -103,7 +103,7 @@ async fn round(mut client: LocksClient<Channel>, in_flight: usize) -> Result<Rou
     };
     let mut latencies = Histogram::<u64>::new(3)?;
     let mut asked = vec![Instant::now(); in_flight];
-    // Tags say which of the pairs in flight this is; client keys only grow.
+    // Tags identify the pair in flight; idempotency keys only grow.
     let tag = |slot: usize| slot as u64 + 3;
     let mut key = 0;
     for slot in 0..in_flight {
@@ -131,7 +131,7 @@ async fn round(mut client: LocksClient<Channel>, in_flight: usize) -> Result<Rou
         }
     }
     let time = start.elapsed();
-    // The next round wants the same locks.
+    // The next round uses the same locks.
     send(1, Call::CloseLease(proto::CloseLeaseRequest { lease, secret: Bytes::new() })).await?;
     while answers.message().await?.ok_or("the stream ended")?.tag != 1 {}
     Ok(Round::new(pairs, time, &latencies))

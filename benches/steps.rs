@@ -1,9 +1,10 @@
-//! How long does the longest step take? One datacenter's core, no IO, under loads that once made a single step walk all that
-//! waits, all of a large value, or all of a log: what took long is spread over steps or shared, so each step is short.
+//! The time of the longest step. One datacenter's core, no IO, under loads that once made a single step walk
+//! all waiters, all of a large value, or all of a log; such work is now spread over steps or shared, so each
+//! step is short.
 //!
-//! Each load runs three times, and of each step the shortest time counts: the steps are the same every time, so what
-//! differs is the machine's. Printed are how many steps there were, quantiles and the longest of them in microseconds, how
-//! many took more than 1 ms, and what the longest was about. Aim: none above 1 ms.
+//! Each load runs three times, and of each step the shortest time counts: the steps are the same every time,
+//! so differences come from the machine. Printed are the number of steps, quantiles and the longest in
+//! microseconds, how many took more than 1 ms, and the kind of the longest. Aim: none above 1 ms.
 //!
 //! `cargo bench --bench steps [-- waits readers ...]` measures those loads only.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
@@ -32,7 +33,7 @@ const ELEMENTS: u64 = 50_000;
 const RUNS: usize = 3;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The server's.
+/// The allocator of the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -70,7 +71,7 @@ impl Bench {
         }
     }
 
-    /// Granted at once, or it waits.
+    /// Makes a request. Returns its id if it is granted at once; otherwise it waits.
     fn acquire(&mut self, name: &str, mode: Mode, wait: Wait) -> Option<RequestId> {
         let name = LockName::try_from(name).expect("a valid name");
         let wants = Wants::all(vec![(name, mode)]).expect("one lock");
@@ -83,7 +84,7 @@ impl Bench {
         }
     }
 
-    /// So many requests, each lease with as many as it may have.
+    /// Makes that many requests, each lease with as many as it may have.
     fn crowd(&mut self, many: u64, name: impl Fn(u64) -> String, mode: Mode, wait: Wait) {
         for n in 0..many {
             if n % PER_LEASE == 0 {
@@ -103,7 +104,7 @@ impl Bench {
         self.all.handle(0, Event::Client { call, request });
     }
 
-    /// Everything goes on until nothing is left to do, for so long in its own time.
+    /// Lets that much of the bench's time pass, and runs until nothing is left to do.
     fn go_on(&mut self, passed: Duration) {
         self.all.time += passed;
         for _ in 0..1_000_000 {
@@ -121,7 +122,7 @@ impl Bench {
         panic!("it never ends");
     }
 
-    /// Everything from here on is measured.
+    /// Measures every step from here on.
     fn measure(&mut self) {
         self.all.steps = Some(Vec::new());
     }
@@ -169,7 +170,7 @@ fn field(n: u64) -> Change {
     Change { key: key("map"), action: Action::Update(Update { path, op }) }
 }
 
-/// As many locks as that are taken, written to a checkpoint, let go, and forgotten.
+/// Acquires that many locks, writes them to a checkpoint, releases them, and lets them be forgotten.
 fn locks(bench: &mut Bench) {
     bench.measure();
     let mut held = Vec::new();
@@ -187,7 +188,7 @@ fn locks(bench: &mut Bench) {
     bench.go_on(60 * SECOND);
 }
 
-/// As many locks come from the other datacenter, are written to a checkpoint, and go home.
+/// That many locks arrive from the other datacenter, are written to a checkpoint, and return home.
 fn away(bench: &mut Bench) {
     bench.measure();
     let mut before = Vec::new();
@@ -197,7 +198,7 @@ fn away(bench: &mut Bench) {
             bench.acquire(&format!("tenant/{n}/order"), Mode::Exclusive, Wait::Forever);
         }
         bench.all.deliver(|_| {});
-        // Beside a few that are held others have been let go.
+        // Beside a few held locks, others have been released.
         before.push(bench.lease);
         if before.len() > 10 {
             let lease = before.remove(0);
@@ -226,7 +227,7 @@ fn waits(bench: &mut Bench) {
     bench.go_on(2 * SECOND);
 }
 
-/// Writers that come and go beside blocked readers, and then all readers are granted.
+/// Writers that come and go beside blocked readers; then all readers are granted.
 fn readers(bench: &mut Bench) {
     let holder = bench.acquire("x", Mode::Exclusive, Wait::Forever).expect("it is free");
     let lease = bench.lease;
@@ -242,7 +243,7 @@ fn readers(bench: &mut Bench) {
     bench.go_on(Duration::ZERO);
 }
 
-/// The only peer goes and comes back, beside waiters of as many locks.
+/// The only peer goes away and comes back, beside waiters for that many locks.
 fn peer(bench: &mut Bench) {
     bench.all.cut_off(1);
     bench.go_on(60 * SECOND);
@@ -279,7 +280,8 @@ fn watches(bench: &mut Bench) {
     }
 }
 
-/// Single changes of a large set and a large map while the one before is not durable; then all that follows.
+/// Single changes of a large set and a large map while the previous one is not durable; then all that
+/// follows.
 fn values(bench: &mut Bench) {
     for from in (0..ELEMENTS).step_by(1_000) {
         let mut changes: Vec<Change> = (from..from + 1_000).map(field).collect();
@@ -299,7 +301,7 @@ fn values(bench: &mut Bench) {
     bench.all.rest();
 }
 
-/// Additions to a counter that a member may reset which is away.
+/// Additions to a counter that can be reset, while a member that may reset it is away.
 fn counter(bench: &mut Bench) {
     bench.all.cut_off(2);
     bench.go_on(60 * SECOND);
@@ -317,7 +319,8 @@ fn counter(bench: &mut Bench) {
     }
 }
 
-/// Digests of as many buckets are compared under load, with a member away for which as many entries are kept.
+/// Digests of that many buckets are compared under load, with that many entries kept for a member that is
+/// away.
 fn compare(bench: &mut Bench) {
     bench.all.cut_off(2);
     bench.go_on(60 * SECOND);

@@ -1,9 +1,10 @@
-//! Transactions in the core alone, no IO: what does data cost beside a lock?
+//! Transactions in the core alone, no IO: the cost of data beside that of a lock.
 //!
-//! One datacenter, 1 000 keys and locks it owns; the journal is durable after every 64 calls, as with group commit. The
-//! baseline in the same run is an acquire and release of an owned lock. Printed: operations per second and the ratio of
-//! their time to the baseline's. Then the same unlocked commit while 1 000 000 other keys exist, while an old snapshot is
-//! open, and on a set of 10 000 elements: the cost of a commit depends on none of them.
+//! One datacenter, 1 000 keys and locks it owns; the journal is durable after every 64 calls, as with group
+//! commit. The baseline in the same run is an acquire and release of an owned lock. Printed: operations per
+//! second and the ratio of their time to the baseline's. Then the same unlocked commit while 1 000 000 other
+//! keys exist, while an old snapshot is open, and on a set of 10 000 elements: the cost of a commit depends
+//! on none of them.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 use std::hint::black_box;
@@ -166,7 +167,7 @@ impl Bench {
         self.begin(None, Step { changes, reads: vec![], then: Then::Commit });
     }
 
-    /// Nanoseconds per operation.
+    /// Returns nanoseconds per operation.
     fn run(&mut self, what: fn(&mut Bench, usize)) -> f64 {
         for i in 0..20_000 {
             what(self, i);

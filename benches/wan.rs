@@ -1,9 +1,9 @@
-//! What a lock costs between continents: `geolock dev --wan world` (round trips of 80, 150 and 220 ms), its real
-//! process, sockets, TLS and disks, and a client in each datacenter.
+//! The cost of a lock between continents: `geolock dev --wan world` (round trips of 80, 150 and 220 ms), its
+//! real process, sockets, TLS and disks, and a client in each datacenter.
 //!
-//! `cargo bench --bench wan`. Baseline in the same run: the round trip to the farthest other datacenter as the
-//! link itself measures it. An idle lock should cost one of those, a hundred locks at once the same, and a lock
-//! used again where it is none at all.
+//! `cargo bench --bench wan`. Baseline in the same run: the round trip to the farthest other datacenter as
+//! the link itself measures it. An idle lock should cost one of those, a hundred locks at once the same, and
+//! a lock that is used again at the same place none.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 #[path = "../tests/common/mod.rs"]
@@ -65,7 +65,7 @@ async fn run(data: &Path, base: u16) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Milliseconds of an exclusive acquire: p50 and p99 of some, which is nearly the longest.
+/// Returns milliseconds of exclusive acquires: p50, and p99, which is nearly the longest.
 async fn times(client: &Client, names: impl Fn(usize) -> Vec<String>) -> Result<[f64; 2], AnyError> {
     let mut times: Vec<Duration> = Vec::new();
     for i in 0..SAMPLES {

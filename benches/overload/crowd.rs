@@ -1,4 +1,4 @@
-//! Many streams, each on a connection of its own, that ask in a closed loop or on schedule.
+//! Many streams, each on its own connection, that send requests in a closed loop or on schedule.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -25,13 +25,14 @@ use crate::rounds::AnyError;
 pub const WHO: &str = "256 streams, 100 locks per request,";
 const STREAMS: usize = 256;
 const LOCKS_PER_REQUEST: usize = 100;
-/// Different sets of locks that requests name.
+/// Different sets of locks in requests.
 const SETS: usize = 1_024;
-/// Requests of a stream that are under way in a closed loop.
+/// Requests of a stream in progress in a closed loop.
 const CLOSED: u64 = 4;
-/// A request that flow control has kept from being sent for so long is given up unsent.
+/// A request that flow control has delayed for this long is dropped unsent.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// How often a stream renews its lease, which lives for a minute: an overloaded server takes that, too.
+/// How often a stream renews its lease, which has a TTL of a minute: an overloaded server accepts renewals,
+/// too.
 const RENEW: Duration = Duration::from_secs(10);
 /// Tags of acquires are above those of the first calls, tags of releases above those of acquires.
 const ACQUIRES: u64 = 10;
@@ -39,14 +40,14 @@ const RELEASES: u64 = 1 << 40;
 
 pub type Sets = Arc<Vec<Vec<proto::LockMode>>>;
 
-/// What requests name.
+/// Returns the sets of locks that requests name.
 pub fn sets() -> Sets {
     let name = |set: usize, i: usize| Bytes::from(format!("crowd/{set}/{i}"));
     let lock = |set, i| proto::LockMode { name: name(set, i), mode: proto::Mode::Shared.into() };
     Arc::new((0..SETS).map(|set| (0..LOCKS_PER_REQUEST).map(|i| lock(set, i)).collect()).collect())
 }
 
-/// What became of requests.
+/// Outcomes of requests.
 pub struct Tally {
     pub granted: u64,
     pub refused: u64,
@@ -84,16 +85,16 @@ impl Tally {
     }
 }
 
-/// When a stream asks.
+/// When a stream sends requests.
 #[derive(Clone, Copy)]
 pub enum Pace {
     /// The next one when one is over.
     Closed,
-    /// So often, all streams together.
+    /// At this rate, all streams together.
     Open { per_second: f64 },
 }
 
-/// Has all streams ask at that pace for so long.
+/// Runs all streams at that pace for that time.
 pub async fn crowd(cluster: &Cluster, sets: &Sets, pace: Pace, time: Duration) -> Result<Tally, AnyError> {
     let mut talks = Vec::new();
     for number in 0..STREAMS {
@@ -139,7 +140,7 @@ impl Talk {
                     return Ok(Talk { number, sets, lease, calls, answers, asked: BTreeMap::new(), next: 0 });
                 }
                 Some(Answer::Welcome(_)) => {}
-                // Of the crowd before this one.
+                // Refused because of the load of the previous crowd.
                 Some(Answer::Error(error)) if is_shed(&error) => {
                     sleep(Duration::from_millis(error.retry_after_ms)).await;
                     calls.send(Sent::Now(ClientMessage { tag: 2, call: Some(open.clone()) }))?;
@@ -182,7 +183,7 @@ impl Talk {
                     self.send(RELEASES + index, release(self.lease, index + 1))?;
                 }
                 Some(Answer::Released(_)) if matches!(pace, Pace::Closed) => self.ask()?,
-                // The welcome may come after the lease.
+                // The welcome may arrive after the lease.
                 Some(Answer::Released(_) | Answer::Welcome(_) | Answer::KeptAlive(_)) => {}
                 Some(Answer::Error(error)) if is_shed(&error) => {
                     tally.refused += 1;
@@ -261,7 +262,7 @@ impl Due {
     }
 }
 
-/// The requests of a stream that are sent on schedule. Made when there is room to send them.
+/// The requests of a stream that are sent on schedule. Each is created when there is room to send it.
 struct Schedule {
     due: Due,
     index: u64,
@@ -295,14 +296,14 @@ impl Schedule {
     }
 }
 
-/// What goes into a stream.
+/// An item for a stream.
 enum Sent {
     Now(ClientMessage),
-    /// From now on, whenever there is nothing to send now.
+    /// From now on, whenever there is no other message to send.
     Schedule(Schedule),
 }
 
-/// What gRPC takes from whenever there is room.
+/// The stream from which gRPC takes messages whenever there is room.
 struct Outbound {
     sent: UnboundedReceiver<Sent>,
     schedule: Option<Schedule>,

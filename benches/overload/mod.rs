@@ -1,9 +1,10 @@
-//! Ten times more requests than the server can serve, from many connections, sent on schedule whether or not earlier ones
-//! were answered.
+//! Ten times more requests than the server can serve, from many connections, sent on schedule whether or not
+//! earlier ones were answered.
 //!
-//! The generator shares two cores with the server, so each request is cheap to make and costs the server much: it names
-//! many locks, whose names are made once. They are shared, so that no request waits for another; what is measured is the
-//! server's work. A grant is released at once, a refusal is not asked for again.
+//! The generator shares two cores with the server, so each request is cheap to create and expensive for the
+//! server: it names many locks, whose names are created once. The locks are shared, so that no request waits
+//! for another; only the server's work is measured. A grant is released at once; a refused request is not
+//! repeated.
 
 mod crowd;
 
@@ -19,14 +20,14 @@ use tokio::time::sleep;
 use crate::common::{Cluster, lock};
 use crate::rounds::AnyError;
 
-/// For how long it is measured what the server can serve.
+/// How long the capacity of the server is measured.
 const MEASURE: Duration = Duration::from_secs(10);
 const TIMES: f64 = 10.0;
 const OVERLOAD: Duration = Duration::from_secs(60);
-/// How often a client of the usual kind acquires a lock beside the crowd.
+/// How often an ordinary client acquires a lock beside the crowd.
 const BESIDE: Duration = Duration::from_millis(50);
 
-/// See the top of this file.
+/// Measures the capacity of the server, then offers ten times that.
 pub async fn overload(client: &Client, cluster: &mut Cluster) -> Result<(), AnyError> {
     let server = Process(cluster.server(0).id());
     let sets = sets();
@@ -71,7 +72,7 @@ pub async fn overload(client: &Client, cluster: &mut Cluster) -> Result<(), AnyE
     Ok(())
 }
 
-/// Offers so many requests. Answers also how much memory the server had at most.
+/// Offers that many requests. Returns also the highest memory of the server.
 async fn offer(cluster: &mut Cluster, sets: &Sets, per_second: f64) -> Result<(Tally, u64), AnyError> {
     let server = Process(cluster.server(0).id());
     let mut peak = server.resident();
@@ -88,8 +89,8 @@ async fn offer(cluster: &mut Cluster, sets: &Sets, per_second: f64) -> Result<(T
     Ok((done, peak))
 }
 
-/// What a client of the usual kind sees, and how often it lost its lease. On a thread of its own, so that it waits for the
-/// server and not for the crowd.
+/// Measures an ordinary client. Returns its outcomes, and how often it lost its lease. Runs on its own
+/// thread, so that it waits for the server and not for the crowd.
 fn usual(config: ClientConfig, mut is_over: oneshot::Receiver<()>) -> Result<(Tally, u64), AnyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -112,7 +113,7 @@ fn usual(config: ClientConfig, mut is_over: oneshot::Receiver<()>) -> Result<(Ta
     })
 }
 
-/// How long it takes to acquire and release a lock, with all refusals before that.
+/// Returns the time to acquire and release a lock, including all refusals before that.
 async fn until_granted(client: &Client) -> Result<Duration, AnyError> {
     let start = Instant::now();
     loop {
@@ -139,7 +140,7 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) << 10
     }
 
-    /// Seconds of processor time that it has used: in user mode and in the kernel, in hundredths.
+    /// Returns seconds of processor time used in user mode and in the kernel, to a hundredth.
     fn cpu(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();

@@ -1,5 +1,5 @@
-//! Datacenters in one thread, the core alone: no clock, no disk, no sockets. What one says to another lies in a queue until
-//! the bench has it delivered; what one has journaled is durable as soon as the bench says so.
+//! Datacenters in one thread, the core alone: no clock, no disk, no sockets. Messages wait in a queue until
+//! the bench delivers them; journaled records are durable as soon as the bench says so.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
 use std::collections::VecDeque;
@@ -18,15 +18,15 @@ use geolock::time::{Instant, Now, Wall};
 /// Longer than any bench lasts in its own time.
 const TTL: Duration = Duration::from_secs(3_600);
 
-/// See the top of this file. The first one has a client with a lease.
+/// Datacenters without IO. The first one has a client with a lease.
 pub struct Replicas {
     pub all: Vec<Replica>,
-    /// How long it goes on, in its own time.
+    /// The time passed, on the bench's own clock.
     pub time: Duration,
     pub last: Option<Reply>,
-    /// How long each step took and what it was about, if that is asked for.
+    /// Duration and kind of each step, if requested.
     pub steps: Option<Vec<(Duration, &'static str)>>,
-    /// What was said, by receiver, with who said it.
+    /// Messages in transit, by receiver, with the sender.
     pub said: Vec<VecDeque<(usize, Message)>>,
     positions: Vec<Position>,
     lease: LeaseId,
@@ -34,7 +34,7 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// So many, none linked to any other.
+    /// Creates that many datacenters without links.
     pub fn new(members: u8, local: &LocalConfig) -> Replicas {
         let set: DcSet = (0..members).map(dc).collect();
         // Heartbeats only when a bench lets that much time pass.
@@ -63,7 +63,7 @@ impl Replicas {
         self.deliver(|_| {});
     }
 
-    /// Cuts all links of one, and loses what is on the way.
+    /// Cuts all links of one datacenter, and drops messages in transit.
     pub fn cut_off(&mut self, away: usize) {
         for other in (0..self.all.len()).filter(|other| *other != away) {
             self.handle(away, Event::LinkDown { peer: dc(other as u8) });
@@ -94,7 +94,7 @@ impl Replicas {
         }
     }
 
-    /// What all have journaled is durable.
+    /// Makes all journaled records durable.
     pub fn sync(&mut self) {
         for id in 0..self.all.len() {
             let position = self.positions[id];
@@ -102,7 +102,7 @@ impl Replicas {
         }
     }
 
-    /// Delivers all that is said until nothing more is.
+    /// Delivers messages until no more are sent.
     pub fn deliver(&mut self, mut look: impl FnMut(&Message)) {
         loop {
             self.sync();
@@ -122,7 +122,7 @@ impl Replicas {
         }
     }
 
-    /// Lets heartbeats pass, so that nothing is kept any more for who has it.
+    /// Lets heartbeats pass, so that no entries are kept any more for members that have them.
     pub fn rest(&mut self) {
         for _ in 0..3 {
             self.time += Duration::from_secs(10);
@@ -145,7 +145,7 @@ impl Replicas {
         self.handle(0, Event::Client { call, request });
     }
 
-    /// The first one commits a change of each of these accounts.
+    /// Commits a change of each of these accounts at the first datacenter.
     pub fn commit(&mut self, accounts: impl Iterator<Item = u64>) {
         let change = |n: u64| Change {
             key: Key::new(b"bench", format!("account/{n}").as_bytes()).expect("a valid key"),
@@ -166,7 +166,7 @@ impl Replicas {
     }
 }
 
-/// The event of a step in one word.
+/// Returns the kind of a step's event in one word.
 fn about(event: &Event) -> &'static str {
     match event {
         Event::Tick => "tick",

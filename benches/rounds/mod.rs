@@ -1,4 +1,4 @@
-//! Rounds of a load, and medians of what they show.
+//! Rounds of a load, and medians of their figures.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
 use std::error::Error;
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 pub type AnyError = Box<dyn Error + Send + Sync>;
 
-/// Figures of a round: how many in a second, and microseconds of one.
+/// Figures of a round: operations per second, and microseconds of one.
 pub struct Round {
     pub per_second: f64,
     pub p50: f64,
@@ -17,14 +17,14 @@ pub struct Round {
 }
 
 impl Round {
-    /// So many were done in that time; latencies are in nanoseconds.
+    /// Creates the figures of `done` operations in that time; latencies are in nanoseconds.
     pub fn new(done: u64, time: Duration, latencies: &Histogram<u64>) -> Round {
         let micros = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
         Round { per_second: done as f64 / time.as_secs_f64(), p50: micros(0.5), p99: micros(0.99) }
     }
 }
 
-/// Keeps `tasks` tasks at work for that time. `once` does the work of a task a single time, and answers how long it took.
+/// Keeps `tasks` tasks at work for that time. `once` does the work of a task once, and returns its duration.
 pub async fn round<F>(
     tasks: usize,
     time: Duration,
@@ -52,12 +52,12 @@ where
     Ok(Round::new(all.len(), start.elapsed(), &all))
 }
 
-/// The median of a figure of rounds.
+/// Returns the median of one figure over rounds.
 pub fn median_of(rounds: &[Round], figure: fn(&Round) -> f64) -> f64 {
     median(rounds.iter().map(figure).collect())
 }
 
-/// Of an odd number of values the one in the middle.
+/// Returns the middle one of an odd number of values.
 pub fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> T {
     values.sort_by(|a, b| a.partial_cmp(b).expect("what is measured is a number"));
     values[values.len() / 2]
