@@ -1,12 +1,12 @@
 //! Accepts connections: TCP, then a TLS handshake in which the client presents its certificate, if it has
 //! one.
 //!
-//!  The library's accept loop does not suffice: it stops when the process runs out of file descriptors, and
-//!  bounds neither connections nor handshakes. Handshakes run concurrently, so a client that stalls in one
-//!  blocks no other; each has a time limit and counts as a connection. Connections without a certificate,
-//!  where those are allowed, get at most half of the slots once their handshake is done: the server does not
-//!  know yet if they have a token, and unauthenticated clients must not keep others out. During the handshake
-//!  clients cannot be told apart, so handshakes take slots too, for at most their time limit.
+//! The library's accept loop does not suffice: it stops when the process runs out of file descriptors, and
+//! bounds neither connections nor handshakes. Handshakes run concurrently, so a client that stalls in one
+//! blocks no other; each has a time limit and counts as a connection. Connections without a certificate,
+//! where those are allowed, get at most half of the slots once their handshake is done: the server does not
+//! know yet if they have a token, and unauthenticated clients must not keep others out. During the handshake
+//! clients cannot be told apart, so handshakes take slots too, for at most their time limit.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,14 +1,14 @@
 //! The service `geolock.v1.Locks`: its stream.
 //!
-//!  One value handles both directions. The carrier, gRPC or a native connection, polls it for answers, and
-//!  the poll also reads the client's calls. So one wake-up moves many messages both ways, a client that does
-//!  not read its answers is not read from either, and no task can outlive its stream. Available answers go
-//!  first; calls are read when there are none.
+//! One value handles both directions. The carrier, gRPC or a native connection, polls it for answers, and
+//! the poll also reads the client's calls. So one wake-up moves many messages both ways, a client that does
+//! not read its answers is not read from either, and no task can outlive its stream. Available answers go
+//! first; calls are read when there are none.
 //!
-//!  Renewals are the exception: a client on a slow line that still reads a large answer must not lose its
-//!  lease. So a carrier that can send a renewal's answer between others continues to read meanwhile
-//!  ([`Conversation::poll_renewal`]), and other calls are held back, up to a bound. The same applies while a
-//!  call of the client waits for space in the mailbox.
+//! Renewals are the exception: a client on a slow line that still reads a large answer must not lose its
+//! lease. So a carrier that can send a renewal's answer between others continues to read meanwhile
+//! ([`Conversation::poll_renewal`]), and other calls are held back, up to a bound. The same applies while a
+//! call of the client waits for space in the mailbox.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -1,10 +1,10 @@
 //! The layer in front of the gRPC services: authenticates callers and enforces their shares.
 //!
-//!  A call takes a slot of its client until its answer has been accepted. A large request is counted in bytes
-//!  until it is answered, a large answer until it has been accepted. HTTP/2 lets a client delay answers with
-//!  a window of one byte for as long as it likes; the delayed bytes, except one slice, are counted here and
-//!  bounded by the client's share. A connection that accepts next to nothing of its answers is closed
-//!  (`connection.rs`).
+//! A call takes a slot of its client until its answer has been accepted. A large request is counted in bytes
+//! until it is answered, a large answer until it has been accepted. HTTP/2 lets a client delay answers with
+//! a window of one byte for as long as it likes; the delayed bytes, except one slice, are counted here and
+//! bounded by the client's share. A connection that accepts next to nothing of its answers is closed
+//! (`connection.rs`).
 
 use std::convert::Infallible;
 use std::future::{self, Future};

@@ -1,7 +1,7 @@
 //! Refusals and their reasons, by the API layer or by the datacenter.
 //!
-//!  On the stream a refusal is an [`Error`] message. In unary calls it is a gRPC status with the same `Error`
-//!  in a binary trailer: not in the standard details, which require a message of another package around it.
+//! On the stream a refusal is an [`Error`] message. In unary calls it is a gRPC status with the same `Error`
+//! in a binary trailer: not in the standard details, which require a message of another package around it.
 
 use std::time::Duration;
 

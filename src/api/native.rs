@@ -1,9 +1,9 @@
 //! Native connections: each carries one session and is one task. At each wake-up it reads, calls and writes
 //! as much as it can.
 //!
-//!  A client is bounded as over gRPC. Its first frame has to come in the time of a handshake. A client that
-//!  stops reading is no longer read from, and is disconnected when nothing moves. An idle client is pinged. A
-//!  failed session ends with the status that gRPC would report.
+//! A client is bounded as over gRPC. Its first frame has to come in the time of a handshake. A client that
+//! stops reading is no longer read from, and is disconnected when nothing moves. An idle client is pinged. A
+//! failed session ends with the status that gRPC would report.
 
 use std::panic::resume_unwind;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! Messages to calls: transactions, their reads and changes.
 //!
-//!  Content that the datacenter would refuse because of its size is refused here, before anything is
-//!  allocated for it. An update that could not be applied to any value is refused, too.
+//! Content that the datacenter would refuse because of its size is refused here, before anything is
+//! allocated for it. An update that could not be applied to any value is refused, too.
 
 use std::time::Duration;
 

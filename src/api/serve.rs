@@ -40,10 +40,10 @@ pub struct ServeError(#[from] tonic::transport::Error);
 
 /// Serves clients on `listener` until the lock server has stopped.
 ///
-///  `tls` checks clients' certificates and offers HTTP/2 and the native protocol; it may change, for new
-///  connections. `access` authorizes every call. The standard health service reports `SERVING`, for the whole
-///  server and for `geolock.v1.Locks`, from the start until the server drains; `Check` needs no
-///  authentication, `Watch` does.
+/// `tls` checks clients' certificates and offers HTTP/2 and the native protocol; it may change, for new
+/// connections. `access` authorizes every call. The standard health service reports `SERVING`, for the whole
+/// server and for `geolock.v1.Locks`, from the start until the server drains; `Check` needs no
+/// authentication, `Watch` does.
 pub async fn serve(
     listener: TcpListener,
     tls: watch::Receiver<Arc<ServerConfig>>,

@@ -1,8 +1,8 @@
 //! The bounds on each client's use of a server: sessions, calls in progress, answers that it has not
 //! accepted.
 //!
-//!  A client is identified by its certificate or its token; without either, by its address. A call beyond the
-//!  client's share is refused with a time to try again, and logged; other clients are not affected.
+//! A client is identified by its certificate or its token; without either, by its address. A call beyond the
+//! client's share is refused with a time to try again, and logged; other clients are not affected.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};

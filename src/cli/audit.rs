@@ -10,8 +10,8 @@ use crate::client::ForcedRelease;
 
 /// Show which locks operators released by force in this datacenter: when, from whom, by whom and why.
 ///
-///  The last 1000, the latest last, a line for each request that lost its locks. Every datacenter has its own
-///  list.
+/// The last 1000, the latest last, a line for each request that lost its locks. Every datacenter has its own
+/// list.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditArgs {
     /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8

@@ -29,10 +29,10 @@ enum CaCommand {
     Issue(IssueArgs),
     /// Revoke certificates before they expire.
     ///
-    ///  Writes crl.pem into the folder of the authority, with all certificates that it has revoked. Copy
-    ///  crl.pem beside the certificate of every server (the folders of tls.dc and tls.api). From its next
-    ///  check (SIGHUP, or tls.check_interval) a server refuses new connections with such a certificate. Open
-    ///  connections stay.
+    /// Writes crl.pem into the folder of the authority, with all certificates that it has revoked. Copy
+    /// crl.pem beside the certificate of every server (the folders of tls.dc and tls.api). From its next
+    /// check (SIGHUP, or tls.check_interval) a server refuses new connections with such a certificate. Open
+    /// connections stay.
     Revoke(RevokeArgs),
 }
 

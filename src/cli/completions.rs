@@ -9,8 +9,8 @@ use super::Cli;
 
 /// Print a script that lets a shell complete the words of this command.
 ///
-///  For bash: `geolock completions bash > /etc/bash_completion.d/geolock`. For zsh: into a file `_geolock` in
-///  a folder of `$fpath`. For fish: into `~/.config/fish/completions/geolock.fish`.
+/// For bash: `geolock completions bash > /etc/bash_completion.d/geolock`. For zsh: into a file `_geolock` in
+/// a folder of `$fpath`. For fish: into `~/.config/fish/completions/geolock.fish`.
 #[derive(clap::Args, Debug)]
 pub struct CompletionsArgs {
     shell: Shell,

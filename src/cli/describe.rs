@@ -18,7 +18,7 @@ use crate::time::brief;
 
 /// Show the holders of a lock, and why requests wait for it.
 ///
-///  Asks the server of this datacenter, which asks the others for their holders; that takes up to a second.
+/// Asks the server of this datacenter, which asks the others for their holders; that takes up to a second.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DescribeArgs {
     /// The lock: any bytes, up to 1024

@@ -13,9 +13,9 @@ use crate::proto::Mode;
 
 /// List locks that are held, waited for, or were moved between datacenters.
 ///
-///  As the answering datacenter knows them: HELD is the mode in which the lock is held in this datacenter,
-///  HOLDERS the number of requests that hold it here, WAITING the number of requests that wait for it in all
-///  datacenters, PARTS HERE the parts of it that are here. In no particular order.
+/// As the answering datacenter knows them: HELD is the mode in which the lock is held in this datacenter,
+/// HOLDERS the number of requests that hold it here, WAITING the number of requests that wait for it in all
+/// datacenters, PARTS HERE the parts of it that are here. In no particular order.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LocksArgs {
     /// Only locks whose names start with this

@@ -18,13 +18,13 @@ use crate::proto::Holder;
 
 /// Take a lock from its holder in this datacenter.
 ///
-///  For a holder that hangs and cannot be ended where it runs. The holder loses the lock, with all other
-///  locks of the same request; a transaction cannot commit any more; `geolock lock` ends its command. The
-///  holder is informed of the operator and the reason, and `geolock audit` lists them. The next holder has a
-///  higher token.
+/// For a holder that hangs and cannot be ended where it runs. The holder loses the lock, with all other
+/// locks of the same request; a transaction cannot commit any more; `geolock lock` ends its command. The
+/// holder is informed of the operator and the reason, and `geolock audit` lists them. The next holder has a
+/// higher token.
 ///
-///  A process that continues is not stopped by this: let the protected resource refuse tokens below the
-///  highest it has seen.
+/// A process that continues is not stopped by this: let the protected resource refuse tokens below the
+/// highest it has seen.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0: taken away, or nobody held it; 1: it is held, or may be, in another datacenter: go there; 69: no server \

@@ -1,7 +1,7 @@
 //! Notifications to systemd, or another service manager with its protocol, about the server that it started:
 //! ready, alive, stopping.
 //!
-//!  They are datagrams to the socket in `NOTIFY_SOCKET`; without it nothing is sent. See sd_notify(3).
+//! They are datagrams to the socket in `NOTIFY_SOCKET`; without it nothing is sent. See sd_notify(3).
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;

@@ -1,8 +1,8 @@
 //! The messages of a waiting `geolock lock` on standard error: the holders, and its place in the queue.
 //!
-//!  It asks its server from time to time, as `geolock describe` does, and shows one line on the terminal,
-//!  which it removes when it is dropped. The id of the request is not known before the grant: it is the last
-//!  request with its label that waits here at the first query.
+//! It asks its server from time to time, as `geolock describe` does, and shows one line on the terminal,
+//! which it removes when it is dropped. The id of the request is not known before the grant: it is the last
+//! request with its label that waits here at the first query.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;

@@ -13,8 +13,8 @@ use crate::proto::Snapshot;
 
 /// A grant: its locks are held until the guard is released or dropped, or the lease is lost.
 ///
-///  A guard does not stop its holder from working after the loss. Either the protected resource refuses
-///  tokens below the highest it has seen, or the holder stops when [`LockGuard::lost`] resolves.
+/// A guard does not stop its holder from working after the loss. Either the protected resource refuses
+/// tokens below the highest it has seen, or the holder stops when [`LockGuard::lost`] resolves.
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct LockGuard {
     handle: Arc<Handle>,
@@ -53,10 +53,10 @@ impl LockGuard {
     /// [`lease_margin`](super::lease_margin) before the lease can end at the server. Once the guard is
     /// released or dropped it resolves with [`LostReason::Released`].
     ///
-    ///  This holds while the process runs. A process that was stopped, or a machine that slept, notices the
-    ///  loss when it runs again. With [`OnDisconnect::Release`](super::OnDisconnect::Release) the server
-    ///  frees the locks as soon as it considers the connection broken, and the client may notice that later.
-    ///  Only a resource that checks tokens is safe in these cases.
+    /// This holds while the process runs. A process that was stopped, or a machine that slept, notices the
+    /// loss when it runs again. With [`OnDisconnect::Release`](super::OnDisconnect::Release) the server
+    /// frees the locks as soon as it considers the connection broken, and the client may notice that later.
+    /// Only a resource that checks tokens is safe in these cases.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
         let watch = self.handle.hub.watch(self.number);
         async {

@@ -17,8 +17,8 @@ use super::session::{Ending, Session, Settings};
 
 /// A client of one datacenter. Cheap to clone; clones share one connection and one lease.
 ///
-///  The client ends when [`Client::close`] is called, or when the last clone and guard are dropped. In the
-///  latter case its task closes the lease in the background, if the runtime lives long enough.
+/// The client ends when [`Client::close`] is called, or when the last clone and guard are dropped. In the
+/// latter case its task closes the lease in the background, if the runtime lives long enough.
 #[derive(Clone)]
 pub struct Client {
     pub(super) handle: Arc<Handle>,
@@ -37,7 +37,7 @@ impl Client {
     /// Connects and opens a lease. Tries every endpoint once; later, the client reconnects for as long as it
     /// lives.
     ///
-    ///  Must be called within a tokio runtime with IO and time; the client runs on it.
+    /// Must be called within a tokio runtime with IO and time; the client runs on it.
     pub async fn connect(config: ClientConfig) -> Result<Client, ClientError> {
         let endpoints: Arc<[Dialled]> = Dialled::all(&config)?.into();
         let session = Session::new(Settings {
@@ -68,8 +68,8 @@ impl Client {
     /// Acquires all the locks of a request, or none. Dropping the future cancels the request; if it has been
     /// granted meanwhile, its locks are released.
     ///
-    ///  The request survives a broken connection: it keeps its place in the queues of the server for as long
-    ///  as the lease lives.
+    /// The request survives a broken connection: it keeps its place in the queues of the server for as long
+    /// as the lease lives.
     pub async fn acquire(&self, request: AcquireRequest) -> Result<LockGuard, AcquireError> {
         request.check()?;
         let (number, outcome) = self.handle.hub.acquire(request)?;

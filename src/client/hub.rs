@@ -1,10 +1,10 @@
 //! The session behind a mutex, shared by callers and the driver, and the channels of the callers that wait.
 //!
-//!  A caller submits its call to the session in its own task, and wakes the writer of the stream, so the way
-//!  out does not pass through the driver. On the way back the driver processes all available messages under
-//!  one lock, and sends the outcomes to the callers after it has released the lock. The mutex is held for the
-//!  microsecond or less that a step of the session takes, and never across an await. A cancellation is such a
-//!  step too, so dropping a future or a guard needs no task and cannot fail.
+//! A caller submits its call to the session in its own task, and wakes the writer of the stream, so the way
+//! out does not pass through the driver. On the way back the driver processes all available messages under
+//! one lock, and sends the outcomes to the callers after it has released the lock. The mutex is held for the
+//! microsecond or less that a step of the session takes, and never across an await. A cancellation is such a
+//! step too, so dropping a future or a guard needs no task and cannot fail.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -27,9 +27,9 @@ impl Operator {
     /// Takes a lock from its holders in this datacenter; if they hold it shared, from 1 000 at a time. Each
     /// holder loses all locks of that request, and is informed of the operator and the reason.
     ///
-    ///  A holder may continue to work all the same, so the protected resource has to refuse tokens below the
-    ///  highest it has seen. The answer lists the holders that lost the lock, and the other datacenters where
-    ///  it is held. After [`ClientError::Unreachable`] the outcome is unknown; [`Operator::audit`] shows it.
+    /// A holder may continue to work all the same, so the protected resource has to refuse tokens below the
+    /// highest it has seen. The answer lists the holders that lost the lock, and the other datacenters where
+    /// it is held. After [`ClientError::Unreachable`] the outcome is unknown; [`Operator::audit`] shows it.
     pub async fn force_release(
         &self,
         lock: &LockName,

@@ -1,8 +1,8 @@
 //! Renewals over gRPC: each is a call of its own, outside the session's stream.
 //!
-//!  On the stream a renewal would wait behind everything queued before it, and its answer behind all earlier
-//!  answers: on a slow line a large value takes longer than a lease lives. HTTP/2 sends its streams in turns,
-//!  at most a window of each, so a separate call waits for little.
+//! On the stream a renewal would wait behind everything queued before it, and its answer behind all earlier
+//! answers: on a slow line a large value takes longer than a lease lives. HTTP/2 sends its streams in turns,
+//! at most a window of each, so a separate call waits for little.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

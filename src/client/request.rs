@@ -14,9 +14,9 @@ const MAX_NAMES: usize = 1 << 20;
 
 /// Locks to be acquired all at once, or not at all.
 ///
-///  Without another setting the request waits for ever. Requests conflict with each other even within one
-///  client: there is no re-entrancy and no upgrade. Holding one request while waiting for another can
-///  deadlock; several locks in one request cannot.
+/// Without another setting the request waits for ever. Requests conflict with each other even within one
+/// client: there is no re-entrancy and no upgrade. Holding one request while waiting for another can
+/// deadlock; several locks in one request cannot.
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
     pub(super) locks: Vec<LockMode>,

@@ -1,7 +1,7 @@
 //! Connections under gRPC that record when bytes arrived.
 //!
-//!  HTTP/2 shows only whole messages. On a slow line one large answer takes longer than the client waits for
-//!  a renewal before it tries another connection. The bytes show that the server is alive.
+//! HTTP/2 shows only whole messages. On a slow line one large answer takes longer than the client waits for
+//! a renewal before it tries another connection. The bytes show that the server is alive.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

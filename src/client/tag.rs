@@ -1,9 +1,9 @@
 //! Pure. The subject of a call, encoded as the number that its answer repeats, so the client needs no table
 //! of calls in flight.
 //!
-//!  A request has one number for as long as the client lives, and makes each kind of call at most once per
-//!  stream. So no tag is reused while its call is unanswered. The same holds for calls about the lease: at
-//!  most one of each kind is in flight, and the pieces of a reclaim are numbered.
+//! A request has one number for as long as the client lives, and makes each kind of call at most once per
+//! stream. So no tag is reused while its call is unanswered. The same holds for calls about the lease: at
+//! most one of each kind is in flight, and the pieces of a reclaim are numbered.
 
 /// The kind of a call, with the number of its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

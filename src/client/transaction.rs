@@ -17,10 +17,10 @@ use crate::proto::{Snapshot, StepResponse, Then};
 /// An open transaction: it reads one snapshot and its own writes on top, and commits all or nothing. Dropping
 /// it aborts it.
 ///
-///  A refused read or update leaves the transaction as it was. Dropping the future of an update leaves open
-///  if it was made. The server ends a transaction that is open for too long, 20 s unless configured, and
-///  every open one when it restarts, together with its locks. After that every call fails with
-///  [`TxnError::Over`], and none of its changes ever happen.
+/// A refused read or update leaves the transaction as it was. Dropping the future of an update leaves open
+/// if it was made. The server ends a transaction that is open for too long, 20 s unless configured, and
+/// every open one when it restarts, together with its locks. After that every call fails with
+/// [`TxnError::Over`], and none of its changes ever happen.
 #[must_use = "the transaction is aborted when it is dropped"]
 pub struct Transaction {
     ticket: Ticket,

@@ -1,8 +1,8 @@
 //! Checks grants: no two conflicting holders, and increasing tokens.
 //!
-//!  Every grant of every client is entered here when it arrives, and every end before the release is sent, so
-//!  holds that overlap here really overlapped. A holder may have lost its lock without knowing it yet. So an
-//!  overlap is a violation only if the end of the earlier hold shows that it was not lost.
+//! Every grant of every client is entered here when it arrives, and every end before the release is sent, so
+//! holds that overlap here really overlapped. A holder may have lost its lock without knowing it yet. So an
+//! overlap is a violation only if the end of the earlier hold shows that it was not lost.
 
 use std::sync::Mutex;
 

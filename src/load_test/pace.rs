@@ -1,9 +1,9 @@
 //! The times at which clients acquire, and the length of their holds.
 //!
-//!  A client of a closed loop acquires when it has released, so a slow server gets fewer requests, and its
-//!  worst moments hardly count. In an open loop acquisitions are due at fixed times, and a latency counts
-//!  from then, however late the request was sent (Gil Tene calls the omission of this *coordinated
-//!  omission*).
+//! A client of a closed loop acquires when it has released, so a slow server gets fewer requests, and its
+//! worst moments hardly count. In an open loop acquisitions are due at fixed times, and a latency counts
+//! from then, however late the request was sent (Gil Tene calls the omission of this *coordinated
+//! omission*).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

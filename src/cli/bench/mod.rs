@@ -22,11 +22,11 @@ use playground::Playground;
 
 /// Measure the throughput and latency of locks, here or on your own servers; every acquisition is checked.
 ///
-///  Without --connect it starts a playground of its own as `geolock dev` does, in a folder of its own, and
-///  removes it afterwards. Workloads: home (own locks in every datacenter), hot (one lock wanted in all),
-///  mixed (some acquisitions want a lock of another datacenter), batch (many locks in a request), readers
-///  (all share all locks, one datacenter also writes), follow-the-sun (the same locks for all, one datacenter
-///  after the other), txn (read, change and commit under a lock), first (locks that were never used before).
+/// Without --connect it starts a playground of its own as `geolock dev` does, in a folder of its own, and
+/// removes it afterwards. Workloads: home (own locks in every datacenter), hot (one lock wanted in all),
+/// mixed (some acquisitions want a lock of another datacenter), batch (many locks in a request), readers
+/// (all share all locks, one datacenter also writes), follow-the-sun (the same locks for all, one datacenter
+/// after the other), txn (read, change and commit under a lock), first (locks that were never used before).
 #[derive(clap::Args, Clone, Debug)]
 pub struct BenchArgs {
     /// The workload: which clients want which locks

@@ -1,7 +1,7 @@
 //! `geolock dev`: a playground with several datacenters in one process.
 //!
-//!  It uses real certificates, disks and QUIC. Only the distances are simulated, inside the QUIC sockets, and
-//!  all datacenters share one process.
+//! It uses real certificates, disks and QUIC. Only the distances are simulated, inside the QUIC sockets, and
+//! all datacenters share one process.
 
 mod data;
 mod plan;
@@ -35,9 +35,9 @@ use welcome::welcome;
 
 /// Start datacenters on this machine, to try geolock or to develop against it. Ctrl-C stops them.
 ///
-///  Datacenter I (from 0) listens on 127.0.0.1: clients on port BASE + 10 I, other datacenters on the next
-///  one, /metrics, /livez and /readyz on the one after that. Locks and certificates stay in the data folder
-///  for the next run; DIR/client is the folder for the --tls option of clients.
+/// Datacenter I (from 0) listens on 127.0.0.1: clients on port BASE + 10 I, other datacenters on the next
+/// one, /metrics, /livez and /readyz on the one after that. Locks and certificates stay in the data folder
+/// for the next run; DIR/client is the folder for the --tls option of clients.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DevArgs {
     #[command(flatten)]

@@ -22,10 +22,10 @@ use crate::client::{AtLeast, Batch, CommitError, Key, Snapshot, TxnError};
 
 /// Read and change keys that all datacenters share.
 ///
-///  Every datacenter has all keys and changes them without asking the others; a change soon arrives in the
-///  others. A key's first change decides its type: `put` makes a register (of concurrent writes the last one
-///  wins), `incr` a counter (concurrent additions add up), `add` a set (an add wins over a concurrent
-///  remove).
+/// Every datacenter has all keys and changes them without asking the others; a change soon arrives in the
+/// others. A key's first change decides its type: `put` makes a register (of concurrent writes the last one
+/// wins), `incr` a counter (concurrent additions add up), `add` a set (an add wins over a concurrent
+/// remove).
 #[derive(clap::Args, Clone, Debug)]
 #[command(
     subcommand_required = true,
@@ -50,10 +50,10 @@ pub struct KvArgs {
 enum Command {
     /// Show the values of keys, all at one snapshot
     ///
-    ///  Of one key: a register as it is, a set one element a line. Of several keys: a line each. A key
-    ///  without a value is `(nothing)`; if it is the only one, nothing is shown and the exit code is 1. Bytes
-    ///  that are no text are escaped. --json shows them exactly, shows a key without a value as null, and
-    ///  ends with 0.
+    /// Of one key: a register as it is, a set one element a line. Of several keys: a line each. A key
+    /// without a value is `(nothing)`; if it is the only one, nothing is shown and the exit code is 1. Bytes
+    /// that are no text are escaped. --json shows them exactly, shows a key without a value as null, and
+    /// ends with 0.
     Get {
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<OsString>,
@@ -105,8 +105,8 @@ enum Command {
     },
     /// Let a key expire after some time, with all its content
     ///
-    ///  Counted from now, up to 10 years; the key may live somewhat longer. Repeat it, in any datacenter, to
-    ///  prolong the life of the key; only `remove` ends it sooner than an earlier call said.
+    /// Counted from now, up to 10 years; the key may live somewhat longer. Repeat it, in any datacenter, to
+    /// prolong the life of the key; only `remove` ends it sooner than an earlier call said.
     Expire {
         #[arg(value_name = "KEY")]
         key: OsString,

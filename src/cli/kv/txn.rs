@@ -24,13 +24,13 @@ use crate::names::LockName;
 
 /// Run a transaction: operations from standard input, a line each, up to `commit`
 ///
-///  Acquires the locks first, then opens one snapshot, which contains every commit ever made under these
-///  locks, in any datacenter. `get` and `incr` show the value in the transaction before the next line is
-///  read. `commit` commits everything and frees the locks. The transaction is aborted by `abort`, by a line
-///  that fails, by the end of the input before `commit` (its writer may have died), and by Ctrl-C or SIGTERM
-///  before `commit` is read: then none of its changes happen. After `commit` the command waits for the
-///  outcome, until a second signal, and the exit code reports it (76: unknown). Lines after `commit` are not
-///  read. A transaction that takes longer than the server's limit (20 s unless configured) is aborted.
+/// Acquires the locks first, then opens one snapshot, which contains every commit ever made under these
+/// locks, in any datacenter. `get` and `incr` show the value in the transaction before the next line is
+/// read. `commit` commits everything and frees the locks. The transaction is aborted by `abort`, by a line
+/// that fails, by the end of the input before `commit` (its writer may have died), and by Ctrl-C or SIGTERM
+/// before `commit` is read: then none of its changes happen. After `commit` the command waits for the
+/// outcome, until a second signal, and the exit code reports it (76: unknown). Lines after `commit` are not
+/// read. A transaction that takes longer than the server's limit (20 s unless configured) is aborted.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, commit, abort. A value or \

@@ -12,10 +12,10 @@ use crate::client::{Key, News, Snapshot, Watch, WatchRequest};
 
 /// Show every change of keys, until Ctrl-C
 ///
-///  One line per change, when it is durable here, from any datacenter: `put city = Oslo`, `incr visits by 1`,
-///  `add tags "new"`, `remove tags "new"`, `removed city`, `expire city in 10s`, `lapsed city`. Changes of a
-///  commit come together and in order. While no server answers it waits, and then resumes. With --json each
-///  line is an object that has the snapshot with which to continue --after.
+/// One line per change, when it is durable here, from any datacenter: `put city = Oslo`, `incr visits by 1`,
+/// `add tags "new"`, `remove tags "new"`, `removed city`, `expire city in 10s`, `lapsed city`. Changes of a
+/// commit come together and in order. While no server answers it waits, and then resumes. With --json each
+/// line is an object that has the snapshot with which to continue --after.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after, which was too long ago \

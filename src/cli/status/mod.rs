@@ -16,9 +16,9 @@ use crate::time::brief;
 
 /// Show the state of a datacenter, and its knowledge of the others
 ///
-///  Another datacenter is behind by the log entries here that it has not acknowledged, and by the time for
-///  which they have been durable here. It acknowledges with its heartbeats, so half a second plus the network
-///  delay is normal. Counts that are 0 are left out; --json has all.
+/// Another datacenter is behind by the log entries here that it has not acknowledged, and by the time for
+/// which they have been durable here. It acknowledges with its heartbeats, so half a second plus the network
+/// delay is normal. Counts that are 0 are left out; --json has all.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StatusArgs {
     /// For programs: one JSON object

@@ -26,19 +26,19 @@ use view::Size;
 
 /// Show the present activity of a datacenter: rates, links, and the locks that are waited for
 ///
-///  As the answering datacenter sees it. Grants are `local` if the parts of the lock were there, `remote` if
-///  another datacenter had to be asked; MOVES are locks of which parts arrived or left; quantiles are over
-///  the last 10 s. A link is BEHIND by the log entries that the other end has not acknowledged, and FOR the
-///  time for which the oldest of them has been durable.
+/// As the answering datacenter sees it. Grants are `local` if the parts of the lock were there, `remote` if
+/// another datacenter had to be asked; MOVES are locks of which parts arrived or left; quantiles are over
+/// the last 10 s. A link is BEHIND by the log entries that the other end has not acknowledged, and FOR the
+/// time for which the oldest of them has been durable.
 ///
-///  Locks are sorted by the recent waiting time of their grants here, the longest first. HELD BY: `+2` means
-///  two more holders, `dc1?` may hold it and was not asked, or did not answer. WAIT: the number of waiting
-///  requests, in all datacenters; FIRST: the next holder. GRANT/s are grants here that had to wait, MOVE/s
-///  arrivals and departures of parts, WORST is the longest wait of the last 10 to 20 s, PARTS the datacenters
-///  that own the lock's parts: one of them, or each its own.
+/// Locks are sorted by the recent waiting time of their grants here, the longest first. HELD BY: `+2` means
+/// two more holders, `dc1?` may hold it and was not asked, or did not answer. WAIT: the number of waiting
+/// requests, in all datacenters; FIRST: the next holder. GRANT/s are grants here that had to wait, MOVE/s
+/// arrivals and departures of parts, WORST is the longest wait of the last 10 to 20 s, PARTS the datacenters
+/// that own the lock's parts: one of them, or each its own.
 ///
-///  `q` and Ctrl-C end it. Without a terminal, or with --once, it prints the figures once. While no server
-///  answers it says so, and continues when one does.
+/// `q` and Ctrl-C end it. Without a terminal, or with --once, it prints the figures once. While no server
+/// answers it says so, and continues when one does.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 at the end, 69: no server reachable at the beginning, 77: the server does not let this client in, 64: wrong \

@@ -1,8 +1,8 @@
 //! The part that all watches share: a watch keeps the vector up to which it has returned events, so it can
 //! resume at any endpoint.
 //!
-//!  Reconnecting is a future of its own, kept beside the watch: a caller that drops `next` and calls it again
-//!  does not restart the attempt, however often.
+//! Reconnecting is a future of its own, kept beside the watch: a caller that drops `next` and calls it again
+//! does not restart the attempt, however often.
 
 use std::future::Future;
 use std::pin::Pin;

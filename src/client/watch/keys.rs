@@ -119,7 +119,7 @@ impl Viewer {
     /// Starts a watch of keys. Every commit after this has returned is reported, unless
     /// [`WatchRequest::after`] excludes it.
     ///
-    ///  Tries every endpoint once. For [`ClientError::WatchTooOld`] see there.
+    /// Tries every endpoint once. For [`ClientError::WatchTooOld`] see there.
     pub async fn watch(&self, request: WatchRequest) -> Result<Watch, ClientError> {
         Following::begin(self, request.keys, request.from).await.map(Watch)
     }
@@ -128,8 +128,8 @@ impl Viewer {
 impl Watch {
     /// Returns the next commit. Cancel-safe: dropping the future loses no event.
     ///
-    ///  While no server answers it waits and reconnects. An error is the server's refusal to continue, such
-    ///  as [`ClientError::WatchTooOld`]; the next call asks the server again.
+    /// While no server answers it waits and reconnects. An error is the server's refusal to continue, such
+    /// as [`ClientError::WatchTooOld`]; the next call asks the server again.
     pub async fn next(&mut self) -> Result<Changed, ClientError> {
         loop {
             if let News::Changed(changed) = self.next_news().await? {

@@ -60,10 +60,10 @@ impl LockWatchRequest {
 
 /// An event of watched locks.
 ///
-///  Every move is reported once, in causal order, in all circumstances. Holders are reported for the
-///  datacenter to which the watch is connected, as long as this client reads fast enough: keep holders by
-///  request and lock, discard all at [`LockEvent::Anew`], and consider them complete from
-///  [`LockEvent::Current`] on.
+/// Every move is reported once, in causal order, in all circumstances. Holders are reported for the
+/// datacenter to which the watch is connected, as long as this client reads fast enough: keep holders by
+/// request and lock, discard all at [`LockEvent::Anew`], and consider them complete from
+/// [`LockEvent::Current`] on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockEvent {
@@ -120,7 +120,7 @@ pub struct LockWatch(Following<Locks>);
 impl Viewer {
     /// Starts a watch of locks. Every move after this has returned is reported, and the holders.
     ///
-    ///  Tries every endpoint once. For [`ClientError::WatchTooOld`] see there.
+    /// Tries every endpoint once. For [`ClientError::WatchTooOld`] see there.
     pub async fn watch_locks(&self, request: LockWatchRequest) -> Result<LockWatch, ClientError> {
         Following::begin(self, request.locks, request.from).await.map(LockWatch)
     }
@@ -129,8 +129,8 @@ impl Viewer {
 impl LockWatch {
     /// Returns the next event. Cancel-safe: dropping the future loses no event.
     ///
-    ///  While no server answers it waits and reconnects. An error is the server's refusal to continue, such
-    ///  as [`ClientError::WatchTooOld`]; the next call asks the server again.
+    /// While no server answers it waits and reconnects. An error is the server's refusal to continue, such
+    /// as [`ClientError::WatchTooOld`]; the next call asks the server again.
     pub async fn next(&mut self) -> Result<LockEvent, ClientError> {
         Ok(match self.0.next().await? {
             Next::News(event) => event,

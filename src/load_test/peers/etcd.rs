@@ -1,8 +1,8 @@
 //! etcd: its lock service, with a lease for each client.
 //!
-//!  A lease of etcd has one place in the queue of a lock, so clients with one lease would hold the lock
-//!  together. They share a connection, like the clients of geolock. Their leases outlive the test, so that
-//!  etcd need not renew them.
+//! A lease of etcd has one place in the queue of a lock, so clients with one lease would hold the lock
+//! together. They share a connection, like the clients of geolock. Their leases outlive the test, so that
+//! etcd need not renew them.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The same load on other systems, for comparison. Only with the feature `peers`.
 //!
-//!  A comparison is valid only if the distances between the servers of both systems are equal. So the round
-//!  trips that each system itself measures between its servers are compared first, and a run is refused if
-//!  they differ.
+//! A comparison is valid only if the distances between the servers of both systems are equal. So the round
+//! trips that each system itself measures between its servers are compared first, and a run is refused if
+//! they differ.
 
 mod etcd;
 mod metrics;
