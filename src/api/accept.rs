@@ -6,7 +6,7 @@
 //! blocks no other; each has a time limit and counts as a connection. Connections without a certificate,
 //! where those are allowed, get at most half of the slots once their handshake is done: the server does not
 //! know yet if they have a token, and unauthenticated clients must not keep others out. During the handshake
-//! clients cannot be told apart, so handshakes take slots too, for at most their time limit.
+//! the server cannot distinguish clients, so handshakes take slots too, for at most their time limit.
 
 use std::io;
 use std::net::SocketAddr;

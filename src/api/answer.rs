@@ -1,5 +1,5 @@
-//! Replies to messages. The core's contract says which reply answers which call, so a reply that does not fit
-//! its call is a bug in the server, and the client is told so.
+//! Replies to messages. The core's contract says which reply answers which call. A reply that does not fit
+//! its call is a bug in the server, and the client gets an internal error.
 
 use bytes::Bytes;
 use tonic::Status;

@@ -113,7 +113,7 @@ impl Takes {
 
 impl Connection {
     /// Creates a connection whose handshake is done; the handshake has checked the certificate if there is
-    /// one. HTTP/2 must begin within the given time.
+    /// one. HTTP/2 must begin within the time of another handshake.
     pub(super) fn new(
         tls: TlsStream<TcpStream>,
         address: SocketAddr,

@@ -24,7 +24,7 @@ pub(super) fn locks(message: proto::WatchLocksRequest) -> Result<Watch, BorderEr
     Ok(Watch { subject: Subject::Locks, patterns, from: from.map(vector).transpose()? })
 }
 
-/// Refuses what the datacenter would refuse too, before anything is allocated for it.
+/// Refuses a number of patterns that the datacenter would refuse too, before anything is allocated for them.
 fn check(patterns: usize) -> Result<(), WatchRefusal> {
     if (1..=MAX_PATTERNS).contains(&patterns) { Ok(()) } else { Err(WatchRefusal::Patterns(patterns)) }
 }

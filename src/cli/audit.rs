@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::print::{lock_name, named, number, print, utc};
 use crate::client::ForcedRelease;
 
-/// Show which locks operators released by force in this datacenter: when, from whom, by whom and why.
+/// Show the force releases of operators in this datacenter: time, victim, operator and reason.
 ///
 /// The last 1000, the latest last, a line for each request that lost its locks. Every datacenter has its own
 /// list.

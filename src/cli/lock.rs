@@ -106,7 +106,7 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         Err(error) => Err(not_acquired(error, &client).await),
     };
     if !matches!(outcome, Ok((_, Release::GivenUp))) {
-        // If this fails, the lease expires; the outcome of the command is what counts.
+        // If this fails, the lease expires; only the outcome of the command counts.
         let _ = client.close().await;
     }
     outcome.map(|(ended, _)| ExitCode::from(ended.exit_code()))

@@ -15,13 +15,13 @@ use super::stopping::StopSignals;
 use crate::client::{Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Mode, Snapshot};
 use crate::names::{DcId, LockName};
 
-/// Show who acquires and releases locks, and where they move, until Ctrl-C
+/// Show acquisitions, releases and moves of locks as they occur, until Ctrl-C
 ///
 /// One line per event. First the holders in the datacenter that answers: `held orders exclusive by me token
-/// 7`. Then the events there: `granted ...`, `released ...`. And from any datacenter, `moved orders to dc1:
-/// 3 parts from dc0`, when the move is durable here. Every move is shown once. Holders are shown as long as
-/// the output of this command is read: if it falls behind, or loses the connection, it prints `anew` and
-/// shows the present holders again. While no server answers it waits.
+/// 7`. Then the events there: `granted ...`, `released ...`. And from any datacenter, `moved orders to dc1: 3
+/// parts from dc0`, when the move is durable here. Every move is shown once. Holders are shown as long as the
+/// output of this command is read: if it falls behind, or loses the connection, it prints `anew` and shows
+/// the present holders again. While no server answers it waits.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after (watch without it), 69: no \

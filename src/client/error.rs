@@ -55,8 +55,8 @@ pub enum ClientError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The wait is over. `locks` describes what blocked the request, lock by lock: as many as fit into an
-    /// answer, none if the answer was lost.
+    /// The wait is over. `locks` describes the holders that blocked the request, lock by lock: as many as fit
+    /// into an answer, none if the answer was lost.
     #[error("not granted in time")]
     TimedOut { locks: Vec<LockDescription> },
     /// [`Wait::Try`](super::Wait::Try): the locks are not free in this datacenter at this moment.
@@ -190,7 +190,7 @@ pub(super) enum Shows {
 }
 
 impl LinkError {
-    /// Returns the verb for the endpoint in an error message. It tells a reader if the endpoint was reached.
+    /// Returns the verb for the endpoint in an error message, which says if the endpoint was reached.
     fn verdict(&self) -> &'static str {
         match self {
             LinkError::NotTrusted | LinkError::OtherName(_) | LinkError::NoTls => {

@@ -40,6 +40,7 @@ impl LockGuard {
         self.grant.token
     }
 
+    /// Returns the id of the request.
     pub fn request(&self) -> RequestId {
         self.grant.request
     }

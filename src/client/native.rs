@@ -135,15 +135,15 @@ pub(super) struct NativeAnswers {
     outgoing: Outgoing,
     end: Option<LinkError>,
     crowd: Crowd,
-    /// The counters that [`SignOfLife`] had last.
+    /// The counters at the last check.
     seen: SignOfLife,
     /// When the counters changed last; `None` if that was returned already.
     moved: Option<Instant>,
 }
 
-/// Counters that show that the server is alive when they change: bytes that came from it, and times that the
-/// kernel had no room for more bytes until the server acknowledged some. Bytes that were merely written prove
-/// nothing, because a dead connection accepts them too.
+/// Counters that show that the server is alive when they change: bytes that came from it, and bytes that the
+/// kernel accepted after its buffer had been full, because the server had acknowledged some. Bytes that were
+/// merely written prove nothing, because a dead connection accepts them too.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct SignOfLife {
     read: u64,
@@ -187,7 +187,7 @@ impl NativeAnswers {
         SignOfLife { read: socket.progress().read, drained: socket.stream().get_ref().0.drained() }
     }
 
-    /// Sends what is queued, and takes all messages that are there, at most one batch.
+    /// Sends the queued messages, and takes all available ones, at most one batch.
     pub(super) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,

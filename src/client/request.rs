@@ -58,6 +58,7 @@ impl AcquireRequest {
         self
     }
 
+    /// Sets how long the acquire waits.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> AcquireRequest {
         self.wait = wait;

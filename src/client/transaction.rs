@@ -35,7 +35,7 @@ pub struct Transacted {
     /// The snapshot that contains this commit. Pass it to readers that must see the commit.
     pub commit: Snapshot,
     /// In the order of the reads. `None` if the answer was lost: the transaction is known to have committed,
-    /// but not what it read.
+    /// but the values are not known.
     pub values: Option<Vec<Value>>,
 }
 
@@ -134,6 +134,7 @@ impl Transaction {
         self.token
     }
 
+    /// Reads a key: its value in the snapshot, with this transaction's own changes.
     pub async fn read(&mut self, key: &Key) -> Result<Value, TxnError> {
         let mut values = self.run(Batch::new().read(key)).await?;
         Ok(values.pop().unwrap_or_default())
@@ -144,6 +145,7 @@ impl Transaction {
         self.run(keys.iter().fold(Batch::new(), Batch::read)).await
     }
 
+    /// Makes one change of one key.
     pub async fn update(&mut self, key: &Key, update: Update) -> Result<(), TxnError> {
         self.run(Batch::new().update(key, update)).await.map(drop)
     }

@@ -25,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// requirement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AtLeast {
+    /// The snapshot that the read must contain.
     pub snapshot: Snapshot,
     /// Longest wait until this datacenter has that snapshot, at most a minute. Default 10 s.
     pub patience: Duration,
@@ -62,6 +63,7 @@ pub struct TxnRequest {
 }
 
 impl TxnRequest {
+    /// Returns a request without locks, for any snapshot.
     pub fn new() -> TxnRequest {
         TxnRequest::default()
     }
@@ -167,10 +169,12 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Returns an empty batch.
     pub fn new() -> Batch {
         Batch::default()
     }
 
+    /// Changes the value of the key.
     #[must_use]
     pub fn update(mut self, key: &Key, update: Update) -> Batch {
         self.changes.push(operations::change(key, update));

@@ -14,6 +14,7 @@ pub struct Value(Option<Reading>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value has type {is}, it was read as {wanted}")]
 pub struct WrongType {
+    /// The type of the value.
     pub is: Type,
     /// The type as which it was used; of types that read alike, the first.
     pub wanted: Type,
@@ -25,6 +26,7 @@ impl Value {
         self.0.as_ref()
     }
 
+    /// Returns the value, or `None` for a key without one.
     pub fn into_reading(self) -> Option<Reading> {
         self.0
     }
@@ -62,6 +64,7 @@ impl Value {
         }
     }
 
+    /// Returns a versioned value.
     pub fn versioned(&self) -> Result<Option<&VersionedReading>, WrongType> {
         match &self.0 {
             None => Ok(None),

@@ -167,7 +167,7 @@ impl<T: Target> Stage<T> {
 }
 
 impl<T: Target> Worker<T> {
-    /// Works until it is told to end, and then releases its locks.
+    /// Works until the phase ends, and then releases its locks.
     async fn run(mut self, mut ended: watch::Receiver<bool>) {
         let mut ended = pin!(ended.wait_for(|ended| *ended));
         while self.begins.elapsed() < self.lasts {

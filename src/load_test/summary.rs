@@ -45,7 +45,7 @@ pub(super) fn latency(times: &Histogram<u64>) -> Latency {
 
 /// Summarizes the measurements of one or more datacenters. In an open loop the latencies include the waits so
 /// far of the acquisitions that were due and not complete at the end: otherwise a server that stalls at the
-/// end would look better.
+/// end would seem faster.
 pub(super) fn tally(recorded: &[Recorded], missed: &[Missed], options: &Options) -> Tally {
     let mut all = recorded[0].clone();
     for other in &recorded[1..] {

@@ -11,8 +11,9 @@ use crate::proto::{ClientMessage, ServerMessage};
 /// Longest message, in bytes: small, so that inputs exceed it.
 const MOST: usize = 1 << 10;
 
-/// A connection, cut as its first byte says. Asserts that the frames do not depend on the cut, and that their
-/// bodies survive decoding and encoding. Returns true if there were frames, all of them valid.
+/// Cuts the bytes of a connection as the first byte determines. Asserts that the frames do not depend on the
+/// cut, and that their bodies survive decoding and encoding. Returns true if there were frames, all of them
+/// valid.
 pub(crate) fn frames(data: &[u8]) -> bool {
     let Some((cut, stream)) = data.split_first() else { return false };
     let (frames, is_over) = read(stream, stream.len().max(1));

@@ -18,7 +18,7 @@
 //! | file | job |
 //! |---|---|
 //! | `frame.rs` | bytes to frames and back; no IO |
-//! | `line.rs` | a socket that shows if the peer acknowledges what is written |
+//! | `line.rs` | a socket that shows if the peer acknowledges the bytes written to it |
 //! | `socket.rs` | frames over a socket |
 
 mod frame;

@@ -382,7 +382,7 @@ async fn what_is_open_is_judged_by_new_rules_from_its_next_call_on() {
     assert!(running.node.reloader().reload().await.is_empty());
     assert_eq!(talk.refused(Call::Acquire(try_acquire(lease, 2, "x/2"))).await, Reason::PermissionDenied);
     assert!(matches!(talk.ask(Call::Acquire(try_acquire(lease, 3, "y/1"))).await, Answer::Acquired(_)));
-    // The client may keep and return what it has.
+    // The client may keep and return its locks.
     let keep = proto::KeepAliveRequest { lease, secret: Bytes::new() };
     assert!(matches!(talk.ask(Call::KeepAlive(keep)).await, Answer::KeptAlive(_)));
     assert!(matches!(talk.ask(Call::Release(release(lease, 1))).await, Answer::Released(_)));

@@ -115,7 +115,7 @@ fn reclaims_in_pieces_are_bounded_and_may_start_over() {
     assert!(parse::reclaim(&unary, ProofBy::Secret).is_err());
 }
 
-/// Returns what a client sees of a failed unary call.
+/// Returns the reason and the status code of a failed unary call.
 fn seen(status: &Status) -> (i32, Code) {
     let trailer = status.metadata().get_bin(ERROR_METADATA).expect("every error has a reason");
     let error = proto::Error::decode(trailer.to_bytes().expect("it is base64")).expect("it is an error");

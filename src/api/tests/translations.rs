@@ -1,4 +1,4 @@
-//! Valid messages become the right calls, and answers carry what the datacenter replied.
+//! Valid messages become the right calls, and answers carry the datacenter's replies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

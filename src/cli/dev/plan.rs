@@ -20,7 +20,7 @@ use crate::time::brief;
 const CLUSTER: &str = "playground";
 /// Distance between the first ports of two datacenters.
 const STRIDE: u16 = 10;
-/// Short, because nobody wants to wait for clients when stopping a playground.
+/// Short: a user who stops a playground does not want to wait for clients.
 const DRAIN: &str = "1 s";
 
 /// A playground that was checked and not started.

@@ -76,7 +76,7 @@ pub struct Job {
 
 /// Time for members of the group to vanish after `SIGKILL`.
 const AFTER_KILL: Duration = Duration::from_secs(2);
-/// Members of the group that are not our children vanish without a signal to us.
+/// Members of the group that are not children of geolock vanish without a signal to it.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 impl Job {
@@ -136,7 +136,7 @@ impl Job {
     }
 
     /// Stops this process too, with everything in the command's group, until another process continues it. If
-    /// none could (no shell above us), it does not stop. The command stays stopped until [`Job::go_on`].
+    /// none could (no shell above it), it does not stop. The command stays stopped until [`Job::go_on`].
     pub fn stop_along(&mut self) {
         if !somebody_can_continue_us() {
             return;
@@ -145,7 +145,7 @@ impl Job {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }
-        // The rest of our pipeline: the shell waits until all of it has stopped.
+        // The rest of the pipeline: the shell waits until all of it has stopped.
         self.own_tstp = kill_current_process_group(Signal::TSTP).is_ok();
         signals::stop_this_process();
     }
@@ -241,14 +241,14 @@ impl Job {
     }
 }
 
-/// Returns true if there is a shell with job control above us: the leader of our session is in another group.
-/// The kernel does not stop a group without such a parent either.
+/// Returns true if there is a shell with job control above this process: the leader of its session is in
+/// another group. The kernel does not stop a group without such a parent either.
 fn somebody_can_continue_us() -> bool {
     getsid(None).and_then(|leader| getpgid(Some(leader))).is_ok_and(|group| group != getpgrp())
 }
 
-/// Makes descendants whose parents end our children, so that none stays behind as a zombie where process 1
-/// does not reap.
+/// Makes descendants whose parents end children of this process, so that none stays behind as a zombie where
+/// process 1 does not reap.
 fn adopt_orphans() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {

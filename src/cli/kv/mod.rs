@@ -106,7 +106,8 @@ enum Command {
     /// Let a key expire after some time, with all its content
     ///
     /// Counted from now, up to 10 years; the key may live somewhat longer. Repeat it, in any datacenter, to
-    /// prolong the life of the key; only `remove` ends it sooner than an earlier call said.
+    /// prolong the life of the key; only `remove` ends the key before the end of an earlier call of this
+    /// kind.
     Expire {
         #[arg(value_name = "KEY")]
         key: OsString,
@@ -137,7 +138,7 @@ struct StoreArgs {
 /// Options of every subcommand that writes a new value.
 #[derive(clap::Args, Clone, Copy, Debug)]
 struct ExpiryArgs {
-    /// Let the key expire after that time, such as 10s or 5min; never sooner than an earlier call said
+    /// Let the key expire after that time, such as 10s or 5min; never before the end that an earlier call set
     #[arg(long, value_name = "TIME", value_parser = lock::duration)]
     expire: Option<Duration>,
 }
@@ -150,7 +151,8 @@ struct CommonArgs {
     /// Read at least this snapshot, as --snapshot printed it, in any datacenter; waits at most 10 s for it
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
     after: Option<Snapshot>,
-    /// Print a snapshot as the last line: a read with --after it sees what this command read and wrote
+    /// Print a snapshot as the last line: a read with --after it sees everything that this command read and
+    /// wrote
     #[arg(long)]
     snapshot: bool,
 }

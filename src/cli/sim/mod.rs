@@ -30,7 +30,7 @@ pub struct SimArgs {
     /// profile in turn, each over the whole range.
     #[arg(long, default_value = "general", value_parser = profiles())]
     profile: Profiles,
-    /// Threads that run seeds. A seed gives the same run with any number of threads.
+    /// Threads that run seeds. The run of a seed does not depend on their number.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=MAX_JOBS))]
     jobs: u16,
     /// Show the cause of a failure: the last events and the state of its subject.

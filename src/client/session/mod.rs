@@ -99,7 +99,7 @@ pub(super) enum Why {
     /// No answer for that long.
     Silent(Duration),
     Draining,
-    /// The server does not consider our lease attached to this stream.
+    /// The server does not consider the lease attached to this stream.
     NotAttached,
     /// The lease ended here without a message of the server.
     Expired,
@@ -150,7 +150,7 @@ pub(super) struct Session {
 enum Link {
     Down,
     Up,
-    /// The shell was told to leave it.
+    /// Left on request of the session.
     Leaving,
 }
 

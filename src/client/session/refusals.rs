@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// The server does not have our lease. Calls under an earlier lease are refused in the same way, but
+    /// The server does not have the lease. Calls under an earlier lease are refused in the same way, but
     /// these refusals come before the answer to the opening of the next lease.
     fn on_no_lease(&mut self, now: Instant) {
         if let Lease::Open(lease) = &self.lease

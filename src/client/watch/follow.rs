@@ -66,7 +66,7 @@ pub(super) struct Following<S: Subject> {
 struct Way<S> {
     /// At least one.
     endpoints: Arc<[Dialled]>,
-    /// The index of the next one to try.
+    /// Counts attempts, which selects the next endpoint.
     turn: usize,
     subject: S,
 }

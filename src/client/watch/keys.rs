@@ -82,7 +82,9 @@ pub struct Changed {
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
+    /// The changed key.
     pub key: Key,
+    /// The content of the change.
     pub action: Action,
 }
 

@@ -95,6 +95,7 @@ pub struct Moved {
 /// Parts of one lock that moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockMove {
+    /// The lock.
     pub lock: LockName,
     /// The homes of the parts.
     pub parts: Vec<DcId>,
@@ -105,7 +106,9 @@ pub struct LockMove {
 /// The holder of locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
+    /// The request that holds them.
     pub request: RequestId,
+    /// Its fencing token.
     pub token: FencingToken,
     /// The label that its client set.
     pub label: String,

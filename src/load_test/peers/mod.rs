@@ -21,8 +21,8 @@ use etcd::{Etcd, Site};
 
 /// Round trips that differ by at most this part count as equal.
 const SAME_PART: f64 = 0.2;
-/// QUIC may delay an acknowledgement by that long and counts it in, so geolock's round trips may look so much
-/// longer.
+/// QUIC may delay an acknowledgement by that long and counts it in, so geolock's round trips may seem longer
+/// by as much.
 const ACKNOWLEDGED: Duration = Duration::from_millis(25);
 /// Differences up to this may come from the load of the machine.
 const NEAR: Duration = Duration::from_millis(20);

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub use page::page;
 pub use table::table;
 
-/// The whole report. Durations are in microseconds unless a name says otherwise.
+/// The whole report. Durations are in microseconds unless their names have another unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub made: Made,
