@@ -45,7 +45,8 @@ pub(super) struct Share {
     max_calls: usize,
     /// Bytes of answers that were not accepted yet.
     pub bytes: Arc<ByteCount>,
-    /// Bytes of requests that are being received. A client that sends much must still accept its answers.
+    /// Bytes of requests that are being received. Counted apart from answers, because a client that sends
+    /// much may still read its answers.
     pub requests: Arc<ByteCount>,
     /// Bytes of calls in the mailbox.
     pub mailbox: ClientAllowance,

@@ -1,7 +1,7 @@
 //! The service `geolock.v1.Locks`: watches.
 //!
 //! Each watch has a session of its own, which bounds the events that wait for its client, and which closes
-//! when gRPC drops the stream. The server acknowledges to the datacenter how much its client has read of
+//! when gRPC drops the stream. The watch acknowledges to the datacenter how much its client has read of
 //! holders, and only then the datacenter sends more. gRPC polls for the next response when its client has
 //! space for it, which counts as read. A watch makes no further calls, so changed rules are checked before
 //! the next response.

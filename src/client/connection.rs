@@ -238,8 +238,8 @@ impl Answers {
         .await
     }
 
-    /// Returns when bytes last came from the server beside its messages, or `None` if none came since the
-    /// previous call.
+    /// Returns when the server last showed that it is alive, apart from its messages, or `None` if it did not
+    /// since the previous call.
     pub(super) fn moved(&mut self) -> Option<Instant> {
         match self {
             Answers::Grpc(answers) => answers.seen.take(),

@@ -241,8 +241,8 @@ impl Hub {
         take(&mut state.session)
     }
 
-    /// Advances the time and processes messages. `moved`: when bytes of the server arrived beside its
-    /// messages.
+    /// Advances the time and processes messages. `moved`: when the server last showed that it is alive, apart
+    /// from its messages.
     pub(super) fn turn(&self, moved: Option<Instant>, messages: &mut Vec<ServerMessage>) -> Turn {
         let now = clock::now();
         let mut state = self.lock();

@@ -1,26 +1,27 @@
 //! Pure: no socket, no task, no clock. Every decision of the client: which messages to send, the meaning of
 //! each answer, which locks are held or lost, when to try another endpoint.
 //!
-//! The shell passes in events (a call of a caller, a message, time, a broken stream) with the time, and
-//! takes out messages ([`Session::take_messages`]) and [`Output`]s.
+//! The shell passes in events (a call of a caller, a message, time, a broken stream) with the time, and takes
+//! out messages ([`Session::take_messages`]) and [`Output`]s.
 //!
 //! **The state of a request** is its [`Stage`]. A broken stream never changes it; it only means that some
-//! calls have to be made again. So the one place that sends after a reconnect ([`Session::go_on`]) reads
-//! only stages: a waiting request is acquired again under its key (by which the server finds it and its
-//! place in the queue), a request given up is released or cancelled again. Unknown is not no: as long as the
-//! lease lives, the client repeats the call until there is an answer.
+//! calls have to be made again. So the one place that sends after a reconnect ([`Session::go_on`]) reads only
+//! stages: a waiting request is acquired again under its idempotency key (by which the server finds it and
+//! its place in the queue), a request given up is released or cancelled again. Unknown is not no: as long as
+//! the lease lives, the client repeats the call until there is an answer.
 //!
-//! **Keys** must increase along the requests that are new to the server. They are assigned in the order in
-//! which requests are made, sent in that order, and repeated in that order, so the server knows a prefix of
-//! them. After a restart the server no longer knows the waiting requests, and a reclaim may show it higher
-//! keys; only then waiting requests get fresh keys.
+//! **Idempotency keys** must increase along the requests that are new to the server
+//! (`docs/algorithm.md#66-idempotency-keys`). They are assigned in the order in which requests are made, sent
+//! in that order, and repeated in that order, so the server knows a prefix of them. After a restart the
+//! server no longer knows the waiting requests, and a reclaim may show it higher keys; only then waiting
+//! requests get fresh keys.
 //!
 //! **A reclaim whose answer was lost** leaves its locks in doubt: a lock is kept if and only if acquiring it
 //! once more, under its key and without waiting, is answered with the grant that it had.
 //!
-//! **A repeated call may be refused although the first one succeeded**: the server checks the access rules
-//! of the moment before it looks up the key. So a request that was sent before is then cancelled or
-//! released, not dropped.
+//! **A repeated call may be refused although the first one succeeded**: the server checks the access rules of
+//! the moment before it looks up the key. So a request that was sent before is then cancelled or released,
+//! not dropped.
 
 mod answers;
 mod calls;

@@ -7,9 +7,9 @@
 //!              '-- a lease is lost: it goes to the next one
 //! ```
 //!
-//! A broken stream changes nothing here either: an unanswered call is repeated, under the same key. The
-//! server makes no change twice: a repeated begin resumes where it stood, and every further step states how
-//! many changes came before it.
+//! A broken stream changes nothing here either: an unanswered call is repeated, under the same idempotency
+//! key. The server makes no change twice (`docs/algorithm.md#74-outcomes-at-most-once`): a repeated begin
+//! resumes where it stood, and every further step states how many changes came before it.
 //!
 //! **A commit without an answer** outlives its lease. While the lease lives it is repeated like any other
 //! call. When the lease is lost the transaction is an *orphan*: the client asks for its outcome on any
