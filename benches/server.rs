@@ -164,7 +164,7 @@ async fn dial(address: SocketAddr, dir: &Path) -> Result<LocksClient<Channel>, A
     Ok(LocksClient::new(endpoint.tls_config(tls)?.connect().await?))
 }
 
-// ---- the baseline ------------------------------------------------------------------------------------------
+// ---- the baseline -----------------------------------------------------------------------------------------
 
 fn server_tls(dir: &Path) -> Result<ServerTlsConfig, AnyError> {
     let read = |file: &str| fs::read(dir.join("tls/dc0").join(file));

@@ -81,7 +81,7 @@ impl Access {
         self.files.acl.is_some() || self.files.tokens.is_some()
     }
 
-    /// Returns true if a connection without a certificate can be of use.
+    /// Returns true if a client without a certificate can be admitted.
     pub fn takes_strangers(&self) -> bool {
         self.files.tokens.is_some() || self.files.anonymous
     }

@@ -14,8 +14,7 @@ use crate::names::LockName;
 /// Most bytes of a name in a message.
 const MAX_SHOWN: usize = 100;
 
-/// Most lines a second about one caller that tries to take locks from their holders, or to read the audit of
-/// that.
+/// Most log lines a second about one caller whose force releases, or reads of the audit, are refused.
 const PRESSING: u8 = 10;
 
 /// The reason why a call is refused. Nothing was changed.
@@ -147,9 +146,8 @@ impl Figures {
         (self.reloads.load(Ordering::Relaxed), self.reloads_failed.load(Ordering::Relaxed))
     }
 
-    /// Counts a refusal. Logs it, unless a similar one of that caller was logged within the last second; up
-    /// to ten a second of a caller that tries to take a lock from its holder, or to read the audit of that.
-    /// The line contains the count.
+    /// Counts a refusal. Logs it, unless a similar one of that caller was logged within the last second; of
+    /// force releases and reads of the audit, logs up to ten a second. The line contains the count.
     pub(super) fn note(&self, refused: &Refused, from: SocketAddr) {
         let count = match refused {
             Refused::Denied { action, .. } => &self.denied[*action as usize],

@@ -1,4 +1,4 @@
-//! `[[hold]]`: hold policies by prefix of lock names.
+//! `[[hold]]`: hold policies by prefix of lock names (`docs/algorithm.md#56-hold-policies`).
 
 use std::collections::BTreeSet;
 use std::str::FromStr;

@@ -307,8 +307,8 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub mailbox_per_client: Option<String>,
-    /// Answers that wait for a client that does not read; beyond it, its stream is closed [default: 16 MiB; 8
-    /// MiB to 1 GiB]
+    /// Answers that wait for a client that does not read; beyond it, its stream is closed [default: 16 MiB;
+    /// 8 MiB to 1 GiB]
     #[arg(
         id = "limits.session_backlog",
         long = "limits-session-backlog",

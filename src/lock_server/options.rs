@@ -13,9 +13,9 @@ pub struct LockServerOptions {
     /// until there is room. Raising it lengthens the wait in an overloaded server, and has little other
     /// effect.
     pub mailbox: usize,
-    /// About how many bytes waiting calls take at most, besides the first 32 KiB of each session. Default 64
-    /// MiB: as much as may wait for the disk. A client whose call does not fit has only its renewals handled
-    /// until there is room, as long as it sends no more than 64 KiB of other calls meanwhile.
+    /// About how many bytes waiting calls take at most, besides the first 32 KiB of each session. Default
+    /// 64 MiB: as much as may wait for the disk. A client whose call does not fit has only its renewals
+    /// handled until there is room, as long as it sends no more than 64 KiB of other calls meanwhile.
     pub mailbox_bytes: usize,
     /// The same limit for one session, and for the calls of one client outside sessions, so that a client
     /// that writes much leaves room for others. Default 4 MiB: two of the largest messages. Raising it lets
@@ -27,8 +27,9 @@ pub struct LockServerOptions {
     /// About how many bytes of answers wait for a client that does not read; beyond that its session is
     /// closed. Default 16 MiB: about 100 000 grants.
     pub session_backlog: usize,
-    /// A checkpoint is written when the journal has grown by this many bytes since the last one. Default 128
-    /// MiB. Raising it writes less and makes a restart slower (about 100 MiB of journal are read per second).
+    /// A checkpoint is written when the journal has grown by this many bytes since the last one. Default
+    /// 128 MiB. Raising it writes less and makes a restart slower (about 100 MiB of journal are read per
+    /// second).
     pub checkpoint_after: u64,
     /// While more bytes than this wait for the disk, the server accepts nothing that would be written: no
     /// acquires, transactions and leases of clients, no entries of other datacenters. It still accepts

@@ -11,9 +11,11 @@
 //! call stays in the mailbox for the thread that holds the lock. Steps are made one at a time, whichever
 //! thread makes them, and calls are handled in the order of the mailbox.
 //!
-//! **No input is lost.** A thread that puts an input into the mailbox sets `brought` *before* it tries to
-//! take the lock. A thread that releases the lock reads `brought` *afterwards*. Both are sequentially
-//! consistent, so of two threads that do this concurrently at least one sees the other and handles the input.
+//! **No input is lost.** A thread that puts an input into the mailbox sets `brought` *before* `try_lock`. A
+//! thread that releases the lock reads `brought` *afterwards*. A sequentially consistent fence separates the
+//! two accesses on each side. So if `try_lock` fails, the thread that holds the lock sees `brought` after it
+//! has released the lock, and handles the input. A thread that finds `actor_waits` set leaves its input to
+//! the actor, which handles the mailbox after its step.
 //!
 //! Rejected: a lock on which every thread blocks (a blocked thread serves no other connection); the actor as
 //! a task on the caller's runtime (a call then waits for a free thread, and the program that embeds the

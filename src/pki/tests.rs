@@ -338,8 +338,8 @@ fn an_authority_is_replaced_while_everybody_goes_on() {
     let old = fs::read_to_string(path("ca").join(CA_FILE)).unwrap();
     let new = new_authority(&path("new"), "test").certificate_pem().to_owned();
 
-    // Without the old authority in the new authority's folder, a certificate of the new one is refused by
-    // datacenters that still trust the old one only.
+    // If the new authority's folder lacks the old certificate, a datacenter with a certificate of the new
+    // authority cannot connect to datacenters that do not have theirs yet.
     renew(&Authority::load(&path("new")).unwrap(), "a", 1);
     assert!(talk(&loaded()).is_err());
     renew(&fixture.authority, "a", 1);
