@@ -1,5 +1,4 @@
-//! Requests as transcripts: the events of the caller, the network and the server, and the messages of the
-//! session.
+//! Requests as transcripts: events of caller, network and server, and the messages of the session.
 
 use std::time::Duration;
 
@@ -292,8 +291,7 @@ fn who_loses_a_lock_to_an_operator_knows_to_whom_and_why() {
     talk.hear_unasked(taken(40));
     assert!(matches!(&talk.outputs()[..], [Output::Lost { number, reason: told }]
         if *number == lost && *told == reason));
-    // The server repeats this whenever the client reconnects, even for requests that the client no longer
-    // has.
+    // The server repeats this at every reconnect, even for requests that the client no longer has.
     talk.hear_unasked(taken(40));
     talk.hear_unasked(taken(39));
     assert!(talk.outputs().is_empty());
@@ -349,8 +347,7 @@ fn a_finished_key_means_that_a_refusal_was_lost() {
     assert!(said[0].starts_with("acquire c key ") && said[0] != "acquire c key 3 forever", "{said:?}");
 }
 
-/// The access rules were changed while the answer was in flight: the server refuses the retry before it looks
-/// up its key.
+/// The access rules changed before the answer arrived: the server refuses the retry before it reads its key.
 #[test]
 fn an_acquire_that_was_granted_unseen_is_given_back_when_its_retry_is_refused() {
     for reason in [Reason::PermissionDenied, Reason::Unauthenticated] {
