@@ -125,8 +125,7 @@ impl Transactions {
         self.made.get(&txn).copied()
     }
 
-    /// Records that no node knows any more that this transaction was committed: if its client asks again, it
-    /// is made again.
+    /// Records that no node knows this commit any more: if its client asks again, it is made again.
     pub fn forget_outcome(&mut self, txn: TxnKey) {
         self.made.remove(&txn);
         self.told.remove(&txn);
@@ -137,8 +136,7 @@ impl Transactions {
         self.intents.insert(txn, intent);
     }
 
-    /// Returns true if its datacenter has made this entry before: the datacenter fetches from others what its
-    /// disk lost.
+    /// Returns true if its datacenter made this entry before its disk lost it.
     pub fn is_made(&self, entry: &Entry) -> bool {
         self.commits.get(Dot { dc: entry.dc, seq: entry.seq }).is_some()
     }
@@ -188,8 +186,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Checks the expiry of a key by a datacenter that had applied `seen`: its time has to be over, or its
-    /// value done.
+    /// Checks that a key may end in a datacenter that had applied `seen`: by its time, or by its value.
     fn check_lapse(&self, dot: Dot, key: &Key, seen: &VersionVector, at: &MadeAt) -> Result<(), Broken> {
         let Mortality { expiries, is_done } = self.commits.mortality(key, seen);
         let is_over = |(asked, ttl): &(Dot, TimeToLive)| {
@@ -206,8 +203,7 @@ impl Transactions {
         )
     }
 
-    /// Checks that the snapshot of a holder of these locks, a transaction or a request, has everything that
-    /// was committed under them.
+    /// Checks that the snapshot of a holder of these locks has everything that was committed under them.
     pub fn check_serial(
         &self,
         holder: &dyn fmt::Display,
@@ -273,8 +269,7 @@ impl Transactions {
         self.commits.get(dot)
     }
 
-    /// A disk lost the entries of `dc` after `seq`, and no other node has them: the answers that rest on them
-    /// are lost with them.
+    /// No node has the entries of `dc` after `seq` any more: the answers that rest on them are lost.
     pub fn on_lost(&mut self, dc: DcId, seq: u64) {
         let is_lost = |dot: Dot| dot.dc == dc && dot.seq > seq;
         self.lost.extend(self.commits.cut(dc, seq));

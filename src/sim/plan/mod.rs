@@ -73,8 +73,7 @@ pub(super) struct ClockPlan {
     pub skew: Duration,
     /// Maximum jump of a wall clock while its node runs.
     pub jump: Duration,
-    /// Maximum by which a wall clock is ahead at a restart. Above `max_clock_skew` it costs that long to
-    /// heal.
+    /// Maximum by which a wall clock is ahead at a restart. Beyond `max_clock_skew`, healing takes as long.
     pub restart_ahead: Duration,
     /// Maximum by which a wall clock is behind at a restart.
     pub restart_behind: Duration,
@@ -146,8 +145,7 @@ pub(super) struct Plan {
     pub max_wait_at_home: Option<Duration>,
     /// Cuts leave a way round: one link at a time.
     pub keep_connected: bool,
-    /// Nothing is ever parked, so parts are never transferred past an earlier exclusive request of another
-    /// datacenter.
+    /// Nothing is ever parked, so no transfer passes an earlier exclusive request of another datacenter.
     pub in_order: bool,
 }
 
@@ -378,8 +376,7 @@ impl Plan {
         self.hold.iter().all(|rule| rule.go_home_after <= GOES_HOME_SOON)
     }
 
-    /// Returns the maximum time of healing, given the number of waiting requests: everything serial,
-    /// everything at its longest.
+    /// Returns the maximum time of healing for this number of waiting requests, served one by one.
     pub fn healing_bound(&self, waiting: usize) -> Duration {
         let round_trip = 2 * self.net.longest();
         let keep = self.hold.iter().map(|rule| rule.policy.max_keep() + rule.request_delay).max();
@@ -452,8 +449,7 @@ fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
     }
 }
 
-/// Each kind exists in a third of the seeds; at least one always does. No kind is so frequent that by itself
-/// it leaves nothing working.
+/// Each kind exists in a third of the seeds; at least one always does. None by itself stops everything.
 fn general_faults(
     rng: &mut Rng,
     trouble: Duration,

@@ -34,11 +34,9 @@ pub enum Profile {
     /// Every kind of fault now and then, and more than 100 acquisitions a second. It measures the speed of
     /// the simulator.
     Busy,
-    /// Disks are found empty, rolled back or restored from a copy after crashes. Not every failure is a fault
-    /// of the product yet: the checks do not know all promises that such a disk may break.
+    /// Disks are found empty, rolled back or restored from a copy after crashes.
     Disks,
-    /// Thousands of requests wait for a few locks, and are cancelled at one moment. Not every failure is
-    /// explained yet: after a crash some client hears that a request is over which it believes to be waiting.
+    /// Thousands of requests wait for a few locks, and are cancelled at one moment.
     Crowds,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,

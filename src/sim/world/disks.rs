@@ -2,19 +2,17 @@
 //!
 //! Such a disk has lost data that was promised durable, so the oracle has to know which losses are allowed:
 //!
-//! - **Entries that no other disk has** are lost, with everything that was acknowledged of them
-//!   ([`World::forget_lost_entries`]). Their maker writes other ones under their numbers, and all checks
-//!   continue. Entries that any other disk has must come back.
+//! - **Entries that no other disk has** are lost, and their maker writes other ones under their numbers
+//!   ([`World::forget_lost_entries`]). Entries that any other disk has must come back.
 //! - **Leases that the disk has lost** are over; their clients may hear so early. While a client that still
 //!   counts on one could know of it, its locks must not be granted: a lost disk and a restored copy wait. An
 //!   unmarked older disk waits if a peer tells it that it lacks something. If none does, it cannot know, and
 //!   holds under such leases do not count from when it serves ([`World::on_serving`]).
 //! - **Entries of others that grants saw**, except commits under their locks, may be lost, because the disk
 //!   may have lost the record that they were applied ([`World::forget_unseen`]).
-//! - **Outcomes** of commits that come back within a state only are lost: a client that asks again commits
+//! - **Outcomes** of commits that come back only within a state are lost: a client that asks again commits
 //!   again ([`World::forget_outcome`]).
-//! - **Tokens** stay above earlier ones, if a peer that had heard of those has run ever since, or no clock
-//!   was wrong.
+//! - **Tokens** stay above earlier ones if no clock was wrong, or a peer that heard of those has not stopped.
 //! - A datacenter is **blind** while it serves from an older disk, does not know that, and another datacenter
 //!   has more of its log ([`World::is_blind`]). Its grants may then conflict with what it gave away, so they
 //!   do not count.
@@ -22,8 +20,8 @@
 //!   more ([`World::is_judged`]). But in the end every datacenter must have stopped, and none may have used
 //!   both. Then people choose one ([`World::keep_one_history`]), and with that the cluster has to serve
 //!   without conflicting holders and to become equal.
-//! - If it lacks only entries of others that it once announced to have seen, and writes an entry, removed
-//!   keys may come back: readings are not compared any more.
+//! - If it lacks only entries of others that it once announced, and writes an entry, removed keys may come
+//!   back: readings are not compared any more.
 
 use std::time::Duration;
 
@@ -73,8 +71,7 @@ pub(crate) struct Damage {
     witnesses: Vec<(DcId, u64)>,
     /// It has served since.
     served: bool,
-    /// The part of its grants' snapshots that is left, while the node is down: some grants are still on their
-    /// way to their clients.
+    /// The part of its grants' snapshots that is left, while the node is down and grants are on their way.
     left: Option<VersionVector>,
 }
 
@@ -364,8 +361,7 @@ impl World {
         }
     }
 
-    /// Returns true if it lacks entries of others that it once had, may have announced that, and no peer has
-    /// told it.
+    /// Returns true if it lacks entries of others that it once had and announced, and no peer has told it.
     fn has_not_seen(&self, dc: DcId) -> bool {
         let node = self.node(dc);
         let Some(damage) = node.damage.as_ref().filter(|damage| !damage.doubts) else { return false };
@@ -466,8 +462,7 @@ impl World {
         self.nodes.iter().all(Node::is_forked)
     }
 
-    /// Does what people do then: they stop all servers, choose one history, empty all other directories, and
-    /// start all.
+    /// Stops all servers, chooses one history, empties all other directories, and starts all, as people do.
     pub fn keep_one_history(&mut self) {
         for dc in self.members().iter() {
             self.crash(dc);
