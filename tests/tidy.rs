@@ -1,5 +1,6 @@
 //! The rules of the repository, as far as a test can check them: imports between rooms, what pure rooms may
-//! not use, unfinished work; and, in tests, benches and examples as well, the length of files and functions.
+//! not use, unfinished work; and, in tests, benches and examples as well, the length of files and functions, and
+//! the form of comments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,10 @@ const EDGES: [&str; 20] = [
 const MAX_FILE: usize = 500;
 /// Longest function, in lines.
 const MAX_FUNCTION: usize = 70;
+/// Widest comment line, in columns: as wide as rustfmt makes code.
+const MAX_WIDTH: usize = 110;
+/// A sentence that begins with one of these hides its subject.
+const RIDDLES: [&str; 6] = ["What", "Whether", "Who", "Whoever", "Whom", "Whose"];
 
 /// Returns the sources of the library and the binary, including their tests.
 fn sources() -> Vec<Source> {
@@ -283,4 +288,23 @@ fn every_file_says_what_it_is_for() {
         .map(|source| format!("{}: no module documentation at its top", source.path.display()))
         .collect();
     report(&missing);
+}
+
+#[test]
+fn comments_fit_beside_code_and_name_their_subject() {
+    let mut faults = Vec::new();
+    for source in everything() {
+        for (number, line) in source.text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            let text = comment.trim_start_matches(['/', '!']).trim_start();
+            let first = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            if line.chars().count() > MAX_WIDTH {
+                faults.push(format!("{}:{}: wider than {MAX_WIDTH}", source.path.display(), number + 1));
+            }
+            if RIDDLES.contains(&first) {
+                faults.push(format!("{}:{}: begins with {first}", source.path.display(), number + 1));
+            }
+        }
+    }
+    report(&faults);
 }

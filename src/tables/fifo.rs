@@ -126,6 +126,6 @@ mod tests {
         for value in next..10 * BLOCK {
             assert_eq!(fifo.pop_front_if(|_| true), Some(value));
         }
-        assert!(fifo.is_empty() && fifo.len() == 0 && fifo.blocks.len() == 1);
+        assert_eq!((fifo.is_empty(), fifo.len(), fifo.blocks.len()), (true, 0, 1));
     }
 }
