@@ -1,15 +1,15 @@
 """A lease and its locks, with nothing but the .proto: a model for clients in other languages.
 
-What every client has to do, and where it is done here:
+Every client has these tasks; the names in parentheses show where this client does them:
 
-- match answers to calls by their tags, and make a call again that got no answer (`_resend`);
+- match answers to calls by their tags, and repeat a call that got no answer (`_resend`);
 - renew the lease every third of its time to live, and count from before the renewal was *sent* (`_talk`);
-- stop counting on its locks when that time is over, whatever the network does (`_watch`);
-- leave a server that is silent, and go on at the next endpoint with the same lease (`_live`, `_talk`);
-- tell a restarted server what is held (`_reclaim`);
-- hear that a lock is lost although the lease lives (`lock_lost`), and tell whoever works under it (`Held.lost`).
+- treat its locks as lost when that time is over, whatever the network does (`_watch`);
+- leave a silent server, and continue at the next endpoint with the same lease (`_live`, `_talk`);
+- tell a restarted server which locks are held (`_reclaim`);
+- notice that a lock is lost although the lease lives (`lock_lost`), and tell the code that uses the lock (`Held.lost`).
 
-Endpoints have to be of ONE datacenter: a lease means nothing in another.
+All endpoints must be in ONE datacenter: a lease is valid only there.
 """
 
 import importlib
@@ -29,7 +29,7 @@ PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 
 
 def stubs():
-    """The generated modules: messages, and services."""
+    """Returns the generated modules: messages, and services."""
     folder = tempfile.mkdtemp(prefix="geolock-stubs-")
     arguments = ["protoc", f"-I{PROTO}", f"--python_out={folder}", f"--grpc_python_out={folder}"]
     if protoc.main([*arguments, "geolock/v1/geolock.proto"]) != 0:
@@ -40,20 +40,20 @@ def stubs():
 
 pb, services = stubs()
 
-# After these the server knows nothing of the lease any more.
+# After these reasons the lease does not exist any more.
 LEASE_IS_OVER = (pb.REASON_UNKNOWN_LEASE, pb.REASON_LEASE_ENDED, pb.REASON_FOREIGN_LEASE, pb.REASON_WRONG_SECRET)
-# These say that this server opens no lease at the moment: another one may, or the same one later.
+# With these reasons the server opens no lease at the moment: another server may, or the same one later.
 PASSING = (pb.REASON_DRAINING, pb.REASON_RESOURCE_EXHAUSTED, pb.REASON_DISK_FULL, pb.REASON_UNAVAILABLE)
 
 
 def now():
-    """Seconds that also pass while the machine sleeps."""
+    """Returns the time in seconds, by a clock that also runs while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
 
 class Refused(Exception):
-    """The server said no; `error.reason` says why."""
+    """The server refused the call; `error.reason` says why."""
 
     def __init__(self, error):
         super().__init__(f"{pb.Reason.Name(error.reason)}: {error.message}")
@@ -61,11 +61,11 @@ class Refused(Exception):
 
 
 class Lost(Exception):
-    """What was held is lost."""
+    """The locks that were held are lost."""
 
 
 class Over(Exception):
-    """The lease is over, and whatever was asked for under it is not had (of a transaction it is not known)."""
+    """The lease has ended. Requests under it were not granted; the outcome of a transaction is unknown."""
 
 
 class Unreachable(Exception):
@@ -73,7 +73,7 @@ class Unreachable(Exception):
 
 
 class Held:
-    """Locks that are held until `lost` is set; then `why` says what happened, and nobody may count on them."""
+    """Locks that are held until `lost` is set. Then `why` has the reason, and the locks must not be used any more."""
 
     def __init__(self, lease, acquire, granted):
         self.lease, self.key, self.locks, self.label = lease, acquire.key, acquire.locks, acquire.label
@@ -85,7 +85,7 @@ class Held:
         self.lost.set()
 
     def release(self):
-        """Waits until the server has released. Raises `Lost` if they were lost before."""
+        """Waits until the server has released the locks. Raises `Lost` if they were lost before."""
         self.lease._release(self)
 
 
@@ -94,28 +94,28 @@ class Call:
         self.message, self.until, self.answer = message, until, queue.SimpleQueue()
 
     def place(self):
-        """Among calls that are made again: what begins something in the order of keys, the rest before."""
+        """Returns the sort key for repeating: new requests by their idempotency key, all other calls before them."""
         kind = self.message.WhichOneof("call")
         return getattr(self.message, kind).key if kind in ("acquire", "begin") else 0
 
 
 class Lease:
-    """A lease that lives on over broken connections and restarts of its server. `close` ends it."""
+    """A lease that survives broken connections and restarts of its server. `close` ends it."""
 
     def __init__(self, endpoints, credentials, ttl=10.0, name="python"):
         self.endpoints, self.credentials, self.ttl, self.name = endpoints, credentials, ttl, name
-        # Guards all that follows.
+        # Guards all fields below.
         self.lock = threading.RLock()
         self.id, self.secret = 0, b""
-        # When the last renewal that was answered was sent.
+        # The time at which the last answered renewal was sent.
         self.renewed = None
         self.over, self.why = threading.Event(), None
-        # Calls without an answer, by tag: in the order in which they were made.
+        # Calls without an answer, by tag, in the order in which they were made; and the held locks.
         self.calls, self.held = {}, {}
         self.last_tag, self.last_key = 10, 0
-        # Of the stream on which calls can be made now.
+        # The queue of the stream on which calls can be made now, if any.
         self.outgoing = None
-        # A reclaim was sent and is not answered.
+        # True while a sent reclaim is not answered.
         self.in_doubt = False
         self.opened, self.error = threading.Event(), None
         for work in (self._live, self._watch):
@@ -125,23 +125,23 @@ class Lease:
         if not self.id:
             raise self.error if isinstance(self.error, Refused) else Unreachable(str(self.error))
 
-    # What callers do
+    # Called by users
 
     def key(self):
-        """For a new acquire or transaction: they have to rise."""
+        """Returns the idempotency key for a new acquire or transaction. Keys must increase."""
         with self.lock:
             self.last_key += 1
             return self.last_key
 
     def call(self, timeout=None, **call):
-        """Makes a call, again on every new stream until it is answered. Raises `Refused`, `Unreachable`, `Over`."""
+        """Makes a call, and repeats it on new streams until it is answered. Raises `Refused`, `Unreachable`, `Over`."""
         return self._answer(self._make(None, call), timeout)
 
     def acquire(self, name, mode=pb.MODE_EXCLUSIVE, wait=20.0, label=""):
-        """Waits for a lock. Raises `Refused` (such as REASON_TIMED_OUT, with who was in the way), `Unreachable`, `Over`, or `Lost`
-        if it was had, and lost at once."""
+        """Waits for a lock. Raises `Refused` (such as REASON_TIMED_OUT, with the holders in the way), `Unreachable`,
+        `Over`, or `Lost` if the lock was granted and lost at once."""
         locks = [pb.LockMode(name=name.encode(), mode=mode)]
-        # Key and place in the order of calls belong together.
+        # Calls must be sent in the order of their keys, so both are assigned under one lock.
         with self.lock:
             acquire = pb.AcquireRequest(
                 lease=self.id, locks=locks, wait_ms=int(wait * 1000), key=self.key(), label=label
@@ -150,7 +150,7 @@ class Lease:
         try:
             held = self._answer(call, wait + self.ttl)
         except Unreachable:
-            # It may have been granted unseen: given back as soon as somebody hears of it.
+            # The lock may have been granted without our knowledge: cancel it as soon as a server answers.
             self._make(None, {"cancel": pb.CancelRequest(lease=self.id, key=call.message.acquire.key)})
             raise
         if held.lost.is_set():
@@ -161,21 +161,22 @@ class Lease:
         with self.lock:
             if held.lost.is_set():
                 raise Lost(held.why)
-            # From now on it is not reclaimed.
+            # From now on the lock is not reclaimed.
             del self.held[held.request.n]
         try:
             self.call(self.ttl, release=pb.ReleaseRequest(lease=self.id, key=held.key))
         except Over as over:
             raise Lost(str(over)) from over
         except Refused as refused:
-            # A restarted server never had it back. Forced out while the release was on its way is lost.
+            # NOT_HELD: a restarted server never got the lock back. FORCED_OUT: an operator took it before the release
+            # arrived, so it was lost.
             if refused.error.reason == pb.REASON_FORCED_OUT:
                 raise Lost(str(refused)) from refused
             if refused.error.reason != pb.REASON_NOT_HELD:
                 raise
 
     def close(self):
-        """Gives back everything. If nobody hears it, it goes when the time to live is over."""
+        """Ends the lease and releases its locks. If no server answers, they are free after the time to live."""
         try:
             self.call(self.ttl / 4, close_lease=pb.CloseLeaseRequest(lease=self.id))
         except (Refused, Unreachable, Over):
@@ -200,7 +201,7 @@ class Lease:
             with self.lock:
                 if self.calls.pop(call.message.tag, None):
                     raise Unreachable(f"no answer in {timeout:.0f} s: {self.error}") from None
-            # It came just now.
+            # The answer has just arrived.
             answer = call.answer.get()
         if isinstance(answer, Exception):
             raise answer
@@ -210,7 +211,7 @@ class Lease:
             raise Refused(answer.error)
         return getattr(answer, answer.WhichOneof("answer"))
 
-    # Streams come and go
+    # Streams
 
     def _live(self):
         pause = 0.05
@@ -228,7 +229,7 @@ class Lease:
                 pause = min(2 * pause, 1.0)
             with self.lock:
                 self.outgoing = None
-            # Never all clients at once.
+            # A random pause, so that not all clients reconnect at once.
             if self.over.wait(random.uniform(pause / 2, pause)):
                 return
 
@@ -257,7 +258,7 @@ class Lease:
                 outgoing.put(None)
 
     def _talk(self, outgoing, incoming):
-        """One stream, until it is broken or another one is better. Tags up to 10 are those of calls about the lease."""
+        """Uses one stream until it breaks or another one is better. Tags up to 10 are for calls about the lease."""
         outgoing.put(pb.ClientMessage(tag=1, hello=pb.Hello(revision=1, client=self.name)))
         asked = now()
         if self.id:
@@ -272,7 +273,7 @@ class Lease:
             try:
                 message = incoming.get(timeout=self.ttl / 20)
             except queue.Empty:
-                # There is time for another stream before the lease is over.
+                # Leave early enough to try another stream before the lease ends.
                 if asked is not None and now() >= asked + self.ttl / 4:
                     raise ConnectionError("the server is silent") from None
                 continue
@@ -286,13 +287,13 @@ class Lease:
             if kind == "lease_opened":
                 self.id, self.secret = message.lease_opened.lease, message.lease_opened.secret
             if kind in ("lease_opened", "lease_attached", "kept_alive"):
-                # The server says each time for how long.
+                # Each answer contains the time to live.
                 with self.lock:
                     self.renewed, self.ttl = asked, getattr(message, kind).ttl_ms / 1000
                 asked = None
             if kind == "lease_opened" or kind == "lease_attached" and not message.lease_attached.reclaim:
                 if self.in_doubt:
-                    # A reclaim got no answer: what became of it is not known, so nothing is held any more.
+                    # A reclaim got no answer. Its result is unknown, so treat all locks as lost.
                     self._end("nobody knows what the restarted server gave back")
                     return
                 self._resend(outgoing)
@@ -306,7 +307,7 @@ class Lease:
                 self._on(message, kind)
 
     def _reclaim(self):
-        """What a restarted server has to know: all that is held."""
+        """Returns the message that tells a restarted server all held locks."""
         with self.lock:
             return pb.ReclaimRequest(lease=self.id, held=[
                 pb.HeldLocks(request=it.request, key=it.key, locks=it.locks, token=it.token, label=it.label)
@@ -318,14 +319,14 @@ class Lease:
             for request in reclaimed.lost:
                 self._lose(request, "the restarted server could not give it back")
             for call in self.calls.values():
-                # It has forgotten what waited, and has seen higher keys.
+                # The restarted server does not know the waiting requests, and has seen higher keys.
                 if call.message.HasField("acquire"):
                     call.message.acquire.key = self.key()
             self._resend(outgoing)
 
     def _resend(self, outgoing):
-        """Calls can be made: again those without an answer, under their old keys, so that nothing happens twice. What has a new
-        key after a restart comes after what has an older one: keys have to rise."""
+        """Enables calls on this stream, and repeats those without an answer under their old keys, so that nothing
+        happens twice. Requests with a new key after a restart come after those with an older one: keys must increase."""
         with self.lock:
             for call in sorted(self.calls.values(), key=Call.place):
                 if call.until is not None:
@@ -361,8 +362,8 @@ class Lease:
             held._lose(why)
 
     def _watch(self):
-        """However long this process did not run: after a time to live without a renewal nothing is held any more. A tenth
-        of it is for whoever works under the locks, to stop."""
+        """Ends the lease when it was not renewed for a time to live, even if this process did not run meanwhile. Does so
+        a tenth earlier, which leaves time for the code that uses the locks to stop."""
         while not self.over.wait(self.ttl / 40):
             with self.lock:
                 ends = None if self.renewed is None else self.renewed + 0.9 * self.ttl

@@ -2,8 +2,9 @@
 
     python lock.py [--connect HOST:PORT,..] --tls FOLDER [--ttl SECONDS] [--wait SECONDS] [--hold SECONDS] NAME
 
-Goes on over broken connections and restarts of the server. Exit codes: 0, or 74: the lock was lost while it was held, 75: not
-had in time, 69: no server answers, or the lease was lost before the lock was had, 1: refused. What is behind a lock should refuse smaller tokens than it has seen.
+Continues over broken connections and restarts of the server. Exit codes: 0, or 74: the lock was lost while it was held,
+75: not granted in time, 69: no server answers, or the lease ended before the lock was granted, 1: refused. The resource
+that the lock protects should refuse tokens below the highest it has seen.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from geolock_client import Lease, Lost, Over, Refused, Unreachable, pb
 
 @contextlib.contextmanager
 def leased(options):
-    """A lease, closed in the end."""
+    """Opens a lease, and closes it at the end."""
     ca, cert, key = ((options.tls / file).read_bytes() for file in ("ca.pem", "cert.pem", "key.pem"))
     credentials = grpc.ssl_channel_credentials(ca, key, cert)
     lease = Lease(options.connect.split(","), credentials, options.ttl, "python example")
@@ -37,7 +38,7 @@ def arguments(description):
 
 
 def run(main):
-    """Runs it, and ends with the exit codes of `geolock lock`."""
+    """Runs `main`, and exits with the codes of `geolock lock`."""
     try:
         main()
     except Lost as lost:
@@ -61,7 +62,7 @@ def main():
     with leased(options) as lease:
         held = lease.acquire(options.name, wait=options.wait, label="python")
         print(f"holding {options.name} with fencing token {held.token}", flush=True)
-        # Real work looks at `lost` between its steps, or is ended by whoever waits for it.
+        # Real work checks `lost` between its steps, or another thread waits for `lost` and stops the work.
         if held.lost.wait(options.hold):
             raise Lost(held.why)
         held.release()

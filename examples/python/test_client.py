@@ -1,4 +1,4 @@
-"""Orders of events that a real server does not bring about at will. `cargo test --test python` runs this, too."""
+"""Tests of event orders that are hard to produce with a real server. `cargo test --test python` runs these, too."""
 
 import queue
 import threading
@@ -8,7 +8,7 @@ from geolock_client import Lease, Lost, Refused, now, pb
 
 
 class Alone(Lease):
-    """Open, and without a server: what one would say, the test says."""
+    """An open lease without a server: the test supplies the server's messages."""
 
     def __init__(self):
         super().__init__(["nowhere"], None)
@@ -22,7 +22,7 @@ class Alone(Lease):
 
 
 def result(work):
-    """What it returns or raises, once the thread that does it is over."""
+    """Runs `work` in a thread. Returns a queue that gets its result or exception."""
     results = queue.SimpleQueue()
 
     def run():

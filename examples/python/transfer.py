@@ -1,6 +1,6 @@
 """Moves an amount from one account to another, in a transaction under a lock: with nothing but the .proto.
 
-    python transfer.py [--connect HOST:PORT] [--tls FOLDER] FROM TO AMOUNT
+    python transfer.py [--connect HOST:PORT] --tls FOLDER FROM TO AMOUNT
 
 Accounts are counters; an account that does not exist has 0, and may go down to -100.
 """
@@ -18,10 +18,10 @@ def add(name, amount):
 
 
 def transfer(lease, source, target, amount):
-    """What the two accounts have afterwards, and the commit; None if the source has too little.
+    """Returns the new balances of the two accounts, and the commit; None if the source has too little.
 
-    If the answer to a step is lost, the same step on another stream, with the lease attached to it, goes on or says whether it
-    was committed: `call` makes it again by itself.
+    If the answer to a step is lost, `call` repeats the same step on another stream, with the lease attached to it. The
+    server then continues the transaction, or says whether it was committed.
     """
     key = lease.key()
     lock = pb.LockMode(name=b"accounts", mode=pb.MODE_EXCLUSIVE)
@@ -29,7 +29,7 @@ def transfer(lease, source, target, amount):
         lease=lease.id,
         key=key,
         locks=pb.BeginLocks(locks=[lock], wait_ms=20_000, label="python"),
-        # The answers to all earlier ones are here: the server may forget how those ended.
+        # All earlier transactions were answered: the server may discard their outcomes.
         settled=key - 1,
         step=pb.Step(reads=[account(source)], then=pb.THEN_GO_ON),
     ))
