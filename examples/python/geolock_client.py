@@ -326,7 +326,8 @@ class Lease:
 
     def _resend(self, outgoing):
         """Enables calls on this stream, and repeats those without an answer under their old keys, so that nothing
-        happens twice. Requests with a new key after a restart come after those with an older one: keys must increase."""
+        happens twice. After a restart, requests with a new key come after those with an older one: keys must
+        increase."""
         with self.lock:
             for call in sorted(self.calls.values(), key=Call.place):
                 if call.until is not None:
@@ -362,8 +363,8 @@ class Lease:
             held._lose(why)
 
     def _watch(self):
-        """Ends the lease when it was not renewed for a time to live, even if this process did not run meanwhile. Does so
-        a tenth earlier, which leaves time for the code that uses the locks to stop."""
+        """Ends the lease when it was not renewed for a time to live, even if this process did not run meanwhile. Does
+        so a tenth earlier, which leaves time for the code that uses the locks to stop."""
         while not self.over.wait(self.ttl / 40):
             with self.lock:
                 ends = None if self.renewed is None else self.renewed + 0.9 * self.ttl
