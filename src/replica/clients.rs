@@ -47,8 +47,8 @@ impl Replica {
             Call::Release { lease, proof, target } => return self.on_release(call, *lease, *proof, *target),
             _ => {}
         }
-        if self.must_wait(&request) {
-            return self.put_off(call, request);
+        if self.must_defer(&request) {
+            return self.defer(call, request);
         }
         self.do_for_client(call, request);
     }
@@ -256,7 +256,7 @@ impl Replica {
             Ok(row) => row,
             Err(refusal) => return self.refuse(call, refusal),
         };
-        let found = match self.release_early(lease, target) {
+        let found = match self.release_deferred(lease, target) {
             true => Found::Over,
             false => self.find_target(row, target),
         };
@@ -285,8 +285,8 @@ impl Replica {
             Err(refusal) => return self.refuse(call, refusal),
         };
         // Keys start in order: a deferred call that never started says nothing of the keys below it.
-        let was_early = self.cancel_early(call, lease, target) || self.release_early(lease, target);
-        let found = if was_early { Found::Over } else { self.find_target(row, target) };
+        let was_deferred = self.cancel_deferred(call, lease, target) || self.release_deferred(lease, target);
+        let found = if was_deferred { Found::Over } else { self.find_target(row, target) };
         match found {
             Found::Request(request) => {
                 if self.locks.get(request).is_held() {

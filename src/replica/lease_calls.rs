@@ -78,7 +78,7 @@ impl Replica {
     pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
         match self.authorise(lease, Proof::Secret(secret), call) {
             Ok(index) => {
-                let ttl = self.leases.renew(index, self.has_past(), self.lease_time());
+                let ttl = self.leases.renew(index, self.knows_earlier_runs(), self.lease_time());
                 self.leases.attach(index, call.session);
                 let reclaim = self.leases.is_in_grace(index);
                 self.reply(call, Reply::LeaseAttached { ttl, reclaim });
@@ -91,7 +91,7 @@ impl Replica {
     pub(super) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
         match self.authorise(lease, proof, call) {
             Ok(index) => {
-                let can_be_judged = self.has_past();
+                let can_be_judged = self.knows_earlier_runs();
                 #[cfg(test)]
                 let can_be_judged = can_be_judged && !self.mutated(crate::sim::Mutation::GraceRenewed);
                 let ttl = self.leases.renew(index, can_be_judged, self.lease_time());
@@ -112,7 +112,7 @@ impl Replica {
     }
 
     pub(super) fn on_session_closed(&mut self, session: SessionId) {
-        self.early.close_session(session);
+        self.deferred.close_session(session);
         self.watches.close_session(session);
         for index in self.leases.close_session(session) {
             self.end_lease(index);
@@ -156,7 +156,7 @@ impl Replica {
                 self.end_waiting(request, Refusal::LeaseEnded);
             }
         }
-        self.end_early_reclaim(lease, Refusal::UnknownLease(lease));
+        self.drop_deferred_reclaim(lease, Refusal::UnknownLease(lease));
         self.leases.end(index);
         self.audit.end_lease(lease);
         position
@@ -204,16 +204,16 @@ impl Replica {
             Ok(index) => index,
             Err(refusal) => return self.refuse(call, refusal),
         };
-        self.end_early_reclaim(lease, Refusal::NoReclaimExpected(lease));
+        self.drop_deferred_reclaim(lease, Refusal::NoReclaimExpected(lease));
         let expected = self.leases.is_in_grace(index);
         #[cfg(test)]
         let expected = expected || self.mutated(crate::sim::Mutation::StaleReclaim);
         if !expected {
             self.refuse(call, Refusal::NoReclaimExpected(lease));
-        } else if self.has_past() {
+        } else if self.knows_earlier_runs() {
             self.reclaim(call, index, held);
         } else {
-            self.put_off_reclaim(call, lease, held);
+            self.defer_reclaim(call, lease, held);
         }
     }
 

@@ -11,8 +11,8 @@ pub mod call;
 mod check;
 mod clients;
 mod config;
+mod deferred_calls;
 mod describe;
-mod early;
 mod effect;
 mod entries;
 mod event;
@@ -121,7 +121,7 @@ pub struct Replica {
     descriptions: describe::Descriptions,
     life: phase::Life,
     joining: joining::Joining,
-    early: early::Early,
+    deferred: deferred_calls::DeferredCalls,
     store: Store,
     transactions: transactions::Transactions,
     stability: stability::Stability,
@@ -212,7 +212,7 @@ impl Replica {
             || self.truncates
             || self.locks.is_sweeping()
             || self.locks.is_going_home()
-            || (self.early.has_reclaims() && self.has_past());
+            || (self.deferred.has_reclaims() && self.knows_earlier_runs());
         is_busy || goes_on || self.locks.has_idle(self.now.mono)
     }
 

@@ -153,7 +153,7 @@ impl Replica {
             self.renew_bound();
             self.note_skew();
             self.on_heartbeat_due();
-            self.start_early();
+            self.run_deferred();
         }
         self.life.joins_after.take_if(|after| *after <= self.now.mono);
         if self.life.promised.take_if(|promised| self.log.applied().covers(promised)).is_some() {
@@ -162,7 +162,7 @@ impl Replica {
         if !self.life.joined {
             self.join_when_all_heard();
         }
-        self.judge_past();
+        self.resume_deferred();
         let phase = self.current_phase();
         if phase != self.life.phase {
             self.life.phase = phase;

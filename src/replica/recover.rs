@@ -6,8 +6,8 @@ use super::anti_entropy::AntiEntropy;
 use super::bounds::{Bound, Bounds};
 use super::call::{Acquires, Counts};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
+use super::deferred_calls::DeferredCalls;
 use super::describe::Descriptions;
-use super::early::Early;
 use super::expiry::Expiry;
 use super::forced::Audit;
 use super::gate::Gate;
@@ -101,7 +101,7 @@ impl Replica {
             descriptions: Descriptions::default(),
             life: Life::new(),
             joining: Joining::new(),
-            early: Early::default(),
+            deferred: DeferredCalls::default(),
             store,
             transactions: Transactions::default(),
             stability: Stability::default(),
@@ -259,7 +259,7 @@ impl Replica {
             self.life.asks_until = Some(self.now.mono + self.config.agreed.peer_timeout);
         }
         self.outnumber();
-        self.early.begin_at(self.next_n);
+        self.deferred.begin_at(self.next_n);
     }
 
     /// Returns the state that the records so far amount to, without ownership, request table and keys.

@@ -405,7 +405,7 @@ fn a_commit_that_comes_back_is_told_when_it_is_on_disk_again() {
     c.pass(600);
     c.sync(0);
     c.link(0, 1);
-    while !c.nodes[0].replica.has_past() {
+    while !c.nodes[0].replica.knows_earlier_runs() {
         c.deliver(0, 1);
         c.deliver(1, 0);
         c.sync(1);

@@ -47,7 +47,7 @@ impl Replica {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
         let had_its_turn = self.leases.get(lease).finished.is_over(id.key);
-        if had_its_turn && !self.early.take_turn(id) {
+        if had_its_turn && !self.deferred.take_turn(id) {
             return Err(TxnRefusal::Unknown(id.key).into());
         }
         if self.life.draining {

@@ -2,7 +2,7 @@
 //!
 //! Calls that need a clock reading wait until the clock may be read. Calls that concern the time before the
 //! start wait until this datacenter has all of its own log, as far as any reachable member knows
-//! ([`Replica::has_past`]): a rolled-back disk believes in parts that it has given away since, lacks parts
+//! ([`Replica::knows_earlier_runs`]): a rolled-back disk believes in parts that it has given away since, lacks parts
 //! that came since, and knows nothing of commits that it made since. So reclaims wait, and all calls that may
 //! ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
 //! `docs/algorithm.md#74-outcomes-at-most-once`).
@@ -22,11 +22,11 @@ use crate::work;
 /// processed as a whole.
 const RECLAIMED_PER_STEP: usize = 512;
 /// Most calls that wait at a time, without reclaims.
-const MAX_EARLY: usize = 10_000;
+const MAX_DEFERRED: usize = 10_000;
 
 /// The deferred calls.
 #[derive(Default)]
-pub(super) struct Early {
+pub(super) struct DeferredCalls {
     /// In the order of arrival.
     calls: Vec<(CallId, Call)>,
     /// Approximate size of `calls` in bytes.
@@ -44,7 +44,7 @@ pub(super) struct Early {
     first_lease: u64,
 }
 
-impl Early {
+impl DeferredCalls {
     /// This run hands out numbers from `n`.
     pub fn begin_at(&mut self, n: u64) {
         self.first_lease = n;
@@ -93,7 +93,7 @@ impl Early {
     /// Returns true if a call of this weight may wait. `beside`: bytes of other things under the same bound
     /// `most`.
     fn has_room(&self, weight: usize, beside: usize, most: usize) -> bool {
-        self.calls.len() < MAX_EARLY && self.bytes + weight + beside <= most
+        self.calls.len() < MAX_DEFERRED && self.bytes + weight + beside <= most
     }
 
     fn push(&mut self, call: CallId, request: Call) {
@@ -137,26 +137,26 @@ fn weight(request: &Call) -> usize {
 
 impl Replica {
     /// Returns true if calls that concern the time before the start can be judged.
-    pub(super) fn has_past(&self) -> bool {
+    pub(super) fn knows_earlier_runs(&self) -> bool {
         self.life.quiet_until.is_none() && self.has_own_log()
     }
 
     /// Returns true if a call must be deferred.
-    pub(super) fn must_wait(&self, request: &Call) -> bool {
+    pub(super) fn must_defer(&self, request: &Call) -> bool {
         let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::GoOn(_));
         (needs_clock && self.life.quiet_until.is_some()) || self.may_be_commit_of_before(request).is_some()
     }
 
     /// Defers a call if there is room.
-    pub(super) fn put_off(&mut self, call: CallId, request: Call) {
+    pub(super) fn defer(&mut self, call: CallId, request: Call) {
         let (beside, most) = (self.kept_for_transactions(), self.config.local.max_transaction_bytes);
-        if self.early.has_room(weight(&request), beside, most) {
+        if self.deferred.has_room(weight(&request), beside, most) {
             self.keep_turn(call, &request);
-            self.early.push(call, request);
+            self.deferred.push(call, request);
         } else if let Some(id) = self.may_be_commit_of_before(&request) {
             self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
         } else {
-            // The call is executed now, and refused because it is too early.
+            // The call is executed now, and refused because it is too deferred.
             self.do_for_client(call, request);
         }
     }
@@ -173,9 +173,9 @@ impl Replica {
             _ => return None,
         };
         let id = TxnId { lease, key };
-        let is_of_before = lease.dc() == Some(self.config.dc) && lease.n() < self.early.first_lease;
+        let is_of_before = lease.dc() == Some(self.config.dc) && lease.n() < self.deferred.first_lease;
         // Nor before earlier deferred calls, which resume when all reclaims are judged.
-        let is_judged = self.has_past() && !self.early.has_reclaims();
+        let is_judged = self.knows_earlier_runs() && !self.deferred.has_reclaims();
         (is_of_before && !is_judged && !self.transactions.knows(id)).then_some(id)
     }
 
@@ -195,7 +195,7 @@ impl Replica {
             _ if self.life.quiet_until.is_some() => finished.wait(id.key),
             Call::Begin(_) => {
                 finished.begin(Some(id.key));
-                self.early.turns.insert(id);
+                self.deferred.turns.insert(id);
             }
             _ => {}
         }
@@ -203,34 +203,34 @@ impl Replica {
 
     /// Defers a reclaim, the only one of its lease. All deferred reclaims together name at most `max_held`
     /// requests.
-    pub(super) fn put_off_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
-        if self.early.reclaimed + held.len() > self.config.local.max_held {
+    pub(super) fn defer_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
+        if self.deferred.reclaimed + held.len() > self.config.local.max_held {
             let limit = Limit::HeldPerServer;
             return self.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
         }
-        self.early.reclaimed += held.len();
-        self.early.by_session.insert((call.session, lease));
-        self.early.reclaims.insert(lease, (call, held));
+        self.deferred.reclaimed += held.len();
+        self.deferred.by_session.insert((call.session, lease));
+        self.deferred.reclaims.insert(lease, (call, held));
     }
 
     /// Drops the deferred reclaim of a lease: the lease ends, or reclaims again because the stream of the
     /// first reclaim broke. Were it kept beside a new one, a release would be taken out of the old reclaim
     /// and not out of the locks that are held by then.
-    pub(super) fn end_early_reclaim(&mut self, lease: LeaseId, why: Refusal) {
-        if let Some((call, _)) = self.early.take_reclaim(lease) {
+    pub(super) fn drop_deferred_reclaim(&mut self, lease: LeaseId, why: Refusal) {
+        if let Some((call, _)) = self.deferred.take_reclaim(lease) {
             self.refuse(call, why);
         }
     }
 
     /// Removes a released request from the deferred reclaim of its lease. Returns true if it was there.
-    pub(super) fn release_early(&mut self, lease: LeaseId, target: Target) -> bool {
-        let Some((_, held)) = self.early.reclaims.get_mut(&lease) else { return false };
+    pub(super) fn release_deferred(&mut self, lease: LeaseId, target: Target) -> bool {
+        let Some((_, held)) = self.deferred.reclaims.get_mut(&lease) else { return false };
         let is_it = |reclaim: &mut Reclaim| match target {
             Target::Id(id) => reclaim.request == id,
             Target::Key(key) => reclaim.key == Some(key),
         };
         let released: Vec<Reclaim> = held.extract_if(.., is_it).collect();
-        self.early.reclaimed -= released.len();
+        self.deferred.reclaimed -= released.len();
         if let Some(index) = self.leases.find(lease) {
             let keys = released.iter().filter_map(|reclaim| reclaim.key);
             keys.for_each(|key| self.leases.get_mut(index).finished.finish(key));
@@ -239,18 +239,18 @@ impl Replica {
     }
 
     /// Cancels a deferred acquire by its key, on its own session. Returns true if there was one.
-    pub(super) fn cancel_early(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
+    pub(super) fn cancel_deferred(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
         let Target::Key(key) = target else { return false };
-        let is_it = |(other, early): &(CallId, Call)| {
-            let Call::Acquire(acquire) = early else { return false };
+        let is_it = |(other, deferred): &(CallId, Call)| {
+            let Call::Acquire(acquire) = deferred else { return false };
             other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
         };
-        let before = self.early.calls.len();
-        while let Some(index) = self.early.calls.iter().position(is_it) {
-            let cancelled = self.early.remove(index);
+        let before = self.deferred.calls.len();
+        while let Some(index) = self.deferred.calls.iter().position(is_it) {
+            let cancelled = self.deferred.remove(index);
             self.refuse(cancelled, Refusal::Cancelled);
         }
-        let was_there = self.early.calls.len() < before;
+        let was_there = self.deferred.calls.len() < before;
         if was_there && let Some(index) = self.leases.find(lease) {
             self.leases.get_mut(index).finished.finish(key);
         }
@@ -258,30 +258,30 @@ impl Replica {
     }
 
     /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
-    pub(super) fn judge_past(&mut self) {
-        if self.early.is_empty() || !self.has_past() {
+    pub(super) fn resume_deferred(&mut self) {
+        if self.deferred.is_empty() || !self.knows_earlier_runs() {
             return;
         }
         let mut looked_at = 0;
-        while let Some((lease, (_, held))) = self.early.reclaims.first_key_value() {
+        while let Some((lease, (_, held))) = self.deferred.reclaims.first_key_value() {
             let lease = *lease;
             looked_at += 1 + held.len();
             if looked_at > RECLAIMED_PER_STEP && looked_at > 1 + held.len() {
                 return;
             }
-            let (call, held) = self.early.take_reclaim(lease).expect("it was there just now");
+            let (call, held) = self.deferred.take_reclaim(lease).expect("it was there just now");
             let index = self.leases.find(lease).expect("a lease's reclaim ends with it");
             work::count(1 + held.len());
             self.reclaim(call, index, held);
         }
-        self.start_early();
-        self.early.turns.clear();
+        self.run_deferred();
+        self.deferred.turns.clear();
     }
 
     /// Executes the calls that waited for the clock.
-    pub(super) fn start_early(&mut self) {
-        self.early.bytes = 0;
-        for (call, request) in std::mem::take(&mut self.early.calls) {
+    pub(super) fn run_deferred(&mut self) {
+        self.deferred.bytes = 0;
+        for (call, request) in std::mem::take(&mut self.deferred.calls) {
             self.on_client(call, request);
         }
     }
@@ -303,17 +303,19 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_by_what_it_takes() {
-        let mut early = Early::default();
+        let mut deferred = DeferredCalls::default();
         let call = |session, tag| CallId { session: SessionId(session), tag };
-        early.push(call(1, 1), acquire("0123456789"));
-        early.push(call(2, 1), acquire("01234567"));
-        early.push(call(1, 2), acquire("0123456789"));
-        assert_eq!(early.bytes, 3 * 32 + 28);
-        assert!(early.has_room(26, 0, 150) && !early.has_room(27, 0, 150) && !early.has_room(26, 1, 150));
-        early.close_session(SessionId(1));
-        assert_eq!((early.bytes, early.remove(0)), (40, call(2, 1)));
-        assert_eq!(early.bytes, 0);
-        (0..MAX_EARLY as u64).for_each(|tag| early.push(call(3, tag), acquire("a")));
-        assert!(!early.has_room(0, 0, usize::MAX));
+        deferred.push(call(1, 1), acquire("0123456789"));
+        deferred.push(call(2, 1), acquire("01234567"));
+        deferred.push(call(1, 2), acquire("0123456789"));
+        assert_eq!(deferred.bytes, 3 * 32 + 28);
+        assert!(
+            deferred.has_room(26, 0, 150) && !deferred.has_room(27, 0, 150) && !deferred.has_room(26, 1, 150)
+        );
+        deferred.close_session(SessionId(1));
+        assert_eq!((deferred.bytes, deferred.remove(0)), (40, call(2, 1)));
+        assert_eq!(deferred.bytes, 0);
+        (0..MAX_DEFERRED as u64).for_each(|tag| deferred.push(call(3, tag), acquire("a")));
+        assert!(!deferred.has_room(0, 0, usize::MAX));
     }
 }
