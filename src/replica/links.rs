@@ -288,7 +288,7 @@ impl Replica {
         self.note_reading(peer, heartbeat);
         let is_one_history = self.compare_histories(peer, heartbeat);
         if is_one_history {
-            self.note_promises(&heartbeat.floors);
+            self.note_floors(&heartbeat.floors);
         }
         for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
             self.stability.note(floor.clone(), peer);

@@ -23,9 +23,9 @@ mod fork;
 mod gate;
 mod grants;
 mod heartbeats;
-mod joining;
 mod lease_calls;
 mod links;
+mod log_recovery;
 mod message;
 mod phase;
 mod reach;
@@ -120,7 +120,7 @@ pub struct Replica {
     waits: Deadlines<RequestIndex>,
     descriptions: describe::Descriptions,
     life: phase::Life,
-    joining: joining::Joining,
+    log_recovery: log_recovery::LogRecovery,
     deferred: deferred_calls::DeferredCalls,
     store: Store,
     transactions: transactions::Transactions,

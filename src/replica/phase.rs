@@ -49,7 +49,7 @@ pub(super) struct Life {
     pub own_known: u64,
     /// Entries that peers know we applied but that are missing here: this disk is an old copy. Relying on
     /// that, peers may already have dropped tombstones.
-    pub promised: Option<VersionVector>,
+    pub relied_on: Option<VersionVector>,
     pub clock_skew: bool,
     /// The clock at the start of this run, in milliseconds since the Unix epoch.
     pub began_at_millis: u64,
@@ -81,7 +81,7 @@ impl Life {
             chained: false,
             heard: DcSet::EMPTY,
             own_known: 0,
-            promised: None,
+            relied_on: None,
             clock_skew: false,
             began_at_millis: 0,
             contradicted: false,
@@ -125,7 +125,7 @@ impl Replica {
 
     /// Returns true if everything is applied that the heard members know to have been here.
     fn has_all_that_is_known(&self) -> bool {
-        self.log.applied().get(self.config.dc) >= self.life.own_known && self.life.promised.is_none()
+        self.log.applied().get(self.config.dc) >= self.life.own_known && self.life.relied_on.is_none()
     }
 
     /// Returns true if some member has still to announce how much it has of this datacenter's log.
@@ -156,7 +156,7 @@ impl Replica {
             self.run_deferred();
         }
         self.life.joins_after.take_if(|after| *after <= self.now.mono);
-        if self.life.promised.take_if(|promised| self.log.applied().covers(promised)).is_some() {
+        if self.life.relied_on.take_if(|seen| self.log.applied().covers(seen)).is_some() {
             self.regained = self.position;
         }
         if !self.life.joined {
@@ -254,15 +254,15 @@ impl Replica {
     /// Checks the stability floors that a peer knows. If it knows one of every member, all of them, this one
     /// included, announced that their further commits have seen the minimum. A disk that lacks some of it
     /// is an old copy (`docs/algorithm.md#93-log-recovery`).
-    pub(super) fn note_promises(&mut self, floors: &[Floor]) {
+    pub(super) fn note_floors(&mut self, floors: &[Floor]) {
         let floor_of = |dc| floors.iter().find(|floor| floor.dc == dc).map(|floor| &floor.floor);
         let mut all = self.config.agreed.members.iter().map(floor_of);
         let Some(first) = all.next().flatten().cloned() else { return };
         let seen_by_all = all.try_fold(first, |seen, other| Some(seen.meet(other?)));
         if let Some(seen) = seen_by_all.filter(|seen| !self.log.applied().covers(seen)) {
             self.note_older_copy();
-            let promised = self.life.promised.get_or_insert_default();
-            seen.iter().for_each(|(dc, seq)| promised.raise(dc, seq));
+            let relied_on = self.life.relied_on.get_or_insert_default();
+            seen.iter().for_each(|(dc, seq)| relied_on.raise(dc, seq));
         }
     }
 

@@ -11,8 +11,8 @@ use super::describe::Descriptions;
 use super::expiry::Expiry;
 use super::forced::Audit;
 use super::gate::Gate;
-use super::joining::Joining;
 use super::links::Links;
+use super::log_recovery::LogRecovery;
 use super::phase::Life;
 use super::reach::Reach;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
@@ -100,7 +100,7 @@ impl Replica {
             waits: Deadlines::default(),
             descriptions: Descriptions::default(),
             life: Life::new(),
-            joining: Joining::new(),
+            log_recovery: LogRecovery::new(),
             deferred: DeferredCalls::default(),
             store,
             transactions: Transactions::default(),
@@ -137,7 +137,7 @@ impl Replica {
         if !checkpoint.joined {
             // The checkpoint does not show if the directory is new or an old copy, so leases that it does not
             // know may live.
-            self.doubt();
+            self.become_doubted();
         }
         self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
         self.store.restore(checkpoint.contents, &checkpoint.applied);
@@ -200,7 +200,7 @@ impl Replica {
                 None => return Err(refused(format!("lease {lease} was never opened"))),
             },
             Record::Joined => (self.life.joined, self.life.joins_after) = (true, None),
-            Record::Restored => self.doubt(),
+            Record::Restored => self.become_doubted(),
             Record::Forked(fork) => self.life.fork = Some(fork),
             Record::ForkResolved => self.life.fork = None,
             Record::TokenLead { millis } => self.raise_lead(millis, Position::default()),

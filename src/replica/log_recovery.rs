@@ -20,7 +20,7 @@ use crate::causal_log::Violation;
 use crate::names::{DcId, DcSet};
 
 /// The own question, and the questions of others that passed here.
-pub(super) struct Joining {
+pub(super) struct LogRecovery {
     /// Identifies this run, once it has asked.
     run: Option<u64>,
     round: u64,
@@ -41,9 +41,9 @@ struct Asked {
     from: DcId,
 }
 
-impl Joining {
-    pub fn new() -> Joining {
-        Joining { run: None, round: 0, asked: BTreeMap::new() }
+impl LogRecovery {
+    pub fn new() -> LogRecovery {
+        LogRecovery { run: None, round: 0, asked: BTreeMap::new() }
     }
 
     /// Notes a question. Returns true if it is new.
@@ -72,11 +72,11 @@ impl Replica {
     /// longest of those must be over (`docs/algorithm.md#94-doubted-datacenters`).
     pub fn begin_restored(&mut self) {
         self.persist(Record::Restored);
-        self.doubt();
+        self.become_doubted();
     }
 
     /// The data here may be incomplete: as if no member had been heard yet.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn become_doubted(&mut self) {
         (self.life.joined, self.life.doubted) = (false, true);
         self.life.joins_after = Some(self.now.mono + self.config.local.max_lease_ttl);
     }
@@ -88,14 +88,14 @@ impl Replica {
         if !self.asks_for_own_log() || unheard.is_empty() {
             return;
         }
-        let run = match self.joining.run {
+        let run = match self.log_recovery.run {
             Some(run) => run,
             // The seed differs between processes, the reading between runs of one process.
             None => self.config.local.hash_seed ^ self.stamp().raw(),
         };
-        self.joining.run = Some(run);
-        self.joining.round += 1;
-        let (of, round) = (self.config.dc, self.joining.round);
+        self.log_recovery.run = Some(run);
+        self.log_recovery.round += 1;
+        let (of, round) = (self.config.dc, self.log_recovery.round);
         linked.iter().for_each(|peer| self.send(peer, Message::AskLog { of, run, round }));
     }
 
@@ -103,7 +103,7 @@ impl Replica {
         if !self.config.agreed.members.contains(of) {
             return self.close_link(peer, Violation::UnknownDc { dc: of });
         }
-        if of == self.config.dc || !self.joining.note(of, Asked { run, round, from: peer }) {
+        if of == self.config.dc || !self.log_recovery.note(of, Asked { run, round, from: peer }) {
             return;
         }
         let known = self.log.applied().get(of);
@@ -122,12 +122,13 @@ impl Replica {
             return self.close_link(peer, Violation::UnknownDc { dc });
         }
         if of == self.config.dc {
-            if by != of && self.joining.run == Some(run) {
+            if by != of && self.log_recovery.run == Some(run) {
                 self.note_own_log(by, seq);
             }
             return;
         }
-        let asked = self.joining.asked.get(&of).and_then(|runs| runs.iter().find(|asked| asked.run == run));
+        let asked =
+            self.log_recovery.asked.get(&of).and_then(|runs| runs.iter().find(|asked| asked.run == run));
         if let Some(&Asked { from, .. }) = asked
             && from != peer
             && self.log.is_linked(from)
