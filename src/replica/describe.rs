@@ -85,7 +85,8 @@ impl Replica {
     /// Returns the description of a lock as it is known here, with at most `most` holders and waiters.
     pub(super) fn describe(&self, lock: &LockName, most: usize) -> LockDescription {
         let owners: Vec<(DcId, DcId)> = self.locks.owners(lock).collect();
-        let (all, unreachable) = (owners.iter().map(|(_, owner)| *owner).collect(), self.reach.unreachable());
+        let (all, unreachable) =
+            (owners.iter().map(|(_, owner)| *owner).collect(), self.reachability.unreachable());
         let (rows, waiting) = self.locks.waiters(lock, most);
         work::count(owners.len() + rows.len());
         LockDescription {

@@ -214,7 +214,7 @@ impl Replica {
     /// Returns the unreachable datacenters whose keys this datacenter ends: it is the lowest reachable
     /// member.
     fn left_to_us(&self) -> impl Iterator<Item = DcId> {
-        let away = self.reach.unreachable();
+        let away = self.reachability.unreachable();
         let here = self.config.agreed.members.difference(away).iter().next();
         let keepers = (here == Some(self.config.dc)).then(|| self.expiry.left_to.keys().copied());
         keepers.into_iter().flatten().filter(move |dc| away.contains(*dc))
@@ -223,8 +223,8 @@ impl Replica {
     /// Returns true if this datacenter may end keys: it has caught up with all members that live, and has
     /// waited for the rest.
     fn may_end_keys(&self) -> bool {
-        let all_heard = self.reach.unreachable().is_empty() || self.now.mono >= self.expiry.settled_at;
-        self.can_commit().is_ok() && all_heard && !self.reach.is_catching_up()
+        let all_heard = self.reachability.unreachable().is_empty() || self.now.mono >= self.expiry.settled_at;
+        self.can_commit().is_ok() && all_heard && !self.reachability.is_catching_up()
     }
 
     /// Ends the keys that are to end now.

@@ -56,7 +56,7 @@ impl Replica {
         };
         #[cfg(not(test))]
         let durable = (**self.log.durable()).clone();
-        let (linked, mut heard) = (self.log.linked(), self.reach.heard(self.now.mono));
+        let (linked, mut heard) = (self.log.linked(), self.reachability.heard(self.now.mono));
         if let Some((clock, age_ms)) = self.round_trips.echo(peer, self.now.mono) {
             // The peer's own heartbeat: others may have reported a later one, but the peer needs the age of
             // this one, however long it was silent.
@@ -64,7 +64,7 @@ impl Replica {
             heard.push((peer, clock, age_ms));
         }
         let here = self.not_serving().map(|why| (self.config.dc, why));
-        let not_serving = here.into_iter().chain(self.reach.told_not_serving(self.now.mono)).collect();
+        let not_serving = here.into_iter().chain(self.reachability.told_not_serving(self.now.mono)).collect();
         let terms = Terms::of(&self.config.agreed);
         let before = self.links.reading_before(peer, self.lead.millis);
         let yours = before.map(|(at, when)| (at, self.now.mono.saturating_since(when).as_millis() as u64));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Replica;
 use super::effect::{Effect, Report};
 use super::message::{Heartbeat, Message};
-use super::reach::News;
+use super::reachability::PeerReport;
 use super::record::Record;
 use super::terms::Terms;
 use super::wall_clock::millis_of;
@@ -319,14 +319,14 @@ impl Replica {
     /// `dc` was alive `age` ago. `heartbeat` is its own, or that of another member that reports it.
     fn note_alive(&mut self, dc: DcId, (by, heartbeat): (DcId, &Heartbeat), clock: Timestamp, age: Duration) {
         let told = heartbeat.not_serving.iter().find(|(other, _)| *other == dc);
-        let news = News {
+        let report = PeerReport {
             clock: self.believed(clock),
             at: self.now.mono - age,
             durable: &heartbeat.durable,
             is_its_own: by == dc,
             not_serving: told.map(|(_, why)| *why),
         };
-        self.reach.note_heard(dc, &news);
+        self.reachability.note_heard(dc, &report);
     }
 
     /// Returns the durable vectors that members without a link to `peer` announced to this datacenter.
@@ -452,13 +452,13 @@ impl Replica {
     }
 
     /// Updates reachability, and parks the requests that need unreachable members.
-    pub(super) fn update_reach(&mut self) {
-        let Some(changed) = self.reach.update(self.now.mono, self.log.applied()) else { return };
+    pub(super) fn update_reachability(&mut self) {
+        let Some(changed) = self.reachability.update(self.now.mono, self.log.applied()) else { return };
         for peer in changed.iter() {
-            let reachable = self.reach.is_reachable(peer);
+            let reachable = self.reachability.is_reachable(peer);
             self.report(Report::PeerReachable { peer, reachable });
         }
-        let serving_changed = self.reach.take_serving_changed();
+        let serving_changed = self.reachability.take_serving_changed();
         self.report_serving(serving_changed);
         self.park_what_needs_others();
     }
@@ -468,9 +468,9 @@ impl Replica {
     pub(super) fn park_what_needs_others(&mut self) {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NotServingBlocks) {
-            return self.locks.set_unreachable(self.reach.unreachable());
+            return self.locks.set_unreachable(self.reachability.unreachable());
         }
-        let away = if self.locks.is_alone() { self.peers() } else { self.reach.away() };
+        let away = if self.locks.is_alone() { self.peers() } else { self.reachability.away() };
         self.locks.set_unreachable(away);
     }
 }

@@ -28,7 +28,7 @@ mod links;
 mod log_recovery;
 mod message;
 mod phase;
-mod reach;
+mod reachability;
 mod record;
 mod recover;
 mod rights;
@@ -113,7 +113,7 @@ pub struct Replica {
     /// Position of the last record that this disk had lost and regained, mostly own entries. Any lock may
     /// have been used under it, so every grant waits for it (`docs/algorithm.md#95-regained-entries`).
     regained: Position,
-    reach: reach::Reach,
+    reachability: reachability::Reachability,
     links: links::Links,
     round_trips: round_trips::RoundTrips,
     tickets: tickets::Tickets,
@@ -193,7 +193,7 @@ impl Replica {
         next = next.min(self.waits.next_or_never()).min(self.descriptions.next_deadline());
         next = next.min(self.transactions.next_deadline());
         let mut sooner = |at: Option<Instant>| next = at.map_or(next, |at| at.min(next));
-        sooner(self.reach.next_deadline());
+        sooner(self.reachability.next_deadline());
         sooner(self.links.retry_at());
         sooner(self.life.quiet_until);
         sooner(self.asks_until());
@@ -238,12 +238,12 @@ impl Replica {
 
     /// Returns the members that are unreachable, as seen from here.
     pub fn unreachable(&self) -> DcSet {
-        self.reach.unreachable()
+        self.reachability.unreachable()
     }
 
     /// Returns the members that are away, as seen from here: unreachable, or reachable and not serving.
     pub fn away(&self) -> DcSet {
-        self.reach.away()
+        self.reachability.away()
     }
 
     /// Returns the phase of the lifecycle.

@@ -14,7 +14,7 @@ use super::gate::Gate;
 use super::links::Links;
 use super::log_recovery::LogRecovery;
 use super::phase::Life;
-use super::reach::Reach;
+use super::reachability::Reachability;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
 use super::rights::Rights;
 use super::round_trips::RoundTrips;
@@ -93,7 +93,7 @@ impl Replica {
             leases: Leases::new(dc, local.hash_seed),
             unaccounted_end: Position::default(),
             regained: Position::default(),
-            reach: Reach::new(peers, config.agreed.peer_timeout),
+            reachability: Reachability::new(peers, config.agreed.peer_timeout),
             links: Links::new(),
             round_trips: RoundTrips::new(),
             tickets: Tickets::default(),
@@ -244,10 +244,10 @@ impl Replica {
         }
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {
-            return self.locks.set_unreachable(self.reach.away());
+            return self.locks.set_unreachable(self.reachability.away());
         }
         self.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());
-        self.locks.set_unreachable(self.reach.away());
+        self.locks.set_unreachable(self.reachability.away());
     }
 
     /// Begins the first step. If an operator marked the directory as a copy, that record precedes those of

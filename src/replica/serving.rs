@@ -101,14 +101,15 @@ impl Replica {
     pub(super) fn not_serving_of(&self, all: DcSet) -> Vec<(DcId, NotServing)> {
         let here = self.not_serving().map(|why| (self.config.dc, why));
         let peers = all.intersection(self.peers()).iter();
-        let there = peers.filter_map(|peer| Some((peer, self.reach.not_serving(peer, self.now.mono)?)));
+        let there =
+            peers.filter_map(|peer| Some((peer, self.reachability.not_serving(peer, self.now.mono)?)));
         here.into_iter().chain(there).collect()
     }
 
     /// Reports the changed state of reachable peers to the operator.
     pub(super) fn report_serving(&mut self, changed: DcSet) {
         for peer in changed.iter() {
-            let why = self.reach.not_serving(peer, self.now.mono);
+            let why = self.reachability.not_serving(peer, self.now.mono);
             self.report(Report::PeerServes { peer, why });
         }
     }

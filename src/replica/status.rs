@@ -33,16 +33,16 @@ impl Replica {
         PeerStatus {
             dc: peer,
             linked: self.log.is_linked(peer),
-            reachable: self.reach.is_reachable(peer),
+            reachable: self.reachability.is_reachable(peer),
             acknowledged: self.log.acknowledged(peer).clone(),
             lag: lag.entries,
             lag_ms: waited.as_millis() as u64,
             lacking: self.log.lacking(peer),
             // Right after a start no peer has announced its vector yet.
-            too_far_behind: self.reach.was_heard(peer) && self.log.is_too_far_behind(peer),
+            too_far_behind: self.reachability.was_heard(peer) && self.log.is_too_far_behind(peer),
             clock_ahead_ms: self.links.clock_ahead_ms(peer).unwrap_or(0),
             paused_by_skew: self.links.is_paused(peer),
-            not_serving: self.reach.not_serving(peer, self.now.mono),
+            not_serving: self.reachability.not_serving(peer, self.now.mono),
         }
     }
 

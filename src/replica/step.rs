@@ -74,7 +74,7 @@ impl Replica {
         if self.anti_entropy.next_at <= now.mono {
             self.on_anti_entropy_due();
         }
-        self.update_reach();
+        self.update_reachability();
         self.update_phase();
         self.expire_keys();
         // A granted request gets its token before the event can end it. A transfer is in the log before the
@@ -93,13 +93,13 @@ impl Replica {
         if self.mutated(crate::sim::Mutation::LeaseByWallClock) {
             return true;
         }
-        self.reach.has_news() || self.wakes_at() <= self.now.mono
+        self.reachability.has_news() || self.wakes_at() <= self.now.mono
     }
 
     /// Applies the consequences of an event until nothing more follows. `docs/algorithm.md#21-the-machine`
     /// gives the reason for this order.
     pub(super) fn finish_step(&mut self) {
-        self.update_reach();
+        self.update_reachability();
         self.update_phase();
         self.locks.sweep();
         self.locks.go_home(self.now.mono);

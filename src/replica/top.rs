@@ -48,7 +48,7 @@ impl Replica {
                 unknown: all.intersection(self.peers()),
                 waiters: first.iter().map(|row| self.waiter_info(row)).collect(),
                 waiting,
-                unreachable: all.intersection(self.reach.unreachable()),
+                unreachable: all.intersection(self.reachability.unreachable()),
                 not_serving: self.not_serving_of(all),
                 owners,
             },

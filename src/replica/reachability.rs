@@ -15,7 +15,7 @@ use crate::names::{DcId, DcSet, MAX_DCS};
 use crate::time::{Instant, Timestamp};
 
 /// The reachability of all peers.
-pub(super) struct Reach {
+pub(super) struct Reachability {
     peers: DcSet,
     timeout: Duration,
     rows: [Row; MAX_DCS],
@@ -41,7 +41,7 @@ struct Row {
 }
 
 /// A report of a peer.
-pub(super) struct News<'a> {
+pub(super) struct PeerReport<'a> {
     /// The clock in the peer's heartbeat.
     pub clock: Timestamp,
     /// When that heartbeat was received, here or by the member that reports it.
@@ -53,9 +53,9 @@ pub(super) struct News<'a> {
     pub not_serving: Option<NotServing>,
 }
 
-impl Reach {
-    pub fn new(peers: DcSet, timeout: Duration) -> Reach {
-        Reach {
+impl Reachability {
+    pub fn new(peers: DcSet, timeout: Duration) -> Reachability {
+        Reachability {
             peers,
             timeout,
             rows: std::array::from_fn(|_| Row::default()),
@@ -79,7 +79,7 @@ impl Reach {
         self.peers.iter().any(|peer| self.rows[peer.index()].rejoins_at.is_some())
     }
 
-    /// Returns true if [`Reach::update`] has work, whatever the time.
+    /// Returns true if [`Reachability::update`] has work, whatever the time.
     #[inline]
     pub fn has_news(&self) -> bool {
         self.news
@@ -123,18 +123,18 @@ impl Reach {
         std::mem::replace(&mut self.serving_changed, DcSet::EMPTY)
     }
 
-    pub fn note_heard(&mut self, peer: DcId, news: &News<'_>) {
+    pub fn note_heard(&mut self, peer: DcId, report: &PeerReport<'_>) {
         let row = &mut self.rows[peer.index()];
-        if row.heard.is_some_and(|(latest, _)| news.clock <= latest) {
+        if row.heard.is_some_and(|(latest, _)| report.clock <= latest) {
             return;
         }
-        row.heard = Some((news.clock, row.heard.map_or(news.at, |(_, before)| before.max(news.at))));
+        row.heard = Some((report.clock, row.heard.map_or(report.at, |(_, before)| before.max(report.at))));
         self.news = true;
-        row.not_serving = news.not_serving;
+        row.not_serving = report.not_serving;
         match &mut row.rejoins_at {
             // It may have lost entries that it announced and that exist nowhere any more.
-            Some(vector) if news.is_its_own => *vector = vector.meet(news.durable),
-            None if !row.reachable => row.rejoins_at = Some(news.durable.clone()),
+            Some(vector) if report.is_its_own => *vector = vector.meet(report.durable),
+            None if !row.reachable => row.rejoins_at = Some(report.durable.clone()),
             _ => {}
         }
         self.deadline = self.earliest();
@@ -204,15 +204,16 @@ mod tests {
     #[test]
     fn a_peer_that_lost_what_it_told_does_not_stay_unreachable() {
         let [me, peer, other] = [0, 1, 2].map(|id| DcId::new(id).expect("a small id"));
-        let mut reach = Reach::new([peer, other].into_iter().collect(), Duration::from_secs(3));
+        let mut reachability = Reachability::new([peer, other].into_iter().collect(), Duration::from_secs(3));
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
         let has = |seq| VersionVector::from_iter([(me, 3), (peer, seq)]);
         let mut hears = |second, durable: VersionVector, is_its_own| {
             let clock = Timestamp::from_millis(second * 1_000);
-            let news = News { clock, at: at(second), durable: &durable, is_its_own, not_serving: None };
-            reach.note_heard(peer, &news);
-            reach.update(at(second), &has(5));
-            reach.is_reachable(peer)
+            let report =
+                PeerReport { clock, at: at(second), durable: &durable, is_its_own, not_serving: None };
+            reachability.note_heard(peer, &report);
+            reachability.update(at(second), &has(5));
+            reachability.is_reachable(peer)
         };
         assert!(!hears(1, has(10), true), "what it had is not here");
         assert!(!hears(2, has(4), false), "another tells, which lacks what the peer has");
@@ -223,19 +224,23 @@ mod tests {
     fn a_peer_that_comes_back_and_does_not_serve_is_reported_once_it_can_be_reached() {
         let dc = |id| DcId::new(id).expect("a small id");
         let vector = |seq| VersionVector::from_iter([(dc(1), seq)]);
-        let mut reach = Reach::new(DcSet::only(dc(1)), Duration::from_secs(3));
-        let heard = |reach: &mut Reach, at: u64, not_serving, applied| {
+        let mut reachability = Reachability::new(DcSet::only(dc(1)), Duration::from_secs(3));
+        let heard = |reachability: &mut Reachability, at: u64, not_serving, applied| {
             let now = Instant::ZERO + Duration::from_secs(at);
             let (clock, durable) = (Timestamp::from_millis(at), vector(7));
-            let news = News { clock, at: now, durable: &durable, is_its_own: true, not_serving };
-            reach.note_heard(dc(1), &news);
-            let _changed = reach.update(now, &vector(applied));
-            (reach.is_reachable(dc(1)), reach.take_serving_changed())
+            let report = PeerReport { clock, at: now, durable: &durable, is_its_own: true, not_serving };
+            reachability.note_heard(dc(1), &report);
+            let _changed = reachability.update(now, &vector(applied));
+            (reachability.is_reachable(dc(1)), reachability.take_serving_changed())
         };
         let (grace, dc1) = (Some(NotServing::Grace { for_ms: 9_000 }), DcSet::only(dc(1)));
-        assert_eq!(heard(&mut reach, 1, grace, 6), (false, DcSet::EMPTY), "nothing is known of it yet");
-        assert_eq!(heard(&mut reach, 2, grace, 7), (true, dc1));
-        assert_eq!(heard(&mut reach, 3, grace, 7), (true, DcSet::EMPTY));
-        assert_eq!(heard(&mut reach, 4, None, 7), (true, dc1));
+        assert_eq!(
+            heard(&mut reachability, 1, grace, 6),
+            (false, DcSet::EMPTY),
+            "nothing is known of it yet"
+        );
+        assert_eq!(heard(&mut reachability, 2, grace, 7), (true, dc1));
+        assert_eq!(heard(&mut reachability, 3, grace, 7), (true, DcSet::EMPTY));
+        assert_eq!(heard(&mut reachability, 4, None, 7), (true, dc1));
     }
 }
