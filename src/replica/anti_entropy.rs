@@ -83,7 +83,7 @@ impl Replica {
         // A peer of version 1 does not know this message.
         if self.life.chained {
             let AntiEntropy { shown, owned, .. } = &self.anti_entropy;
-            let durable = self.gate.durable();
+            let durable = self.output_commit.durable();
             let (shown, owned) = (shown.points.to_tell(durable), owned.points.to_tell(durable));
             self.send(peer, Message::Sums { shown, owned });
         }

@@ -14,7 +14,7 @@ impl Replica {
         let (durable, applied) = (self.log.durable(), self.log.applied());
         assert!(applied.covers(durable), "durable {durable} is applied {applied}");
         assert_eq!(self.locks.readers(), self.readers(), "readers are closed when they are done");
-        assert!(self.gate.durable() <= self.position, "nothing is durable that was not persisted");
+        assert!(self.output_commit.durable() <= self.position, "nothing is durable that was not persisted");
         assert!(self.bounds.recorded().n >= self.next_n, "request numbers are bounded");
         let by_lease: usize = self.leases.iter().map(|lease| lease.requests.len()).sum();
         let counts = self.locks.counts();

@@ -2,9 +2,9 @@
 //!
 //! Calls that need a clock reading wait until the clock may be read. Calls that concern the time before the
 //! start wait until this datacenter has all of its own log, as far as any reachable member knows
-//! ([`Replica::knows_earlier_runs`]): a rolled-back disk believes in parts that it has given away since, lacks parts
-//! that came since, and knows nothing of commits that it made since. So reclaims wait, and all calls that may
-//! ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
+//! ([`Replica::knows_earlier_runs`]): a rolled-back disk believes in parts that it has given away since,
+//! lacks parts that came since, and knows nothing of commits that it made since. So reclaims wait, and all
+//! calls that may ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
 //! `docs/algorithm.md#74-outcomes-at-most-once`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,7 +156,7 @@ impl Replica {
         } else if let Some(id) = self.may_be_commit_of_before(&request) {
             self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
         } else {
-            // The call is executed now, and refused because it is too deferred.
+            // The call is executed now, and refused because it is too early.
             self.do_for_client(call, request);
         }
     }

@@ -22,7 +22,7 @@ use super::Replica;
 use super::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId, Target};
 use super::describe::Purpose;
 use super::effect::{Effect, Notice, Report};
-use super::gate::Gated;
+use super::output_commit::Output;
 use super::record::Record;
 use super::transactions::{Death, TxnId};
 use crate::lock_state::Holder;
@@ -236,7 +236,7 @@ impl Replica {
 
     fn notify_forced_out(&mut self, position: Position, session: SessionId, forced: Arc<Forced>) {
         let effect = Effect::Notify { session, notice: Notice::ForcedOut(forced) };
-        self.after(position, Gated::Effect(effect));
+        self.emit_when_durable(position, Output::Effect(effect));
     }
 
     /// The other holders of the lock are known, as far as other datacenters reported them: replies to the
@@ -244,11 +244,11 @@ impl Replica {
     pub(super) fn answer_force(&mut self, call: CallId, taken: Taken, lock: LockDescription) {
         let Taken { taken, position } = taken;
         let reply = Reply::Forced(Box::new(ForceOutcome { taken, lock }));
-        self.after(position, Gated::Effect(Effect::Reply { call, reply }));
+        self.emit_when_durable(position, Output::Effect(Effect::Reply { call, reply }));
     }
 
     pub(super) fn on_audit(&mut self, call: CallId) {
         let reply = Reply::Audited(self.audit.rows.iter().cloned().collect());
-        self.after(self.audit.position, Gated::Effect(Effect::Reply { call, reply }));
+        self.emit_when_durable(self.audit.position, Output::Effect(Effect::Reply { call, reply }));
     }
 }

@@ -3,7 +3,7 @@
 use super::Replica;
 use super::call::{Acquires, CallId, Grant, Refusal, Reply};
 use super::effect::Effect;
-use super::gate::Gated;
+use super::output_commit::Output;
 use super::tickets::Ticket;
 use super::transactions::{Death, TxnId};
 use crate::leases::LeaseIndex;
@@ -24,12 +24,12 @@ impl Replica {
             self.leases.get_mut(ticket.lease).waiting -= 1;
             self.end_wait(request);
             let ready = self.ready_for(fresh.id, token, fresh.ready);
-            if ready <= self.gate.durable() {
+            if ready <= self.output_commit.durable() {
                 self.time_wait(fresh.since, fresh.was_published);
                 self.tell_granted(request);
                 self.answer_fresh(request, fresh.id, token);
             } else {
-                self.after(ready, Gated::Grant(fresh.id));
+                self.emit_when_durable(ready, Output::Grant(fresh.id));
             }
         }
     }
@@ -67,7 +67,7 @@ impl Replica {
 
     /// Returns true if regained entries are not on disk again: no snapshot is complete without them.
     pub(super) fn is_regaining(&self) -> bool {
-        self.regained > self.gate.durable()
+        self.regained > self.output_commit.durable()
     }
 
     /// Records how long a request waited, when its reply is emitted.
@@ -107,7 +107,7 @@ impl Replica {
     /// Replies to the acquire of a held request once more: its client lost the reply.
     pub(super) fn answer_grant_again(&mut self, request: RequestIndex) {
         let id = self.locks.get(request).id;
-        self.after(self.ready_at(request), Gated::GrantAgain(id));
+        self.emit_when_durable(self.ready_at(request), Output::GrantAgain(id));
     }
 
     /// Ends a held request; `position` as in [`crate::lock_state::Locks::release`].

@@ -5,8 +5,8 @@
 //! (`docs/algorithm.md#102-reservation`).
 
 use super::Replica;
-use super::gate::Gated;
 use super::message::{Heartbeat, Message};
+use super::output_commit::Output;
 use super::terms::Terms;
 use crate::names::DcId;
 use crate::time::Timestamp;
@@ -14,17 +14,17 @@ use crate::time::Timestamp;
 impl Replica {
     /// Sends nothing while the clock may not be read; the next phase sends the heartbeat.
     pub(super) fn send_heartbeat(&mut self, peer: DcId) {
-        if self.life.quiet_until.is_some() || self.gate.awaits_heartbeat(peer) {
+        if self.life.quiet_until.is_some() || self.output_commit.awaits_heartbeat(peer) {
             return;
         }
         let clock = self.stamp();
         let recorded = self.links.rows[peer.index()].recorded;
         let position = self.bounds.position_of(clock, 0).max(recorded);
-        if position > self.gate.durable() {
+        if position > self.output_commit.durable() {
             // Rare unless the link is new, because the reservation is renewed ahead of time. With the next
             // reservation a higher reading can be sent.
             let position = self.bounds.next_position().max(recorded);
-            return self.after(position, Gated::Heartbeat(peer));
+            return self.emit_when_durable(position, Output::Heartbeat(peer));
         }
         self.tell_heartbeat(peer, clock);
     }
@@ -32,14 +32,14 @@ impl Replica {
     /// The position that a heartbeat waited for is durable. If that took so long that the clock has passed
     /// the reservation meanwhile, the reservation itself is sent: nothing is stamped below it any more. So a
     /// slow disk makes no datacenter unreachable.
-    pub(super) fn send_gated_heartbeat(&mut self, peer: DcId) {
+    pub(super) fn send_waiting_heartbeat(&mut self, peer: DcId) {
         if self.life.quiet_until.is_some() {
             return;
         }
         let (clock, told) = (self.stamp(), self.links.rows[peer.index()].told);
         // An older reading would look like a wrong clock.
         let limit = (self.config.agreed.max_clock_skew / 2).min(self.config.agreed.peer_timeout);
-        let is_recorded = self.links.rows[peer.index()].recorded <= self.gate.durable();
+        let is_recorded = self.links.rows[peer.index()].recorded <= self.output_commit.durable();
         let may_tell = |bound: &Timestamp| told < *bound && *bound < clock && bound.plus(limit) >= clock;
         match self.bounds.own_clock().filter(|bound| is_recorded && may_tell(bound)) {
             Some(bound) => self.tell_heartbeat(peer, bound),

@@ -6,7 +6,7 @@ use super::Replica;
 use super::call::{CallId, Limit, Reclaim, Refusal, Reply};
 use super::config::MIN_LEASE_TTL;
 use super::effect::{Effect, Notice, Report};
-use super::gate::Gated;
+use super::output_commit::Output;
 use super::record::{LeaseRecord, Record};
 use super::tickets::{Ticket, names_weight};
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
@@ -72,7 +72,7 @@ impl Replica {
         self.leases.attach(index, call.session);
         let position = self.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
         let reply = Reply::LeaseOpened { lease, ttl };
-        self.after(position, Gated::Effect(Effect::Reply { call, reply }));
+        self.emit_when_durable(position, Output::Effect(Effect::Reply { call, reply }));
     }
 
     pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
@@ -105,7 +105,10 @@ impl Replica {
         match self.authorise(lease, proof, call) {
             Ok(index) => {
                 let position = self.end_lease(index);
-                self.after(position, Gated::Effect(Effect::Reply { call, reply: Reply::LeaseClosed }));
+                self.emit_when_durable(
+                    position,
+                    Output::Effect(Effect::Reply { call, reply: Reply::LeaseClosed }),
+                );
             }
             Err(refusal) => self.refuse(call, refusal),
         }
@@ -194,7 +197,7 @@ impl Replica {
         let position = self.end_lease(index);
         if let Some(session) = session {
             let effect = Effect::Notify { session, notice: Notice::LeaseEnded { lease } };
-            self.after(position, Gated::Effect(effect));
+            self.emit_when_durable(position, Output::Effect(effect));
         }
         position
     }

@@ -20,13 +20,13 @@ mod expiry;
 mod export;
 pub mod forced;
 mod fork;
-mod gate;
 mod grants;
 mod heartbeats;
 mod lease_calls;
 mod links;
 mod log_recovery;
 mod message;
+mod output_commit;
 mod phase;
 mod reachability;
 mod record;
@@ -98,7 +98,7 @@ pub struct Replica {
     next_n: u64,
     /// The position of the last record that was emitted to the journal.
     position: Position,
-    gate: gate::Gate,
+    output_commit: output_commit::OutputCommit,
     /// The journal's last announced durable position; steps process it in portions.
     durable_to: Position,
     /// How far fencing tokens are ahead of the clock.
@@ -205,7 +205,7 @@ impl Replica {
 
     /// Returns true if work that is spread over several steps is not finished.
     fn has_work(&self) -> bool {
-        let is_asked = self.transfers.has_work(self.gate.durable());
+        let is_asked = self.transfers.has_work(self.output_commit.durable());
         let is_busy = self.store_backlog || self.export.is_some() || self.watches.are_scanning() || is_asked;
         let goes_on = self.pump
             || self.has_more_durable()

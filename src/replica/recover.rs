@@ -10,9 +10,9 @@ use super::deferred_calls::DeferredCalls;
 use super::describe::Descriptions;
 use super::expiry::Expiry;
 use super::forced::Audit;
-use super::gate::Gate;
 use super::links::Links;
 use super::log_recovery::LogRecovery;
+use super::output_commit::OutputCommit;
 use super::phase::Life;
 use super::reachability::Reachability;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
@@ -84,7 +84,7 @@ impl Replica {
             bounds: Bounds::default(),
             next_n: 1,
             position: Position::default(),
-            gate: Gate::default(),
+            output_commit: OutputCommit::default(),
             durable_to: Position::default(),
             lead: Lead::default(),
             log,
@@ -224,7 +224,7 @@ impl Replica {
     fn restart(&mut self) {
         let restarted = self.position > Position::default();
         self.forget_unfinished_state();
-        self.gate = Gate::new(self.position);
+        self.output_commit = OutputCommit::new(self.position);
         self.log.note_durable(self.position, self.now.mono);
         self.store.note_durable(self.position);
         let bound = self.bounds.recorded();

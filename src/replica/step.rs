@@ -7,7 +7,7 @@ use super::Replica;
 use super::bounds::{Bound, NUMBERS, NUMBERS_PER_MILLI};
 use super::config::CLOCK_BOUND;
 use super::effect::{Effect, Report};
-use super::gate::Gated;
+use super::output_commit::Output;
 use super::record::Record;
 use crate::causal_log::{Entry, Op};
 use crate::names::{MAX_NUMBER, Position};
@@ -22,7 +22,7 @@ const EFFECTS_PER_STEP: usize = 1024;
 /// Most records that one step notes as durable when a sync covers more.
 const RECORDS_PER_STEP: u64 = 512;
 /// Most outputs that waited for the journal and that one step emits.
-const GATED_PER_STEP: usize = 512;
+const OUTPUTS_PER_STEP: usize = 512;
 /// Bytes at which the operations of one entry stop, approximately. Far below a frame.
 const ENTRY_WEIGHT: usize = 1 << 20;
 /// Most locks and parts in one entry, unless one request has more: an entry is applied in one step.
@@ -110,7 +110,7 @@ impl Replica {
         if std::mem::take(&mut self.pump) {
             self.pump_links();
         }
-        self.locks.forget_idle(self.now.mono, self.gate.durable(), IDLE_PER_STEP);
+        self.locks.forget_idle(self.now.mono, self.output_commit.durable(), IDLE_PER_STEP);
         self.scan_some();
         self.make_postponed_checkpoint();
         self.export_some();
@@ -180,7 +180,7 @@ impl Replica {
         self.effects.push_back(Effect::Persist { position: self.position, record });
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::SendBeforeDurable) {
-            self.gate.note_durable(self.position);
+            self.output_commit.note_durable(self.position);
             self.bounds.note_durable(self.position);
         }
         self.position
@@ -192,35 +192,35 @@ impl Replica {
             "the journal is durable up to {position:?}, {:?} was the last",
             self.position
         );
-        if position < self.gate.durable() {
+        if position < self.output_commit.durable() {
             return;
         }
         self.durable_to = self.durable_to.max(position);
         self.note_some_durable();
     }
 
-    /// Returns true if the journal has more durable records, or the gate more ready outputs, than earlier
-    /// steps have processed.
+    /// Returns true if the journal has more durable records, or the output commit more ready outputs, than
+    /// earlier steps have processed.
     pub(super) fn has_more_durable(&self) -> bool {
-        self.durable_to > self.gate.durable() || self.gate.has_ready()
+        self.durable_to > self.output_commit.durable() || self.output_commit.has_ready()
     }
 
     /// Processes durable records and emits the outputs that waited for them, within the limits of one step.
     fn note_some_durable(&mut self) {
         let mut news = false;
-        if !self.gate.has_ready() {
-            let most = Position(self.gate.durable().0 + RECORDS_PER_STEP);
-            news = self.note_durable(self.durable_to.min(most).max(self.gate.durable()));
+        if !self.output_commit.has_ready() {
+            let most = Position(self.output_commit.durable().0 + RECORDS_PER_STEP);
+            news = self.note_durable(self.durable_to.min(most).max(self.output_commit.durable()));
         }
-        for _ in 0..GATED_PER_STEP {
-            let Some(gated) = self.gate.next() else { break };
+        for _ in 0..OUTPUTS_PER_STEP {
+            let Some(output) = self.output_commit.next() else { break };
             work::count(1);
-            if let Gated::Grant(id) = gated
+            if let Output::Grant(id) = output
                 && let Some(request) = self.locks.find(id)
             {
                 self.time_grant(request);
             }
-            self.let_out(gated);
+            self.emit(output);
         }
         if news {
             self.wake_snapshot_waits();
@@ -229,8 +229,8 @@ impl Replica {
 
     /// Returns true if more entries are durable than before.
     fn note_durable(&mut self, position: Position) -> bool {
-        work::count((position.0 - self.gate.durable().0) as usize);
-        self.gate.note_durable(position);
+        work::count((position.0 - self.output_commit.durable().0) as usize);
+        self.output_commit.note_durable(position);
         self.bounds.note_durable(position);
         let before = self.log.durable_end();
         let news = self.log.note_durable(position, self.now.mono);
@@ -241,29 +241,29 @@ impl Replica {
     }
 
     /// Emits an output once the journal is durable up to `position` (`docs/algorithm.md#43-output-commit`).
-    pub(super) fn after(&mut self, position: Position, gated: Gated) {
-        if let Some(gated) = self.gate.pass(position, gated) {
-            self.let_out(gated);
+    pub(super) fn emit_when_durable(&mut self, position: Position, output: Output) {
+        if let Some(output) = self.output_commit.take_or_queue(position, output) {
+            self.emit(output);
         }
     }
 
-    fn let_out(&mut self, gated: Gated) {
-        match gated {
-            Gated::Grant(id) => {
+    fn emit(&mut self, output: Output) {
+        match output {
+            Output::Grant(id) => {
                 if let Some(request) = self.locks.find(id) {
                     self.tell_granted(request);
                     self.answer_grant(request);
                 }
             }
-            Gated::GrantAgain(id) => {
+            Output::GrantAgain(id) => {
                 if let Some(request) = self.locks.find(id) {
                     self.answer_grant(request);
                 }
             }
-            Gated::Effect(effect) => self.effects.push_back(effect),
-            Gated::Heartbeat(peer) if self.log.is_linked(peer) => self.send_gated_heartbeat(peer),
-            Gated::Heartbeat(_) => {}
-            Gated::AskState(peer) => self.ask_for_more(peer),
+            Output::Effect(effect) => self.effects.push_back(effect),
+            Output::Heartbeat(peer) if self.log.is_linked(peer) => self.send_waiting_heartbeat(peer),
+            Output::Heartbeat(_) => {}
+            Output::AskState(peer) => self.ask_for_more(peer),
         }
     }
 

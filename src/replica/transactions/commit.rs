@@ -11,7 +11,7 @@ use crate::names::{Position, Secret};
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Phase, Refusal, Reply};
 use crate::replica::effect::Effect;
-use crate::replica::gate::Gated;
+use crate::replica::output_commit::Output;
 use crate::replica::store_call::{Stepped, TxnRefusal, TxnState};
 
 impl Replica {
@@ -36,7 +36,7 @@ impl Replica {
         self.close(id, *open, position);
         let stepped = Stepped { state: TxnState::Committed(vector), ..stepped };
         let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
-        self.after(position, Gated::Effect(effect));
+        self.emit_when_durable(position, Output::Effect(effect));
     }
 
     pub(in crate::replica) fn can_commit(&self) -> Result<(), Refusal> {
@@ -76,7 +76,7 @@ impl Replica {
             state: TxnState::Committed(commit),
         };
         let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
-        self.after(outcome.position, Gated::Effect(effect));
+        self.emit_when_durable(outcome.position, Output::Effect(effect));
     }
 
     /// Applies a commit: own or foreign, live or from the journal.

@@ -112,7 +112,7 @@ impl Replica {
         if self.transfers.giving.is_empty() {
             return;
         }
-        let durable = self.gate.durable();
+        let durable = self.output_commit.durable();
         let wanting = self.transfers.giving.iter().find(|(_, giving)| giving.has_work(durable));
         let Some(peer) = wanting.map(|(peer, _)| *peer) else { return };
         let mut giving = self.transfers.giving.remove(&peer).expect("it is there");

@@ -9,8 +9,8 @@ use crate::lock_state::{Foreign, Published};
 use crate::names::{DcId, Position};
 use crate::replica::Replica;
 use crate::replica::effect::Report;
-use crate::replica::gate::Gated;
 use crate::replica::message::Message;
+use crate::replica::output_commit::Output;
 use crate::replica::record::Record;
 use crate::room::Room;
 use crate::store_state::Store;
@@ -76,7 +76,7 @@ impl Replica {
             self.finish_taking(peer);
         } else {
             // So no more pieces are in flight than the journal keeps up with.
-            self.after(position, Gated::AskState(peer));
+            self.emit_when_durable(position, Output::AskState(peer));
         }
     }
 
@@ -151,11 +151,11 @@ impl Replica {
         self.raise_lead(incoming.lead_ms, position);
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
-            self.log.note_durable(self.gate.durable(), self.now.mono);
+            self.log.note_durable(self.output_commit.durable(), self.now.mono);
         }
         let (mut store, mut mortal) = (incoming.store, incoming.mortal);
         store.end_restore(vector);
-        store.note_durable(self.gate.durable());
+        store.note_durable(self.output_commit.durable());
         #[cfg(test)]
         let vector = &if self.mutated(crate::sim::Mutation::StateWithoutOwn) {
             VersionVector::from_iter(vector.iter().map(|(dc, _)| (dc, u64::MAX)))

@@ -8,7 +8,7 @@ use crate::replica::effect::Effect;
 
 /// An output that waits for the journal.
 #[derive(Debug)]
-pub(super) enum Gated {
+pub(super) enum Output {
     /// The reply to the acquire of this request. Its snapshot is taken when it is emitted.
     Grant(RequestId),
     /// The same reply once more.
@@ -22,17 +22,17 @@ pub(super) enum Gated {
 
 /// The waiting outputs, by the position that they wait for, then in the order of arrival.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
-    waiting: BTreeMap<(Position, u64), Gated>,
+pub(super) struct OutputCommit {
+    waiting: BTreeMap<(Position, u64), Output>,
     /// Peers for which a heartbeat waits. At most one per peer waits.
     heartbeats: DcSet,
     arrivals: u64,
     durable: Position,
 }
 
-impl Gate {
-    pub fn new(durable: Position) -> Gate {
-        Gate { durable, ..Gate::default() }
+impl OutputCommit {
+    pub fn new(durable: Position) -> OutputCommit {
+        OutputCommit { durable, ..OutputCommit::default() }
     }
 
     pub fn durable(&self) -> Position {
@@ -52,16 +52,16 @@ impl Gate {
 
     /// Returns the output if it can be emitted now: its position is durable, and no earlier output is ready
     /// and not yet emitted. Otherwise queues it.
-    pub fn pass(&mut self, position: Position, gated: Gated) -> Option<Gated> {
+    pub fn take_or_queue(&mut self, position: Position, output: Output) -> Option<Output> {
         if position <= self.durable && !self.has_ready() {
-            return Some(gated);
+            return Some(output);
         }
         let position = position.max(self.durable);
         self.arrivals += 1;
-        if let Gated::Heartbeat(peer) = gated {
+        if let Output::Heartbeat(peer) = output {
             self.heartbeats.insert(peer);
         }
-        self.waiting.insert((position, self.arrivals), gated);
+        self.waiting.insert((position, self.arrivals), output);
         None
     }
 
@@ -70,14 +70,14 @@ impl Gate {
     }
 
     /// Removes and returns the next output that is ready.
-    pub fn next(&mut self) -> Option<Gated> {
+    pub fn next(&mut self) -> Option<Output> {
         match self.waiting.first_key_value() {
             Some(((position, _), _)) if *position <= self.durable => {
-                let gated = self.waiting.pop_first().map(|(_, gated)| gated);
-                if let Some(Gated::Heartbeat(peer)) = gated {
+                let output = self.waiting.pop_first().map(|(_, output)| output);
+                if let Some(Output::Heartbeat(peer)) = output {
                     self.heartbeats.remove(peer);
                 }
-                gated
+                output
             }
             _ => None,
         }
