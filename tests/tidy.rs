@@ -1,6 +1,6 @@
 //! The rules of the repository, as far as a test can check them: imports between rooms, what pure rooms may
-//! not use, unfinished work; and, in tests, benches and examples as well, the length of files and functions, and
-//! the form of comments.
+//! not use, unfinished work; and, in tests, benches and examples as well, the length of files and functions,
+//! and the form of comments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
