@@ -15,7 +15,7 @@ impl Replica {
         assert!(applied.covers(durable), "durable {durable} is applied {applied}");
         assert_eq!(self.locks.readers(), self.readers(), "readers are closed when they are done");
         assert!(self.output_commit.durable() <= self.position, "nothing is durable that was not persisted");
-        assert!(self.bounds.recorded().n >= self.next_n, "request numbers are bounded");
+        assert!(self.reservations.recorded().n >= self.next_n, "request numbers are bounded");
         let by_lease: usize = self.leases.iter().map(|lease| lease.requests.len()).sum();
         let counts = self.locks.counts();
         assert_eq!(

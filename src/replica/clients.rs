@@ -213,7 +213,7 @@ impl Replica {
     /// Starts an admitted request: it is granted at once, or waits. Returns `None` if it would have to wait,
     /// and does not want to or must not, because publishing it would need the disk.
     pub(super) fn start_request(&mut self, new: &NewAcquire<'_>, ticket: Ticket) -> Option<RequestIndex> {
-        let id = RequestId { dc: self.config.dc, n: self.number() };
+        let id = RequestId { dc: self.config.dc, n: self.next_number() };
         let at = self.stamp();
         let lease = self.leases.get(new.lease).id;
         let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };

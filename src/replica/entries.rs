@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Replica;
-use super::bounds::NUMBERS;
 use super::effect::{Effect, Report};
+use super::id_reservation::NUMBERS_PER_RESERVATION;
 use super::message::Message;
 use super::record::Record;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Overflow, Violation};
@@ -255,7 +255,7 @@ impl Replica {
             _ => None,
         });
         if let Some(n) = numbers.filter(|n| *n <= MAX_NUMBER).max() {
-            self.pass_number((n + NUMBERS).min(MAX_NUMBER));
+            self.advance_number_past((n + NUMBERS_PER_RESERVATION).min(MAX_NUMBER));
         }
     }
 

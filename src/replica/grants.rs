@@ -62,7 +62,7 @@ impl Replica {
         #[cfg(not(test))]
         let regained = self.regained;
         let ready = ready.max(regained);
-        ready.max(self.bounds.position_of(stamp, id.n))
+        ready.max(self.reservations.position_of(stamp, id.n))
     }
 
     /// Returns true if regained entries are not on disk again: no snapshot is complete without them.

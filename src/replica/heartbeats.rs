@@ -19,11 +19,11 @@ impl Replica {
         }
         let clock = self.stamp();
         let recorded = self.links.rows[peer.index()].recorded;
-        let position = self.bounds.position_of(clock, 0).max(recorded);
+        let position = self.reservations.position_of(clock, 0).max(recorded);
         if position > self.output_commit.durable() {
             // Rare unless the link is new, because the reservation is renewed ahead of time. With the next
             // reservation a higher reading can be sent.
-            let position = self.bounds.next_position().max(recorded);
+            let position = self.reservations.next_position().max(recorded);
             return self.emit_when_durable(position, Output::Heartbeat(peer));
         }
         self.tell_heartbeat(peer, clock);
@@ -41,7 +41,7 @@ impl Replica {
         let limit = (self.config.agreed.max_clock_skew / 2).min(self.config.agreed.peer_timeout);
         let is_recorded = self.links.rows[peer.index()].recorded <= self.output_commit.durable();
         let may_tell = |bound: &Timestamp| told < *bound && *bound < clock && bound.plus(limit) >= clock;
-        match self.bounds.own_clock().filter(|bound| is_recorded && may_tell(bound)) {
+        match self.reservations.own_clock().filter(|bound| is_recorded && may_tell(bound)) {
             Some(bound) => self.tell_heartbeat(peer, bound),
             None => self.send_heartbeat(peer),
         }

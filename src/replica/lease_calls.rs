@@ -67,7 +67,7 @@ impl Replica {
             let retry_after = Duration::from_secs(1);
             return self.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
         }
-        let lease = LeaseId::new(self.config.dc, self.number());
+        let lease = LeaseId::new(self.config.dc, self.next_number());
         let index = self.leases.open(lease, secret, ttl, on_disconnect, self.lease_time());
         self.leases.attach(index, call.session);
         let position = self.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
@@ -241,7 +241,7 @@ impl Replica {
         let token = self.stamp_of(reclaim.token);
         let is_taken = |key| lease.keys.get(key).is_some() || lease.finished.is_over_by_itself(key);
         let key_taken = reclaim.key.is_some_and(is_taken);
-        if !known || key_taken || over || token > self.bounds.recorded().clock {
+        if !known || key_taken || over || token > self.reservations.recorded().clock {
             return false;
         }
         let request =

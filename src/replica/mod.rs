@@ -6,7 +6,6 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod anti_entropy;
-mod bounds;
 pub mod call;
 mod check;
 mod clients;
@@ -22,6 +21,7 @@ pub mod forced;
 mod fork;
 mod grants;
 mod heartbeats;
+mod id_reservation;
 mod lease_calls;
 mod links;
 mod log_recovery;
@@ -93,7 +93,7 @@ pub struct Replica {
     config: ReplicaConfig,
     now: Now,
     clock: HybridClock,
-    bounds: bounds::Bounds,
+    reservations: id_reservation::Reservations,
     /// The next request number to hand out.
     next_n: u64,
     /// The position of the last record that was emitted to the journal.
@@ -132,7 +132,7 @@ pub struct Replica {
     rights: rights::Rights,
     audit: forced::Audit,
     heartbeat_at: Instant,
-    renew_bound_at: Instant,
+    renew_reservation_at: Instant,
     /// Entries may have become sendable.
     pump: bool,
     /// The log may have more entries to truncate than one step does.
@@ -188,7 +188,7 @@ impl Replica {
     /// The same, never `None`. Every step calls it, so it reads remembered deadlines only.
     #[inline]
     fn wakes_at(&self) -> Instant {
-        let mut next = self.heartbeat_at.min(self.renew_bound_at).min(self.anti_entropy.next_at);
+        let mut next = self.heartbeat_at.min(self.renew_reservation_at).min(self.anti_entropy.next_at);
         next = next.min(self.locks.next_deadline()).min(self.leases.next_deadline());
         next = next.min(self.waits.next_or_never()).min(self.descriptions.next_deadline());
         next = next.min(self.transactions.next_deadline());

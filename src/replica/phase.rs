@@ -150,7 +150,7 @@ impl Replica {
         if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) && !self.waits_for_clock() {
             self.life.quiet_until = None;
             // A client that reclaims may name a reading of just before the crash.
-            self.renew_bound();
+            self.renew_reservation();
             self.note_skew();
             self.on_heartbeat_due();
             self.run_deferred();

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use super::anti_entropy::AntiEntropy;
-use super::bounds::{Bound, Bounds};
 use super::call::{Acquires, Counts};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::deferred_calls::DeferredCalls;
 use super::describe::Descriptions;
 use super::expiry::Expiry;
 use super::forced::Audit;
+use super::id_reservation::{Reservation, Reservations};
 use super::links::Links;
 use super::log_recovery::LogRecovery;
 use super::output_commit::OutputCommit;
@@ -81,7 +81,7 @@ impl Replica {
         }
         Replica {
             clock: HybridClock::new(now, Timestamp::ZERO),
-            bounds: Bounds::default(),
+            reservations: Reservations::default(),
             next_n: 1,
             position: Position::default(),
             output_commit: OutputCommit::default(),
@@ -115,7 +115,7 @@ impl Replica {
             rights: Rights::default(),
             audit: Audit::default(),
             heartbeat_at: now.mono,
-            renew_bound_at: now.mono,
+            renew_reservation_at: now.mono,
             pump: false,
             counts: Counts::default(),
             acquires: Acquires::default(),
@@ -139,7 +139,7 @@ impl Replica {
             // know may live.
             self.become_doubted();
         }
-        self.bounds = Bounds::new(Bound { clock: checkpoint.clock, n: checkpoint.n });
+        self.reservations = Reservations::new(Reservation { clock: checkpoint.clock, n: checkpoint.n });
         self.store.restore(checkpoint.contents, &checkpoint.applied);
         let (stamps, hashes) = (&checkpoint.last_stamps, &checkpoint.hashes);
         self.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, self.now.mono);
@@ -183,7 +183,7 @@ impl Replica {
                 // All of it is durable, and nobody reads an older snapshot.
                 while self.store.fold(usize::MAX) {}
             }
-            Record::Bound { clock, n } => self.bounds = Bounds::new(Bound { clock, n }),
+            Record::Bound { clock, n } => self.reservations = Reservations::new(Reservation { clock, n }),
             Record::LeaseOpened(lease) => {
                 if self.leases.find(lease.lease).is_some() {
                     return Err(refused(format!("lease {} is open already", lease.lease)));
@@ -227,10 +227,10 @@ impl Replica {
         self.output_commit = OutputCommit::new(self.position);
         self.log.note_durable(self.position, self.now.mono);
         self.store.note_durable(self.position);
-        let bound = self.bounds.recorded();
+        let bound = self.reservations.recorded();
         #[cfg(test)]
         let bound = if self.mutated(crate::sim::Mutation::TokensReused) {
-            Bound { clock: Timestamp::ZERO, ..bound }
+            Reservation { clock: Timestamp::ZERO, ..bound }
         } else {
             bound
         };
@@ -258,13 +258,13 @@ impl Replica {
             // Counted from now, because reading the journal may have taken any time.
             self.life.asks_until = Some(self.now.mono + self.config.agreed.peer_timeout);
         }
-        self.outnumber();
+        self.skip_used_numbers();
         self.deferred.begin_at(self.next_n);
     }
 
     /// Returns the state that the records so far amount to, without ownership, request table and keys.
     pub(super) fn begin_checkpoint(&self) -> Checkpoint {
-        let bound = self.bounds.recorded();
+        let bound = self.reservations.recorded();
         let lease = |lease: &crate::leases::Lease| LeaseRecord {
             lease: lease.id,
             secret: lease.secret,

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::Replica;
-use super::bounds::{Bound, NUMBERS, NUMBERS_PER_MILLI};
 use super::config::CLOCK_BOUND;
 use super::effect::{Effect, Report};
+use super::id_reservation::{NUMBERS_PER_MILLI, NUMBERS_PER_RESERVATION, Reservation};
 use super::output_commit::Output;
 use super::record::Record;
 use crate::causal_log::{Entry, Op};
@@ -59,8 +59,8 @@ impl Replica {
         if self.links.retry_at().is_some_and(|at| at <= now.mono) {
             self.drain_inbox();
         }
-        if self.renew_bound_at <= now.mono {
-            self.renew_bound();
+        if self.renew_reservation_at <= now.mono {
+            self.renew_reservation();
         }
         if self.heartbeat_at <= now.mono {
             self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
@@ -181,7 +181,7 @@ impl Replica {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::SendBeforeDurable) {
             self.output_commit.note_durable(self.position);
-            self.bounds.note_durable(self.position);
+            self.reservations.note_durable(self.position);
         }
         self.position
     }
@@ -231,7 +231,7 @@ impl Replica {
     fn note_durable(&mut self, position: Position) -> bool {
         work::count((position.0 - self.output_commit.durable().0) as usize);
         self.output_commit.note_durable(position);
-        self.bounds.note_durable(position);
+        self.reservations.note_durable(position);
         let before = self.log.durable_end();
         let news = self.log.note_durable(position, self.now.mono);
         self.tell_watches(self.log.durable_since(before));
@@ -272,66 +272,66 @@ impl Replica {
     pub(super) fn stamp(&mut self) -> Timestamp {
         assert!(self.life.quiet_until.is_none(), "nothing is stamped right after a restart");
         let stamp = self.clock.tick();
-        if stamp > self.bounds.recorded().clock {
-            self.record_bound();
+        if stamp > self.reservations.recorded().clock {
+            self.record_reservation();
         }
         stamp
     }
 
     /// Returns a new request number.
-    pub(super) fn number(&mut self) -> u64 {
+    pub(super) fn next_number(&mut self) -> u64 {
         let n = self.next_n;
-        self.pass_number(n);
+        self.advance_number_past(n);
         n
     }
 
     /// Records that all numbers up to `n` have been used.
-    pub(super) fn pass_number(&mut self, n: u64) {
+    pub(super) fn advance_number_past(&mut self, n: u64) {
         self.next_n = self.next_n.max(n + 1);
-        if self.next_n > self.bounds.recorded().n {
-            self.record_bound();
+        if self.next_n > self.reservations.recorded().n {
+            self.record_reservation();
         }
     }
 
     /// Moves the next number above all numbers that may have been used. The disk may be an old copy, or an
     /// empty one in the place of a used one, and no other member knows which numbers this datacenter has used
     /// (`docs/algorithm.md#47-numbers`).
-    pub(super) fn outnumber(&mut self) {
-        self.pass_numbers_until(self.clock.physical_millis());
+    pub(super) fn skip_used_numbers(&mut self) {
+        self.advance_number_past_millis(self.clock.physical_millis());
     }
 
     /// Moves the next number above all numbers that can have been used before the clock reached `millis`.
-    pub(super) fn pass_numbers_until(&mut self, millis: u64) {
+    pub(super) fn advance_number_past_millis(&mut self, millis: u64) {
         // At most half of all numbers, however far ahead a wall clock is.
         let millis = millis.min(MAX_NUMBER / 2 / NUMBERS_PER_MILLI);
-        self.pass_number(millis * NUMBERS_PER_MILLI);
+        self.advance_number_past(millis * NUMBERS_PER_MILLI);
     }
 
     /// Writes a record that reserves clock readings for the next half second, and request numbers
     /// (`docs/algorithm.md#102-reservation`).
-    pub(super) fn record_bound(&mut self) {
+    pub(super) fn record_reservation(&mut self) {
         // Right after a restart the bound of the clock stays. If every restart raised it, a server that
         // restarts again and again would run away from real time.
         let clock = match self.life.quiet_until {
-            Some(_) => self.bounds.recorded().clock,
+            Some(_) => self.reservations.recorded().clock,
             None => self.clock.bound(CLOCK_BOUND),
         };
-        let bound = Bound { clock, n: self.next_n + NUMBERS };
-        let position = self.persist(Record::Bound { clock: bound.clock, n: bound.n });
-        self.bounds.record(position, bound);
+        let reserved = Reservation { clock, n: self.next_n + NUMBERS_PER_RESERVATION };
+        let position = self.persist(Record::Bound { clock: reserved.clock, n: reserved.n });
+        self.reservations.record(position, reserved);
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::SendBeforeDurable) {
-            self.bounds.note_durable(position);
+            self.reservations.note_durable(position);
         }
     }
 
     /// Renews the reservation ahead of time, so that no grant waits for the disk because of it.
-    pub(super) fn renew_bound(&mut self) {
-        self.renew_bound_at = self.now.mono + CLOCK_BOUND / 2;
+    pub(super) fn renew_reservation(&mut self) {
+        self.renew_reservation_at = self.now.mono + CLOCK_BOUND / 2;
         let soon = self.clock.bound(CLOCK_BOUND / 2);
         let writes = self.life.quiet_until.is_none() && self.life.room != Room::Full;
-        if writes && soon > self.bounds.recorded().clock {
-            self.record_bound();
+        if writes && soon > self.reservations.recorded().clock {
+            self.record_reservation();
         }
     }
 

@@ -71,7 +71,7 @@ impl Replica {
         if !self.life.joined {
             // The same for numbers: no run has used more of them than its clock had milliseconds for. Not
             // further, or another start on an old disk would use the same numbers again.
-            self.pass_numbers_until(clock.plus(age).millis());
+            self.advance_number_past_millis(clock.plus(age).millis());
         }
     }
 

@@ -77,7 +77,7 @@ impl Replica {
     /// Returns true if a peer should be heard first: the clock has advanced since before the restart by more
     /// than the skew limit.
     fn waits_for_a_word(&self) -> bool {
-        let latest = self.bounds.recorded().clock.plus(self.config.agreed.max_clock_skew);
+        let latest = self.reservations.recorded().clock.plus(self.config.agreed.max_clock_skew);
         let is_later = self.clock.physical_millis() > latest.millis();
         is_later && self.life.asks_until.is_some() && self.heard_clocks().count() == 0
     }

@@ -13,42 +13,42 @@ use crate::time::Timestamp;
 pub(super) const NUMBERS_PER_MILLI: u64 = 1 << 10;
 /// Request numbers that one record reserves: 64 ms of them, so that even a server that restarts again and
 /// again does not exceed [`NUMBERS_PER_MILLI`].
-pub(super) const NUMBERS: u64 = 1 << 16;
+pub(super) const NUMBERS_PER_RESERVATION: u64 = 1 << 16;
 
 /// A reservation: readings up to `clock` and numbers below `n` may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Bound {
+pub(super) struct Reservation {
     pub clock: Timestamp,
     pub n: u64,
 }
 
 /// The durable reservation, and those that are being written.
 #[derive(Debug, Default)]
-pub(super) struct Bounds {
-    durable: Bound,
+pub(super) struct Reservations {
+    durable: Reservation,
     /// The reserved reading when this run began. A run that the disk does not know may have used higher ones.
     before: Timestamp,
     /// Recorded and not durable yet, in order.
-    pending: VecDeque<(Position, Bound)>,
+    pending: VecDeque<(Position, Reservation)>,
 }
 
-impl Bounds {
-    pub fn new(durable: Bound) -> Bounds {
-        Bounds { durable, before: durable.clock, pending: VecDeque::new() }
+impl Reservations {
+    pub fn new(durable: Reservation) -> Reservations {
+        Reservations { durable, before: durable.clock, pending: VecDeque::new() }
     }
 
     /// Returns the latest recorded reservation.
-    pub fn recorded(&self) -> Bound {
-        self.pending.back().map_or(self.durable, |(_, bound)| *bound)
+    pub fn recorded(&self) -> Reservation {
+        self.pending.back().map_or(self.durable, |(_, reservation)| *reservation)
     }
 
-    pub fn record(&mut self, position: Position, bound: Bound) {
-        self.pending.push_back((position, bound));
+    pub fn record(&mut self, position: Position, reservation: Reservation) {
+        self.pending.push_back((position, reservation));
     }
 
     pub fn note_durable(&mut self, position: Position) {
-        while let Some((_, bound)) = self.pending.pop_front_if(|(at, _)| *at <= position) {
-            self.durable = bound;
+        while let Some((_, reservation)) = self.pending.pop_front_if(|(at, _)| *at <= position) {
+            self.durable = reservation;
         }
     }
 
@@ -65,11 +65,11 @@ impl Bounds {
 
     /// Returns the position of the reservation that covers these; [`Position::default`] if it is durable.
     pub fn position_of(&self, clock: Timestamp, n: u64) -> Position {
-        let allows = |bound: &Bound| clock <= bound.clock && n < bound.n;
+        let allows = |reservation: &Reservation| clock <= reservation.clock && n < reservation.n;
         if allows(&self.durable) {
             return Position::default();
         }
-        let pending = self.pending.iter().find(|(_, bound)| allows(bound));
+        let pending = self.pending.iter().find(|(_, reservation)| allows(reservation));
         pending.expect("nothing is handed out above what is recorded").0
     }
 }
