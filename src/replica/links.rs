@@ -156,7 +156,7 @@ impl Replica {
         self.inbox.clear(peer);
         // When the link is up again, the peer sends all that is missing.
         self.links.rows[peer.index()].dropped = false;
-        self.rights.link_down(peer);
+        self.counter_escrow.link_down(peer);
         self.stop_giving(peer);
         self.stop_taking_from(peer);
         self.descriptions_without(peer);

@@ -10,6 +10,7 @@ pub mod call;
 mod check;
 mod clients;
 mod config;
+mod counter_escrow;
 mod deferred_calls;
 mod describe;
 mod effect;
@@ -31,7 +32,6 @@ mod phase;
 mod reachability;
 mod record;
 mod recover;
-mod rights;
 mod round_trips;
 mod serving;
 mod stability;
@@ -129,7 +129,7 @@ pub struct Replica {
     watches: watches::Watches,
     transfers: transfer::Transfers,
     expiry: expiry::Expiry,
-    rights: rights::Rights,
+    counter_escrow: counter_escrow::CounterEscrow,
     audit: forced::Audit,
     heartbeat_at: Instant,
     renew_reservation_at: Instant,

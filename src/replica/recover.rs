@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::anti_entropy::AntiEntropy;
 use super::call::{Acquires, Counts};
 use super::config::{CLOCK_BOUND, ReplicaConfig};
+use super::counter_escrow::CounterEscrow;
 use super::deferred_calls::DeferredCalls;
 use super::describe::Descriptions;
 use super::expiry::Expiry;
@@ -16,7 +17,6 @@ use super::output_commit::OutputCommit;
 use super::phase::Life;
 use super::reachability::Reachability;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
-use super::rights::Rights;
 use super::round_trips::RoundTrips;
 use super::stability::Stability;
 use super::tickets::Tickets;
@@ -112,7 +112,7 @@ impl Replica {
             watches: Watches::default(),
             transfers: Transfers::default(),
             expiry: Expiry::new(local.hash_seed),
-            rights: Rights::default(),
+            counter_escrow: CounterEscrow::default(),
             audit: Audit::default(),
             heartbeat_at: now.mono,
             renew_reservation_at: now.mono,

@@ -88,7 +88,7 @@ impl Replica {
         position: Position,
     ) {
         let (is_live, is_own) = (position != Position::default(), entry.dc == self.config.dc);
-        self.rights.note_commit(commit);
+        self.counter_escrow.note_commit(commit);
         let (expiry, now, own) = (&mut self.expiry, self.now.mono, is_own.then_some(entry.seq));
         self.store.apply(entry, index, position, |key, touched| {
             // From the journal: registered when all of it is read.

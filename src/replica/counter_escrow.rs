@@ -20,7 +20,7 @@ const MOST_ASKED: usize = 1_024;
 
 /// Rights that were asked for and have not come.
 #[derive(Default)]
-pub(super) struct Rights {
+pub(super) struct CounterEscrow {
     asked: BTreeMap<Key, Asked>,
 }
 
@@ -31,7 +31,7 @@ struct Asked {
     until: Instant,
 }
 
-impl Rights {
+impl CounterEscrow {
     /// Returns true if a query for at least this amount is in progress, so that clients that need rights at
     /// once cause one query.
     fn is_under_way(&self, key: &Key, peer: DcId, amount: u64, now: Instant) -> bool {
@@ -81,9 +81,9 @@ impl Replica {
             .max_by_key(|(_, rights)| *rights);
         let Some((peer, _)) = most else { return };
         let (amount, now) = (asked - rights, self.now.mono);
-        if !self.rights.is_under_way(&refused.key, peer, amount, now) {
+        if !self.counter_escrow.is_under_way(&refused.key, peer, amount, now) {
             let until = now + self.config.agreed.heartbeat;
-            self.rights.note_asked(&refused.key, Asked { peer, amount, until });
+            self.counter_escrow.note_asked(&refused.key, Asked { peer, amount, until });
             self.send(peer, Message::AskRights { key: refused.key.clone(), amount });
         }
     }
