@@ -153,7 +153,7 @@ mod tests {
         Secret,
     };
     use crate::replica::call::HolderInfo;
-    use crate::replica::forced::Forced;
+    use crate::replica::force_release::Forced;
     use crate::replica::{
         Checkpoint, CheckpointV1, Floor, Fork, Heartbeat, LeaseRecord, Message, NotServing, OutcomeRow, Past,
         Record, RequestRow, StatePiece, SumAt, Terms,

@@ -17,7 +17,7 @@ use crate::proto::{self, acquire_request, cancel_request, release_request};
 use crate::replica::call::{
     Acquire, Call, ClientKey, ListCursor, OnDisconnect, Proof, Reclaim, Target, Wait,
 };
-use crate::replica::forced::Force;
+use crate::replica::force_release::Force;
 
 use BorderError::Malformed;
 

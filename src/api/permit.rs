@@ -10,7 +10,7 @@ use crate::access::{Action, Judge, Refused, What};
 use crate::causal_log::Wants;
 use crate::names::{Mode, RequestId};
 use crate::replica::call::{Call, Reclaim};
-use crate::replica::forced::Force;
+use crate::replica::force_release::Force;
 use crate::replica::store_call::{Begin, GoOn, Look, Step};
 use crate::replica::watch_call::{Subject, Watch};
 

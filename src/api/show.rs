@@ -15,7 +15,7 @@ use crate::replica::NotServing;
 use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
-use crate::replica::forced::{ForceOutcome, Forced};
+use crate::replica::force_release::{ForceOutcome, Forced};
 use crate::room::{Load, Room};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot, resident_bytes};
 

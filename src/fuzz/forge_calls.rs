@@ -10,7 +10,7 @@ use crate::crdt::VersionVector;
 use crate::leases::{OnDisconnect, Proof};
 use crate::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 use crate::replica::call::{Acquire, Call, ListCursor, Reclaim, Target, Wait};
-use crate::replica::forced::Force;
+use crate::replica::force_release::Force;
 use crate::replica::store_call::{AtLeast, Begin, BeginLocks, GoOn, Look, Step, Then};
 use crate::replica::watch_call::{Pattern, Subject, Watch};
 

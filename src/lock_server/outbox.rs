@@ -19,7 +19,7 @@ use crate::crdt::value::Reading;
 use crate::names::MAX_DCS;
 use crate::replica::Notice;
 use crate::replica::call::{LockDescription, Refusal, Reply};
-use crate::replica::forced::Forced;
+use crate::replica::force_release::Forced;
 use crate::replica::store_call::TxnRefusal;
 
 /// An output for a session.

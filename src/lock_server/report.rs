@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::names::{DcId, LeaseId};
 use crate::replica::call::Phase;
-use crate::replica::forced::Forced;
+use crate::replica::force_release::Forced;
 use crate::replica::{Fork, Report, Summed};
 use crate::room::Room;
 use crate::time::Instant;

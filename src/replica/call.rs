@@ -13,7 +13,7 @@ pub use crate::lock_state::Heat;
 pub use crate::names::ClientKey;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
 use crate::replica::NotServing;
-use crate::replica::forced::{Force, ForceOutcome, Forced};
+use crate::replica::force_release::{Force, ForceOutcome, Forced};
 use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
 use crate::replica::watch_call::{Watch, WatchRefusal};
 use crate::room::{Load, Room};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::Replica;
 use super::call::{CallId, HolderInfo, LockDescription, MAX_DESCRIBED, Reply, WaiterInfo};
-use super::forced::Taken;
+use super::force_release::Taken;
 use super::message::Message;
 use super::timeouts::AskedAhead;
 use super::top::Top;

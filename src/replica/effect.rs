@@ -7,7 +7,7 @@ use crate::crdt::VersionVector;
 use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::anti_entropy::Summed;
 use crate::replica::call::{CallId, Reply, SessionId};
-use crate::replica::forced::Forced;
+use crate::replica::force_release::Forced;
 use crate::replica::fork::Fork;
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};

@@ -18,7 +18,7 @@ mod entries;
 mod event;
 mod expiry;
 mod export;
-pub mod forced;
+pub mod force_release;
 mod fork;
 mod grants;
 mod heartbeats;
@@ -130,7 +130,7 @@ pub struct Replica {
     transfers: transfer::Transfers,
     expiry: expiry::Expiry,
     counter_escrow: counter_escrow::CounterEscrow,
-    audit: forced::Audit,
+    audit: force_release::Audit,
     heartbeat_at: Instant,
     renew_reservation_at: Instant,
     /// Entries may have become sendable.

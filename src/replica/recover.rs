@@ -9,7 +9,7 @@ use super::counter_escrow::CounterEscrow;
 use super::deferred_calls::DeferredCalls;
 use super::describe::Descriptions;
 use super::expiry::Expiry;
-use super::forced::Audit;
+use super::force_release::Audit;
 use super::id_reservation::{Reservation, Reservations};
 use super::links::Links;
 use super::log_recovery::LogRecovery;

@@ -14,7 +14,7 @@ use crate::keys::Key;
 use crate::leases::Proof;
 use crate::names::{ClientKey, DcId, FencingToken, LeaseId};
 use crate::replica::call::Wait;
-use crate::replica::forced::Forced;
+use crate::replica::force_release::Forced;
 use crate::store_state::ChangeError;
 use crate::time::brief;
 

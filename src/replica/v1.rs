@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::forced::Forced;
+use super::force_release::Forced;
 use super::record::{Checkpoint, LeaseRecord, RequestRow};
 use super::{OutcomeRow, Past};
 use crate::causal_log::{Entry, v1};

@@ -10,7 +10,7 @@ use crate::leases::Proof;
 use crate::names::{ForceReason, Mode};
 use crate::replica::Event;
 use crate::replica::call::{Call, CallId, Grant, Reclaim, Refusal, Reply, SessionId, Target, Wait};
-use crate::replica::forced::Force;
+use crate::replica::force_release::Force;
 use crate::replica::store_call::{AtLeast, Begin, Step, Then, TxnRefusal};
 
 impl Cluster {

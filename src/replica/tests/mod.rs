@@ -4,7 +4,7 @@ mod clocks;
 mod cluster;
 mod digests;
 mod expiry;
-mod forced;
+mod force_release;
 mod forked;
 mod full_disk;
 mod grace;

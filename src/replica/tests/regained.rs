@@ -12,7 +12,7 @@ use crate::crdt::value::Reading;
 use crate::leases::Proof;
 use crate::names::{ForceReason, Mode};
 use crate::replica::call::{Call, Phase};
-use crate::replica::forced::Force;
+use crate::replica::force_release::Force;
 use crate::replica::store_call::{AtLeast, Begin, Then};
 use crate::replica::{Event, Message, Notice};
 use crate::sim::Mutation;

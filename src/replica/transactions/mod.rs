@@ -33,7 +33,7 @@ use snapshot_waits::SnapshotWaits;
 
 use super::Replica;
 use super::call::{CallId, Refusal};
-use super::forced::Forced;
+use super::force_release::Forced;
 use super::store_call::Begin;
 use crate::causal_log::Change;
 use crate::crdt::VersionVector;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::names::{DcId, FencingToken, Position, RequestId};
 use crate::replica::call::{Call, CallId, Refusal, Reply, Target};
-use crate::replica::forced::{Forced, MAX_AUDITED};
+use crate::replica::force_release::{Forced, MAX_AUDITED};
 use crate::replica::store_call::TxnRefusal;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, TxnKey};

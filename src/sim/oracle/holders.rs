@@ -8,7 +8,7 @@ use crdts::CvRDT;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
 use crate::replica::call::{ClientKey, Grant};
-use crate::replica::forced::Forced;
+use crate::replica::force_release::Forced;
 use crate::rng::Rng;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, Interval};

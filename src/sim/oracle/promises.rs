@@ -6,7 +6,7 @@ use std::fmt;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::{Call, CallId, ClientKey, Grant, Reclaim, Target};
-use crate::replica::forced::Forced;
+use crate::replica::force_release::Forced;
 use crate::replica::store_call::Then;
 use crate::replica::{Message, Position};
 use crate::sim::disk::Disk;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::names::{DcId, ForceReason, Position};
 use crate::replica::Event;
 use crate::replica::call::{Call, Phase as ServerPhase, Refusal, Reply};
-use crate::replica::forced::{Force, Forced};
+use crate::replica::force_release::{Force, Forced};
 use crate::room::{Load, Room};
 use crate::sim::failure::FailureKind;
 use crate::sim::world::{Action, Phase, World};

@@ -9,7 +9,7 @@ use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::names::{FencingToken, ForceReason, Mode, RequestId};
 use crate::replica::call::{Call, Grant, Phase, Reclaim, Refusal, Reply, Wait};
-use crate::replica::forced::{Force, ForceOutcome, Forced, MAX_AUDITED, MAX_VICTIMS};
+use crate::replica::force_release::{Force, ForceOutcome, Forced, MAX_AUDITED, MAX_VICTIMS};
 use crate::replica::store_call::{Then, TxnRefusal};
 use crate::replica::{Event, Notice, Record};
 use crate::room::Room;
