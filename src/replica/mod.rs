@@ -8,6 +8,7 @@
 mod anti_entropy;
 pub mod call;
 mod check;
+mod checkpoint_builder;
 mod clients;
 mod config;
 mod counter_escrow;
@@ -17,7 +18,6 @@ mod effect;
 mod entries;
 mod event;
 mod expiry;
-mod export;
 pub mod force_release;
 mod fork;
 mod grants;
@@ -139,7 +139,7 @@ pub struct Replica {
     truncates: bool,
     /// The store has more to fold or to compact than one step does.
     store_backlog: bool,
-    export: Option<export::Export>,
+    checkpoint_builder: Option<checkpoint_builder::CheckpointBuilder>,
     counts: Counts,
     acquires: Acquires,
     effects: VecDeque<Effect>,
@@ -206,7 +206,10 @@ impl Replica {
     /// Returns true if work that is spread over several steps is not finished.
     fn has_work(&self) -> bool {
         let is_asked = self.transfers.has_work(self.output_commit.durable());
-        let is_busy = self.store_backlog || self.export.is_some() || self.watches.are_scanning() || is_asked;
+        let is_busy = self.store_backlog
+            || self.checkpoint_builder.is_some()
+            || self.watches.are_scanning()
+            || is_asked;
         let goes_on = self.pump
             || self.has_more_durable()
             || self.truncates

@@ -108,7 +108,7 @@ impl Replica {
             anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy),
             truncates: false,
             store_backlog: false,
-            export: None,
+            checkpoint_builder: None,
             watches: Watches::default(),
             transfers: Transfers::default(),
             expiry: Expiry::new(local.hash_seed),

@@ -113,7 +113,7 @@ impl Replica {
         self.locks.forget_idle(self.now.mono, self.output_commit.durable(), IDLE_PER_STEP);
         self.scan_some();
         self.make_postponed_checkpoint();
-        self.export_some();
+        self.build_checkpoint();
         self.give_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
         self.store_backlog = self.store.settle(EFFECTS_PER_STEP) || more_to_fold;

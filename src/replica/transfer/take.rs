@@ -170,7 +170,7 @@ impl Replica {
         self.count_anew(mortal);
         self.end_watches();
         self.transfers.giving.clear();
-        if self.export.take().is_some() {
+        if self.checkpoint_builder.take().is_some() {
             self.on_checkpoint_wanted();
         }
         self.pump = true;

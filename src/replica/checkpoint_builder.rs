@@ -17,7 +17,7 @@ use crate::work;
 const ROWS_PER_STEP: usize = 1024;
 
 /// A checkpoint in progress.
-pub(super) struct Export {
+pub(super) struct CheckpointBuilder {
     checkpoint: Box<Checkpoint>,
     at: Position,
     /// `None` when all locks and requests are read.
@@ -30,62 +30,63 @@ impl Replica {
     pub(super) fn on_checkpoint_wanted(&mut self) {
         if self.transfers.is_taking() {
             self.transfers.postpone_checkpoint();
-        } else if self.export.is_none() {
+        } else if self.checkpoint_builder.is_none() {
             let applied = Arc::new(self.log.applied().clone());
             self.store.open_snapshot_at(self.position, &applied);
             let mut checkpoint = Box::new(self.begin_checkpoint());
             checkpoint.requests.reserve_exact(self.locks.asked());
             checkpoint.contents.reserve_exact(self.store.counts().keys as usize);
             let reader = Some(self.locks.open_reader(self.log.applied()));
-            self.export = Some(Export { checkpoint, at: self.position, reader, next_row: 0 });
+            self.checkpoint_builder =
+                Some(CheckpointBuilder { checkpoint, at: self.position, reader, next_row: 0 });
         }
     }
 
     /// Copies some more rows of the checkpoint in progress.
-    pub(super) fn export_some(&mut self) {
-        if self.export.is_none() {
+    pub(super) fn build_checkpoint(&mut self) {
+        if self.checkpoint_builder.is_none() {
             return;
         }
-        let Some(mut export) = self.export.take() else { return };
+        let Some(mut builder) = self.checkpoint_builder.take() else { return };
         let mut left = ROWS_PER_STEP;
-        while let Some(reader) = export.reader
+        while let Some(reader) = builder.reader
             && left > 0
         {
             match self.locks.read(reader, left) {
                 Piece::Owned(rows) => {
                     left -= rows.len();
-                    export.checkpoint.ownership.extend(rows);
+                    builder.checkpoint.ownership.extend(rows);
                 }
                 Piece::Requests { rows, looked_at } => {
                     left -= looked_at;
-                    export.checkpoint.requests.extend(rows);
+                    builder.checkpoint.requests.extend(rows);
                 }
                 Piece::End => {
                     self.locks.close_reader(reader);
-                    export.reader = None;
+                    builder.reader = None;
                 }
             }
         }
         work::count(ROWS_PER_STEP - left);
         if left == 0 {
-            self.export = Some(export);
+            self.checkpoint_builder = Some(builder);
             return;
         }
-        let (mut contents, next) = self.store.export(export.at, export.next_row, left);
-        export.checkpoint.contents.append(&mut contents);
+        let (mut contents, next) = self.store.export(builder.at, builder.next_row, left);
+        builder.checkpoint.contents.append(&mut contents);
         match next {
-            Some(row) => self.export = Some(Export { next_row: row, ..export }),
+            Some(row) => self.checkpoint_builder = Some(CheckpointBuilder { next_row: row, ..builder }),
             None => {
-                self.store.close_snapshot(export.at);
-                self.effects.push_back(Effect::Checkpoint(export.checkpoint));
+                self.store.close_snapshot(builder.at);
+                self.effects.push_back(Effect::Checkpoint(builder.checkpoint));
             }
         }
     }
 
     /// Returns the number of readers of the locks: checkpoints and state transfers in progress.
     pub(super) fn readers(&self) -> usize {
-        let export = self.export.as_ref().filter(|export| export.reader.is_some());
-        export.into_iter().count() + self.transfers.readers()
+        let builder = self.checkpoint_builder.as_ref().filter(|builder| builder.reader.is_some());
+        builder.into_iter().count() + self.transfers.readers()
     }
 
     /// Returns the state that the records so far amount to, at once. To be stored once they are durable.
