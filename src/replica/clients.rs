@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Replica;
 use super::call::{Acquire, Call, CallId, Limit, Refusal, Reply, Target, Wait};
+use super::client_requests::{ClientRequest, names_weight};
 use super::effect::Effect;
-use super::tickets::{Ticket, names_weight};
 use crate::causal_log::Wants;
 use crate::leases::{LeaseIndex, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
@@ -115,8 +115,8 @@ impl Replica {
             && let Ok(lease) = self.authorise(acquire.lease, acquire.proof, call)
         {
             let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
-            let ticket = Ticket { key: acquire.key, ..Ticket::default() };
-            self.start_request(&new, ticket);
+            let client = ClientRequest { key: acquire.key, ..ClientRequest::default() };
+            self.start_request(&new, client);
         }
     }
 
@@ -198,8 +198,8 @@ impl Replica {
     fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
         self.leases.get_mut(lease).finished.begin(acquire.key);
         let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
-        let ticket = Ticket { call: Some(call), key: acquire.key, ..Ticket::default() };
-        if self.start_request(&new, ticket).is_none() {
+        let client = ClientRequest { call: Some(call), key: acquire.key, ..ClientRequest::default() };
+        if self.start_request(&new, client).is_none() {
             let refusal = self.not_free(acquire.wait);
             self.refuse(call, refusal);
         }
@@ -212,7 +212,11 @@ impl Replica {
 
     /// Starts an admitted request: it is granted at once, or waits. Returns `None` if it would have to wait,
     /// and does not want to or must not, because publishing it would need the disk.
-    pub(super) fn start_request(&mut self, new: &NewAcquire<'_>, ticket: Ticket) -> Option<RequestIndex> {
+    pub(super) fn start_request(
+        &mut self,
+        new: &NewAcquire<'_>,
+        client: ClientRequest,
+    ) -> Option<RequestIndex> {
         let id = RequestId { dc: self.config.dc, n: self.next_number() };
         let at = self.stamp();
         let lease = self.leases.get(new.lease).id;
@@ -225,8 +229,8 @@ impl Replica {
             (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
         };
         self.leases.get_mut(new.lease).waiting += 1;
-        let ticket = Ticket { names: names_weight(new.wants), ..ticket };
-        self.note_client_side(new.lease, request, ticket);
+        let client = ClientRequest { names: names_weight(new.wants), ..client };
+        self.note_client_side(new.lease, request, client);
         if let Some(wait) = wait {
             self.begin_wait(request, wait);
         }
@@ -244,7 +248,7 @@ impl Replica {
         if !self.locks.wants(request).eq(wants.locks().iter().map(|(name, mode)| (name, *mode))) {
             return Err(Refusal::KeyReused(key));
         }
-        self.tickets.get_mut(request).call = Some(call);
+        self.client_requests.get_mut(request).call = Some(call);
         if self.locks.get(request).is_held() {
             self.answer_grant_again(request);
         }

@@ -177,9 +177,9 @@ impl Replica {
         });
         let position = self.persist(Record::Forced(forced.clone()));
         self.note_forced(forced.clone(), position);
-        let ticket = self.tickets.get_mut(request);
-        let (call, txn) = (ticket.call.take(), ticket.txn);
-        if let Some(key) = ticket.key {
+        let client = self.client_requests.get_mut(request);
+        let (call, txn) = (client.call.take(), client.txn);
+        if let Some(key) = client.key {
             self.audit.by_key.insert((forced.lease, key), forced.request);
         }
         // It was granted, and the reply waited for the journal.

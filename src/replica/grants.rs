@@ -2,9 +2,9 @@
 
 use super::Replica;
 use super::call::{Acquires, CallId, Grant, Refusal, Reply};
+use super::client_requests::ClientRequest;
 use super::effect::Effect;
 use super::output_commit::Output;
-use super::tickets::Ticket;
 use super::transactions::{Death, TxnId};
 use crate::leases::LeaseIndex;
 use crate::lock_state::{Local, RequestIndex, State};
@@ -20,8 +20,8 @@ impl Replica {
             let fresh = self.locks.set_token(request, token);
             self.counts.grants_local += u64::from(!fresh.was_published);
             self.counts.grants += 1;
-            let ticket = self.tickets.get_mut(request);
-            self.leases.get_mut(ticket.lease).waiting -= 1;
+            let client = self.client_requests.get_mut(request);
+            self.leases.get_mut(client.lease).waiting -= 1;
             self.end_wait(request);
             let ready = self.ready_for(fresh.id, token, fresh.ready);
             if ready <= self.output_commit.durable() {
@@ -91,14 +91,14 @@ impl Replica {
     }
 
     fn answer_fresh(&mut self, request: RequestIndex, id: RequestId, token: FencingToken) {
-        let ticket = self.tickets.get_mut(request);
-        if let Some(key) = ticket.txn {
-            ticket.call = None;
+        let client = self.client_requests.get_mut(request);
+        if let Some(key) = client.txn {
+            client.call = None;
             let lease =
                 self.locks.get(request).local().expect("clients hold requests of this datacenter").lease;
             return self.on_txn_locks(lease, key, id, token);
         }
-        if let Some(call) = ticket.call.take() {
+        if let Some(call) = client.call.take() {
             let grant = Grant { request: id, token, snapshot: self.log.durable().clone() };
             self.effects.push_back(Effect::Reply { call, reply: Reply::Granted(grant) });
         }
@@ -135,25 +135,31 @@ impl Replica {
     }
 
     /// Registers a request with its lease.
-    pub(super) fn note_client_side(&mut self, lease: LeaseIndex, request: RequestIndex, ticket: Ticket) {
+    pub(super) fn note_client_side(
+        &mut self,
+        lease: LeaseIndex,
+        request: RequestIndex,
+        client: ClientRequest,
+    ) {
         let row = self.leases.get_mut(lease);
-        row.names += ticket.names as usize;
+        row.names += client.names as usize;
         let place = row.requests.insert(request);
-        if let Some(key) = ticket.key {
+        if let Some(key) = client.key {
             row.keys.insert(key, request);
         }
-        self.tickets.set(request, Ticket { lease, place, ..ticket });
+        self.client_requests.set(request, ClientRequest { lease, place, ..client });
     }
 
     /// Removes a request from its lease and from the deadlines. Returns its acquire if that is not answered
     /// yet.
     fn forget_client_side(&mut self, request: RequestIndex, waiting: bool) -> Option<CallId> {
         self.end_wait(request);
-        let Ticket { ref mut call, key, txn, names, lease, place, .. } = *self.tickets.get_mut(request);
+        let ClientRequest { ref mut call, key, txn, names, lease, place, .. } =
+            *self.client_requests.get_mut(request);
         let call = call.take();
         let lease = self.leases.get_mut(lease);
         if let Some(moved) = lease.requests.remove(place, request) {
-            self.tickets.get_mut(moved).place = place;
+            self.client_requests.get_mut(moved).place = place;
         }
         lease.waiting -= usize::from(waiting);
         lease.names -= names as usize;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::Replica;
 use super::call::{CallId, Limit, Reclaim, Refusal, Reply};
+use super::client_requests::{ClientRequest, names_weight};
 use super::config::MIN_LEASE_TTL;
 use super::effect::{Effect, Notice, Report};
 use super::output_commit::Output;
 use super::record::{LeaseRecord, Record};
-use super::tickets::{Ticket, names_weight};
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, NewRequest};
 use crate::names::{LeaseId, LockName, Position, RequestId, Secret};
@@ -151,7 +151,7 @@ impl Replica {
         for request in self.leases.get(index).requests.sorted() {
             if self.locks.get(request).is_held() {
                 // It was granted, and the reply waited for the journal.
-                if let Some(call) = self.tickets.get_mut(request).call.take() {
+                if let Some(call) = self.client_requests.get_mut(request).call.take() {
                     self.refuse(call, Refusal::LeaseEnded);
                 }
                 self.end_held(request, ready);
@@ -257,7 +257,11 @@ impl Replica {
         self.note_client_side(
             index,
             request,
-            Ticket { key: reclaim.key, names: names_weight(&reclaim.wants), ..Ticket::default() },
+            ClientRequest {
+                key: reclaim.key,
+                names: names_weight(&reclaim.wants),
+                ..ClientRequest::default()
+            },
         );
         self.tell_granted(request);
         true

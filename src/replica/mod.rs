@@ -9,6 +9,7 @@ mod anti_entropy;
 pub mod call;
 mod check;
 mod checkpoint_builder;
+mod client_requests;
 mod clients;
 mod config;
 mod counter_escrow;
@@ -42,7 +43,6 @@ mod sums;
 mod terms;
 #[cfg(test)]
 mod tests;
-mod tickets;
 mod timeouts;
 mod tokens;
 mod top;
@@ -116,7 +116,7 @@ pub struct Replica {
     reachability: reachability::Reachability,
     links: links::Links,
     round_trips: round_trips::RoundTrips,
-    tickets: tickets::Tickets,
+    client_requests: client_requests::ClientRequests,
     waits: Deadlines<RequestIndex>,
     descriptions: describe::Descriptions,
     life: phase::Life,

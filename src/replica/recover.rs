@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::anti_entropy::AntiEntropy;
 use super::call::{Acquires, Counts};
+use super::client_requests::ClientRequests;
 use super::config::{CLOCK_BOUND, ReplicaConfig};
 use super::counter_escrow::CounterEscrow;
 use super::deferred_calls::DeferredCalls;
@@ -19,7 +20,6 @@ use super::reachability::Reachability;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
 use super::round_trips::RoundTrips;
 use super::stability::Stability;
-use super::tickets::Tickets;
 use super::tokens::Lead;
 use super::transactions::Transactions;
 use super::transfer::Transfers;
@@ -96,7 +96,7 @@ impl Replica {
             reachability: Reachability::new(peers, config.agreed.peer_timeout),
             links: Links::new(),
             round_trips: RoundTrips::new(),
-            tickets: Tickets::default(),
+            client_requests: ClientRequests::default(),
             waits: Deadlines::default(),
             descriptions: Descriptions::default(),
             life: Life::new(),

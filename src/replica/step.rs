@@ -68,7 +68,7 @@ impl Replica {
             self.on_watch_heartbeat();
             let counts = self.locks.counts();
             if counts.held + counts.waiting == 0 {
-                self.tickets.give_back();
+                self.client_requests.give_back();
             }
         }
         if self.anti_entropy.next_at <= now.mono {

@@ -98,21 +98,21 @@ impl Replica {
     /// `describe_timeout` before the end, or when half of the wait is left if that is later.
     pub(super) fn begin_wait(&mut self, request: RequestIndex, wait: Duration) {
         let (until, peers) = (self.now.mono + wait, self.peers());
-        let ticket = self.tickets.get_mut(request);
-        ticket.wait_until = Some(until);
+        let client = self.client_requests.get_mut(request);
+        client.wait_until = Some(until);
         if !peers.is_empty() {
             let ahead = self.config.local.describe_timeout.min(wait / 2).as_millis();
-            ticket.asks_ahead_ms = u32::try_from(ahead).unwrap_or(u32::MAX);
+            client.asks_ahead_ms = u32::try_from(ahead).unwrap_or(u32::MAX);
         }
-        self.waits.insert(until - ticket.asks_ahead(), request);
+        self.waits.insert(until - client.asks_ahead(), request);
     }
 
     /// Ends the wait of a request.
     #[inline]
     pub(super) fn end_wait(&mut self, request: RequestIndex) {
-        let ticket = self.tickets.get_mut(request);
-        if let Some(until) = ticket.wait_until.take() {
-            self.waits.remove(until - ticket.asks_ahead(), request);
+        let client = self.client_requests.get_mut(request);
+        if let Some(until) = client.wait_until.take() {
+            self.waits.remove(until - client.asks_ahead(), request);
             if !self.descriptions.ahead.by_request.is_empty() {
                 self.descriptions.ahead.take(self.locks.get(request).id);
             }
@@ -135,9 +135,9 @@ impl Replica {
             let looked_at = self.locks.get(request).wants.len();
             wants += looked_at;
             work::count(looked_at);
-            let ticket = self.tickets.get_mut(request);
-            ticket.asks_ahead_ms = 0;
-            match ticket.wait_until {
+            let client = self.client_requests.get_mut(request);
+            client.asks_ahead_ms = 0;
+            match client.wait_until {
                 Some(until) if until > self.now.mono => {
                     self.waits.insert(until, request);
                     self.ask_ahead(request);
@@ -167,7 +167,7 @@ impl Replica {
     }
 
     fn time_out(&mut self, request: RequestIndex) {
-        self.tickets.get_mut(request).wait_until = None;
+        self.client_requests.get_mut(request).wait_until = None;
         self.counts.timeouts += 1;
         let names = self.locks.in_the_way(request, MAX_EXPLAINED);
         let mut locks: Vec<LockDescription> =

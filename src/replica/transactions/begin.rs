@@ -8,11 +8,11 @@ use crate::leases::{LeaseIndex, Proof};
 use crate::names::{ClientKey, DcId, FencingToken, LeaseId, MAX_LABEL, RequestId};
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
+use crate::replica::client_requests::ClientRequest;
 use crate::replica::clients::NewAcquire;
 use crate::replica::store_call::{
     AtLeast, Begin, GoOn, Look, MAX_SNAPSHOT_WAIT, Stepped, Then, TxnRefusal, TxnState, reads_weight,
 };
-use crate::replica::tickets::Ticket;
 
 /// The kind of a begin.
 enum Begun {
@@ -120,8 +120,8 @@ impl Replica {
                 waiting.call = call;
                 let request = waiting.request.and_then(|request| self.locks.find(request));
                 if let Some(request) = request {
-                    let ticket = self.tickets.get_mut(request);
-                    ticket.call = ticket.call.is_some().then_some(call);
+                    let client = self.client_requests.get_mut(request);
+                    client.call = client.call.is_some().then_some(call);
                 }
                 Ok(true)
             }
@@ -169,8 +169,8 @@ impl Replica {
         let mut request = None;
         if let Some(locks) = &begin.locks {
             let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };
-            let ticket = Ticket { call: Some(call), txn: Some(id.key), ..Ticket::default() };
-            match self.start_request(&new, ticket) {
+            let client = ClientRequest { call: Some(call), txn: Some(id.key), ..ClientRequest::default() };
+            match self.start_request(&new, client) {
                 Some(index) => request = Some(self.locks.get(index).id),
                 None => {
                     let refusal = self.not_free(locks.wait);

@@ -104,7 +104,7 @@ impl Watches {
 impl Replica {
     /// The reply to a grant may be sent: sends the grant to watches, too.
     pub(in crate::replica) fn tell_granted(&mut self, request: RequestIndex) {
-        self.tickets.get_mut(request).is_told = true;
+        self.client_requests.get_mut(request).is_told = true;
         if self.watches.follow_holders() {
             self.tell_holding(request, LockEvent::Granted);
         }
@@ -121,7 +121,7 @@ impl Replica {
     /// Returns true if the grant of a held request may be known outside. The journal alone does not show
     /// that: the end of a lease may delay a grant further, but a grant that was sent stays sent.
     fn is_told(&self, request: RequestIndex) -> bool {
-        self.tickets.get(request).is_told
+        self.client_requests.get(request).is_told
     }
 
     fn tell_holding(&mut self, request: RequestIndex, event: fn(Holding) -> LockEvent) {

@@ -1,4 +1,4 @@
-//! Tickets: the call that a request answers, its deadline, and its place in its lease.
+//! Client requests: the call that a request answers, its deadline, and its place in its lease.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::time::Instant;
 
 /// The client's side of a request of this datacenter.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ticket {
+pub(super) struct ClientRequest {
     /// The acquire that is not answered yet.
     pub call: Option<CallId>,
     pub wait_until: Option<Instant>,
@@ -31,7 +31,7 @@ pub(super) struct Ticket {
     pub place: u32,
 }
 
-impl Ticket {
+impl ClientRequest {
     #[inline]
     pub fn asks_ahead(&self) -> Duration {
         Duration::from_millis(self.asks_ahead_ms.into())
@@ -45,17 +45,17 @@ pub(super) fn names_weight(wants: &Wants) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// The tickets, by the row of their request.
+/// The client's side of all requests, by the row of the request.
 #[derive(Debug, Default)]
-pub(super) struct Tickets(Blocks<Ticket>);
+pub(super) struct ClientRequests(Blocks<ClientRequest>);
 
-impl Tickets {
-    pub fn set(&mut self, request: RequestIndex, ticket: Ticket) {
+impl ClientRequests {
+    pub fn set(&mut self, request: RequestIndex, client: ClientRequest) {
         let index = request.0 as usize;
         while self.0.capacity() <= index {
-            self.0.grow(Ticket::default);
+            self.0.grow(ClientRequest::default);
         }
-        self.0[index] = ticket;
+        self.0[index] = client;
     }
 
     /// There are no requests: frees some of the memory.
@@ -63,11 +63,11 @@ impl Tickets {
         self.0.give_back(0);
     }
 
-    pub fn get(&self, request: RequestIndex) -> &Ticket {
+    pub fn get(&self, request: RequestIndex) -> &ClientRequest {
         &self.0[request.0 as usize]
     }
 
-    pub fn get_mut(&mut self, request: RequestIndex) -> &mut Ticket {
+    pub fn get_mut(&mut self, request: RequestIndex) -> &mut ClientRequest {
         &mut self.0[request.0 as usize]
     }
 }
