@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::causal_log::Action;
 use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Slots};
-use crate::store_state::marks::{Fate, Marks};
+use crate::store_state::tombstones::{Fate, Tombstones};
 
-/// The value of a key, and the marks that decide if a late change still belongs to it (`marks.rs`).
+/// The value of a key, and the marks that decide if a late change still belongs to it (`tombstones.rs`).
 ///
 /// An end takes away everything, also what it has not seen: the content when it is applied, and changes that
 /// arrive later from a transaction that had not seen it. So a key that ended never comes back by an update
@@ -16,7 +16,7 @@ use crate::store_state::marks::{Fate, Marks};
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Content {
     pub(super) slots: Slots,
-    pub(super) marks: Marks,
+    pub(super) tombstones: Tombstones,
 }
 
 impl Content {
@@ -27,7 +27,7 @@ impl Content {
 
     /// Applies one change of a commit.
     pub fn apply(&mut self, action: &Action, at: &At<'_>) {
-        match (self.marks.apply(action, at), action) {
+        match (self.tombstones.apply(action, at), action) {
             (Fate::In, Action::Update(update)) => self.slots.apply(update, at),
             (Fate::Ends, _) => self.slots = Slots::default(),
             (Fate::In | Fate::Out, _) => {}
@@ -37,7 +37,7 @@ impl Content {
     /// Drops everything that only commits could need that have not seen `stable`: there will be none any
     /// more.
     pub fn settle(&mut self, stable: &VersionVector) {
-        self.marks.settle(stable);
+        self.tombstones.settle(stable);
         self.slots.settle(stable);
     }
 
@@ -48,29 +48,29 @@ impl Content {
         after: Option<Bytes>,
         most: &mut usize,
     ) -> Option<Bytes> {
-        self.marks.settle(stable);
+        self.tombstones.settle(stable);
         self.slots.settle_some(stable, after, most)
     }
 
     /// Returns true if nothing is left, as if the key had never been written.
     pub fn is_empty(&self) -> bool {
-        self.marks.is_empty() && self.slots.is_empty()
+        self.tombstones.is_empty() && self.slots.is_empty()
     }
 
     /// Returns true if an end of the key is known.
     #[cfg(test)]
     pub fn has_ends(&self) -> bool {
-        self.marks.has_ends()
+        self.tombstones.has_ends()
     }
 
     /// Returns true for an expiring key: it has a time to live, or is done.
     pub fn is_mortal(&self) -> bool {
-        !self.marks.lifetimes().is_empty() || self.slots.done_by().is_some()
+        !self.tombstones.lifetimes().is_empty() || self.slots.done_by().is_some()
     }
 
     /// Returns the lifetimes that the datacenters want.
     #[cfg(test)]
     pub(crate) fn lifetimes(&self) -> &[super::Lifetime] {
-        self.marks.lifetimes()
+        self.tombstones.lifetimes()
     }
 }

@@ -20,7 +20,7 @@
 //! | file | job |
 //! |---|---|
 //! | `content.rs` | a key's value and its tombstones: the effect of a change on both |
-//! | `marks.rs` | tombstones of ended keys, and lifetimes |
+//! | `tombstones.rs` | tombstones of ended keys, and lifetimes |
 //! | `mortal.rs` | expiring keys |
 //! | `record.rs` | the content at the floor and the effects after it |
 //! | `store.rs` | all keys: apply, read, check, fold, compact |
@@ -32,17 +32,17 @@
 mod check;
 mod content;
 mod digest;
-mod marks;
 mod mortal;
 mod record;
 mod snapshots;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tombstones;
 
 pub use content::Content;
 pub use digest::{Bucket, BucketDigest, Digest};
-pub(crate) use marks::Lifetime;
 pub(crate) use mortal::Touched;
 pub use store::ChangeError;
 pub(crate) use store::Store;
+pub(crate) use tombstones::Lifetime;

@@ -4,7 +4,7 @@ use crate::crdt::value::Dot;
 use crate::keys::Key;
 use crate::names::Position;
 use crate::store_state::Store;
-use crate::store_state::marks::Lifetime;
+use crate::store_state::tombstones::Lifetime;
 use crate::time::TimeToLive;
 
 /// The effect of a commit on the lifetime of a key.

@@ -11,7 +11,7 @@ use crate::crdt::value::{At, Dot, Type};
 use crate::keys::Key;
 use crate::names::Position;
 use crate::store_state::content::Content;
-use crate::store_state::marks::{Fate, Lifetime, Marks};
+use crate::store_state::tombstones::{Fate, Lifetime, Tombstones};
 
 /// If more effects than this are between the floor and a reader, they are applied once, to a copy that is
 /// kept.
@@ -27,8 +27,8 @@ pub(super) struct Record {
     effects: VecDeque<Effect>,
     /// The content at a later position, so that readers need not apply many effects again and again.
     ahead: Option<Box<(Position, Content)>>,
-    /// The marks after all effects, while some effect may change them.
-    newest_marks: Option<Marks>,
+    /// the tombstones after all effects, while some effect may change them.
+    newest_tombstones: Option<Tombstones>,
     /// Number of its elements in the store's list of changes to compact.
     pub unsettled: u32,
     /// Number of the stable vector at which its content was compacted, with nothing folded since; 0 if none.
@@ -85,7 +85,7 @@ impl Record {
             content,
             effects: VecDeque::new(),
             ahead: None,
-            newest_marks: None,
+            newest_tombstones: None,
             unsettled: 0,
             settled_at: 0,
             settling: None,
@@ -98,27 +98,28 @@ impl Record {
         let fate = match effect.action() {
             Action::Update(_) => Fate::In,
             action => {
-                let marks = self.newest_marks.get_or_insert_with(|| self.content.marks.clone());
-                marks.apply(action, &effect.at())
+                let tombstones =
+                    self.newest_tombstones.get_or_insert_with(|| self.content.tombstones.clone());
+                tombstones.apply(action, &effect.at())
             }
         };
         self.effects.push_back(effect);
         fate
     }
 
-    /// Returns the marks with all effects.
-    pub fn newest_marks(&self) -> &Marks {
-        self.newest_marks.as_ref().unwrap_or(&self.content.marks)
+    /// Returns the tombstones with all effects.
+    pub fn newest_tombstones(&self) -> &Tombstones {
+        self.newest_tombstones.as_ref().unwrap_or(&self.content.tombstones)
     }
 
     /// Returns the lifetimes with all effects.
     pub fn lifetimes(&self) -> &[Lifetime] {
-        self.newest_marks().lifetimes()
+        self.newest_tombstones().lifetimes()
     }
 
     /// Returns the lifetime that counts, with all effects; its datacenter writes the end.
     pub fn standing(&self) -> Option<&Lifetime> {
-        self.newest_marks().standing()
+        self.newest_tombstones().standing()
     }
 
     /// Returns the content that a snapshot shows; the snapshot is not before the floor.
@@ -190,7 +191,7 @@ impl Record {
             self.ahead = None;
         }
         if self.effects.is_empty() {
-            self.newest_marks = None;
+            self.newest_tombstones = None;
         }
         true
     }
@@ -205,7 +206,12 @@ impl Record {
 
     /// Asserts that the data kept beside the effects equals the result of the effects.
     pub fn check(&self) {
-        assert_eq!(*self.newest_marks(), self.newest().marks, "the newest marks of {}", self.key);
+        assert_eq!(
+            *self.newest_tombstones(),
+            self.newest().tombstones,
+            "the newest tombstones of {}",
+            self.key
+        );
     }
 
     /// Returns true if the record can be removed.

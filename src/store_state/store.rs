@@ -16,10 +16,10 @@ use crate::keys::Key;
 use crate::names::{DcId, Position};
 use crate::store_state::content::Content;
 use crate::store_state::digest::{self, Digest, Digests};
-use crate::store_state::marks::Fate;
 use crate::store_state::mortal::Touched;
 use crate::store_state::record::{Effect, Record, Side};
 use crate::store_state::snapshots::Snapshots;
+use crate::store_state::tombstones::Fate;
 use crate::time::Timestamp;
 use crate::work;
 
@@ -228,7 +228,7 @@ impl Store {
             };
             let content = content.get_or_insert_with(|| self.newest(key));
             let checked = match action {
-                Action::Update(_) | Action::Expire(_) if !content.marks.lets_in(&at) => {
+                Action::Update(_) | Action::Expire(_) if !content.tombstones.lets_in(&at) => {
                     Err(OpError::KeyEnded)
                 }
                 Action::Update(update) => content.slots.check(update, self.me),
@@ -243,7 +243,7 @@ impl Store {
     fn check_one(&mut self, key: &Key, action: &Action, at: &At<'_>) -> Result<(), ChangeError> {
         let me = self.me;
         let record = self.by_key.get(key).map(|row| &mut self.records[*row as usize]);
-        let has_ended = record.as_ref().is_some_and(|record| !record.newest_marks().lets_in(at));
+        let has_ended = record.as_ref().is_some_and(|record| !record.newest_tombstones().lets_in(at));
         #[cfg(test)]
         let has_ended = has_ended && self.mutation != Some(crate::sim::Mutation::ChangeOfEndedKey);
         let checked = match (action, record) {
@@ -312,7 +312,7 @@ impl Store {
                 Side::Before => digests.subtract(&key, sum),
                 Side::After => digests.add(&key, sum),
             }
-            if leaves_marks(effect.action()) {
+            if leaves_tombstones(effect.action()) {
                 marked = Some(effect.at().dot);
             }
         });
@@ -416,9 +416,9 @@ impl Store {
 }
 
 /// Returns true if a change leaves something that can be dropped once every datacenter has seen it.
-fn leaves_marks(action: &Action) -> bool {
+fn leaves_tombstones(action: &Action) -> bool {
     match action {
-        Action::Update(update) => update.leaves_marks(),
+        Action::Update(update) => update.leaves_tombstones(),
         Action::Remove | Action::Lapse => true,
         Action::Expire(_) => false,
     }

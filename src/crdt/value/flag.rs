@@ -49,7 +49,7 @@ impl<P: Presence> Value for Flag<P> {
         self.0.settle(stable);
     }
 
-    fn has_marks(&self) -> bool {
-        self.0.has_marks()
+    fn has_tombstones(&self) -> bool {
+        self.0.has_tombstones()
     }
 }

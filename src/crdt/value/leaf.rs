@@ -53,7 +53,7 @@ pub(super) trait Value {
     }
     /// Returns true if [`Value::settle`] may change anything, now or later. Values that return false are not
     /// examined for that.
-    fn has_marks(&self) -> bool {
+    fn has_tombstones(&self) -> bool {
         false
     }
     /// See [`Slots::done_by`](crate::crdt::value::Slots::done_by).

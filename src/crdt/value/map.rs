@@ -38,14 +38,15 @@ impl Map {
     /// Changes the value of a field.
     pub fn change<R>(&mut self, field: &[u8], how: impl FnOnce(&mut Slots) -> R) -> R {
         let slots = self.fields.entry(field);
-        let (was_visible, had_marks) = (slots.is_visible(), slots.has_marks());
+        let (was_visible, had_tombstones) = (slots.is_visible(), slots.has_tombstones());
         let result = how(slots);
-        let (is_visible, has_marks, is_empty) = (slots.is_visible(), slots.has_marks(), slots.is_empty());
+        let (is_visible, has_tombstones, is_empty) =
+            (slots.is_visible(), slots.has_tombstones(), slots.is_empty());
         self.visible = self.visible + usize::from(is_visible) - usize::from(was_visible);
         if is_empty {
             self.fields.remove(field);
         }
-        match (had_marks, has_marks) {
+        match (had_tombstones, has_tombstones) {
             (false, true) => *self.marked.entry(field) = (),
             (true, false) => drop(self.marked.remove(field)),
             _ => {}
@@ -60,7 +61,7 @@ impl Map {
             !slots.is_empty()
         });
         self.visible = self.fields.values().filter(|slots| slots.is_visible()).count();
-        let marked = self.fields.iter().filter(|(_, slots)| slots.has_marks());
+        let marked = self.fields.iter().filter(|(_, slots)| slots.has_tombstones());
         self.marked = marked.map(|(field, _)| (field.clone(), ())).collect();
     }
 
@@ -82,7 +83,7 @@ impl Map {
     }
 
     /// Returns true if there is anything to compact.
-    pub fn has_marks(&self) -> bool {
+    pub fn has_tombstones(&self) -> bool {
         !self.marked.is_empty()
     }
 

@@ -217,7 +217,7 @@ impl Update {
     }
 
     /// Returns true if this leaves marks that [`Slots::settle`](super::Slots::settle) can drop.
-    pub fn leaves_marks(&self) -> bool {
+    pub fn leaves_tombstones(&self) -> bool {
         let plain = matches!(
             self.root_type(),
             Type::Counter | Type::BoundedCounter | Type::LwwRegister | Type::Versioned | Type::GrowOnlySet

@@ -24,7 +24,7 @@ pub(super) trait Presence: Clone + Default + PartialEq + Debug {
     /// Returns true if it is equivalent to the default.
     fn is_empty(&self) -> bool;
     /// Returns true if [`Presence::settle`] may change anything, now or later.
-    fn has_marks(&self) -> bool;
+    fn has_tombstones(&self) -> bool;
     fn settle(&mut self, stable: &VersionVector);
 }
 
@@ -56,7 +56,7 @@ impl Presence for AddWins {
         self.0.is_empty()
     }
 
-    fn has_marks(&self) -> bool {
+    fn has_tombstones(&self) -> bool {
         self.0.len() > 1
     }
 
@@ -99,7 +99,7 @@ impl Presence for RemoveWins {
         self.adds.is_empty() && self.removes.is_empty()
     }
 
-    fn has_marks(&self) -> bool {
+    fn has_tombstones(&self) -> bool {
         self.adds.len() > 1 || !self.removes.is_empty()
     }
 

@@ -75,7 +75,7 @@ impl Value for ResettableCounter {
         }
     }
 
-    fn has_marks(&self) -> bool {
+    fn has_tombstones(&self) -> bool {
         !self.recent.is_empty()
     }
 }

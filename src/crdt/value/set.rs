@@ -59,15 +59,15 @@ impl<P: Presence> Set<P> {
 
     fn change(&mut self, item: &[u8], how: impl FnOnce(&mut P)) {
         let element = self.elements.entry(item);
-        let (was_present, had_marks) = (element.is_present(), element.has_marks());
+        let (was_present, had_tombstones) = (element.is_present(), element.has_tombstones());
         how(element);
-        let (is_present, has_marks, is_empty) =
-            (element.is_present(), element.has_marks(), element.is_empty());
+        let (is_present, has_tombstones, is_empty) =
+            (element.is_present(), element.has_tombstones(), element.is_empty());
         self.present = self.present + usize::from(is_present) - usize::from(was_present);
         if is_empty {
             self.elements.remove(item);
         }
-        match (had_marks, has_marks) {
+        match (had_tombstones, has_tombstones) {
             (false, true) => *self.marked.entry(item) = (),
             (true, false) => drop(self.marked.remove(item)),
             _ => {}
@@ -86,7 +86,7 @@ impl<P: Presence> Set<P> {
     /// Recomputes the fields that follow from the elements.
     fn recount(&mut self) {
         self.present = self.elements.values().filter(|element| element.is_present()).count();
-        let marked = self.elements.iter().filter(|(_, element)| element.has_marks());
+        let marked = self.elements.iter().filter(|(_, element)| element.has_tombstones());
         self.marked = marked.map(|(item, _)| (item.clone(), ())).collect();
     }
 
@@ -147,7 +147,7 @@ impl<P: Presence> Value for Set<P> {
         marked.last().filter(|_| goes_on).map(Element::to_bytes)
     }
 
-    fn has_marks(&self) -> bool {
+    fn has_tombstones(&self) -> bool {
         !self.marked.is_empty()
     }
 }

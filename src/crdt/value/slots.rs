@@ -72,7 +72,7 @@ impl Slots {
     /// Drops everything that only operations could need that have not seen `stable`: there will be none any
     /// more. Readers see no change.
     pub fn settle(&mut self, stable: &VersionVector) {
-        if self.has_marks() {
+        if self.has_tombstones() {
             self.0.retain(|state| {
                 state.settle(stable);
                 !state.is_empty()
@@ -93,7 +93,7 @@ impl Slots {
             self.settle(stable);
             return None;
         };
-        let next = if state.has_marks() { state.settle_some(stable, after, most) } else { None };
+        let next = if state.has_tombstones() { state.settle_some(stable, after, most) } else { None };
         if state.is_empty() {
             self.0.clear();
         }
@@ -101,8 +101,8 @@ impl Slots {
     }
 
     /// Returns true if there is anything to compact.
-    pub(super) fn has_marks(&self) -> bool {
-        self.0.iter().any(State::has_marks)
+    pub(super) fn has_tombstones(&self) -> bool {
+        self.0.iter().any(State::has_tombstones)
     }
 
     /// Returns the commit that wrote the value as done, if its type has that: then the key may end once every

@@ -97,10 +97,10 @@ impl State {
     }
 
     /// Returns true if there is anything to compact.
-    pub fn has_marks(&self) -> bool {
+    pub fn has_tombstones(&self) -> bool {
         match self {
-            State::Leaf(leaf) => leaf.value().has_marks(),
-            State::Map(_, map) => map.has_marks(),
+            State::Leaf(leaf) => leaf.value().has_tombstones(),
+            State::Map(_, map) => map.has_tombstones(),
         }
     }
 

@@ -28,7 +28,7 @@ struct Found {
     several_types: usize,
     several_values: usize,
     removed_fields: usize,
-    hidden_fields_or_marks: usize,
+    hidden_fields_or_tombstones: usize,
     settled: usize,
     met: usize,
     done: usize,
@@ -134,7 +134,7 @@ fn replicas_agree_with_the_rules_at_every_vector_in_every_order() {
     let found = found.into_inner();
     assert!(found.concurrent > 10_000 && found.concurrent_in_one_dc > 500, "{found:?}");
     assert!(found.several_types > 500 && found.several_values > 250, "{found:?}");
-    assert!(found.removed_fields > 250 && found.hidden_fields_or_marks > 250, "{found:?}");
+    assert!(found.removed_fields > 250 && found.hidden_fields_or_tombstones > 250, "{found:?}");
     assert!(found.settled > 500 && found.met > 5_000 && found.done > 100, "{found:?}");
     assert!(found.types.len() == 13 && found.types.values().all(|seen| *seen > 100), "{found:?}");
 }
@@ -170,7 +170,7 @@ fn count(commits: &[Commit], found: &mut Found) {
 
 fn note(slots: &Slots, seen: &Seen, found: &mut Found) {
     found.several_types += usize::from(slots.0.len() > 1);
-    found.hidden_fields_or_marks += usize::from(!slots.is_visible() && !slots.is_empty());
+    found.hidden_fields_or_tombstones += usize::from(!slots.is_visible() && !slots.is_empty());
     if let Some(Reading::MvRegister(values)) = &seen[0] {
         found.several_values += usize::from(values.len() > 1);
     }

@@ -30,7 +30,7 @@ use crate::time::{TimeToLive, Timestamp};
 
 /// Tombstones and lifetimes of a key; empty for most keys.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Marks(Option<Box<Kept>>);
+pub(super) struct Tombstones(Option<Box<Kept>>);
 
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Raw")]
@@ -89,7 +89,7 @@ pub(super) enum Fate {
     Ends,
 }
 
-impl Marks {
+impl Tombstones {
     /// Applies a change to the tombstones and lifetimes. The caller applies the returned effect to the value.
     pub fn apply(&mut self, action: &Action, at: &At<'_>) -> Fate {
         if let (None, Action::Update(_)) = (&self.0, action) {
