@@ -10,7 +10,7 @@ impl Replica {
     pub fn check(&self) {
         self.locks.check();
         self.store.check_invariants();
-        self.store.mortal_keys().for_each(|(key, _)| self.expiry.check(key));
+        self.store.expiring_keys().for_each(|(key, _)| self.expiry.check(key));
         let (durable, applied) = (self.log.durable(), self.log.applied());
         assert!(applied.covers(durable), "durable {durable} is applied {applied}");
         assert_eq!(self.locks.readers(), self.readers(), "readers are closed when they are done");

@@ -174,7 +174,7 @@ impl Replica {
         if self.position > Position::default() {
             self.expiry.settled_at = self.now.mono + self.config.agreed.peer_timeout;
         }
-        let mut keys: Vec<Key> = self.store.mortal_keys().map(|(key, _)| key.clone()).collect();
+        let mut keys: Vec<Key> = self.store.expiring_keys().map(|(key, _)| key.clone()).collect();
         keys.extend(self.store.done_keys().cloned());
         self.count_anew(keys);
     }

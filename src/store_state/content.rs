@@ -64,7 +64,7 @@ impl Content {
     }
 
     /// Returns true for an expiring key: it has a time to live, or is done.
-    pub fn is_mortal(&self) -> bool {
+    pub fn is_expiring(&self) -> bool {
         !self.tombstones.lifetimes().is_empty() || self.slots.done_by().is_some()
     }
 

@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `content.rs` | a key's value and its tombstones: the effect of a change on both |
 //! | `tombstones.rs` | tombstones of ended keys, and lifetimes |
-//! | `mortal.rs` | expiring keys |
+//! | `expiring.rs` | expiring keys |
 //! | `record.rs` | the content at the floor and the effects after it |
 //! | `store.rs` | all keys: apply, read, check, fold, compact |
 //! | `snapshots.rs` | the open snapshots, and the floor |
@@ -32,7 +32,7 @@
 mod check;
 mod content;
 mod digest;
-mod mortal;
+mod expiring;
 mod record;
 mod snapshots;
 mod store;
@@ -42,7 +42,7 @@ mod tombstones;
 
 pub use content::Content;
 pub use digest::{Bucket, BucketDigest, Digest};
-pub(crate) use mortal::Touched;
+pub(crate) use expiring::Touched;
 pub use store::ChangeError;
 pub(crate) use store::Store;
 pub(crate) use tombstones::Lifetime;

@@ -16,7 +16,7 @@ use crate::keys::Key;
 use crate::names::{DcId, Position};
 use crate::store_state::content::Content;
 use crate::store_state::digest::{self, Digest, Digests};
-use crate::store_state::mortal::Touched;
+use crate::store_state::expiring::Touched;
 use crate::store_state::record::{Effect, Record, Side};
 use crate::store_state::snapshots::Snapshots;
 use crate::store_state::tombstones::Fate;

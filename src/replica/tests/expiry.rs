@@ -52,7 +52,7 @@ impl Cluster {
         self.nodes.iter().map(|node| node.replica.counts().keys_lapsed).collect()
     }
 
-    fn mortal(&self) -> Vec<u64> {
+    fn expiring(&self) -> Vec<u64> {
         self.nodes.iter().map(|node| node.replica.counts().keys_mortal).collect()
     }
 
@@ -95,14 +95,14 @@ impl Cluster {
 fn a_key_lapses_when_its_time_is_over_and_costs_nothing_then() {
     let mut c = Cluster::new(3, 0, 0);
     c.commit(0, vec![put("k", "v"), expire("k", 1_000), add("n", 1), expire("n", 1_000)]);
-    assert_eq!(c.mortal(), [2, 2, 2]);
+    assert_eq!(c.expiring(), [2, 2, 2]);
     c.pass(999);
     assert_eq!(c.read_everywhere("k"), vec![written("v"); 3]);
     c.pass(1);
     assert_eq!(c.read_everywhere("k"), [None, None, None]);
     assert_eq!(c.lapsed(), [2, 0, 0], "the one that wrote it says so");
     assert_eq!(c.ends(2), [2], "both in one commit");
-    assert_eq!(c.mortal(), [0, 0, 0]);
+    assert_eq!(c.expiring(), [0, 0, 0]);
     c.pass(3_000);
     c.assert_floor();
 }
@@ -140,12 +140,12 @@ fn a_key_that_is_prolonged_often_is_counted_once() {
         c.commit(0, vec![expire("k", 1_000)]);
         c.pass(10);
     }
-    assert_eq!(c.mortal(), [1, 1]);
+    assert_eq!(c.expiring(), [1, 1]);
     let keys = |c: &Cluster| c.nodes[0].replica.counts().keys;
     c.pass(980);
     assert_eq!(keys(&c), 1);
     c.pass(10);
-    assert_eq!((c.mortal(), c.lapsed()), (vec![0, 0], vec![1, 0]));
+    assert_eq!((c.expiring(), c.lapsed()), (vec![0, 0], vec![1, 0]));
     c.pass(3_000);
     c.assert_floor();
 }
@@ -155,14 +155,14 @@ fn a_removal_ends_the_time_too() {
     let mut c = Cluster::new(2, 0, 0);
     c.commit(0, vec![put("k", "old"), expire("k", 60_000)]);
     c.commit(1, vec![remove("k")]);
-    assert_eq!(c.mortal(), [0, 0]);
+    assert_eq!(c.expiring(), [0, 0]);
     // A key that is made anew has the time that is asked for now.
     c.commit(1, vec![put("k", "new"), expire("k", 1_000), put("for ever", "v")]);
     c.pass(1_000);
     assert_eq!((c.read_everywhere("k"), c.lapsed()), (vec![None, None], vec![0, 1]));
     c.pass(100_000);
     assert_eq!(c.read_everywhere("for ever"), vec![written("v"); 2]);
-    assert_eq!(c.mortal(), [0, 0]);
+    assert_eq!(c.expiring(), [0, 0]);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn who_made_a_key_anew_on_either_side_of_a_cut_keeps_it() {
     assert_eq!(c.read_everywhere("k"), vec![counted(110); 2]);
     c.pass(20_000);
     assert_eq!(c.read_everywhere("k"), vec![counted(110); 2]);
-    assert_eq!(c.mortal(), [0, 0]);
+    assert_eq!(c.expiring(), [0, 0]);
     assert!(c.reports.is_empty(), "{:?}", c.reports);
 }
 
@@ -217,7 +217,7 @@ fn nobody_else_ends_it_while_the_writer_is_reachable_though_its_prolongation_is_
     c.late = |message| matches!(message, Message::Entries(_));
     c.commit(0, vec![expire("k", 20_000)]);
     c.pass(9_000);
-    assert_eq!(c.mortal(), [1, 1, 1]);
+    assert_eq!(c.expiring(), [1, 1, 1]);
     assert!(c.nodes[1].replica.status().peers.iter().all(|peer| peer.reachable));
     assert_eq!(c.read_everywhere("k"), vec![written("v"); 3], "its time is over in dc1 and dc2, long ago");
     c.late = |_| false;
@@ -236,7 +236,7 @@ fn the_writer_goes_on_counting_after_a_restart_the_others_begin_anew() {
         c.commit(1, vec![put("other", "v"), expire("other", 8_000)]);
         c.pass(2_000);
         c.restart_by(0, from_checkpoint);
-        assert_eq!(c.mortal(), [2, 2]);
+        assert_eq!(c.expiring(), [2, 2]);
         c.link_again(0);
         c.pass(5_999);
         assert_eq!((c.reads(0, "own"), c.reads(0, "other")), (written("v"), written("v")));
@@ -311,7 +311,7 @@ fn a_value_that_was_written_on_elsewhere_is_not_done() {
     c.pass(10_000);
     let written = VersionedReading { version: 3, value: "v".into(), done: false };
     assert_eq!(c.read_everywhere("job"), vec![Some(Reading::Versioned(Some(written))); 2]);
-    assert_eq!((c.lapsed(), c.mortal()), (vec![0, 0], vec![0, 0]));
+    assert_eq!((c.lapsed(), c.expiring()), (vec![0, 0], vec![0, 0]));
     c.commit(0, vec![versioned("job", 4, true)]);
     c.pass(10_000);
     assert_eq!((c.read_everywhere("job"), c.lapsed()), (vec![None, None], vec![1, 0]));
@@ -325,7 +325,7 @@ fn a_done_value_is_remembered_over_a_restart() {
         c.cut(0, 1);
         c.commit(0, vec![versioned("job", 1, true)]);
         c.restart_by(0, from_checkpoint);
-        assert_eq!(c.mortal()[0], 1);
+        assert_eq!(c.expiring()[0], 1);
         c.link_again(0);
         c.pass(10_000);
         assert_eq!((c.read_everywhere("job"), c.lapsed()), (vec![None, None], vec![1, 0]));
@@ -348,7 +348,7 @@ fn a_member_that_takes_over_the_state_counts_the_whole_time_of_others() {
     c.pass(2_000);
     assert_eq!(c.nodes[2].replica.counts().states_taken, 1);
     assert_eq!(c.reads(2, "n"), counted(200));
-    assert_eq!(c.mortal(), [2, 2, 2], "of both keys; the job has gone");
+    assert_eq!(c.expiring(), [2, 2, 2], "of both keys; the job has gone");
     assert_eq!(c.lapsed(), [1, 0, 0]);
     // Cut off again, it ends the keys of others when their whole time has passed since.
     c.isolate(2);

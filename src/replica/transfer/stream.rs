@@ -130,13 +130,13 @@ pub(in crate::replica) struct Incoming {
     pub requests: Vec<RequestRow>,
     pub store: Store,
     /// Keys that may expire or be done.
-    pub mortal: Vec<Key>,
+    pub expiring: Vec<Key>,
 }
 
 impl Incoming {
     /// For a cluster with these members; `store` and `ownership` are empty.
     pub fn new(members: DcSet, store: Store, ownership: Ownership) -> Incoming {
-        let (bytes, requests, mortal) = (BytesMut::new(), Vec::new(), Vec::new());
+        let (bytes, requests, expiring) = (BytesMut::new(), Vec::new(), Vec::new());
         let (head, hashes, lead_ms) = (None, Vec::new(), 0);
         Incoming {
             members,
@@ -149,7 +149,7 @@ impl Incoming {
             ownership,
             requests,
             store,
-            mortal,
+            expiring,
         }
     }
 
@@ -217,7 +217,7 @@ impl Incoming {
                 self.requests.push(row);
             }
             StateItem::Key(key, content) => {
-                self.mortal.extend(content.is_mortal().then(|| key.clone()));
+                self.expiring.extend(content.is_expiring().then(|| key.clone()));
                 if !self.store.take_in(key, content) {
                     return Err(StateFault::Misplaced("a key that was there before"));
                 }

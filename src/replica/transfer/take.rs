@@ -153,7 +153,7 @@ impl Replica {
         if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
             self.log.note_durable(self.output_commit.durable(), self.now.mono);
         }
-        let (mut store, mut mortal) = (incoming.store, incoming.mortal);
+        let (mut store, mut expiring) = (incoming.store, incoming.expiring);
         store.end_restore(vector);
         store.note_durable(self.output_commit.durable());
         #[cfg(test)]
@@ -163,11 +163,11 @@ impl Replica {
             vector.clone()
         };
         for entry in self.log.kept().filter(|entry| entry.seq > vector.get(entry.dc)) {
-            apply_commits(&mut store, entry, position, &mut mortal);
+            apply_commits(&mut store, entry, position, &mut expiring);
         }
         self.store = store;
         self.store.note_stable(self.stability.stable());
-        self.count_anew(mortal);
+        self.count_anew(expiring);
         self.end_watches();
         self.transfers.giving.clear();
         if self.checkpoint_builder.take().is_some() {
@@ -249,13 +249,13 @@ fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log) -> Foreign<
     }
 }
 
-/// `mortal` receives all keys that may expire or be done.
+/// `expiring` receives all keys that may expire or be done.
 fn apply_commits(
     store: &mut Store,
     entry: &std::sync::Arc<Entry>,
     position: Position,
-    mortal: &mut Vec<Key>,
+    expiring: &mut Vec<Key>,
 ) {
     let commits = entry.ops.iter().enumerate().filter(|(_, op)| op.as_commit().is_some());
-    commits.for_each(|(index, _)| store.apply(entry, index, position, |key, _| mortal.push(key.clone())));
+    commits.for_each(|(index, _)| store.apply(entry, index, position, |key, _| expiring.push(key.clone())));
 }

@@ -152,11 +152,11 @@ impl Pair {
         }
         self.store.check_invariants();
         let newest = self.versions.last().expect("there is a first one");
-        let mortal = newest.iter().filter(|(_, content)| !content.lifetimes().is_empty());
+        let expiring = newest.iter().filter(|(_, content)| !content.lifetimes().is_empty());
         let modelled: BTreeMap<Key, &[Lifetime]> =
-            mortal.map(|(n, content)| (key(*n), content.lifetimes())).collect();
+            expiring.map(|(n, content)| (key(*n), content.lifetimes())).collect();
         let kept: BTreeMap<Key, &[Lifetime]> =
-            self.store.mortal_keys().map(|(key, all)| (key.clone(), all)).collect();
+            self.store.expiring_keys().map(|(key, all)| (key.clone(), all)).collect();
         assert_eq!(kept, modelled, "how long keys live");
     }
 

@@ -31,7 +31,7 @@ impl Store {
     }
 
     /// Returns all keys with a time to live.
-    pub fn mortal_keys(&self) -> impl Iterator<Item = (&Key, &[Lifetime])> {
+    pub fn expiring_keys(&self) -> impl Iterator<Item = (&Key, &[Lifetime])> {
         let rows = self.records.iter().map(|(_, record)| (&record.key, record.lifetimes()));
         rows.filter(|(_, lifetimes)| !lifetimes.is_empty())
     }
