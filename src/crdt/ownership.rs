@@ -10,7 +10,7 @@
 //! A part without a register is owned by its home. So a part that comes home loses its register, and a lock
 //! that is all home takes no memory; versions count the moves since the part was at home last. The price: two
 //! maps cannot be merged by versions as maps of max registers can, because "no register" may be older or
-//! newer than a register, and only vectors can decide (see `lock_state/take_over.rs`).
+//! newer than a register, and only vectors can decide (see `lock_state/install_state.rs`).
 //!
 //! Rows are stored in blocks and their index in many small tables, so the map grows without a copy of itself.
 //! A reader reads it in pieces, as it was when the reader was opened, see [`Ownership::open_reader`].

@@ -66,7 +66,7 @@ impl Replica {
             value_bytes: store.value_bytes,
             effects: store.effects,
             snapshots: store.snapshots,
-            unsettled: store.unsettled,
+            unsettled: store.uncompacted,
             keys_mortal: self.expiry.len() as u64,
             transfers_sent: locks.transfers_sent,
             transfers_received: locks.transfers_received,

@@ -116,7 +116,7 @@ impl Replica {
         self.build_checkpoint();
         self.give_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
-        self.store_backlog = self.store.settle(EFFECTS_PER_STEP) || more_to_fold;
+        self.store_backlog = self.store.compact(EFFECTS_PER_STEP) || more_to_fold;
         self.note_sums();
     }
 

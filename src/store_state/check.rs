@@ -24,8 +24,8 @@ impl Store {
     pub fn check_invariants(&self) {
         let effects: usize = self.records.iter().map(|(_, record)| record.effects_len()).sum();
         assert_eq!(effects, self.unfolded.len(), "every effect waits to be folded once");
-        let unsettled: usize = self.records.iter().map(|(_, record)| record.unsettled as usize).sum();
-        assert_eq!(unsettled, self.unsettled.len(), "every mark waits to be settled once");
+        let uncompacted: usize = self.records.iter().map(|(_, record)| record.uncompacted as usize).sum();
+        assert_eq!(uncompacted, self.uncompacted.len(), "every mark waits to be compacted once");
         assert_eq!(self.by_key.len(), self.records.len(), "every key has one record");
         self.records.iter().for_each(|(_, record)| record.check());
         let mut digests = Digests::default();

@@ -8,7 +8,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Slots};
 use crate::store_state::tombstones::{Fate, Tombstones};
 
-/// The value of a key, and the marks that decide if a late change still belongs to it (`tombstones.rs`).
+/// The value of a key, and the tombstones that decide if a late change still belongs to it (`tombstones.rs`).
 ///
 /// An end takes away everything, also what it has not seen: the content when it is applied, and changes that
 /// arrive later from a transaction that had not seen it. So a key that ended never comes back by an update
@@ -36,20 +36,20 @@ impl Content {
 
     /// Drops everything that only commits could need that have not seen `stable`: there will be none any
     /// more.
-    pub fn settle(&mut self, stable: &VersionVector) {
-        self.tombstones.settle(stable);
-        self.slots.settle(stable);
+    pub fn compact(&mut self, stable: &VersionVector) {
+        self.tombstones.compact(stable);
+        self.slots.compact(stable);
     }
 
-    /// See [`Slots::settle_some`].
-    pub fn settle_some(
+    /// See [`Slots::compact_some`].
+    pub fn compact_some(
         &mut self,
         stable: &VersionVector,
         after: Option<Bytes>,
         most: &mut usize,
     ) -> Option<Bytes> {
-        self.tombstones.settle(stable);
-        self.slots.settle_some(stable, after, most)
+        self.tombstones.compact(stable);
+        self.slots.compact_some(stable, after, most)
     }
 
     /// Returns true if nothing is left, as if the key had never been written.

@@ -30,12 +30,12 @@ pub(super) struct Record {
     /// the tombstones after all effects, while some effect may change them.
     newest_tombstones: Option<Tombstones>,
     /// Number of its elements in the store's list of changes to compact.
-    pub unsettled: u32,
+    pub uncompacted: u32,
     /// Number of the stable vector at which its content was compacted, with nothing folded since; 0 if none.
-    pub settled_at: u64,
+    pub compacted_at: u64,
     /// Number of the stable vector at which its content is being compacted, and the last element that was
     /// compacted.
-    pub settling: Option<Box<(u64, Bytes)>>,
+    pub compacting: Option<Box<(u64, Bytes)>>,
 }
 
 /// An applied change, as part of its entry.
@@ -86,9 +86,9 @@ impl Record {
             effects: VecDeque::new(),
             ahead: None,
             newest_tombstones: None,
-            unsettled: 0,
-            settled_at: 0,
-            settling: None,
+            uncompacted: 0,
+            compacted_at: 0,
+            compacting: None,
         }
     }
 
@@ -184,8 +184,8 @@ impl Record {
         let effect = self.effects.pop_front().expect("there is a first one");
         around(&self.content, &effect, Side::Before);
         effect.apply_to(&mut self.content);
-        self.settled_at = 0;
-        self.settling = None;
+        self.compacted_at = 0;
+        self.compacting = None;
         around(&self.content, &effect, Side::After);
         if self.effects.is_empty() || self.ahead.as_ref().is_some_and(|ahead| ahead.0 < effect.position) {
             self.ahead = None;
@@ -200,7 +200,7 @@ impl Record {
     #[cfg(test)]
     pub fn forget_end(&mut self, dot: crate::crdt::value::Dot) {
         if !self.has_effects() {
-            self.content.settle(&[(dot.dc, dot.seq)].into_iter().collect());
+            self.content.compact(&[(dot.dc, dot.seq)].into_iter().collect());
         }
     }
 
@@ -216,7 +216,7 @@ impl Record {
 
     /// Returns true if the record can be removed.
     pub fn is_over(&self) -> bool {
-        self.effects.is_empty() && self.unsettled == 0 && self.content.is_empty()
+        self.effects.is_empty() && self.uncompacted == 0 && self.content.is_empty()
     }
 }
 

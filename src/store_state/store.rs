@@ -1,6 +1,6 @@
 //! All keys of a datacenter.
 
-mod settle;
+mod compact;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -35,16 +35,16 @@ pub(crate) struct Store {
     durable: Position,
     /// One for each effect that is not folded yet, in the order of application.
     pub(super) unfolded: VecDeque<(Position, Row)>,
-    /// Folded changes that left marks or tombstones, in the order of application; those that were deferred
+    /// Folded changes that left tombstones, in the order of application; those that were deferred
     /// are at the end.
-    pub(super) unsettled: VecDeque<(Dot, Row)>,
+    pub(super) uncompacted: VecDeque<(Dot, Row)>,
     /// The stable vector: every further commit has seen it.
     stable: VersionVector,
     /// Number of changes of `stable`.
     stables: u64,
-    /// Number of elements of `unsettled` that are to be examined. Each is examined once when there is a
+    /// Number of elements of `uncompacted` that are to be examined. Each is examined once when there is a
     /// reason, so those that have to wait cost nothing in between.
-    to_settle: usize,
+    to_compact: usize,
     /// Some of them wait for effects to be folded.
     some_waited: bool,
     /// Set from a restore until the restored keys are compacted: the vector that the checkpoint had applied,
@@ -55,7 +55,7 @@ pub(crate) struct Store {
     pub mutation: Option<crate::sim::Mutation>,
     /// Number of values that were compacted.
     #[cfg(test)]
-    pub settled: usize,
+    pub compacted: usize,
 }
 
 /// A change that cannot be made here and now. Nothing was changed.
@@ -75,8 +75,8 @@ pub(crate) struct StoreCounts {
     /// Effects that are not folded, because some open snapshot does not show them yet.
     pub effects: u64,
     pub snapshots: u64,
-    /// Changes that left tombstones or other marks and are not compacted yet.
-    pub unsettled: u64,
+    /// Changes that left tombstones and are not compacted yet.
+    pub uncompacted: u64,
 }
 
 /// Sequence number of the commit that an uncommitted change is applied with, on a copy for its own
@@ -92,17 +92,17 @@ impl Store {
             snapshots: Snapshots::default(),
             durable: Position::default(),
             unfolded: VecDeque::new(),
-            unsettled: VecDeque::new(),
+            uncompacted: VecDeque::new(),
             stable: VersionVector::default(),
             stables: 1,
-            to_settle: 0,
+            to_compact: 0,
             some_waited: false,
             restored: None,
             digests: Digests::default(),
             #[cfg(test)]
             mutation: None,
             #[cfg(test)]
-            settled: 0,
+            compacted: 0,
         }
     }
 
@@ -112,7 +112,7 @@ impl Store {
             value_bytes: self.digests.bytes(),
             effects: self.unfolded.len() as u64,
             snapshots: self.snapshots.len() as u64,
-            unsettled: self.unsettled.len() as u64,
+            uncompacted: self.uncompacted.len() as u64,
         }
     }
 
@@ -293,7 +293,7 @@ impl Store {
         }
         work::give_back(&mut self.unfolded);
         if folded > 0 && std::mem::take(&mut self.some_waited) {
-            self.to_settle = self.unsettled.len();
+            self.to_compact = self.uncompacted.len();
         }
         self.unfolded.front().is_some_and(|(position, _)| *position <= floor)
     }
@@ -318,10 +318,10 @@ impl Store {
         });
         assert!(folded, "every unfolded effect of {key} is there once");
         if let Some(dot) = marked {
-            record.unsettled += 1;
-            self.unsettled.push_back((dot, row));
+            record.uncompacted += 1;
+            self.uncompacted.push_back((dot, row));
             if dot.is_in(&self.stable) {
-                self.to_settle = self.unsettled.len();
+                self.to_compact = self.uncompacted.len();
             }
             #[cfg(test)]
             if self.mutation == Some(crate::sim::Mutation::TombstoneDroppedTooEarly) {

@@ -36,7 +36,7 @@ pub(super) struct Tombstones(Option<Box<Kept>>);
 #[serde(try_from = "Raw")]
 struct Kept {
     /// The generation that every further operation has at least.
-    settled: u64,
+    base: u64,
     /// Ordered by commit, so by datacenter.
     ends: SmallVec<[End; 1]>,
     /// Removals by clients, ordered by commit, except those that another removal has seen.
@@ -126,9 +126,9 @@ impl Tombstones {
 
     /// Drops everything that only commits could need that have not seen `stable`: there will be none any
     /// more.
-    pub fn settle(&mut self, stable: &VersionVector) {
+    pub fn compact(&mut self, stable: &VersionVector) {
         if let Some(kept) = &mut self.0 {
-            kept.settle(stable);
+            kept.compact(stable);
             self.forget_if_empty();
         }
     }
@@ -169,7 +169,7 @@ impl Kept {
     /// Returns the highest generation among the first ends of each datacenter; `seen` returns how many ends
     /// count of those given. It takes few steps, however often the key ended while some datacenter was away.
     fn generation_where(&self, seen: impl Fn(&[End]) -> usize) -> u64 {
-        let (mut generation, mut rest) = (self.settled, &self.ends[..]);
+        let (mut generation, mut rest) = (self.base, &self.ends[..]);
         while let Some(first) = rest.first() {
             let (dc_ends, others) = rest.split_at(rest.partition_point(|end| end.dot.dc == first.dot.dc));
             if let Some(last) = dc_ends[..seen(dc_ends)].last() {
@@ -220,13 +220,13 @@ impl Kept {
         }
     }
 
-    fn settle(&mut self, stable: &VersionVector) {
-        self.settled = self.generation_where(|ends| ends.partition_point(|end| end.dot.is_in(stable)));
-        self.ends.retain(|end| end.generation > self.settled);
+    fn compact(&mut self, stable: &VersionVector) {
+        self.base = self.generation_where(|ends| ends.partition_point(|end| end.dot.is_in(stable)));
+        self.ends.retain(|end| end.generation > self.base);
         self.removals.retain(|dot| !dot.is_in(stable));
         if self.ends.is_empty() {
             // All further operations have the same generation, so any number will do.
-            self.settled = 0;
+            self.base = 0;
         }
     }
 }
@@ -234,7 +234,7 @@ impl Kept {
 /// The encoding on disk and on the wire.
 #[derive(Deserialize)]
 struct Raw {
-    settled: u64,
+    base: u64,
     ends: SmallVec<[End; 1]>,
     removals: SmallVec<[Dot; 1]>,
     lifetimes: SmallVec<[Lifetime; 1]>,
@@ -244,11 +244,9 @@ impl TryFrom<Raw> for Kept {
     type Error = &'static str;
 
     fn try_from(raw: Raw) -> Result<Kept, &'static str> {
-        let Raw { settled, mut ends, removals, lifetimes } = raw;
-        let is_generation = |end: &End| settled < end.generation && end.generation < u64::MAX / 2;
-        if !ends.is_sorted_by(|a, b| a.dot < b.dot)
-            || !ends.iter().all(is_generation)
-            || settled > u64::MAX / 2
+        let Raw { base, mut ends, removals, lifetimes } = raw;
+        let is_generation = |end: &End| base < end.generation && end.generation < u64::MAX / 2;
+        if !ends.is_sorted_by(|a, b| a.dot < b.dot) || !ends.iter().all(is_generation) || base > u64::MAX / 2
         {
             return Err("the ends of a key are not in order");
         }
@@ -262,6 +260,6 @@ impl TryFrom<Raw> for Kept {
             end.highest = max(end.generation, highest);
             before = Some(*end);
         }
-        Ok(Kept { settled, ends, removals, lifetimes })
+        Ok(Kept { base, ends, removals, lifetimes })
     }
 }

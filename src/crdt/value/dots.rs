@@ -50,7 +50,7 @@ impl Dots {
 
     /// Compacts. Every future operation has seen all stable ones, so an operation that removes another one
     /// removes them, too. They matter only while there is no other, and then one of them is enough.
-    pub fn settle(&mut self, stable: &VersionVector) {
+    pub fn compact(&mut self, stable: &VersionVector) {
         if self.0.iter().all(|dot| dot.is_in(stable)) {
             self.0.truncate(1);
         } else {

@@ -45,8 +45,8 @@ impl<P: Presence> Value for Flag<P> {
         self.0.reset(at);
     }
 
-    fn settle(&mut self, stable: &VersionVector) {
-        self.0.settle(stable);
+    fn compact(&mut self, stable: &VersionVector) {
+        self.0.compact(stable);
     }
 
     fn has_tombstones(&self) -> bool {

@@ -37,21 +37,21 @@ pub(super) trait Value {
     /// Removes what that operation's transaction had seen. Types without a reset cannot be in a map that
     /// needs it ([`Type::is_resettable`]).
     fn reset(&mut self, _at: &At<'_>) {}
-    /// See [`Slots::settle`](crate::crdt::value::Slots::settle).
-    fn settle(&mut self, _stable: &VersionVector) {}
-    /// See [`Slots::settle_some`](crate::crdt::value::Slots::settle_some). A value with few marks is
+    /// See [`Slots::compact`](crate::crdt::value::Slots::compact).
+    fn compact(&mut self, _stable: &VersionVector) {}
+    /// See [`Slots::compact_some`](crate::crdt::value::Slots::compact_some). A value with few tombstones is
     /// compacted whole.
-    fn settle_some(
+    fn compact_some(
         &mut self,
         stable: &VersionVector,
         _after: Option<Bytes>,
         most: &mut usize,
     ) -> Option<Bytes> {
-        self.settle(stable);
+        self.compact(stable);
         *most = most.saturating_sub(1);
         None
     }
-    /// Returns true if [`Value::settle`] may change anything, now or later. Values that return false are not
+    /// Returns true if [`Value::compact`] may change anything, now or later. Values that return false are not
     /// examined for that.
     fn has_tombstones(&self) -> bool {
         false

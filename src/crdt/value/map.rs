@@ -1,9 +1,9 @@
 //! Maps: fields by name, each with a value as a key has it.
 //!
 //! The crate's `Map` is not used: equal replicas of it can differ in their readings when its values are
-//! `MVReg`s, and it orders operations by a vector in every field. Here a map has no marks of its own: a field
-//! exists while its value does. Removing a field removes what was seen in it, so concurrent changes stay, at
-//! every depth.
+//! `MVReg`s, and it orders operations by a vector in every field. Here a map has no tombstones of its own: a
+//! field exists while its value does. Removing a field removes what was seen in it, so concurrent changes
+//! stay, at every depth.
 
 use bytes::Bytes;
 
@@ -65,20 +65,20 @@ impl Map {
         self.marked = marked.map(|(field, _)| (field.clone(), ())).collect();
     }
 
-    pub fn settle(&mut self, stable: &VersionVector) {
+    pub fn compact(&mut self, stable: &VersionVector) {
         let mut all = usize::MAX;
-        self.settle_some(stable, None, &mut all);
+        self.compact_some(stable, None, &mut all);
     }
 
-    /// See [`Slots::settle_some`]; the value of a field is compacted whole.
-    pub fn settle_some(
+    /// See [`Slots::compact_some`]; the value of a field is compacted whole.
+    pub fn compact_some(
         &mut self,
         stable: &VersionVector,
         after: Option<Bytes>,
         most: &mut usize,
     ) -> Option<Bytes> {
         let (marked, goes_on) = some_marked(&self.marked, after, most);
-        marked.iter().for_each(|field| self.change(field.as_bytes(), |slots| slots.settle(stable)));
+        marked.iter().for_each(|field| self.change(field.as_bytes(), |slots| slots.compact(stable)));
         marked.last().filter(|_| goes_on).map(Element::to_bytes)
     }
 

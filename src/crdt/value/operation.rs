@@ -216,7 +216,7 @@ impl Update {
             )
     }
 
-    /// Returns true if this leaves marks that [`Slots::settle`](super::Slots::settle) can drop.
+    /// Returns true if this leaves tombstones that [`Slots::compact`](super::Slots::compact) can drop.
     pub fn leaves_tombstones(&self) -> bool {
         let plain = matches!(
             self.root_type(),

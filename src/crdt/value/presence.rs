@@ -23,9 +23,9 @@ pub(super) trait Presence: Clone + Default + PartialEq + Debug {
     fn is_present(&self) -> bool;
     /// Returns true if it is equivalent to the default.
     fn is_empty(&self) -> bool;
-    /// Returns true if [`Presence::settle`] may change anything, now or later.
+    /// Returns true if [`Presence::compact`] may change anything, now or later.
     fn has_tombstones(&self) -> bool;
-    fn settle(&mut self, stable: &VersionVector);
+    fn compact(&mut self, stable: &VersionVector);
 }
 
 /// Present while an add is left: a remove removes the adds that it saw.
@@ -60,8 +60,8 @@ impl Presence for AddWins {
         self.0.len() > 1
     }
 
-    fn settle(&mut self, stable: &VersionVector) {
-        self.0.settle(stable);
+    fn compact(&mut self, stable: &VersionVector) {
+        self.0.compact(stable);
     }
 }
 
@@ -103,13 +103,13 @@ impl Presence for RemoveWins {
         self.adds.len() > 1 || !self.removes.is_empty()
     }
 
-    fn settle(&mut self, stable: &VersionVector) {
+    fn compact(&mut self, stable: &VersionVector) {
         if self.removes.has_stable(stable) {
             // Hidden by that remove; an operation that removes the remove has seen these too.
             self.adds.take_stable(stable);
         }
-        self.adds.settle(stable);
-        self.removes.settle(stable);
+        self.adds.compact(stable);
+        self.removes.compact(stable);
         if self.adds.is_empty() {
             // All future adds have seen these removes, so there is nothing left to hide.
             self.removes.take_stable(stable);

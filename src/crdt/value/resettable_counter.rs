@@ -68,7 +68,7 @@ impl Value for ResettableCounter {
         self.sum = self.recent.values().fold(0, |sum, amount| sum.wrapping_add(*amount));
     }
 
-    fn settle(&mut self, stable: &VersionVector) {
+    fn compact(&mut self, stable: &VersionVector) {
         work::count(self.recent.len() / 16);
         if self.recent.keys().any(|dot| dot.is_in(stable)) {
             self.recent.retain(|dot, _| !dot.is_in(stable));

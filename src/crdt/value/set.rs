@@ -131,19 +131,19 @@ impl<P: Presence> Value for Set<P> {
         self.change_all(|element| element.reset(at));
     }
 
-    fn settle(&mut self, stable: &VersionVector) {
+    fn compact(&mut self, stable: &VersionVector) {
         let mut all = usize::MAX;
-        self.settle_some(stable, None, &mut all);
+        self.compact_some(stable, None, &mut all);
     }
 
-    fn settle_some(
+    fn compact_some(
         &mut self,
         stable: &VersionVector,
         after: Option<Bytes>,
         most: &mut usize,
     ) -> Option<Bytes> {
         let (marked, goes_on) = some_marked(&self.marked, after, most);
-        marked.iter().for_each(|item| self.change(item.as_bytes(), |element| element.settle(stable)));
+        marked.iter().for_each(|item| self.change(item.as_bytes(), |element| element.compact(stable)));
         marked.last().filter(|_| goes_on).map(Element::to_bytes)
     }
 

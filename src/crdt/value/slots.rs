@@ -59,7 +59,7 @@ impl Slots {
     }
 
     /// Returns true if nothing is left, as if the value had never been written. Readers may see nothing
-    /// before that, while marks are left that concurrent operations need ([`Slots::settle`]).
+    /// before that, while tombstones are left that concurrent operations need ([`Slots::compact`]).
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -71,10 +71,10 @@ impl Slots {
 
     /// Drops everything that only operations could need that have not seen `stable`: there will be none any
     /// more. Readers see no change.
-    pub fn settle(&mut self, stable: &VersionVector) {
+    pub fn compact(&mut self, stable: &VersionVector) {
         if self.has_tombstones() {
             self.0.retain(|state| {
-                state.settle(stable);
+                state.compact(stable);
                 !state.is_empty()
             });
         }
@@ -82,7 +82,7 @@ impl Slots {
 
     /// The same for at most `most` marked elements or fields, those after `after`. Each is subtracted from
     /// `most`; a value without marked elements counts as one. Returns the last of them if there are more.
-    pub fn settle_some(
+    pub fn compact_some(
         &mut self,
         stable: &VersionVector,
         after: Option<Bytes>,
@@ -90,10 +90,10 @@ impl Slots {
     ) -> Option<Bytes> {
         let [state] = &mut self.0[..] else {
             *most = most.saturating_sub(1);
-            self.settle(stable);
+            self.compact(stable);
             return None;
         };
-        let next = if state.has_tombstones() { state.settle_some(stable, after, most) } else { None };
+        let next = if state.has_tombstones() { state.compact_some(stable, after, most) } else { None };
         if state.is_empty() {
             self.0.clear();
         }

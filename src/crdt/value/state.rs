@@ -104,22 +104,22 @@ impl State {
         }
     }
 
-    pub fn settle_some(
+    pub fn compact_some(
         &mut self,
         stable: &VersionVector,
         after: Option<Bytes>,
         most: &mut usize,
     ) -> Option<Bytes> {
         match self {
-            State::Leaf(leaf) => leaf.value_mut().settle_some(stable, after, most),
-            State::Map(_, map) => map.settle_some(stable, after, most),
+            State::Leaf(leaf) => leaf.value_mut().compact_some(stable, after, most),
+            State::Map(_, map) => map.compact_some(stable, after, most),
         }
     }
 
-    pub fn settle(&mut self, stable: &VersionVector) {
+    pub fn compact(&mut self, stable: &VersionVector) {
         match self {
-            State::Leaf(leaf) => leaf.value_mut().settle(stable),
-            State::Map(_, map) => map.settle(stable),
+            State::Leaf(leaf) => leaf.value_mut().compact(stable),
+            State::Map(_, map) => map.compact(stable),
         }
     }
 

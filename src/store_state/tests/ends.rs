@@ -139,7 +139,7 @@ struct Found {
     several_lifetimes: usize,
     concurrent_lapses: usize,
     outlived_a_lapse: usize,
-    settled: usize,
+    compacted: usize,
     empty: usize,
 }
 
@@ -161,8 +161,8 @@ fn what_is_left_of_a_key_follows_from_what_was_seen_in_every_order() {
                 match whim {
                     1 => {
                         let before = content.clone();
-                        content.settle(&stable_before(rest, &vector));
-                        found.settled += usize::from(before != content);
+                        content.compact(&stable_before(rest, &vector));
+                        found.compacted += usize::from(before != content);
                     }
                     2 => {
                         let bytes = wire::encode("content", &content).expect("it is small");
@@ -175,7 +175,7 @@ fn what_is_left_of_a_key_follows_from_what_was_seen_in_every_order() {
                 found.several_lifetimes += usize::from(expected.1.len() > 1);
                 prop_assert_eq!(shown(&content), expected, "{:?}", content);
             }
-            content.settle(&vector);
+            content.compact(&vector);
             prop_assert!(!content.has_ends(), "{:?}", content);
             let (written, lifetimes) = shown(&content);
             prop_assert_eq!(content.is_empty(), written.is_empty() && lifetimes.is_empty(), "{:?}", content);
@@ -185,7 +185,7 @@ fn what_is_left_of_a_key_follows_from_what_was_seen_in_every_order() {
     });
     let found = found.into_inner();
     assert!(found.several_lifetimes > 150 && found.concurrent_lapses > 150, "{found:?}");
-    assert!(found.outlived_a_lapse > 50 && found.settled > 150 && found.empty > 50, "{found:?}");
+    assert!(found.outlived_a_lapse > 50 && found.compacted > 150 && found.empty > 50, "{found:?}");
 }
 
 fn count(commits: &[Commit], found: &mut Found) {
@@ -259,7 +259,7 @@ fn bytes_that_are_no_marks_are_refused() {
     let content = after(&[(0, &[], Action::Remove), (1, &[], Action::Lapse), (2, &[], Action::Lapse)]);
     let bytes = wire::encode("content", &content).expect("it is small");
     assert_eq!(wire::decode::<Content>("content", &bytes).expect("its own bytes"), content);
-    // No value; marks: generation 0 settled; three ends, of dc0, dc1 and dc2; then the removal by dc0.
+    // No value; tombstones: base generation 0; three ends, of dc0, dc1 and dc2; then the removal by dc0.
     assert_eq!(bytes, [0, 1, 0, 3, 0, 1, 1, 1, 1, 1, 2, 1, 1, 1, 0, 1, 0]);
     for (place, wrong) in [(2, 1), (4, 3), (6, 0)] {
         let mut bytes = bytes.clone();

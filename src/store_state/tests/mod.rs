@@ -135,7 +135,7 @@ impl Pair {
                 // With one datacenter, the stable vector is that of the oldest open snapshot.
                 let oldest = self.open.iter().copied().chain([self.durable]).min().unwrap_or(0);
                 self.store.note_stable(&[(ME, oldest as u64)].into_iter().collect());
-                self.store.settle(usize::MAX);
+                self.store.compact(usize::MAX);
             }
         }
     }
@@ -174,7 +174,7 @@ fn many_changes_of_one_value_that_are_stable_together_settle_it_once() {
     for one in [Move::Sync, Move::Fold(usize::MAX), Move::Settle] {
         pair.make(one);
     }
-    assert_eq!(pair.store.settled, 2, "once for each key");
+    assert_eq!(pair.store.compacted, 2, "once for each key");
     pair.compare();
 }
 
@@ -197,7 +197,7 @@ proptest! {
         pair.make(Move::Settle);
         pair.compare();
         let counts = pair.store.counts();
-        prop_assert_eq!((counts.effects, counts.unsettled, counts.snapshots), (0, 0, 0));
+        prop_assert_eq!((counts.effects, counts.uncompacted, counts.snapshots), (0, 0, 0));
         let visible = (0..KEYS).filter(|n| pair.modelled(pair.durable, *n).is_some()).count();
         prop_assert!(counts.keys as usize >= visible);
     }

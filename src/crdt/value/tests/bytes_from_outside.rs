@@ -24,7 +24,7 @@ fn use_it(mut slots: Slots, commits: &[Commit]) {
         (0..DCS).for_each(|me| drop(slots.read(dc(me))));
         slots.digest(1);
     }
-    slots.settle(&VersionVector::from_iter((0..DCS).map(|id| (dc(id), u64::MAX))));
+    slots.compact(&VersionVector::from_iter((0..DCS).map(|id| (dc(id), u64::MAX))));
     wire::encode("value", &slots).expect("it is small");
 }
 

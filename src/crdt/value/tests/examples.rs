@@ -50,7 +50,7 @@ impl Story {
             vector.raise(next.dot.dc, next.dot.seq);
         }
         assert_eq!(early, late, "the order of arrival does not matter");
-        early.settle(&vector);
+        early.compact(&vector);
         assert_eq!(early.read(me), late.read(me));
         early.read(me)
     }
@@ -242,7 +242,7 @@ fn an_emptied_set_leaves_nothing_once_every_datacenter_knows() {
         let mut slots = Slots::default();
         story.0.iter().for_each(|commit| commit.apply_to(&mut slots));
         assert!(!slots.is_visible());
-        slots.settle(&VersionVector::from_iter([(dc(A), 1), (dc(B), 1)]));
+        slots.compact(&VersionVector::from_iter([(dc(A), 1), (dc(B), 1)]));
         assert!(slots.is_empty());
     }
 }

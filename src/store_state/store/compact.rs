@@ -12,70 +12,70 @@ impl Store {
         if self.stable != *stable {
             self.stable = stable.clone();
             self.stables += 1;
-            self.to_settle = self.unsettled.len();
+            self.to_compact = self.uncompacted.len();
         }
     }
 
-    /// Compacts at most `most` keys and marks. Returns true if there are more.
+    /// Compacts at most `most` keys and tombstones. Returns true if there are more.
     #[inline]
-    pub fn settle(&mut self, most: usize) -> bool {
-        (self.to_settle > 0 || self.restored.is_some()) && self.settle_some(most)
+    pub fn compact(&mut self, most: usize) -> bool {
+        (self.to_compact > 0 || self.restored.is_some()) && self.compact_some(most)
     }
 
-    fn settle_some(&mut self, most: usize) -> bool {
-        let mut marks = most;
-        for _ in 0..most.min(self.to_settle) {
-            match self.unsettled.pop_front_if(|(dot, _)| dot.seq <= self.stable.get(dot.dc)) {
-                Some((dot, row)) if self.settle_one(dot, row, &mut marks) => self.to_settle -= 1,
-                Some((dot, row)) => self.unsettled.push_front((dot, row)),
-                None => self.to_settle = 0,
+    fn compact_some(&mut self, most: usize) -> bool {
+        let mut tombstones = most;
+        for _ in 0..most.min(self.to_compact) {
+            match self.uncompacted.pop_front_if(|(dot, _)| dot.seq <= self.stable.get(dot.dc)) {
+                Some((dot, row)) if self.compact_one(dot, row, &mut tombstones) => self.to_compact -= 1,
+                Some((dot, row)) => self.uncompacted.push_front((dot, row)),
+                None => self.to_compact = 0,
             }
-            if self.to_settle == 0 || marks == 0 {
+            if self.to_compact == 0 || tombstones == 0 {
                 break;
             }
         }
-        work::give_back(&mut self.unsettled);
-        self.settle_restored(most);
-        self.to_settle > 0
+        work::give_back(&mut self.uncompacted);
+        self.compact_restored(most);
+        self.to_compact > 0
     }
 
-    /// Compacts the key of a change. Returns true if it is done or deferred; false if the budget of marks is
-    /// used up or the vector advanced meanwhile.
-    fn settle_one(&mut self, dot: Dot, row: Row, marks: &mut usize) -> bool {
+    /// Compacts the key of a change. Returns true if it is done or deferred; false if the budget of
+    /// tombstones is used up or the vector advanced meanwhile.
+    fn compact_one(&mut self, dot: Dot, row: Row, tombstones: &mut usize) -> bool {
         let record = &mut self.records[row as usize];
         if record.has_effects() {
             // These effects were applied before the vector became stable, and may have seen less.
             self.some_waited = true;
-            self.unsettled.push_back((dot, row));
+            self.uncompacted.push_back((dot, row));
             return true;
         }
-        // Once for all changes of a key that are stable together, because compaction walks all marks of the
-        // value.
-        if record.settled_at != self.stables {
-            let (at, after) = match record.settling.take() {
+        // Once for all changes of a key that are stable together, because compaction walks all tombstones of
+        // the value.
+        if record.compacted_at != self.stables {
+            let (at, after) = match record.compacting.take() {
                 Some(begun) => (begun.0, Some(begun.1)),
                 None => (self.stables, None),
             };
-            if let Some(last) = record.content.settle_some(&self.stable, after, marks) {
-                record.settling = Some(Box::new((at, last)));
+            if let Some(last) = record.content.compact_some(&self.stable, after, tombstones) {
+                record.compacting = Some(Box::new((at, last)));
                 return false;
             }
             if at != self.stables {
                 // More has become stable meanwhile, also for the elements that were compacted first.
                 return false;
             }
-            record.settled_at = self.stables;
+            record.compacted_at = self.stables;
             #[cfg(test)]
             {
-                self.settled += 1;
+                self.compacted += 1;
             }
         }
-        record.unsettled -= 1;
+        record.uncompacted -= 1;
         self.forget_if_over(row);
         true
     }
 
-    fn settle_restored(&mut self, most: usize) {
+    fn compact_restored(&mut self, most: usize) {
         let Some((applied, next)) = self.restored.take_if(|(applied, _)| self.stable.covers(applied)) else {
             return;
         };
@@ -84,11 +84,11 @@ impl Store {
             let Some(record) = self.records.get_mut(row) else { continue };
             if record.has_effects() {
                 // Deferred. The dot that stands for it is always stable.
-                record.unsettled += 1;
+                record.uncompacted += 1;
                 self.some_waited = true;
-                self.unsettled.push_back((Dot { dc: self.me, seq: 0 }, row as Row));
+                self.uncompacted.push_back((Dot { dc: self.me, seq: 0 }, row as Row));
             } else {
-                record.content.settle(&self.stable);
+                record.content.compact(&self.stable);
                 self.forget_if_over(row as Row);
             }
         }
