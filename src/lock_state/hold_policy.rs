@@ -207,7 +207,7 @@ impl HoldRules {
     }
 
     /// Returns the shortest idle return time of all rules.
-    pub fn soonest_home(&self) -> Duration {
+    pub fn shortest_idle_return(&self) -> Duration {
         self.0.iter().map(|rule| rule.go_home_after).min().expect("there is a rule")
     }
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use super::by_id::ById;
 use super::distances::Distances;
-use super::go_home::GoHome;
 use super::hold_policy::{HoldRule, HoldRules};
 use super::hot::HotLocks;
 use super::idle::IdleLocks;
+use super::idle_return::IdleReturn;
 use super::lock::{Lock, LockIndex};
 use super::names::Names;
 use super::readers::Reader;
@@ -74,7 +74,7 @@ pub(crate) struct Locks {
     gives_back: bool,
     /// Number of lock rows inserted since idle locks were last dropped.
     made: usize,
-    pub(super) go_home: GoHome,
+    pub(super) idle_return: IdleReturn,
     /// Published requests, each with the sequence number of the entry that published it. Own ones that no
     /// client waits for any more are in `orphans` instead.
     pub(super) published: BTreeMap<RequestId, (RequestIndex, u64)>,
@@ -103,7 +103,7 @@ pub(crate) struct LockCounts {
     pub transfers_sent: u64,
     pub transfers_received: u64,
     /// Locks whose parts were returned to their homes because they were idle.
-    pub gone_home: u64,
+    pub idle_returns: u64,
     pub hand_offs_sent: u64,
     pub hand_offs_received: u64,
 }
@@ -150,7 +150,7 @@ impl Locks {
             forgets: false,
             gives_back: false,
             made: 0,
-            go_home: GoHome::default(),
+            idle_return: IdleReturn::default(),
             published: BTreeMap::new(),
             orphans: BTreeMap::new(),
             readers: Vec::new(),

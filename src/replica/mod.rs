@@ -214,7 +214,7 @@ impl Replica {
             || self.has_more_durable()
             || self.truncates
             || self.locks.is_sweeping()
-            || self.locks.is_going_home()
+            || self.locks.is_returning_idle()
             || (self.deferred.has_reclaims() && self.knows_earlier_runs());
         is_busy || goes_on || self.locks.has_idle(self.now.mono)
     }

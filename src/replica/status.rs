@@ -72,7 +72,7 @@ impl Replica {
             transfers_received: locks.transfers_received,
             hand_offs_sent: locks.hand_offs_sent,
             hand_offs_received: locks.hand_offs_received,
-            gone_home: locks.gone_home,
+            gone_home: locks.idle_returns,
             ..self.counts
         }
     }

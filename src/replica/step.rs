@@ -102,7 +102,7 @@ impl Replica {
         self.update_reachability();
         self.update_phase();
         self.locks.sweep();
-        self.locks.go_home(self.now.mono);
+        self.locks.return_idle(self.now.mono);
         self.settle();
         if self.truncates {
             self.truncate_log();

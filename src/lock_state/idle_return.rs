@@ -29,7 +29,7 @@ const PARTS_PER_STEP: usize = 64;
 
 /// Progress of the rounds over the ownership map.
 #[derive(Default)]
-pub(super) struct GoHome {
+pub(super) struct IdleReturn {
     /// Index of the next row.
     next: usize,
     /// Rows and locks that are left of this round.
@@ -49,54 +49,54 @@ impl Locks {
     }
 
     /// Begins a round; the following steps examine its rows.
-    pub fn begin_going_home(&mut self) {
-        self.go_home.rows =
+    pub fn begin_idle_return(&mut self) {
+        self.idle_return.rows =
             (self.ownership.len() / ROUNDS).clamp(LEAST_ROWS, MOST_ROWS).min(self.ownership.len());
-        self.go_home.locks = MOST_LOCKS;
+        self.idle_return.locks = MOST_LOCKS;
     }
 
     /// Returns true if the next step has more rows of this round to examine.
     #[inline]
-    pub fn is_going_home(&self) -> bool {
-        self.go_home.rows > 0
+    pub fn is_returning_idle(&self) -> bool {
+        self.idle_return.rows > 0
     }
 
     /// Does a part of a round: returns parts that have been idle for long to their homes, as far as these are
     /// not away.
     #[inline]
-    pub fn go_home(&mut self, now: Instant) {
-        if self.is_going_home() {
-            self.go_home_some(now);
+    pub fn return_idle(&mut self, now: Instant) {
+        if self.is_returning_idle() {
+            self.return_some_idle(now);
         }
     }
 
-    fn go_home_some(&mut self, now: Instant) {
+    fn return_some_idle(&mut self, now: Instant) {
         if !(self.permissions.grant && self.permissions.append) {
-            self.go_home.rows = 0;
+            self.idle_return.rows = 0;
             return;
         }
-        let (soonest, mut sent) = (self.rules.soonest_home(), 0);
-        for _ in 0..self.go_home.rows.min(ROWS_PER_STEP) {
-            if self.go_home.next >= self.ownership.len() {
-                self.go_home.next = 0;
+        let (soonest, mut sent) = (self.rules.shortest_idle_return(), 0);
+        for _ in 0..self.idle_return.rows.min(ROWS_PER_STEP) {
+            if self.idle_return.next >= self.ownership.len() {
+                self.idle_return.next = 0;
             }
-            let row = self.go_home.next;
-            self.go_home.rows -= 1;
+            let row = self.idle_return.next;
+            self.idle_return.rows -= 1;
             let Some((name, parts)) = self.idle_row(row, soonest, now) else {
-                self.go_home.next += 1;
+                self.idle_return.next += 1;
                 continue;
             };
-            self.send_home(&name, parts);
+            self.return_parts(&name, parts);
             // If no part of it is away from home any more, another lock has its row now.
             if self.ownership.lock_at(row) == Some(&name) {
-                self.go_home.next += 1;
+                self.idle_return.next += 1;
             }
             sent += parts.len();
-            self.go_home.locks -= 1;
-            if self.go_home.locks == 0 {
-                self.go_home.rows = 0;
+            self.idle_return.locks -= 1;
+            if self.idle_return.locks == 0 {
+                self.idle_return.rows = 0;
             }
-            if sent >= PARTS_PER_STEP || !self.is_going_home() {
+            if sent >= PARTS_PER_STEP || !self.is_returning_idle() {
                 return;
             }
         }
@@ -130,7 +130,7 @@ impl Locks {
         is_over.then_some((name, parts))
     }
 
-    fn send_home(&mut self, name: &LockName, parts: DcSet) {
+    fn return_parts(&mut self, name: &LockName, parts: DcSet) {
         for part in parts.iter() {
             let version = self.ownership.register(name, part).version() + 1;
             let moved = LockParts { lock: name.clone(), parts: vec![(part, version)] };
@@ -138,6 +138,6 @@ impl Locks {
             self.output.transfers.push((part, moved));
         }
         self.counts.transfers_sent += parts.len() as u64;
-        self.counts.gone_home += 1;
+        self.counts.idle_returns += 1;
     }
 }
