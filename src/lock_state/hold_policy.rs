@@ -24,7 +24,7 @@
 
 use std::time::Duration;
 
-use super::returns::Returns;
+use super::reuse_estimate::ReuseEstimate;
 use crate::names::LockName;
 use crate::time::Instant;
 
@@ -114,7 +114,7 @@ pub(super) struct Usage {
     /// True if a local request waits for a grant that would conflict with the request.
     pub wanted: bool,
     /// Reuse estimate of such grants.
-    pub returns: Returns,
+    pub reuse: ReuseEstimate,
     /// Distance to the datacenter of the first remote request, one way.
     pub distance: Option<Duration>,
 }
@@ -175,7 +175,7 @@ impl HoldPolicy {
 /// is always spent on a local user that is present or may be.
 fn patience(usage: &Usage, cost: Duration) -> Duration {
     let least = cost / 20;
-    match usage.returns.expected() {
+    match usage.reuse.expected() {
         None => cost / 8,
         Some((mean, most)) if mean < cost => most.clamp(least, cost),
         Some(_) if usage.wanted || usage.held => least,
@@ -255,8 +255,8 @@ mod tests {
     fn returning(millis: u64) -> Usage {
         let mut usage = Usage { distance: Some(Duration::from_millis(39)), ..used(100, 200) };
         for _ in 0..64 {
-            usage.returns.note_release(false, at(0));
-            usage.returns.note_request(at(millis));
+            usage.reuse.note_release(false, at(0));
+            usage.reuse.note_request(at(millis));
         }
         usage
     }
@@ -280,7 +280,7 @@ mod tests {
         let soon = fair.keep_until(&returning(20), at(200));
         assert!(soon > at(219) && soon <= at(240), "{soon:?}");
         assert_eq!(fair.keep_until(&returning(0), at(200)), at(202));
-        let unknown = Usage { returns: Returns::default(), ..returning(0) };
+        let unknown = Usage { reuse: ReuseEstimate::default(), ..returning(0) };
         assert_eq!(fair.keep_until(&unknown, at(200)), at(205));
     }
 

@@ -8,7 +8,7 @@ use super::distances::Distances;
 use super::hold_policy::{HoldPolicy, Usage};
 use super::queue::{Class, Order, Queue};
 use super::request::RequestIndex;
-use super::returns::Returns;
+use super::reuse_estimate::ReuseEstimate;
 use crate::names::Position;
 use crate::names::{DcId, DcSet, LockName, Mode};
 use crate::time::Instant;
@@ -34,10 +34,10 @@ pub(super) struct Lock {
     pub acquired_at: Option<Instant>,
     pub last_release: Option<Instant>,
     pub last_exclusive_release: Option<Instant>,
-    /// Reuse estimates, measured while others want the lock too: `returns` for any mode, `exclusive_returns`
+    /// Reuse estimates, measured while others want the lock too: `reuse` for any mode, `exclusive_reuse`
     /// for exclusive requests.
-    pub returns: Returns,
-    pub exclusive_returns: Returns,
+    pub reuse: ReuseEstimate,
+    pub exclusive_reuse: ReuseEstimate,
     /// Time at which the requests that are not due are examined again.
     pub timer: Option<Instant>,
     /// True while the lock is in the list of marked locks.
@@ -68,8 +68,8 @@ impl Lock {
             acquired_at: None,
             last_release: None,
             last_exclusive_release: None,
-            returns: Returns::default(),
-            exclusive_returns: Returns::default(),
+            reuse: ReuseEstimate::default(),
+            exclusive_reuse: ReuseEstimate::default(),
             timer: None,
             dirty: false,
             recheck_shared: false,
@@ -91,16 +91,16 @@ impl Lock {
 
     /// Returns the usage of the lock, as seen by a request for `mode` of a datacenter at `distance`.
     pub fn usage(&self, mode: Mode, distance: Option<Duration>) -> Usage {
-        let (last_release, returns) = match mode {
-            Mode::Exclusive => (self.last_release, self.returns),
-            Mode::Shared => (self.last_exclusive_release, self.exclusive_returns),
+        let (last_release, reuse) = match mode {
+            Mode::Exclusive => (self.last_release, self.reuse),
+            Mode::Shared => (self.last_exclusive_release, self.exclusive_reuse),
         };
         Usage {
             acquired_at: self.acquired_at,
             last_release,
             held: self.is_held_against(mode),
             wanted: self.queue.first_local_conflict(mode).is_some(),
-            returns,
+            reuse,
             distance,
         }
     }
@@ -109,8 +109,8 @@ impl Lock {
     /// because a lock that no other datacenter wants stays anyway. Returns true if a reuse estimate changed:
     /// then remote requests may become due at another time than the timer says.
     pub fn note_request(&mut self, mode: Mode, now: Instant) -> bool {
-        let learnt = self.returns.note_request(now);
-        learnt | (mode == Mode::Exclusive && self.exclusive_returns.note_request(now))
+        let learnt = self.reuse.note_request(now);
+        learnt | (mode == Mode::Exclusive && self.exclusive_reuse.note_request(now))
     }
 
     /// Records a release by a holder in `mode`.
@@ -125,11 +125,11 @@ impl Lock {
         }
         if self.holders.requests.is_empty() {
             let wanted = self.queue.first_local_conflict(Mode::Exclusive).is_some();
-            self.returns.note_release(wanted, now);
+            self.reuse.note_release(wanted, now);
         }
         if mode == Mode::Exclusive {
             let wanted = self.queue.first_local_conflict(Mode::Shared).is_some();
-            self.exclusive_returns.note_release(wanted, now);
+            self.exclusive_reuse.note_release(wanted, now);
         }
     }
 

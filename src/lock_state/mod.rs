@@ -24,7 +24,7 @@ mod queue;
 mod readers;
 mod remote;
 mod request;
-mod returns;
+mod reuse_estimate;
 mod settle;
 mod sweep;
 mod take_over;

@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_millis(500);
 
 /// The reuse estimate of a lock, in microseconds. It is unknown before the first sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Returns {
+pub(super) struct ReuseEstimate {
     smoothed: Option<Smoothed>,
     /// Time since which no local request holds or wants the lock, if that is being measured.
     away_since: Option<Instant>,
@@ -25,7 +25,7 @@ struct Smoothed {
     deviation: u32,
 }
 
-impl Returns {
+impl ReuseEstimate {
     /// Records a release. `wanted`: a local request already waits for the lock.
     pub fn note_release(&mut self, wanted: bool, now: Instant) {
         if wanted {
@@ -73,38 +73,38 @@ mod tests {
 
     #[test]
     fn what_comes_back_evenly_is_expected_then() {
-        let mut returns = Returns::default();
-        assert_eq!(returns.expected(), None);
+        let mut reuse = ReuseEstimate::default();
+        assert_eq!(reuse.expected(), None);
         for turn in 0..100 {
-            returns.note_release(false, at(turn * 10_000));
-            returns.note_request(at(turn * 10_000 + 800));
+            reuse.note_release(false, at(turn * 10_000));
+            reuse.note_request(at(turn * 10_000 + 800));
         }
-        let (mean, most) = returns.expected().expect("there were samples");
+        let (mean, most) = reuse.expected().expect("there were samples");
         assert!((790..=810).contains(&mean.as_micros()), "{mean:?}");
         assert!(most < Duration::from_millis(1), "{most:?}");
     }
 
     #[test]
     fn only_the_first_request_after_a_release_counts() {
-        let mut returns = Returns::default();
-        returns.note_request(at(5));
-        assert_eq!(returns.expected(), None);
-        returns.note_release(false, at(10));
-        returns.note_request(at(110));
-        let once = returns;
-        returns.note_request(at(9_000));
-        assert_eq!(returns, once);
+        let mut reuse = ReuseEstimate::default();
+        reuse.note_request(at(5));
+        assert_eq!(reuse.expected(), None);
+        reuse.note_release(false, at(10));
+        reuse.note_request(at(110));
+        let once = reuse;
+        reuse.note_request(at(9_000));
+        assert_eq!(reuse, once);
     }
 
     #[test]
     fn a_long_absence_counts_but_is_soon_forgotten() {
-        let mut returns = Returns::default();
-        returns.note_release(false, at(0));
-        returns.note_request(at(3_600_000_000));
-        assert_eq!(returns.expected().map(|(mean, _)| mean), Some(LONGEST));
+        let mut reuse = ReuseEstimate::default();
+        reuse.note_release(false, at(0));
+        reuse.note_request(at(3_600_000_000));
+        assert_eq!(reuse.expected().map(|(mean, _)| mean), Some(LONGEST));
         for _ in 0..40 {
-            returns.note_release(true, at(3_600_000_000));
+            reuse.note_release(true, at(3_600_000_000));
         }
-        assert!(returns.expected().is_some_and(|(mean, _)| mean < Duration::from_millis(4)), "{returns:?}");
+        assert!(reuse.expected().is_some_and(|(mean, _)| mean < Duration::from_millis(4)), "{reuse:?}");
     }
 }
