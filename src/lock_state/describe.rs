@@ -1,7 +1,7 @@
 //! Descriptions and listings of locks, for people. Off the hot path; each call examines a bounded number of
 //! rows.
 
-use super::hot::Heat;
+use super::hot_locks::Heat;
 use super::lock::LockIndex;
 use super::locks::Locks;
 use super::queue::{Class, Order};
@@ -149,7 +149,7 @@ impl Locks {
     /// Returns at most `most` locks with this prefix that are waited for most, the hottest first. A wait that
     /// has not ended counts with its time so far. `millis`: the clock reading now.
     pub fn hottest(&self, prefix: &[u8], most: usize, millis: u64) -> Vec<HotRow> {
-        let rows = self.hot.iter().filter(|(name, ..)| name.as_bytes().starts_with(prefix));
+        let rows = self.hot_locks.iter().filter(|(name, ..)| name.as_bytes().starts_with(prefix));
         let mut rows: Vec<(u64, &LockName, Heat)> = rows
             .map(|(name, weight, heat)| {
                 let first = self.find_lock(name.as_bytes()).and_then(|index| self.first_waiter(index));

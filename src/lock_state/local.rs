@@ -219,7 +219,7 @@ impl Locks {
                 || (row.local().is_some() && !lock.has_parts(want.mode, self.me, self.members))
         };
         if let Some(want) = row.wants.iter().find(is_in_the_way).or(row.wants.first()) {
-            self.hot.waits(&self.locks[want.lock.0 as usize].name);
+            self.hot_locks.waits(&self.locks[want.lock.0 as usize].name);
         }
     }
 

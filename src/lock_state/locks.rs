@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::by_id::ById;
 use super::distances::Distances;
 use super::hold_policy::{HoldRule, HoldRules};
-use super::hot::HotLocks;
+use super::hot_locks::HotLocks;
 use super::idle::IdleLocks;
 use super::idle_return::IdleReturn;
 use super::lock::{Lock, LockIndex};
@@ -81,7 +81,7 @@ pub(crate) struct Locks {
     pub(super) orphans: BTreeMap<RequestId, RequestRow>,
     pub(super) readers: Vec<Reader>,
     pub(super) counts: LockCounts,
-    pub(super) hot: HotLocks,
+    pub(super) hot_locks: HotLocks,
     pub(super) output: LockOutput,
     #[cfg(test)]
     pub mutation: Option<crate::sim::Mutation>,
@@ -155,7 +155,7 @@ impl Locks {
             orphans: BTreeMap::new(),
             readers: Vec::new(),
             counts: LockCounts::default(),
-            hot: HotLocks::new(hash_seed),
+            hot_locks: HotLocks::new(hash_seed),
             output: LockOutput::default(),
             #[cfg(test)]
             mutation: None,
@@ -206,11 +206,11 @@ impl Locks {
             self.lock_mut(index).timer = None;
             self.mark(index);
         }
-        if self.hot.advance(now) {
+        if self.hot_locks.advance(now) {
             let (names, locks) = (&self.names, &self.locks);
             let find = |name: &[u8]| names.find(names.hash(name), name, locks);
             let is_wanted = |index: LockIndex| !locks[index.0 as usize].queue.is_empty();
-            self.hot.halve(|name| find(name.as_bytes()).is_some_and(is_wanted));
+            self.hot_locks.halve(|name| find(name.as_bytes()).is_some_and(is_wanted));
         }
     }
 

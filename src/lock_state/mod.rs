@@ -11,7 +11,7 @@ mod check;
 mod describe;
 mod distances;
 mod hold_policy;
-mod hot;
+mod hot_locks;
 mod idle;
 mod idle_return;
 mod local;
@@ -31,7 +31,7 @@ mod take_over;
 
 pub(crate) use describe::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};
 pub use hold_policy::{GO_HOME_AFTER, HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
-pub use hot::Heat;
+pub use hot_locks::Heat;
 pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use locks::{Locks, Permissions};
 pub(crate) use readers::Piece;

@@ -180,7 +180,7 @@ impl Locks {
             let is_wanted = known.is_some_and(|index| !self.lock(index).queue.is_empty());
             if is_wanted && position != Position::default() {
                 self.counts.hand_offs_received += 1;
-                self.hot.moved(lock);
+                self.hot_locks.moved(lock);
             }
             if known.is_none() && position == Position::default() {
                 return;

@@ -110,7 +110,7 @@ impl Locks {
         self.dequeue(request);
         self.hold(request, now);
         let waited = now.saturating_since(self.local_mut(request).since);
-        self.hot.granted(&self.locks[index.0 as usize].name, waited);
+        self.hot_locks.granted(&self.locks[index.0 as usize].name, waited);
         true
     }
 
@@ -192,7 +192,7 @@ impl Locks {
         let lock = LockParts { lock: lock.name.clone(), parts: moved };
         self.counts.transfers_sent += parts.len() as u64;
         self.counts.hand_offs_sent += 1;
-        self.hot.moved(&lock.lock);
+        self.hot_locks.moved(&lock.lock);
         self.move_parts(to, &lock);
         self.repark_lock(index, self.me, to);
         self.output.transfers.push((to, lock));
