@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::by_id::ById;
 use super::distances::Distances;
 use super::hold_policy::{HoldRule, HoldRules};
 use super::hot_locks::HotLocks;
+use super::id_index::IdIndex;
 use super::idle::IdleLocks;
 use super::idle_return::IdleReturn;
 use super::lock::{Lock, LockIndex};
@@ -60,7 +60,7 @@ pub(crate) struct Locks {
     pub(super) names: Names,
     pub(super) locks: Rows<Lock>,
     pub(super) requests: Rows<Request>,
-    pub(super) by_id: ById,
+    pub(super) id_index: IdIndex,
     pub(super) unreachable: DcSet,
     pub(super) distances: Distances,
     pub(super) permissions: Permissions,
@@ -139,7 +139,7 @@ impl Locks {
             names: Names::new(hash_seed),
             locks: Rows::new(),
             requests: Rows::new(),
-            by_id: ById::new(me),
+            id_index: IdIndex::new(me),
             unreachable: DcSet::EMPTY,
             distances: Distances::unknown(),
             permissions: Permissions { grant: false, append: false },
@@ -189,7 +189,7 @@ impl Locks {
     /// Returns the row of a request that is known here.
     #[inline]
     pub fn find(&self, id: RequestId) -> Option<RequestIndex> {
-        self.by_id.get(id, |request| self.get(request).id)
+        self.id_index.get(id, |request| self.get(request).id)
     }
 
     #[inline]
@@ -370,7 +370,7 @@ impl Locks {
 
     /// Updates the indexes and counters after the row of this request was removed.
     pub(super) fn note_forgotten(&mut self, request: RequestIndex, row: &Request) {
-        self.by_id.remove(row.id, request);
+        self.id_index.remove(row.id, request);
         self.gives_back |= self.requests.is_empty();
         if row.parked {
             self.counts.parked -= 1;
@@ -385,7 +385,7 @@ impl Locks {
             self.counts.parked += 1;
         }
         let index = RequestIndex(self.requests.insert(row) as u32);
-        self.by_id.insert(id, index);
+        self.id_index.insert(id, index);
         index
     }
 

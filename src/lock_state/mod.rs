@@ -6,12 +6,12 @@
 //! lock leaves.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod by_id;
 mod check;
 mod describe;
 mod distances;
 mod hold_policy;
 mod hot_locks;
+mod id_index;
 mod idle;
 mod idle_return;
 mod local;

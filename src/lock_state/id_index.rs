@@ -21,15 +21,15 @@ const FREE: u64 = u64::MAX;
 const _: () = assert!(FREE > 2 * MAX_NUMBER);
 
 /// Index of requests by id.
-pub(super) struct ById {
+pub(super) struct IdIndex {
     me: DcId,
     ring: Box<[(u64, RequestIndex)]>,
     others: Index,
 }
 
-impl ById {
-    pub fn new(me: DcId) -> ById {
-        ById { me, ring: vec![(FREE, RequestIndex(0)); RING].into(), others: Index::default() }
+impl IdIndex {
+    pub fn new(me: DcId) -> IdIndex {
+        IdIndex { me, ring: vec![(FREE, RequestIndex(0)); RING].into(), others: Index::default() }
     }
 
     #[inline]
@@ -92,20 +92,20 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_map(steps in proptest::collection::vec((0_u8..2, 0_u64..3, 0_u64..6, any::<bool>()), 0..200)) {
-            let (mut by_id, mut map, mut ids) = (ById::new(id(0, 0).dc), BTreeMap::new(), Vec::new());
+            let (mut id_index, mut map, mut ids) = (IdIndex::new(id(0, 0).dc), BTreeMap::new(), Vec::new());
             for (i, (dc, place, round, insert)) in (0_u32..).zip(steps) {
                 let id = id(dc, place + round * RING as u64);
                 ids.push(id);
                 if !insert {
-                    map.remove(&id).into_iter().for_each(|request| by_id.remove(id, request));
+                    map.remove(&id).into_iter().for_each(|request| id_index.remove(id, request));
                 } else if let Entry::Vacant(vacant) = map.entry(id) {
-                    by_id.insert(id, RequestIndex(i));
+                    id_index.insert(id, RequestIndex(i));
                     vacant.insert(RequestIndex(i));
                 }
                 for (dc, n) in (0..2).flat_map(|dc| (0..3).map(move |n| (dc, n))) {
                     for round in 0..6 {
                         let id = self::id(dc, n + round * RING as u64);
-                        prop_assert_eq!(by_id.get(id, |request| ids[request.0 as usize]), map.get(&id).copied());
+                        prop_assert_eq!(id_index.get(id, |request| ids[request.0 as usize]), map.get(&id).copied());
                     }
                 }
             }
@@ -114,15 +114,15 @@ mod tests {
 
     #[test]
     fn a_free_place_is_no_request() {
-        let by_id = ById::new(id(0, 0).dc);
-        assert_eq!([0, 1, FREE].map(|n| by_id.get(id(0, n), |_| id(0, n))), [None; 3]);
+        let id_index = IdIndex::new(id(0, 0).dc);
+        assert_eq!([0, 1, FREE].map(|n| id_index.get(id(0, n), |_| id(0, n))), [None; 3]);
     }
 
     #[test]
     #[should_panic(expected = "entered twice")]
     fn nothing_is_entered_twice() {
-        let mut by_id = ById::new(id(0, 0).dc);
-        by_id.insert(id(0, 7), RequestIndex(1));
-        by_id.insert(id(0, 7), RequestIndex(2));
+        let mut id_index = IdIndex::new(id(0, 0).dc);
+        id_index.insert(id(0, 7), RequestIndex(1));
+        id_index.insert(id(0, 7), RequestIndex(2));
     }
 }
