@@ -1,11 +1,13 @@
 //! Pure. The lock table, the request table, and every decision about locks: order, grants, transfers, hold
 //! policy.
 //!
-//! `queue.rs` orders the waiters of a lock. `local.rs` has the rule of local grants; `settle.rs` decides
+//! `queue.rs` orders the waiters of a lock. `acquire.rs` has the rule of local grants; `settle.rs` decides
 //! which parts move to other datacenters and which requests are published. `hold_policy.rs` decides when a
 //! lock leaves.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod acquire;
+mod apply;
 mod check;
 mod describe;
 mod distances;
@@ -14,7 +16,6 @@ mod hot_locks;
 mod id_index;
 mod idle;
 mod idle_return;
-mod local;
 mod lock;
 mod locks;
 mod names;
@@ -22,20 +23,19 @@ mod orphans;
 mod parking;
 mod queue;
 mod readers;
-mod remote;
 mod request;
 mod reuse_estimate;
 mod settle;
 mod sweep;
 mod take_over;
 
+pub(crate) use acquire::{Acquired, HeldRequest, IfNotFree, NewRequest};
+pub(crate) use apply::Published;
 pub(crate) use describe::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};
 pub use hold_policy::{GO_HOME_AFTER, HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
 pub use hot_locks::Heat;
-pub(crate) use local::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use locks::{Locks, Permissions};
 pub(crate) use readers::Piece;
-pub(crate) use remote::Published;
 pub use request::RequestRow;
 pub(crate) use request::{Local, RequestIndex, State};
 pub(crate) use take_over::Foreign;

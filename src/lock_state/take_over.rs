@@ -10,8 +10,8 @@
 
 use crdts::CmRDT;
 
+use super::apply::Published;
 use super::locks::Locks;
-use super::remote::Published;
 use super::request::Origin;
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
