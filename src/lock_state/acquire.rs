@@ -362,7 +362,7 @@ mod tests {
         let (lease, label) = (LeaseId::new(dc(0), 1), "test".into());
         let (id, at) = (RequestId { dc: dc(0), n }, Timestamp::from_millis(100 + n));
         let acquired = locks.acquire(&NewRequest { id, at, wants, lease, label: &label }, if_not_free, now);
-        locks.settle(now);
+        locks.schedule(now);
         acquired
     }
 
@@ -395,10 +395,10 @@ mod tests {
         };
         locks.looks = 0;
         locks.release(most, Position::default(), at(1));
-        locks.settle(at(1));
+        locks.schedule(at(1));
         assert!(locks.looks <= 3 * MANY, "{} looks at {MANY} locks", locks.looks);
         locks.release(last, Position::default(), at(2));
-        locks.settle(at(2));
+        locks.schedule(at(2));
         assert!(locks.get(all).is_held());
     }
 
@@ -441,9 +441,9 @@ mod tests {
             // Held for 8 ms, so the lock is unused for 2 ms.
             let now = at(10 * turn + 8);
             locks.expire(now);
-            locks.settle(now);
+            locks.schedule(now);
             locks.release(request, Position::default(), now);
-            locks.settle(now);
+            locks.schedule(now);
         }
         let before = locks.next_deadline();
         let both = wants(&[("a", Mode::Shared), ("b", Mode::Exclusive)]);
@@ -451,7 +451,7 @@ mod tests {
         let due = locks.next_deadline();
         assert!(due < before, "two milliseconds once more: it is expected with more confidence");
         locks.expire(due);
-        locks.settle(due);
+        locks.schedule(due);
         assert_eq!(locks.take_ops().len(), 1, "the writer elsewhere gets our part");
     }
 }

@@ -1,7 +1,7 @@
 //! All locks of a datacenter: the owners of their parts, their holders here, and their waiters from all
 //! datacenters.
 //!
-//! A change marks the locks that it touches. [`Locks::settle`] then restores the rules of
+//! A change marks the locks that it touches. [`Locks::schedule`] then restores the rules of
 //! `docs/algorithm.md#5-ordering` on each marked lock: it grants requests, transfers parts for due requests,
 //! and publishes requests. The cost of a step depends on the locks that it touches, not on the number of
 //! waiting requests elsewhere.

@@ -1,7 +1,7 @@
 //! Pure. The lock table, the request table, and every decision about locks: order, grants, transfers, hold
 //! policy.
 //!
-//! `queue.rs` orders the waiters of a lock. `acquire.rs` has the rule of local grants; `settle.rs` decides
+//! `queue.rs` orders the waiters of a lock. `acquire.rs` has the rule of local grants; `scheduler.rs` decides
 //! which parts move to other datacenters and which requests are published. `hold_policy.rs` decides when a
 //! lock leaves.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -25,7 +25,7 @@ mod queue;
 mod readers;
 mod request;
 mod reuse_estimate;
-mod settle;
+mod scheduler;
 mod sweep;
 mod take_over;
 

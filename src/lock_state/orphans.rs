@@ -48,14 +48,14 @@ mod tests {
         let Acquired::Waiting(request) = locks.acquire(&new, IfNotFree::Wait, now) else {
             panic!("a part is elsewhere");
         };
-        locks.settle(now);
+        locks.schedule(now);
         let ops = locks.take_ops();
         assert_eq!(ops, [Op::Request { id, at, wants: wants.clone() }]);
         locks.note_own_entry(1, &ops, now);
 
         locks.permit(Permissions { grant: true, append: false });
         locks.cancel(request, now);
-        locks.settle(now);
+        locks.schedule(now);
         assert_eq!(locks.take_ops(), []);
         let kept: Vec<_> = locks.request_table().iter().map(|orphan| (orphan.id, orphan.seq)).collect();
         assert_eq!(kept, [(id, 1)], "others still know it");

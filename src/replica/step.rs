@@ -81,10 +81,10 @@ impl Replica {
         // event can read the ownership.
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::SeenBeforeLogged) {
-            self.locks.settle(now.mono);
+            self.locks.schedule(now.mono);
             return self.tell_grants();
         }
-        self.settle();
+        self.schedule();
     }
 
     /// Returns true if the time that passed can change anything. If not, the previous step has left no work.
@@ -103,7 +103,7 @@ impl Replica {
         self.update_phase();
         self.locks.sweep();
         self.locks.return_idle(self.now.mono);
-        self.settle();
+        self.schedule();
         if self.truncates {
             self.truncate_log();
         }
@@ -122,14 +122,14 @@ impl Replica {
 
     /// Grants, transfers and publishes until nothing more follows. On return, every transfer and published
     /// request is in the log.
-    fn settle(&mut self) {
+    fn schedule(&mut self) {
         loop {
-            self.locks.settle(self.now.mono);
+            self.locks.schedule(self.now.mono);
             self.tell_grants();
             let ops = self.locks.take_ops();
             if !ops.is_empty() {
                 self.make_entries(ops);
-            } else if self.locks.is_settled() {
+            } else if self.locks.is_scheduled() {
                 // A one-step transaction may have committed as soon as it was granted, and released its
                 // locks.
                 break;

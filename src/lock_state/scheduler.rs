@@ -11,20 +11,20 @@ use crate::work;
 
 impl Locks {
     /// Returns true if no lock was marked since the rules were last restored.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_scheduled(&self) -> bool {
         self.dirty.is_empty()
     }
 
     /// Grants, transfers and publishes until nothing more follows from the changes.
     #[inline]
-    pub fn settle(&mut self, now: Instant) {
+    pub fn schedule(&mut self, now: Instant) {
         while let Some(index) = self.dirty.pop() {
             self.lock_mut(index).dirty = false;
-            self.settle_lock(index, now);
+            self.schedule_lock(index, now);
         }
     }
 
-    fn settle_lock(&mut self, index: LockIndex, now: Instant) {
+    fn schedule_lock(&mut self, index: LockIndex, now: Instant) {
         let lock = &mut self.locks[index.0 as usize];
         lock.refresh_due(&self.rules.get(lock.rule).policy, &self.distances, now);
         if self.permissions.grant {
