@@ -117,12 +117,12 @@ impl Log {
                 self.chain.rows[dc.index()] = Row { last, hashes: hashes.iter().copied().collect() };
             }
         }
-        self.take_hashes_over(&[]);
+        self.install_hashes(&[]);
     }
 
     /// Installs the hashes of a state that covers more than was applied here: those of its last entries, up
     /// to `applied`. Older hashes are kept if there is no gap.
-    pub fn take_hashes_over(&mut self, hashes: &[(DcId, Vec<u64>)]) {
+    pub fn install_hashes(&mut self, hashes: &[(DcId, Vec<u64>)]) {
         for dc in self.members.iter() {
             let (last, row) = (self.applied.get(dc), &mut self.chain.rows[dc.index()]);
             if row.last == last {

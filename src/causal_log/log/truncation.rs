@@ -169,7 +169,12 @@ impl Log {
 
     /// Installs a state of another datacenter that has applied `vector`, as the journal has it at `position`.
     /// The entries between stay unknown here.
-    pub fn take_over(&mut self, vector: &VersionVector, stamps: &[(DcId, Timestamp)], position: Position) {
+    pub fn install_state(
+        &mut self,
+        vector: &VersionVector,
+        stamps: &[(DcId, Timestamp)],
+        position: Position,
+    ) {
         assert!(self.taken.is_none(), "one state is taken over at a time");
         for (dc, seq) in vector.iter().filter(|(dc, seq)| self.applied.get(*dc) < *seq).collect::<Vec<_>>() {
             self.applied.raise(dc, seq);

@@ -109,7 +109,7 @@ impl Replica {
         contested.iter().for_each(|lock| self.take_from_holders(lock));
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
-        self.take_over(taking.incoming, position);
+        self.install_state(taking.incoming, position);
         self.counts.states_taken += 1;
         self.report(Report::StateTaken { peer, vector });
         // Entries that waited for entries of the state can be applied.
@@ -131,14 +131,14 @@ impl Replica {
     }
 
     /// Installs the state, and applies the entries of our own log that it lacks on top.
-    fn take_over(&mut self, incoming: Incoming, position: Position) {
+    fn install_state(&mut self, incoming: Incoming, position: Position) {
         let head = incoming.head.as_ref().expect("a whole state has a head");
         head.stamps.iter().for_each(|(_, stamp)| self.clock.observe(*stamp));
         let before = self.log.applied().clone();
         if head.vector.get(self.config.dc) > before.get(self.config.dc) {
             self.regained = position;
         }
-        self.locks.take_over(&foreign(head, &incoming, &self.log), &before, position, self.now.mono);
+        self.locks.install_state(&foreign(head, &incoming, &self.log), &before, position, self.now.mono);
         let Head { vector, stamps } = head;
         #[cfg(test)]
         let position = if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
@@ -146,8 +146,8 @@ impl Replica {
         } else {
             position
         };
-        self.log.take_over(vector, stamps, position);
-        self.log.take_hashes_over(&incoming.hashes);
+        self.log.install_state(vector, stamps, position);
+        self.log.install_hashes(&incoming.hashes);
         self.raise_lead(incoming.lead_ms, position);
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
@@ -197,7 +197,7 @@ impl Replica {
         }
         let checked = self.locks.validate_foreign(&foreign(head, &incoming, &self.log), self.log.applied());
         checked.map_err(|fault| fault.to_string())?;
-        self.take_over(incoming, Position::default());
+        self.install_state(incoming, Position::default());
         self.log.note_durable(Position::default(), self.now.mono);
         Ok(())
     }

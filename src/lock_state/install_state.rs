@@ -106,7 +106,7 @@ impl Locks {
 
     /// Installs a validated view, which the journal has at `position`; [`Position::default`] when it is read
     /// again. `applied`: the vector that was applied here before.
-    pub fn take_over(
+    pub fn install_state(
         &mut self,
         foreign: &Foreign<'_>,
         applied: &VersionVector,
