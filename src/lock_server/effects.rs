@@ -3,12 +3,12 @@
 
 use std::fmt;
 
-use super::callers::{Callers, OWN, UNARY};
+use super::fault_points::FaultPoints;
 use super::outbox::Output;
 use super::ports::{Links, Store};
 use super::report::{self, Expired};
+use super::sessions::{OWN, Sessions, UNARY};
 use super::start::StopError;
-use super::steps::Steps;
 use crate::names::{DcId, DcSet};
 use crate::replica::call::{CallId, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Message, Position, Record};
@@ -20,7 +20,7 @@ pub(super) struct Outlets<S, L> {
     pub me: DcId,
     pub store: S,
     pub links: L,
-    pub callers: Callers,
+    pub sessions: Sessions,
     /// Peers that broke the protocol, until their links are down.
     pub closing: DcSet,
     /// Peers with links that speak version 1 of the protocol.
@@ -42,7 +42,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
             me,
             store,
             links,
-            callers: Callers::default(),
+            sessions: Sessions::default(),
             closing: DcSet::EMPTY,
             old: DcSet::EMPTY,
             appended: last,
@@ -54,18 +54,18 @@ impl<S: Store, L: Links> Outlets<S, L> {
     }
 
     pub(super) fn perform(&mut self, effect: Effect) -> Result<(), StopError> {
-        let steps = Steps::of(&effect, self.me);
-        steps.before();
+        let points = FaultPoints::of(&effect, self.me);
+        points.before();
         match effect {
             Effect::Persist { position, record } => self.persist(position, &record)?,
             Effect::Send { peer, message } => self.send(peer, &message),
             Effect::Reply { call, reply } => self.reply(call, reply),
-            Effect::Notify { session, notice } => self.callers.tell(session, Output::Notice(notice)),
+            Effect::Notify { session, notice } => self.sessions.tell(session, Output::Notice(notice)),
             Effect::CloseLink { peer, violation } => self.close_link(peer, &violation),
             Effect::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint),
             Effect::Report(report) => report::log(&report, &mut self.expired),
         }
-        steps.after();
+        points.after();
         Ok(())
     }
 
@@ -96,9 +96,9 @@ impl<S: Store, L: Links> Outlets<S, L> {
 
     fn reply(&mut self, call: CallId, reply: Reply) {
         match (call.session, reply) {
-            (UNARY, reply) => self.callers.answer_unary(call.tag, reply),
+            (UNARY, reply) => self.sessions.answer_unary(call.tag, reply),
             (OWN, Reply::Status(status)) => self.own_status = Some(status),
-            (session, reply) => self.callers.tell(session, Output::Reply { tag: call.tag, reply }),
+            (session, reply) => self.sessions.tell(session, Output::Reply { tag: call.tag, reply }),
         }
     }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::budget::{Allowance, Budget, Charge, ClientAllowance};
+use super::combiner::Work;
 use super::mailbox;
 use super::outbox::{ByteCount, Feed, Outbox};
 use super::session::{Session, WayIn};
-use super::workshop::Work;
 use crate::replica::call::{Call, Reply, SessionId};
 use crate::telemetry::Board;
 

@@ -23,8 +23,8 @@ use tokio::sync::mpsc;
 use tokio::task::unconstrained;
 
 use super::budget::Budget;
+use super::engine::Left;
 use super::handle::Input;
-use super::works::Left;
 use crate::causal_log::Wants;
 use crate::replica::call::{Call, SessionId};
 use crate::replica::store_call::reads_weight;

@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!  Session, LockServerHandle --Input--> mailbox --.  (the submitting thread steps the machine)
-//!  links --LinkEvent----------------> mailbox ----+--> works: handle(now, event), perform effects
+//!  links --LinkEvent----------------> mailbox ----+--> engine: handle(now, event), perform effects
 //!  journal --JournalEvent-----------> JournalInbox'         |         |         |
 //!  Session <--Output-- Outbox <-----------------------------'     journal     links
 //! ```
 //!
 //! A thread that submits a call steps the machine itself if no other thread does so at that moment, and
-//! performs the effects; `workshop.rs` says how and why (flat combining). Everything else is the job of the
+//! performs the effects; `combiner.rs` says how and why (flat combining). Everything else is the job of the
 //! actor, one task on its own thread: it waits for the next input, does the same, and sleeps until the
 //! machine's next deadline. Neither of them waits for a client, a peer or the disk. Output to those is
 //! queued, and every queue has a bound. A full queue ends the slow session or link; while the disk is slow,
@@ -29,12 +29,12 @@
 //! | `start.rs` | [`LockServer`]: runs the server, waits for its end |
 //! | `handle.rs`, `session.rs` | what the API holds: calls in |
 //! | `outbox.rs` | answers out, batched and bounded |
-//! | `workshop.rs`, `works.rs` | the combiner: which thread steps the machine; one step and its inputs |
+//! | `combiner.rs`, `engine.rs` | the combiner: which thread steps the machine; one step and its inputs |
 //! | `mailbox.rs`, `budget.rs` | waiting calls of clients: their order, their bytes |
-//! | `inlets.rs`, `actor.rs` | choose an input that is not a call; handle it |
-//! | `effects.rs`, `steps.rs` | perform effects; map them to fault points |
-//! | `stopping.rs` | drain, last sync, end |
-//! | `callers.rs` | sessions and calls that wait for an answer |
+//! | `inputs.rs`, `actor.rs` | choose an input that is not a call; handle it |
+//! | `effects.rs`, `fault_points.rs` | perform effects; map them to fault points |
+//! | `shutdown.rs` | drain, last sync, end |
+//! | `sessions.rs` | sessions and calls that wait for an answer |
 //! | `overload.rs`, `probe.rs` | detect overload |
 //! | `checkpoints.rs` | when to write a checkpoint |
 //! | `ports.rs`, `journal_inbox.rs`, `interdc_links.rs` | the actor's interface to journal and links |
@@ -42,13 +42,15 @@
 
 mod actor;
 mod budget;
-mod callers;
 mod checkpoints;
 mod clock;
+mod combiner;
 mod datacenter;
 mod effects;
+mod engine;
+mod fault_points;
 mod handle;
-mod inlets;
+mod inputs;
 mod interdc_links;
 mod journal_inbox;
 mod mailbox;
@@ -60,11 +62,9 @@ mod probe;
 mod recover;
 mod report;
 mod session;
+mod sessions;
+mod shutdown;
 mod start;
-mod steps;
-mod stopping;
-mod works;
-mod workshop;
 
 #[cfg(test)]
 pub(crate) mod fakes;

@@ -14,10 +14,10 @@ use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 
 use super::budget::{Allowance, Charge};
+use super::combiner::Work;
 use super::handle::{Input, Kept, Stopped};
 use super::mailbox;
 use super::outbox::{End, Outbox, Output};
-use super::workshop::Work;
 use crate::replica::call::{Call, SessionId};
 
 /// A client's session. Dropping it closes the session.

@@ -11,20 +11,20 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use super::actor::Actor;
 use super::budget::{Allowance, Budget, ClientAllowance};
-use super::callers::FIRST_CLIENT;
 use super::checkpoints::Checkpoints;
 use super::clock;
+use super::combiner::{Combiner, Work};
 use super::effects::Outlets;
+use super::engine::{Engine, Showing};
 use super::handle::{LockServerHandle, Shared, Stage};
-use super::inlets::Inlets;
+use super::inputs::Inputs;
 use super::journal_inbox::JournalInbox;
 use super::mailbox::Mailbox;
 use super::options::LockServerOptions;
 use super::overload::Overload;
 use super::ports::{Links, Machine, Store};
 use super::probe::Probes;
-use super::works::{Showing, Works};
-use super::workshop::{Work, Workshop};
+use super::sessions::FIRST_CLIENT;
 use crate::access::LogLimit;
 use crate::interdc::InterdcError;
 use crate::journal::{JournalError, MembersError};
@@ -102,7 +102,7 @@ impl LockServer {
         let (stage, stage_for_handles) = watch::channel(Stage::Running);
         let now = clock::now();
         let call = Arc::new(Notify::new());
-        let works = Works {
+        let engine = Engine {
             machine: parts.machine,
             mailbox: Mailbox::new(inputs, mailbox_bytes.clone()),
             outlets: Outlets::new(parts.dc, parts.store, parts.links, parts.last),
@@ -118,7 +118,7 @@ impl LockServer {
             now,
             options: options.clone(),
         };
-        let workshop = Arc::new(Workshop::new(works, call));
+        let combiner = Arc::new(Combiner::new(engine, call));
         let sessions = Arc::new(Semaphore::new(options.max_sessions));
         parts.board.show_places(Places {
             name: "sessions",
@@ -127,7 +127,7 @@ impl LockServer {
             most: options.max_sessions,
         });
         let shared = Shared {
-            work: Arc::clone(&workshop) as Arc<dyn Work>,
+            work: Arc::clone(&combiner) as Arc<dyn Work>,
             mailbox,
             sessions,
             max_sessions: options.max_sessions,
@@ -144,8 +144,8 @@ impl LockServer {
             board: parts.board,
         };
         let actor = Actor {
-            workshop,
-            inlets: Inlets::new(parts.link_events, parts.journal, wanted_by_actor),
+            combiner,
+            inputs: Inputs::new(parts.link_events, parts.journal, wanted_by_actor),
             checkpoints: Checkpoints::default(),
         };
         let (end, ended) = oneshot::channel();

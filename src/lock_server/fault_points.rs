@@ -10,13 +10,13 @@ use crate::replica::store_call::TxnState;
 use crate::replica::{Effect, Record};
 
 /// The fault points of one effect.
-pub(super) struct Steps(SmallVec<[Step; 3]>);
+pub(super) struct FaultPoints(SmallVec<[Step; 3]>);
 
-impl Steps {
+impl FaultPoints {
     /// Returns the fault points of an effect in the datacenter `me`.
     #[inline]
-    pub fn of(effect: &Effect, me: DcId) -> Steps {
-        Steps(if cfg!(feature = "faults") { of(effect, me) } else { SmallVec::new() })
+    pub fn of(effect: &Effect, me: DcId) -> FaultPoints {
+        FaultPoints(if cfg!(feature = "faults") { of(effect, me) } else { SmallVec::new() })
     }
 
     #[inline]
@@ -52,9 +52,9 @@ fn of_entry(entry: &Entry, me: DcId) -> SmallVec<[Step; 3]> {
     if entry.dc != me {
         return smallvec![Step::Append, Step::Apply];
     }
-    let mut steps = smallvec![Step::Append];
+    let mut points = smallvec![Step::Append];
     let has = |is: fn(&Op) -> bool| entry.ops.iter().any(is);
-    steps.extend(has(|op| matches!(op, Op::Transfer { .. })).then_some(Step::Transfer));
-    steps.extend(has(|op| matches!(op, Op::Commit(_))).then_some(Step::Commit));
-    steps
+    points.extend(has(|op| matches!(op, Op::Transfer { .. })).then_some(Step::Transfer));
+    points.extend(has(|op| matches!(op, Op::Commit(_))).then_some(Step::Commit));
+    points
 }

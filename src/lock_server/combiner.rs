@@ -4,7 +4,7 @@
 //! This is flat combining (Hendler, Incze, Shavit, Tzafrir: Flat Combining and the
 //! Synchronization-Parallelism Tradeoff, SPAA 2010). A dedicated thread for the machine would cost each call
 //! two wake-ups of threads, one to hand it over and one for its answer: tens of microseconds, where the call
-//! itself takes one. So a thread puts its call into the mailbox, tries to take the lock of the works, handles
+//! itself takes one. So a thread puts its call into the mailbox, tries to take the lock of the engine, handles
 //! the mailbox in its own thread, and finds the answer in its outbox.
 //!
 //! Only the actor blocks on the lock, and it has priority. Other threads `try_lock`; if that fails, their
@@ -26,17 +26,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
+use super::engine::{Engine, Left};
 use super::ports::{Links, Machine, Store};
 use super::start::StopError;
-use super::works::{Left, Works};
 
 /// Most batches that one thread handles for others before the actor continues.
 const TURNS: usize = 4;
 
-/// The combiner: the lock of the works, and the flags of the threads that want it.
-pub(super) struct Workshop<M, S, L: Links> {
+/// The combiner: the lock of the engine, and the flags of the threads that want it.
+pub(super) struct Combiner<M, S, L: Links> {
     /// `None` after the actor's last step.
-    works: Mutex<Option<Works<M, S, L>>>,
+    engine: Mutex<Option<Engine<M, S, L>>>,
     /// The mailbox may contain inputs.
     brought: AtomicBool,
     /// The actor is blocked on the lock.
@@ -45,36 +45,36 @@ pub(super) struct Workshop<M, S, L: Links> {
     call: Arc<Notify>,
 }
 
-/// A [`Workshop`] as the threads that submit inputs see it.
+/// A [`Combiner`] as the threads that submit inputs see it.
 pub(super) trait Work: Send + Sync {
     /// Notes that an input was put into the mailbox, and handles the mailbox if no other thread does.
     fn brought(&self);
 }
 
-impl<M: Machine, S: Store, L: Links> Work for Workshop<M, S, L> {
+impl<M: Machine, S: Store, L: Links> Work for Combiner<M, S, L> {
     fn brought(&self) {
         self.brought.store(true, Ordering::SeqCst);
         self.work_off();
     }
 }
 
-impl<M: Machine, S: Store, L: Links> Workshop<M, S, L> {
+impl<M: Machine, S: Store, L: Links> Combiner<M, S, L> {
     /// `call` wakes the actor.
-    pub(super) fn new(works: Works<M, S, L>, call: Arc<Notify>) -> Workshop<M, S, L> {
+    pub(super) fn new(engine: Engine<M, S, L>, call: Arc<Notify>) -> Combiner<M, S, L> {
         let (brought, actor_waits) = (AtomicBool::new(false), AtomicBool::new(false));
-        Workshop { works: Mutex::new(Some(works)), brought, actor_waits, call }
+        Combiner { engine: Mutex::new(Some(engine)), brought, actor_waits, call }
     }
 
     /// Runs one step of the actor under the lock, then handles the mailbox.
     pub(super) fn turn<R>(
         &self,
-        turn: impl FnOnce(&mut Works<M, S, L>) -> Result<R, StopError>,
+        turn: impl FnOnce(&mut Engine<M, S, L>) -> Result<R, StopError>,
     ) -> Result<R, StopError> {
         self.actor_waits.store(true, Ordering::SeqCst);
-        let mut works = self.lock();
+        let mut engine = self.lock();
         self.actor_waits.store(false, Ordering::SeqCst);
-        let result = turn(works.as_mut().expect("the actor takes no turn after its last one"));
-        drop(works);
+        let result = turn(engine.as_mut().expect("the actor takes no turn after its last one"));
+        drop(engine);
         if result.is_ok() {
             // The step itself may have put a probe into the mailbox.
             self.brought();
@@ -87,14 +87,14 @@ impl<M: Machine, S: Store, L: Links> Workshop<M, S, L> {
         self.call.notified().await;
     }
 
-    /// Takes the works out for good; no thread steps the machine afterwards.
-    pub(super) fn close(&self) -> Works<M, S, L> {
+    /// Takes the engine out for good; no thread steps the machine afterwards.
+    pub(super) fn close(&self) -> Engine<M, S, L> {
         self.lock().take().expect("the actor ends once")
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Works<M, S, L>>> {
-        self.works.lock().unwrap_or_else(|poisoned| {
-            // Dropping the works tells all waiting callers that no answer will come.
+    fn lock(&self) -> MutexGuard<'_, Option<Engine<M, S, L>>> {
+        self.engine.lock().unwrap_or_else(|poisoned| {
+            // Dropping the engine tells all waiting callers that no answer will come.
             drop(poisoned.into_inner().take());
             panic!("a step of the lock server has panicked");
         })
@@ -107,19 +107,19 @@ impl<M: Machine, S: Store, L: Links> Workshop<M, S, L> {
             if !self.brought.load(Ordering::SeqCst) || self.actor_waits.load(Ordering::SeqCst) {
                 return;
             }
-            let Ok(mut works) = self.works.try_lock() else { return };
-            let Some(works) = works.as_mut() else { return };
+            let Ok(mut engine) = self.engine.try_lock() else { return };
+            let Some(engine) = engine.as_mut() else { return };
             self.brought.store(false, Ordering::SeqCst);
-            match works.work_off() {
+            match engine.work_off() {
                 Ok(Left::Nothing) => {}
                 Ok(Left::Perhaps) => self.brought.store(true, Ordering::SeqCst),
                 Ok(Left::Untouched) => {
                     self.brought.store(true, Ordering::SeqCst);
                     return;
                 }
-                Err(error) => works.failed = Some(error),
+                Err(error) => engine.failed = Some(error),
             }
-            if works.is_due_sooner() {
+            if engine.is_due_sooner() {
                 self.call.notify_one();
             }
         }

@@ -17,9 +17,9 @@ pub(super) const FIRST_CLIENT: u64 = 2;
 
 /// Open sessions and unary calls without an answer.
 #[derive(Default)]
-pub(super) struct Callers {
-    sessions: FxHashMap<SessionId, Feed>,
-    /// Outboxes filled since the last [`Callers::wake`].
+pub(super) struct Sessions {
+    feeds: FxHashMap<SessionId, Feed>,
+    /// Outboxes filled since the last [`Sessions::wake`].
     filled: Vec<Arc<Outbox>>,
     /// Sessions closed by the server; the machine has not heard of that yet.
     cut_off: Vec<SessionId>,
@@ -32,18 +32,18 @@ pub(super) struct Callers {
 /// With fewer waiting unary calls than this, a sweep is not worth its cost.
 const MIN_SWEEP: usize = 1024;
 
-impl Callers {
+impl Sessions {
     pub(super) fn open(&mut self, session: SessionId, feed: Feed) {
-        self.sessions.insert(session, feed);
+        self.feeds.insert(session, feed);
     }
 
     /// Returns true if it was open.
     pub(super) fn close(&mut self, session: SessionId) -> bool {
-        self.sessions.remove(&session).is_some()
+        self.feeds.remove(&session).is_some()
     }
 
     pub(super) fn is_open(&self, session: SessionId) -> bool {
-        self.sessions.contains_key(&session)
+        self.feeds.contains_key(&session)
     }
 
     /// Stores a unary call until it is answered.
@@ -70,7 +70,7 @@ impl Callers {
 
     /// Queues an output for a session, if it is still open.
     pub(super) fn tell(&mut self, session: SessionId, output: Output) {
-        let Some(outbox) = self.sessions.get(&session).map(Feed::outbox) else { return };
+        let Some(outbox) = self.feeds.get(&session).map(Feed::outbox) else { return };
         match outbox.push(output) {
             Ok(true) => self.filled.push(Arc::clone(outbox)),
             Ok(false) => {}
@@ -83,7 +83,7 @@ impl Callers {
 
     /// Queues an output for every session.
     pub(super) fn tell_all(&mut self, output: impl Fn() -> Output) {
-        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        let sessions: Vec<SessionId> = self.feeds.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.tell(session, output()));
     }
 
@@ -102,7 +102,7 @@ impl Callers {
     /// Ends all sessions and unary calls; no more output follows.
     pub(super) fn end_all(&mut self) {
         self.unary.clear();
-        self.sessions.clear();
+        self.feeds.clear();
     }
 }
 
@@ -113,26 +113,26 @@ mod tests {
 
     #[test]
     fn unary_calls_whose_callers_are_gone_do_not_pile_up() {
-        let mut callers = Callers::default();
+        let mut sessions = Sessions::default();
         let (waiting, mut answer) = oneshot::channel();
-        let first = callers.add_unary(waiting);
+        let first = sessions.add_unary(waiting);
         for _ in 0..100_000 {
-            callers.add_unary(oneshot::channel().0);
+            sessions.add_unary(oneshot::channel().0);
         }
-        assert!(callers.unary.len() <= MIN_SWEEP, "{} are remembered", callers.unary.len());
-        callers.answer_unary(first.tag, Reply::Released);
+        assert!(sessions.unary.len() <= MIN_SWEEP, "{} are remembered", sessions.unary.len());
+        sessions.answer_unary(first.tag, Reply::Released);
         assert_eq!(answer.try_recv(), Ok(Reply::Released));
     }
 
     #[test]
     fn a_session_that_is_cut_off_is_reported_once() {
-        let mut callers = Callers::default();
-        callers.open(SessionId(7), Feed::new(&Arc::new(Outbox::new(0, Arc::new(ByteCount::new(0))))));
+        let mut sessions = Sessions::default();
+        sessions.open(SessionId(7), Feed::new(&Arc::new(Outbox::new(0, Arc::new(ByteCount::new(0))))));
         for tag in 0..3 {
-            callers.tell(SessionId(7), Output::Reply { tag, reply: Reply::Released });
+            sessions.tell(SessionId(7), Output::Reply { tag, reply: Reply::Released });
         }
-        assert_eq!(callers.next_cut_off(), Some(SessionId(7)));
-        assert_eq!(callers.next_cut_off(), None);
-        assert!(!callers.is_open(SessionId(7)));
+        assert_eq!(sessions.next_cut_off(), Some(SessionId(7)));
+        assert_eq!(sessions.next_cut_off(), None);
+        assert!(!sessions.is_open(SessionId(7)));
     }
 }

@@ -31,7 +31,7 @@ pub(super) enum Wake {
 }
 
 /// The inputs of the actor. `E` is the type of the events of links.
-pub(super) struct Inlets<E> {
+pub(super) struct Inputs<E> {
     links: mpsc::Receiver<E>,
     journal: Arc<JournalInbox>,
     /// Watched until it changes: a drain is requested once.
@@ -61,14 +61,14 @@ impl<T> Batch<T> {
     }
 }
 
-impl<E> Inlets<E> {
+impl<E> Inputs<E> {
     pub(super) fn new(
         links: mpsc::Receiver<E>,
         journal: Arc<JournalInbox>,
         wanted: watch::Receiver<Stage>,
-    ) -> Inlets<E> {
+    ) -> Inputs<E> {
         let (wanted, link_events) = (Some(wanted), Batch::default());
-        Inlets { links, journal, wanted, link_events, alarm: Alarm::default() }
+        Inputs { links, journal, wanted, link_events, alarm: Alarm::default() }
     }
 
     /// Waits for the next input, at most until `deadline`. The sources are polled in random order, so that

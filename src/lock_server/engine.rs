@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::callers::OWN;
 use super::clock;
 use super::effects::Outlets;
 use super::handle::{Input, Stage};
@@ -20,6 +19,7 @@ use super::outbox::Output;
 use super::overload::{Look, News, Overload};
 use super::ports::{LinkInput, Links, Machine, Store};
 use super::probe::Probes;
+use super::sessions::OWN;
 use super::start::StopError;
 use crate::access::LogLimit;
 use crate::replica::call::{Call, CallId, Status};
@@ -35,7 +35,7 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 const DRAINING_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The machine with its inputs and outputs. The combiner's lock protects it.
-pub(super) struct Works<M, S, L: Links> {
+pub(super) struct Engine<M, S, L: Links> {
     pub machine: M,
     pub mailbox: Mailbox,
     pub outlets: Outlets<S, L>,
@@ -81,7 +81,7 @@ pub(super) enum Left {
     Untouched,
 }
 
-impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
+impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     /// Handles one batch of inputs of clients.
     pub(super) fn work_off(&mut self) -> Result<Left, StopError> {
         if self.failed.is_some() {
@@ -94,7 +94,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
             for input in batch.inputs.drain(..) {
                 self.on_client(input)?;
             }
-            self.outlets.callers.wake();
+            self.outlets.sessions.wake();
         }
         Ok(self.mailbox.put_back(batch))
     }
@@ -107,22 +107,22 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
     fn on_client(&mut self, input: Input) -> Result<(), StopError> {
         match input {
             Input::Open { session, feed } => {
-                self.outlets.callers.open(session, feed);
+                self.outlets.sessions.open(session, feed);
                 if *self.showing.stage.borrow() != Stage::Running {
                     let timeout = self.drain_left();
-                    self.outlets.callers.tell(session, Output::Draining { timeout });
+                    self.outlets.sessions.tell(session, Output::Draining { timeout });
                 }
                 Ok(())
             }
             // A session that was closed by the server may still have calls in the mailbox.
-            Input::Call { session, .. } if !self.outlets.callers.is_open(session) => Ok(()),
+            Input::Call { session, .. } if !self.outlets.sessions.is_open(session) => Ok(()),
             Input::Call { session, tag, call, .. } => {
                 self.event(Event::Client { call: CallId { session, tag }, request: call })
             }
-            Input::Close { session, .. } if !self.outlets.callers.close(session) => Ok(()),
+            Input::Close { session, .. } if !self.outlets.sessions.close(session) => Ok(()),
             Input::Close { session, .. } => self.event(Event::SessionClosed { session }),
             Input::Unary { call, reply, .. } => {
-                let id = self.outlets.callers.add_unary(reply);
+                let id = self.outlets.sessions.add_unary(reply);
                 self.event(Event::Client { call: id, request: call })
             }
             Input::Probe => {
@@ -221,7 +221,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
         self.showing.next = self.now.mono;
         self.showing.stage.send_replace(Stage::Draining);
         self.event(Event::Drain)?;
-        self.outlets.callers.tell_all(|| Output::Draining { timeout });
+        self.outlets.sessions.tell_all(|| Output::Draining { timeout });
         Ok(())
     }
 
@@ -229,7 +229,7 @@ impl<M: Machine, S: Store, L: Links> Works<M, S, L> {
     pub(super) fn event(&mut self, event: Event) -> Result<(), StopError> {
         self.machine.handle(self.now, event);
         self.perform()?;
-        while let Some(session) = self.outlets.callers.next_cut_off() {
+        while let Some(session) = self.outlets.sessions.next_cut_off() {
             self.cut_off += 1;
             if self.cut_off_logged.allows(std::time::Instant::now()) {
                 let so_far = self.cut_off;
