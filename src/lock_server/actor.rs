@@ -2,12 +2,13 @@
 //! sleeps until their next deadline. Submitting threads handle calls (see `combiner.rs`); the actor handles
 //! those that are left after each of its steps.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::checkpoints::Checkpoints;
 use super::clock;
 use super::combiner::Combiner;
-use super::engine::{Engine, Go};
+use super::engine::Engine;
 use super::inputs::{Inputs, Wake};
 use super::ports::{Links, Machine, Store};
 use super::start::StopError;
@@ -24,7 +25,7 @@ pub(super) struct Actor<M, S, L: Links> {
 /// The result of a step: when to wake up, and if to continue.
 struct Plan {
     until: Instant,
-    go: Go,
+    flow: ControlFlow<()>,
 }
 
 impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
@@ -36,46 +37,46 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
 
     async fn drive(&mut self) -> Result<(), StopError> {
         let combiner = Arc::clone(&self.combiner);
-        let mut wake = Wake::Called;
+        let mut wake = Wake::Notified;
         loop {
-            let plan = combiner.turn(|engine| self.take_turn(wake, engine))?;
-            if plan.go == Go::Stop {
+            let plan = combiner.with_engine(|engine| self.run_step(wake, engine))?;
+            if plan.flow.is_break() {
                 return Ok(());
             }
-            let called = combiner.called();
-            wake = self.inputs.next(plan.until, called, &mut self.checkpoints).await;
+            let woken = combiner.woken();
+            wake = self.inputs.next(plan.until, woken, &mut self.checkpoints).await;
         }
     }
 
-    fn take_turn(&mut self, wake: Wake, engine: &mut Engine<M, S, L>) -> Result<Plan, StopError> {
+    fn run_step(&mut self, wake: Wake, engine: &mut Engine<M, S, L>) -> Result<Plan, StopError> {
         engine.now = clock::now();
         if let Some(error) = engine.failed.take() {
             return Err(error);
         }
         self.step(wake, engine)?;
-        engine.look_if_due()?;
+        engine.publish_if_due()?;
         self.go_on_with_checkpoints(engine)?;
         engine.outlets.sessions.wake();
         engine.sleeps_until = engine.sleep_until();
         engine.bound_links();
-        Ok(Plan { until: engine.sleeps_until, go: engine.show() })
+        Ok(Plan { until: engine.sleeps_until, flow: engine.publish_status() })
     }
 
     fn step(&mut self, wake: Wake, engine: &mut Engine<M, S, L>) -> Result<(), StopError> {
         match wake {
-            Wake::Called => {}
+            Wake::Notified => {}
             Wake::Links => {
                 while let Some(event) = self.inputs.next_link() {
                     engine.on_link(event)?;
                 }
             }
             Wake::Journal => {
-                if let Some(end) = engine.on_journal(self.inputs.journal_news())? {
+                if let Some(end) = engine.on_journal(self.inputs.journal_events())? {
                     self.checkpoints.done(end, engine.now.mono);
                 }
             }
             Wake::Deadline => engine.on_deadline()?,
-            Wake::Wanted => engine.on_wanted()?,
+            Wake::DrainRequested => engine.on_drain_requested()?,
             Wake::Encoded(position, state) => engine.outlets.store.checkpoint(position, state?),
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! wake-up of each reader serve a whole batch; that makes a step cheap under load. A single call is a batch
 //! of one and waits for no other.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,19 +13,19 @@ use tokio::sync::watch;
 use super::clock;
 use super::effects::Outlets;
 use super::handle::{Input, Stage};
-use super::journal_inbox::{CheckpointEnd, JournalNews};
+use super::journal_inbox::{CheckpointEnd, JournalEvents};
 use super::mailbox::{DiskPace, Mailbox};
 use super::options::LockServerOptions;
 use super::outbox::Output;
-use super::overload::{Look, News, Overload};
+use super::overload::{LoadChange, LoadSample, Overload};
 use super::ports::{LinkInput, Links, Machine, Store};
 use super::probe::Probes;
 use super::sessions::OWN;
 use super::start::StopError;
 use crate::access::LogLimit;
+use crate::capacity::{DiskSpace, Load};
 use crate::replica::call::{Call, CallId, Status};
 use crate::replica::{Event, Message};
-use crate::room::{Load, Room};
 use crate::telemetry::{Board, Snapshot};
 use crate::time::{Instant, Now};
 use crate::wire;
@@ -39,7 +40,7 @@ pub(super) struct Engine<M, S, L: Links> {
     pub machine: M,
     pub mailbox: Mailbox,
     pub outlets: Outlets<S, L>,
-    pub showing: Showing,
+    pub publisher: StatusPublisher,
     pub overload: Overload,
     pub probes: Probes,
     pub options: LockServerOptions,
@@ -58,34 +59,27 @@ pub(super) struct Engine<M, S, L: Links> {
 }
 
 /// The parts of the server's state that are visible from outside.
-pub(super) struct Showing {
+pub(super) struct StatusPublisher {
     pub stage: watch::Sender<Stage>,
     pub board: Arc<Board>,
     /// When the next status is due.
     pub next: Instant,
 }
 
-/// Decides if the actor continues after a step.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Go {
-    On,
-    Stop,
-}
-
 /// Tells if the mailbox may contain more inputs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
-    Nothing,
-    Perhaps,
+pub(super) enum Backlog {
+    Empty,
+    Possible,
     /// The mailbox was not read, because the server has failed.
-    Untouched,
+    NotRead,
 }
 
 impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     /// Handles one batch of inputs of clients.
-    pub(super) fn work_off(&mut self) -> Result<Left, StopError> {
+    pub(super) fn run_pending(&mut self) -> Result<Backlog, StopError> {
         if self.failed.is_some() {
-            return Ok(Left::Untouched);
+            return Ok(Backlog::NotRead);
         }
         let disk = self.disk_pace();
         let mut batch = self.mailbox.take(disk);
@@ -108,7 +102,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         match input {
             Input::Open { session, feed } => {
                 self.outlets.sessions.open(session, feed);
-                if *self.showing.stage.borrow() != Stage::Running {
+                if *self.publisher.stage.borrow() != Stage::Running {
                     let timeout = self.drain_left();
                     self.outlets.sessions.tell(session, Output::Draining { timeout });
                 }
@@ -159,18 +153,18 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     }
 
     /// Handles an event of the journal. Returns the end of a checkpoint, if it reports one.
-    pub(super) fn on_journal(&mut self, news: JournalNews) -> Result<Option<CheckpointEnd>, StopError> {
-        if let Some(error) = news.failed {
+    pub(super) fn on_journal(&mut self, events: JournalEvents) -> Result<Option<CheckpointEnd>, StopError> {
+        if let Some(error) = events.failed {
             return Err(StopError::Journal(error));
         }
-        if let Some(room) = news.room {
+        if let Some(room) = events.room {
             self.event(Event::Disk { room })?;
         }
-        if let Some(position) = news.durable {
+        if let Some(position) = events.durable {
             self.outlets.durable = position;
             self.event(Event::Durable { position })?;
         }
-        Ok(news.checkpoint)
+        Ok(events.checkpoint)
     }
 
     pub(super) fn on_deadline(&mut self) -> Result<(), StopError> {
@@ -183,28 +177,28 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     /// Publishes the status and samples the load, if that is due. Called after every step: under constant
     /// load the runtime polls timers late, by up to seconds. The machine needs no such call; it fires its own
     /// timers with every event.
-    pub(super) fn look_if_due(&mut self) -> Result<(), StopError> {
-        if self.showing.next <= self.now.mono {
+    pub(super) fn publish_if_due(&mut self) -> Result<(), StopError> {
+        if self.publisher.next <= self.now.mono {
             let draining = self.drained_by.is_some();
             let interval = if draining { DRAINING_INTERVAL } else { SNAPSHOT_INTERVAL };
-            self.showing.next = self.now.mono + interval;
+            self.publisher.next = self.now.mono + interval;
             self.outlets.expired.log(self.now.mono);
-            self.look_at_load()?;
-            // The answer goes to `show`.
+            self.sample_load()?;
+            // The answer goes to `publish_status`.
             self.event(Event::Client { call: CallId { session: OWN, tag: 0 }, request: Call::Status })?;
         }
         Ok(())
     }
 
     /// Informs the machine and the log when an overload begins or ends.
-    fn look_at_load(&mut self) -> Result<(), StopError> {
-        let Look { load, news } = self.overload.look(self.now.mono);
-        match news {
-            Some(News::Begins { behind }) => tracing::warn!(
+    fn sample_load(&mut self) -> Result<(), StopError> {
+        let LoadSample { load, change } = self.overload.sample(self.now.mono);
+        match change {
+            Some(LoadChange::Begins { behind }) => tracing::warn!(
                 ?behind,
                 "overloaded: what clients begin anew is refused while calls wait for longer than limits.shed_after"
             ),
-            Some(News::Over) => tracing::info!("no longer overloaded"),
+            Some(LoadChange::Over) => tracing::info!("no longer overloaded"),
             None => {}
         }
         if self.overload.wants_probe() {
@@ -214,12 +208,12 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     }
 
     /// Starts a drain.
-    pub(super) fn on_wanted(&mut self) -> Result<(), StopError> {
+    pub(super) fn on_drain_requested(&mut self) -> Result<(), StopError> {
         let timeout = self.options.drain_timeout;
         tracing::info!(?timeout, "draining");
         self.drained_by = Some(self.now.mono + timeout);
-        self.showing.next = self.now.mono;
-        self.showing.stage.send_replace(Stage::Draining);
+        self.publisher.next = self.now.mono;
+        self.publisher.stage.send_replace(Stage::Draining);
         self.event(Event::Drain)?;
         self.outlets.sessions.tell_all(|| Output::Draining { timeout });
         Ok(())
@@ -252,23 +246,24 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         Ok(())
     }
 
-    /// Publishes the status if there is a new one. Stops a drain when it shows that no lock is held.
-    pub(super) fn show(&mut self) -> Go {
-        let Some(status) = self.outlets.own_status.take() else { return Go::On };
+    /// Publishes the status if there is a new one. Breaks when the drain is over: no lock is held, or the
+    /// timeout has passed.
+    pub(super) fn publish_status(&mut self) -> ControlFlow<()> {
+        let Some(status) = self.outlets.own_status.take() else { return ControlFlow::Continue(()) };
         let held = status.counts.held;
-        self.show_snapshot(*status);
+        self.publish_snapshot(*status);
         match self.drained_by {
-            Some(_) if held == 0 => Go::Stop,
+            Some(_) if held == 0 => ControlFlow::Break(()),
             Some(drained_by) if drained_by <= self.now.mono => {
                 tracing::warn!(held, "the drain timeout is over: stopping with locks held");
-                Go::Stop
+                ControlFlow::Break(())
             }
-            _ => Go::On,
+            _ => ControlFlow::Continue(()),
         }
     }
 
-    fn show_snapshot(&self, status: Status) {
-        self.showing.board.publish(Snapshot {
+    fn publish_snapshot(&self, status: Status) {
+        self.publisher.board.publish(Snapshot {
             status,
             journal: self.outlets.store.figures(),
             sync_times: self.outlets.store.sync_times(),
@@ -284,7 +279,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     }
 
     pub(super) fn sleep_until(&self) -> Instant {
-        self.machine.next_deadline().map_or(self.showing.next, |deadline| deadline.min(self.showing.next))
+        self.machine.next_deadline().map_or(self.publisher.next, |deadline| deadline.min(self.publisher.next))
     }
 
     /// Accepts messages that would be written from peers only while the disk keeps up.
@@ -303,7 +298,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         let figures = self.outlets.store.figures();
         // On a full disk the machine accepts nothing that would be written, so clients that only read are
         // still served.
-        if figures.backlog_bytes <= self.options.max_journal_backlog || figures.room == Room::Full {
+        if figures.backlog_bytes <= self.options.max_journal_backlog || figures.room == DiskSpace::Full {
             DiskPace::KeepsUp
         } else if self.overload.load() == Load::TooMuch {
             DiskPace::BehindForLong

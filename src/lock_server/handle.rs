@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::budget::{Allowance, Budget, Charge, ClientAllowance};
-use super::combiner::Work;
+use super::combiner::Combine;
 use super::mailbox;
 use super::outbox::{ByteCount, Feed, Outbox};
 use super::session::{Session, WayIn};
@@ -85,7 +85,7 @@ pub struct LockServerHandle {
 }
 
 pub(super) struct Shared {
-    pub work: Arc<dyn Work>,
+    pub combiner: Arc<dyn Combine>,
     pub mailbox: mpsc::Sender<Input>,
     pub sessions: Arc<Semaphore>,
     pub max_sessions: usize,
@@ -132,11 +132,11 @@ impl LockServerHandle {
         let outbox = Arc::new(Outbox::new(shared.session_backlog, answers));
         let open = Input::Open { session: id, feed: Feed::new(&outbox) };
         shared.mailbox.send(open).await.map_err(|_| Stopped)?;
-        shared.work.brought();
+        shared.combiner.notify_submitted();
         let way_in = WayIn {
             mailbox: shared.mailbox.clone(),
             allowance: calls.allowance(),
-            work: Arc::clone(&shared.work),
+            combiner: Arc::clone(&shared.combiner),
         };
         Ok(Session::new(id, way_in, closing, outbox, Kept::slot(slot)))
     }
@@ -167,7 +167,7 @@ impl LockServerHandle {
             None => None,
         };
         self.shared.mailbox.send(Input::Unary { call, reply, _charge }).await.map_err(|_| Stopped)?;
-        self.shared.work.brought();
+        self.shared.combiner.notify_submitted();
         answer.await.map_err(|_| Stopped)
     }
 

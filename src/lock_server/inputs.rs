@@ -11,7 +11,7 @@ use tokio::time::{Instant as TokioInstant, Sleep, sleep_until};
 use super::checkpoints::Checkpoints;
 use super::clock;
 use super::handle::Stage;
-use super::journal_inbox::{JournalInbox, JournalNews};
+use super::journal_inbox::{JournalEvents, JournalInbox};
 use super::start::StopError;
 use crate::replica::Position;
 use crate::time::Instant;
@@ -22,11 +22,11 @@ const LINK_BATCH: usize = 32;
 /// The reason for a wake-up of the actor.
 pub(super) enum Wake {
     /// Another thread found work for the actor.
-    Called,
+    Notified,
     Links,
     Journal,
     Deadline,
-    Wanted,
+    DrainRequested,
     Encoded(Position, Result<Vec<u8>, StopError>),
 }
 
@@ -76,12 +76,12 @@ impl<E> Inputs<E> {
     pub(super) async fn next(
         &mut self,
         deadline: Instant,
-        called: impl Future<Output = ()>,
+        woken: impl Future<Output = ()>,
         checkpoints: &mut Checkpoints,
     ) -> Wake {
         let alarm = self.alarm.at(deadline);
         tokio::select! {
-            () = called => Wake::Called,
+            () = woken => Wake::Notified,
             count = self.links.recv_many(&mut self.link_events.taken, LINK_BATCH), if self.link_events.open => {
                 self.link_events.took(count);
                 Wake::Links
@@ -93,7 +93,7 @@ impl<E> Inputs<E> {
             }
             () = wish(&mut self.wanted) => {
                 self.wanted = None;
-                Wake::Wanted
+                Wake::DrainRequested
             }
             (position, state) = checkpoints.encoded() => Wake::Encoded(position, state),
         }
@@ -103,7 +103,7 @@ impl<E> Inputs<E> {
         self.link_events.left.pop_front()
     }
 
-    pub(super) fn journal_news(&mut self) -> JournalNews {
+    pub(super) fn journal_events(&mut self) -> JournalEvents {
         self.journal.take()
     }
 

@@ -13,7 +13,7 @@ use crate::room::Room;
 
 /// All events of the journal since the last read.
 #[derive(Debug, Default)]
-pub(super) struct JournalNews {
+pub(super) struct JournalEvents {
     /// The highest position that became durable.
     pub durable: Option<Position>,
     pub checkpoint: Option<CheckpointEnd>,
@@ -31,22 +31,22 @@ pub(super) enum CheckpointEnd {
 
 #[derive(Debug, Default)]
 pub struct JournalInbox {
-    news: Mutex<JournalNews>,
+    events: Mutex<JournalEvents>,
     changed: Notify,
 }
 
 impl JournalInbox {
     /// Records an event. Called by the journal's threads.
     pub fn put(&self, event: JournalEvent) {
-        let mut news = self.lock();
+        let mut events = self.lock();
         match event {
-            JournalEvent::Durable(position) => news.durable = news.durable.max(Some(Position(position))),
-            JournalEvent::CheckpointDone { .. } => news.checkpoint = Some(CheckpointEnd::Kept),
-            JournalEvent::CheckpointSkipped => news.checkpoint = Some(CheckpointEnd::Skipped),
-            JournalEvent::Room(room) => news.room = Some(room),
-            JournalEvent::Failed(error) => news.failed = Some(error),
+            JournalEvent::Durable(position) => events.durable = events.durable.max(Some(Position(position))),
+            JournalEvent::CheckpointDone { .. } => events.checkpoint = Some(CheckpointEnd::Kept),
+            JournalEvent::CheckpointSkipped => events.checkpoint = Some(CheckpointEnd::Skipped),
+            JournalEvent::Room(room) => events.room = Some(room),
+            JournalEvent::Failed(error) => events.failed = Some(error),
         }
-        drop(news);
+        drop(events);
         self.changed.notify_one();
     }
 
@@ -55,11 +55,11 @@ impl JournalInbox {
         self.changed.notified().await;
     }
 
-    pub(super) fn take(&self) -> JournalNews {
+    pub(super) fn take(&self) -> JournalEvents {
         mem::take(&mut *self.lock())
     }
 
-    fn lock(&self) -> MutexGuard<'_, JournalNews> {
-        self.news.lock().expect("nothing panics while it holds the news")
+    fn lock(&self) -> MutexGuard<'_, JournalEvents> {
+        self.events.lock().expect("nothing panics while it holds the events")
     }
 }

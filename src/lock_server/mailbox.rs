@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::unconstrained;
 
 use super::budget::Budget;
-use super::engine::Left;
+use super::engine::Backlog;
 use super::handle::Input;
 use crate::causal_log::Wants;
 use crate::replica::call::{Call, SessionId};
@@ -53,7 +53,7 @@ pub(super) struct Mailbox {
 /// Inputs that are handled together.
 pub(super) struct Batch {
     pub inputs: Vec<Input>,
-    left: Left,
+    backlog: Backlog,
 }
 
 impl Mailbox {
@@ -71,20 +71,20 @@ impl Mailbox {
             let taking = unconstrained(self.inputs.recv_many(&mut inputs, BATCH));
             let _ready_or_empty = pin!(taking).poll(&mut Context::from_waker(Waker::noop()));
         }
-        let mut left = if inputs.len() < BATCH { Left::Nothing } else { Left::Perhaps };
+        let mut backlog = if inputs.len() < BATCH { Backlog::Empty } else { Backlog::Possible };
         if disk != DiskPace::KeepsUp || !self.held_back.is_empty() {
             self.held_back.sift(&mut inputs, disk);
             if self.held_back.let_go(&mut inputs, disk) {
-                left = Left::Perhaps;
+                backlog = Backlog::Possible;
             }
         }
-        Batch { inputs, left }
+        Batch { inputs, backlog }
     }
 
     /// Returns the buffer of a batch for reuse, and tells if there may be more inputs.
-    pub(super) fn put_back(&mut self, batch: Batch) -> Left {
+    pub(super) fn put_back(&mut self, batch: Batch) -> Backlog {
         self.buffer = batch.inputs;
-        batch.left
+        batch.backlog
     }
 
     /// Returns about how many bytes the calls in the mailbox take, without the first ones of each session.

@@ -19,7 +19,7 @@ use crate::room::Load;
 use crate::time::Instant;
 
 /// The server is overloaded if this many consecutive samples find it behind.
-const LOOKS: u32 = 2;
+const SAMPLES_BEHIND: u32 = 2;
 /// The end of an overload is logged when no call was refused for this long: overload comes and goes many
 /// times a second.
 const CALM: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub(super) struct Overload {
     waited: Duration,
     /// How long each probe was on its way.
     delays: Histogram,
-    looks_behind: u32,
+    samples_behind: u32,
     load: Load,
     /// When calls were last refused; `None` once that is over.
     last_shed: Option<Instant>,
@@ -43,15 +43,15 @@ pub(super) struct Overload {
 
 /// The result of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Look {
+pub(super) struct LoadSample {
     /// The load, if it has changed.
     pub load: Option<Load>,
-    pub news: Option<News>,
+    pub change: Option<LoadChange>,
 }
 
 /// A change that is logged for the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum News {
+pub(super) enum LoadChange {
     Begins { behind: Duration },
     Over,
 }
@@ -65,7 +65,7 @@ impl Overload {
             is_in_mailbox: false,
             waited: Duration::ZERO,
             delays: Histogram::default(),
-            looks_behind: 0,
+            samples_behind: 0,
             load: Load::default(),
             last_shed: None,
         }
@@ -103,28 +103,28 @@ impl Overload {
     }
 
     /// Samples the load, a few times a second.
-    pub(super) fn look(&mut self, now: Instant) -> Look {
+    pub(super) fn sample(&mut self, now: Instant) -> LoadSample {
         let before = self.load;
         let behind = self.probe.map_or(self.waited, |sent| now.saturating_since(sent));
-        self.looks_behind = if behind > self.after { self.looks_behind + 1 } else { 0 };
-        match self.looks_behind {
+        self.samples_behind = if behind > self.after { self.samples_behind + 1 } else { 0 };
+        match self.samples_behind {
             0 => self.load = Load::Fits,
-            LOOKS.. => self.load = Load::TooMuch,
+            SAMPLES_BEHIND.. => self.load = Load::TooMuch,
             _ => {}
         }
         let load = (self.load != before).then_some(self.load);
-        Look { load, news: self.news(now, behind) }
+        LoadSample { load, change: self.change(now, behind) }
     }
 
-    fn news(&mut self, now: Instant, behind: Duration) -> Option<News> {
+    fn change(&mut self, now: Instant, behind: Duration) -> Option<LoadChange> {
         match (self.load, self.last_shed) {
             (Load::TooMuch, before) => {
                 self.last_shed = Some(now);
-                before.is_none().then_some(News::Begins { behind })
+                before.is_none().then_some(LoadChange::Begins { behind })
             }
             (Load::Fits, Some(last)) if now.saturating_since(last) >= CALM => {
                 self.last_shed = None;
-                Some(News::Over)
+                Some(LoadChange::Over)
             }
             (Load::Fits, _) => None,
         }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     /// The loads found when each probe takes that many milliseconds, with one sample every 100 ms.
-    fn looks(overload: &mut Overload, waits: impl IntoIterator<Item = u64>) -> Vec<Load> {
+    fn loads_after(overload: &mut Overload, waits: impl IntoIterator<Item = u64>) -> Vec<Load> {
         let mut now = 0;
         let mut out_at = None;
         let mut loads = Vec::new();
@@ -152,7 +152,7 @@ mod tests {
             if let Some(out) = out_at.take_if(|out| *out <= now) {
                 overload.came_out(at(out));
             }
-            overload.look(at(now));
+            overload.sample(at(now));
             loads.push(overload.load);
             if overload.wants_probe() {
                 overload.probed(at(now), true);
@@ -166,16 +166,16 @@ mod tests {
     #[test]
     fn a_server_that_keeps_up_sheds_nothing() {
         assert!(
-            looks(&mut overload(), [0, 1, 99, 100, 249, 250, 3, 250].repeat(10))
+            loads_after(&mut overload(), [0, 1, 99, 100, 249, 250, 3, 250].repeat(10))
                 .iter()
                 .all(|l| *l == Load::Fits)
         );
     }
 
     #[test]
-    fn two_looks_in_a_row_behind_shed_and_one_that_is_not_ends_it() {
+    fn two_samples_in_a_row_behind_shed_and_one_that_is_not_ends_it() {
         let mut overload = overload();
-        let loads = looks(&mut overload, [430, 0, 0, 0, 0, 1, 1, 1]);
+        let loads = loads_after(&mut overload, [430, 0, 0, 0, 0, 1, 1, 1]);
         // The probe is still on its way after 300 and after 400 ms and out at 430, which the sample at 500
         // sees; the next one takes 1 ms.
         let shed: Vec<bool> = loads.iter().map(|load| *load == Load::TooMuch).collect();
@@ -185,27 +185,27 @@ mod tests {
     #[test]
     fn a_pause_of_the_whole_server_sheds_nothing() {
         let mut overload = overload();
-        overload.look(at(0));
+        overload.sample(at(0));
         overload.probed(at(0), true);
         overload.came_out(at(1));
         // The server does not run for ten seconds.
-        assert_eq!(overload.look(at(10_000)).load, None);
+        assert_eq!(overload.sample(at(10_000)).load, None);
         overload.probed(at(10_000), true);
         // The same with a probe in the mailbox: only one sample in a row is behind.
-        assert_eq!(overload.look(at(20_000)).load, None);
+        assert_eq!(overload.sample(at(20_000)).load, None);
         overload.came_out(at(20_001));
         overload.probed(at(20_001), true);
         overload.came_out(at(20_002));
-        assert_eq!(overload.look(at(20_100)).load, None);
+        assert_eq!(overload.sample(at(20_100)).load, None);
     }
 
     #[test]
     fn a_mailbox_without_room_for_a_probe_counts_from_the_first_try() {
         let mut overload = overload();
         let loads: Vec<Load> = (0..6)
-            .map(|look| {
-                overload.look(at(100 * look));
-                overload.probed(at(100 * look), false);
+            .map(|sample| {
+                overload.sample(at(100 * sample));
+                overload.probed(at(100 * sample), false);
                 overload.load
             })
             .collect();
@@ -216,18 +216,18 @@ mod tests {
     #[test]
     fn the_operator_is_told_once_when_it_begins_and_once_when_it_is_over() {
         let mut overload = overload();
-        let mut news = Vec::new();
-        for look in 0..400 {
-            let now = at(100 * look);
+        let mut changes = Vec::new();
+        for sample in 0..400 {
+            let now = at(100 * sample);
             // For 20 s the load goes up and down.
             if overload.wants_probe() {
                 overload.probed(now, true);
-            } else if look % 8 == 7 || look >= 200 {
+            } else if sample % 8 == 7 || sample >= 200 {
                 overload.came_out(now);
                 overload.probed(now, true);
             }
-            news.extend(overload.look(now).news);
+            changes.extend(overload.sample(now).change);
         }
-        assert!(matches!(news[..], [News::Begins { .. }, News::Over]), "{news:?}");
+        assert!(matches!(changes[..], [LoadChange::Begins { .. }, LoadChange::Over]), "{changes:?}");
     }
 }

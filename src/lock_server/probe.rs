@@ -18,19 +18,19 @@ pub(super) struct Probes {
     /// The runtime that serves clients, if the server was started on one.
     threads: Option<Handle>,
     /// Wakes the actor, which takes the probe out.
-    call: Arc<Notify>,
+    wake_actor: Arc<Notify>,
 }
 
 impl Probes {
     /// Sends probes through the runtime that this is called on.
-    pub(super) fn new(mailbox: mpsc::WeakSender<Input>, call: Arc<Notify>) -> Probes {
-        Probes { mailbox, threads: Handle::try_current().ok(), call }
+    pub(super) fn new(mailbox: mpsc::WeakSender<Input>, wake_actor: Arc<Notify>) -> Probes {
+        Probes { mailbox, threads: Handle::try_current().ok(), wake_actor }
     }
 
     /// Sends a probe. Returns false if there was no room for it.
     pub(super) fn send(&self) -> bool {
-        let (mailbox, call) = (self.mailbox.clone(), Arc::clone(&self.call));
-        let mut probe = Probe { mailbox, call, has_arrived: false };
+        let (mailbox, wake_actor) = (self.mailbox.clone(), Arc::clone(&self.wake_actor));
+        let mut probe = Probe { mailbox, wake_actor, has_arrived: false };
         match &self.threads {
             Some(threads) => {
                 // The probe arrives in the mailbox; no other result is needed.
@@ -45,7 +45,7 @@ impl Probes {
 /// A probe on its way. It also arrives in the mailbox if its runtime ends before the probe is polled.
 struct Probe {
     mailbox: mpsc::WeakSender<Input>,
-    call: Arc<Notify>,
+    wake_actor: Arc<Notify>,
     has_arrived: bool,
 }
 
@@ -66,7 +66,7 @@ impl Probe {
         {
             room.send(Input::Probe);
             self.has_arrived = true;
-            self.call.notify_one();
+            self.wake_actor.notify_one();
         }
     }
 
@@ -74,7 +74,7 @@ impl Probe {
     fn arrive(&mut self) -> bool {
         let mailbox = self.mailbox.upgrade();
         self.has_arrived |= mailbox.is_some_and(|mailbox| mailbox.try_send(Input::Probe).is_ok());
-        self.call.notify_one();
+        self.wake_actor.notify_one();
         self.has_arrived
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 
 use super::budget::{Allowance, Charge};
-use super::combiner::Work;
+use super::combiner::Combine;
 use super::handle::{Input, Kept, Stopped};
 use super::mailbox;
 use super::outbox::{End, Outbox, Output};
@@ -41,7 +41,7 @@ pub(super) struct WayIn {
     pub mailbox: Sender<Input>,
     /// Bytes that the session may have in the mailbox.
     pub allowance: Arc<Allowance>,
-    pub work: Arc<dyn Work>,
+    pub combiner: Arc<dyn Combine>,
 }
 
 /// A place in the mailbox, or an error if the server has stopped.
@@ -150,7 +150,7 @@ impl Session {
         if mem::take(&mut self.has_put) {
             // The caller polls for answers afterwards, so it needs no wake-up.
             self.outbox.forget_reader();
-            self.way_in.work.brought();
+            self.way_in.combiner.notify_submitted();
         }
     }
 
@@ -195,7 +195,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some((closing, kept)) = self.closing.take() {
             closing.send(Input::Close { session: self.id, _kept: kept });
-            self.way_in.work.brought();
+            self.way_in.combiner.notify_submitted();
         }
     }
 }

@@ -29,9 +29,9 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         engine.outlets.links.shutdown().await;
         let closed = engine.outlets.store.close();
         // The journal has reported the reason once.
-        let why = self.inputs.journal_news().failed;
+        let why = self.inputs.journal_events().failed;
         let closed = closed.map_err(|error| StopError::Journal(why.unwrap_or(error)));
-        engine.showing.stage.send_replace(Stage::Stopped);
+        engine.publisher.stage.send_replace(Stage::Stopped);
         synced.and(closed)
     }
 
@@ -44,7 +44,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
             {
                 self.inputs.journal_changed().await;
                 engine.now = clock::now();
-                engine.on_journal(self.inputs.journal_news())?;
+                engine.on_journal(self.inputs.journal_events())?;
             }
             Ok(())
         });

@@ -13,9 +13,9 @@ use super::actor::Actor;
 use super::budget::{Allowance, Budget, ClientAllowance};
 use super::checkpoints::Checkpoints;
 use super::clock;
-use super::combiner::{Combiner, Work};
+use super::combiner::{Combine, Combiner};
 use super::effects::Outlets;
-use super::engine::{Engine, Showing};
+use super::engine::{Engine, StatusPublisher};
 use super::handle::{LockServerHandle, Shared, Stage};
 use super::inputs::Inputs;
 use super::journal_inbox::JournalInbox;
@@ -101,14 +101,14 @@ impl LockServer {
         let (wanted, wanted_by_actor) = watch::channel(Stage::Running);
         let (stage, stage_for_handles) = watch::channel(Stage::Running);
         let now = clock::now();
-        let call = Arc::new(Notify::new());
+        let wake_actor = Arc::new(Notify::new());
         let engine = Engine {
             machine: parts.machine,
             mailbox: Mailbox::new(inputs, mailbox_bytes.clone()),
             outlets: Outlets::new(parts.dc, parts.store, parts.links, parts.last),
-            showing: Showing { stage, board: Arc::clone(&parts.board), next: now.mono },
+            publisher: StatusPublisher { stage, board: Arc::clone(&parts.board), next: now.mono },
             overload: Overload::new(options.shed_after),
-            probes: Probes::new(mailbox.downgrade(), Arc::clone(&call)),
+            probes: Probes::new(mailbox.downgrade(), Arc::clone(&wake_actor)),
             sleeps_until: now.mono,
             failed: None,
             takes_bulk: true,
@@ -118,7 +118,7 @@ impl LockServer {
             now,
             options: options.clone(),
         };
-        let combiner = Arc::new(Combiner::new(engine, call));
+        let combiner = Arc::new(Combiner::new(engine, wake_actor));
         let sessions = Arc::new(Semaphore::new(options.max_sessions));
         parts.board.show_places(Places {
             name: "sessions",
@@ -127,7 +127,7 @@ impl LockServer {
             most: options.max_sessions,
         });
         let shared = Shared {
-            work: Arc::clone(&combiner) as Arc<dyn Work>,
+            combiner: Arc::clone(&combiner) as Arc<dyn Combine>,
             mailbox,
             sessions,
             max_sessions: options.max_sessions,
