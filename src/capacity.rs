@@ -2,7 +2,7 @@
 
 /// Disk space, from good to bad.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub enum Room {
+pub enum DiskSpace {
     /// The whole reserve is free.
     #[default]
     Enough,
@@ -22,14 +22,14 @@ pub enum Load {
     TooMuch,
 }
 
-impl Room {
+impl DiskSpace {
     /// Returns the next state when this number of bytes is free. It improves only when an eighth of the
     /// reserve more is free than the amount that made it worse, so that it does not oscillate.
-    pub fn when_free(self, free: u64, reserve: u64) -> Room {
+    pub fn when_free(self, free: u64, reserve: u64) -> DiskSpace {
         let room = |more: u64| match free {
-            free if free < reserve / 2 + more => Room::Full,
-            free if free < reserve + more => Room::Low,
-            _ => Room::Enough,
+            free if free < reserve / 2 + more => DiskSpace::Full,
+            free if free < reserve + more => DiskSpace::Low,
+            _ => DiskSpace::Enough,
         };
         room(reserve / 8).min(self).max(room(0))
     }
@@ -37,11 +37,11 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use super::Room::{self, Enough, Full, Low};
+    use super::DiskSpace::{self, Enough, Full, Low};
 
     #[test]
     fn it_gets_worse_at_once_and_better_with_some_more() {
-        let after = |room: Room, free| room.when_free(free, 80);
+        let after = |room: DiskSpace, free| room.when_free(free, 80);
         assert_eq!([80, 79, 40, 39, 0].map(|free| after(Enough, free)), [Enough, Low, Low, Full, Full]);
         assert_eq!([90, 89, 40, 39].map(|free| after(Low, free)), [Enough, Low, Low, Full]);
         assert_eq!([90, 89, 50, 49].map(|free| after(Full, free)), [Enough, Low, Low, Full]);

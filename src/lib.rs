@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod api;
+pub mod capacity;
 pub mod causal_log;
 pub mod cli;
 pub mod client;
@@ -33,7 +34,6 @@ pub mod proto;
 pub mod reload;
 pub mod replica;
 mod rng;
-pub mod room;
 pub mod sim;
 pub mod store_state;
 pub mod tables;

@@ -23,7 +23,7 @@ const GROUND: [&str; 12] = [
     "hybrid_clock",
     "proto",
     "keys",
-    "room",
+    "capacity",
     "rng",
     "work",
     "tables",

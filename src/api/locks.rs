@@ -11,7 +11,7 @@ use super::parse::{self, ProofBy};
 use super::parse_store;
 use super::parse_watch;
 use super::permit::{self, permit};
-use super::reclaim::{Gathered, Room};
+use super::reclaim::{GatherBudget, Gathered};
 use super::server_info::ServerInfo;
 use super::shares::{Received, Shares};
 use super::show;
@@ -30,7 +30,7 @@ pub(super) struct LocksService {
     pub access: Arc<Access>,
     pub info: Arc<ServerInfo>,
     /// For reclaims in several messages.
-    pub room: Arc<Room>,
+    pub gather_budget: Arc<GatherBudget>,
     pub shares: Arc<Shares>,
 }
 
@@ -47,7 +47,7 @@ impl LocksService {
         let place = share.session()?;
         let session = self.server.open_session_within(&share.mailbox, Arc::clone(&share.bytes)).await?;
         tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
-        let gathered = Gathered::new(Arc::clone(&self.room));
+        let gathered = Gathered::new(Arc::clone(&self.gather_budget));
         Ok(Conversation::new(session, (judge, place, Received::new(share)), Arc::clone(&self.info), gathered))
     }
 

@@ -12,11 +12,11 @@ use crate::names::LeaseId;
 use crate::replica::call::{Call, Reclaim};
 
 /// The pieces that a stream has collected, by lease. Bounded by [`MAX_GATHERED`], and for all streams
-/// together by a [`Room`].
+/// together by a [`GatherBudget`].
 pub(super) struct Gathered {
     leases: FxHashMap<LeaseId, Pieces>,
     bytes: usize,
-    room: Arc<Room>,
+    budget: Arc<GatherBudget>,
 }
 
 #[derive(Default)]
@@ -27,15 +27,15 @@ struct Pieces {
 }
 
 /// The number of bytes that all streams of a server may still collect.
-pub(super) struct Room(AtomicUsize);
+pub(super) struct GatherBudget(AtomicUsize);
 
-impl Default for Room {
-    fn default() -> Room {
-        Room(AtomicUsize::new(MAX_GATHERED_BY_ALL))
+impl Default for GatherBudget {
+    fn default() -> GatherBudget {
+        GatherBudget(AtomicUsize::new(MAX_GATHERED_BY_ALL))
     }
 }
 
-impl Room {
+impl GatherBudget {
     fn take(&self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
@@ -47,8 +47,8 @@ impl Room {
 }
 
 impl Gathered {
-    pub(super) fn new(room: Arc<Room>) -> Gathered {
-        Gathered { leases: FxHashMap::default(), bytes: 0, room }
+    pub(super) fn new(budget: Arc<GatherBudget>) -> Gathered {
+        Gathered { leases: FxHashMap::default(), bytes: 0, budget }
     }
 
     /// Adds a piece. Returns the whole call after its last piece, `None` before. After an error the collected
@@ -96,7 +96,7 @@ impl Gathered {
         if self.bytes + bytes > MAX_GATHERED {
             return Err(BorderError::ReclaimTooLarge(MAX_GATHERED));
         }
-        if !self.room.take(bytes) {
+        if !self.budget.take(bytes) {
             return Err(BorderError::TooManyReclaims(MAX_GATHERED_BY_ALL));
         }
         self.bytes += bytes;
@@ -107,14 +107,14 @@ impl Gathered {
         let Some(Pieces { held, .. }) = self.leases.remove(&lease) else { return Vec::new() };
         let bytes = LEASE + weight(&held);
         self.bytes -= bytes;
-        self.room.give_back(bytes);
+        self.budget.give_back(bytes);
         held
     }
 }
 
 impl Drop for Gathered {
     fn drop(&mut self) {
-        self.room.give_back(self.bytes);
+        self.budget.give_back(self.bytes);
     }
 }
 
@@ -161,15 +161,15 @@ mod tests {
 
     #[test]
     fn pieces_of_a_lease_are_one_reclaim() {
-        let room = Arc::new(Room::default());
-        let mut gathered = Gathered::new(Arc::clone(&room));
+        let budget = Arc::new(GatherBudget::default());
+        let mut gathered = Gathered::new(Arc::clone(&budget));
         assert!(matches!(gathered.add(piece(1, 2, true)), Ok(None)));
         assert!(matches!(gathered.add(piece(2, 1, true)), Ok(None)));
         assert_eq!(held(gathered.add(piece(1, 3, false)).expect("it fits")), 5);
         assert_eq!(held(gathered.add(piece(3, 4, false)).expect("it fits")), 4);
         assert!(gathered.bytes > 0);
         drop(gathered);
-        assert_eq!(room.0.load(Ordering::Relaxed), MAX_GATHERED_BY_ALL, "all is given back");
+        assert_eq!(budget.0.load(Ordering::Relaxed), MAX_GATHERED_BY_ALL, "all is given back");
     }
 
     #[test]
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn streams_share_the_room() {
-        let room = Arc::new(Room(AtomicUsize::new(10_000)));
-        let mut gathered = [(); 3].map(|()| Gathered::new(Arc::clone(&room)));
+        let budget = Arc::new(GatherBudget(AtomicUsize::new(10_000)));
+        let mut gathered = [(); 3].map(|()| Gathered::new(Arc::clone(&budget)));
         assert!(matches!(gathered[0].add(piece(1, 5, true)), Ok(None)));
         assert!(matches!(gathered[1].add(piece(2, 5, true)), Err(BorderError::TooManyReclaims(_))));
         assert!(matches!(gathered[2].add(piece(3, 2, true)), Ok(None)));

@@ -62,8 +62,13 @@ pub async fn serve(
         most: options.max_connections,
     });
     let shares = Arc::new(Shares::new(&options, &server));
-    let service =
-        Arc::new(LocksService { server, access, info: Arc::new(info), room: Arc::default(), shares });
+    let service = Arc::new(LocksService {
+        server,
+        access,
+        info: Arc::new(info),
+        gather_budget: Arc::default(),
+        shares,
+    });
     let locks = LocksServer::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
     let locks = Door { inner: locks, service: Arc::clone(&service) };
     // A health check contains one name and needs no authentication. A watch of the health does.

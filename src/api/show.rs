@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::server_info::{ServerInfo, VERSION};
 use super::show_top;
+use crate::capacity::{DiskSpace, Load};
 use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::names::{DcId, DcSet, LockName, Mode, RequestId};
@@ -16,7 +17,6 @@ use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
 use crate::replica::force_release::{ForceOutcome, Forced};
-use crate::room::{Load, Room};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot, resident_bytes};
 
 /// Returns whole milliseconds, rounded up: a client that waits for a rounded-down time would try once too
@@ -208,11 +208,11 @@ fn journal(figures: &Figures) -> proto::JournalStatus {
     }
 }
 
-fn room(room: Room) -> proto::Room {
+fn room(room: DiskSpace) -> proto::Room {
     match room {
-        Room::Enough => proto::Room::Enough,
-        Room::Low => proto::Room::Low,
-        Room::Full => proto::Room::Full,
+        DiskSpace::Enough => proto::Room::Enough,
+        DiskSpace::Low => proto::Room::Low,
+        DiskSpace::Full => proto::Room::Full,
     }
 }
 

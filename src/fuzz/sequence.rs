@@ -15,6 +15,7 @@ use super::choices::Choices;
 use super::forge::Known;
 use super::forge_calls::{Client, SECRET};
 use super::happened::Happened;
+use crate::capacity::DiskSpace;
 use crate::leases::{OnDisconnect, SessionId};
 use crate::names::{ClusterId, DcId, DcSet, Position};
 use crate::replica::call::{Call, CallId, Reply, Status};
@@ -22,7 +23,6 @@ use crate::replica::{
     AgreedConfig, Checkpoint, CheckpointV1, Effect, Event, LocalConfig, Message, Record, Replica,
     ReplicaConfig,
 };
-use crate::room::Room;
 use crate::time::{Instant, Now, Wall};
 use crate::wire;
 
@@ -236,8 +236,8 @@ impl<'a> World<'a> {
                 self.handle(node, Event::Checkpoint);
             }
             28 => {
-                let room =
-                    self.choices.pick(&[Room::Enough, Room::Enough, Room::Enough, Room::Low, Room::Full]);
+                use DiskSpace::{Enough, Full, Low};
+                let room = self.choices.pick(&[Enough, Enough, Enough, Low, Full]);
                 let node = self.node();
                 self.handle(node, Event::Disk { room });
             }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use crate::capacity::DiskSpace;
 use crate::histogram::Histogram;
 use crate::names::{ClusterId, DcId};
-use crate::room::Room;
 
 use super::checkpoint::Checkpoint;
 use super::data_dir;
@@ -56,9 +56,9 @@ pub enum JournalEvent {
     CheckpointDone { position: u64, bytes_freed: u64 },
     /// There was no room for the latest checkpoint; the log stays as it is.
     CheckpointSkipped,
-    /// The disk space has changed; at first it is [`Room::Enough`]. While it is [`Room::Full`], appended
-    /// records may stay in memory: append little.
-    Room(Room),
+    /// The disk space has changed; at first it is [`DiskSpace::Enough`]. While it is [`DiskSpace::Full`],
+    /// appended records may stay in memory: append little.
+    DiskSpace(DiskSpace),
     /// Reported once and last: nothing more is written. Stop the process. A restart finds every record that
     /// was reported durable.
     Failed(JournalError),
@@ -148,7 +148,7 @@ impl Journal {
         };
         let writer = {
             let queue = Arc::clone(&queue);
-            let room = Room::default();
+            let room = DiskSpace::default();
             let run =
                 move || WriterThread { writer, queue: &queue, sink, reserve, room, restored, resolved }.run();
             thread::Builder::new().name("journal".into()).spawn(run)

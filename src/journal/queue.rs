@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::capacity::DiskSpace;
 use crate::histogram::Histogram;
-use crate::room::Room;
 
 use super::checkpoint::Checkpoint;
 use super::error::JournalError;
@@ -55,7 +55,7 @@ pub struct Figures {
     /// Bytes of records since the last checkpoint, which a restart would replay.
     pub since_checkpoint: u64,
     pub last_checkpoint: Option<LastCheckpoint>,
-    pub room: Room,
+    pub room: DiskSpace,
     /// A batch found no room and is retried.
     pub waits_for_room: bool,
     /// Bytes free on the disk at the last check, which is made every second. `None` if the disk does not
@@ -249,7 +249,7 @@ impl Queue {
     }
 
     /// Notes how much is free on the disk.
-    pub fn note_room(&self, room: Room, free_bytes: Option<u64>) {
+    pub fn note_room(&self, room: DiskSpace, free_bytes: Option<u64>) {
         let mut state = self.lock();
         state.figures.room = room;
         state.figures.free_bytes = free_bytes;

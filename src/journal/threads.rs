@@ -3,13 +3,13 @@
 //! wait for it.
 //!
 //! **A full disk** is not a failure (`docs/algorithm.md#98-full-disk-overload`). Before the disk is full,
-//! when less than the reserve is free, the sink is told ([`Room::Low`], [`Room::Full`]) so that fewer records
-//! arrive. A batch that finds no room is kept and retried; meanwhile, room that checkpoints free is released
-//! at once.
+//! when less than the reserve is free, the sink is told ([`DiskSpace::Low`], [`DiskSpace::Full`]) so that
+//! fewer records arrive. A batch that finds no room is kept and retried; meanwhile, room that checkpoints
+//! free is released at once.
 
 use std::time::{Duration, Instant};
 
-use crate::room::Room;
+use crate::capacity::DiskSpace;
 
 use super::data_dir::{RESOLVED, RESTORED, forget};
 use super::disk::Disk;
@@ -30,7 +30,7 @@ pub(super) struct WriterThread<'a, D: Disk, S> {
     /// Bytes to keep free.
     pub reserve: u64,
     /// The disk space last reported to the sink.
-    pub room: Room,
+    pub room: DiskSpace,
     /// The directory is marked as a copy.
     pub restored: bool,
     /// The directory is marked as the history to keep.
@@ -103,7 +103,7 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
         self.queue.note_waiting_for_room();
         loop {
             let free = self.free();
-            self.note_room(Room::Full, free);
+            self.note_room(DiskSpace::Full, free);
             match self.queue.next_work_without_room(LOOK) {
                 Some(Work::Close) => return Err(JournalError::NoRoom { path: self.writer.disk.path("") }),
                 Some(work) => self.perform(work)?,
@@ -121,11 +121,11 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
         self.writer.disk.free().ok().filter(|free| *free < u64::MAX)
     }
 
-    fn note_room(&mut self, room: Room, free: Option<u64>) {
+    fn note_room(&mut self, room: DiskSpace, free: Option<u64>) {
         self.queue.note_room(room, free);
         if room != self.room {
             self.room = room;
-            (self.sink)(JournalEvent::Room(room));
+            (self.sink)(JournalEvent::DiskSpace(room));
         }
     }
 }

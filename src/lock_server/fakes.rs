@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store};
+use crate::capacity::{DiskSpace, Load};
 use crate::crdt::{Ownership, VersionVector};
 use crate::histogram::Histogram;
 use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
@@ -16,7 +17,6 @@ use crate::replica::call::{
     Acquire, Acquires, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status,
 };
 use crate::replica::{Checkpoint, Effect, Event, Message, Past, Position, Record};
-use crate::room::{Load, Room};
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now, Timestamp};
 
@@ -54,7 +54,7 @@ struct Disk {
     appended: Position,
     backlog: u64,
     since_checkpoint: u64,
-    room: Room,
+    room: DiskSpace,
     waits_for_room: bool,
 }
 
@@ -113,15 +113,15 @@ impl Rig {
     }
 
     /// Changes the reported disk space.
-    pub(crate) fn room(&self, room: Room) {
+    pub(crate) fn room(&self, room: DiskSpace) {
         self.disk.lock().expect("no test panics while it looks").room = room;
-        self.journal.put(JournalEvent::Room(room));
+        self.journal.put(JournalEvent::DiskSpace(room));
     }
 
     /// Makes the disk full: appended records find no room.
     pub(crate) fn fill_disk(&self) {
         self.disk.lock().expect("no test panics while it looks").waits_for_room = true;
-        self.room(Room::Full);
+        self.room(DiskSpace::Full);
     }
 
     /// Returns how many bytes are appended and not synced.
@@ -274,7 +274,7 @@ impl FakeMachine {
             phase: Phase::Serving,
             draining: self.draining,
             clock_skew: false,
-            room: Room::default(),
+            room: DiskSpace::default(),
             load: Load::default(),
             applied: VersionVector::default(),
             durable: VersionVector::default(),

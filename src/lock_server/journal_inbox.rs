@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
+use crate::capacity::DiskSpace;
 use crate::journal::{JournalError, JournalEvent};
 use crate::replica::Position;
-use crate::room::Room;
 
 /// All events of the journal since the last read.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct JournalEvents {
     /// The highest position that became durable.
     pub durable: Option<Position>,
     pub checkpoint: Option<CheckpointEnd>,
-    pub room: Option<Room>,
+    pub room: Option<DiskSpace>,
     pub failed: Option<JournalError>,
 }
 
@@ -43,7 +43,7 @@ impl JournalInbox {
             JournalEvent::Durable(position) => events.durable = events.durable.max(Some(Position(position))),
             JournalEvent::CheckpointDone { .. } => events.checkpoint = Some(CheckpointEnd::Kept),
             JournalEvent::CheckpointSkipped => events.checkpoint = Some(CheckpointEnd::Skipped),
-            JournalEvent::Room(room) => events.room = Some(room),
+            JournalEvent::DiskSpace(room) => events.room = Some(room),
             JournalEvent::Failed(error) => events.failed = Some(error),
         }
         drop(events);

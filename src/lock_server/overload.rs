@@ -14,8 +14,8 @@
 
 use std::time::Duration;
 
+use crate::capacity::Load;
 use crate::histogram::Histogram;
-use crate::room::Load;
 use crate::time::Instant;
 
 /// The server is overloaded if this many consecutive samples find it behind.

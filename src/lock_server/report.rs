@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::capacity::DiskSpace;
 use crate::names::{DcId, LeaseId};
 use crate::replica::call::Phase;
 use crate::replica::force_release::Forced;
 use crate::replica::{Fork, Report, Summed};
-use crate::room::Room;
 use crate::time::Instant;
 
 /// Expired leases that are not logged yet. A client can let a hundred thousand leases expire at once, and
@@ -151,15 +151,15 @@ fn log_difference(peer: DcId, of: Summed) {
     }
 }
 
-fn log_room(room: Room) {
+fn log_room(room: DiskSpace) {
     match room {
-        Room::Low => tracing::error!(
+        DiskSpace::Low => tracing::error!(
             "the journal's disk is nearly full: no commits, no leases, no locks but what is free here, until there is room"
         ),
-        Room::Full => tracing::error!(
+        DiskSpace::Full => tracing::error!(
             "the journal's disk is full: only what is durable is read, nothing is written, until there is room"
         ),
-        Room::Enough => tracing::info!("the journal's disk has room again"),
+        DiskSpace::Enough => tracing::info!("the journal's disk has room again"),
     }
 }
 

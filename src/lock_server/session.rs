@@ -45,7 +45,7 @@ pub(super) struct WayIn {
 }
 
 /// A place in the mailbox, or an error if the server has stopped.
-type Room = Result<OwnedPermit<Input>, SendError<()>>;
+type Reserved = Result<OwnedPermit<Input>, SendError<()>>;
 
 /// A call that waits for bytes of its allowance.
 struct Parked {
@@ -57,7 +57,7 @@ struct Parked {
 /// An input that waits for a place in the mailbox.
 struct Next {
     input: Input,
-    room: Pin<Box<dyn Future<Output = Room> + Send>>,
+    place: Pin<Box<dyn Future<Output = Reserved> + Send>>,
 }
 
 impl Session {
@@ -100,7 +100,7 @@ impl Session {
     /// call.
     pub fn poll_room_beside(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
         let Some(next) = &mut self.next else { return Poll::Ready(Ok(())) };
-        let place = ready!(next.room.as_mut().poll(cx)).map_err(|_| Stopped)?;
+        let place = ready!(next.place.as_mut().poll(cx)).map_err(|_| Stopped)?;
         if let Some(Next { input, .. }) = self.next.take() {
             place.send(input);
             self.has_put = true;
@@ -138,8 +138,8 @@ impl Session {
             }
             Err(TrySendError::Closed(_)) => Err(Stopped),
             Err(TrySendError::Full(input)) => {
-                let room = Box::pin(self.way_in.mailbox.clone().reserve_owned());
-                self.next = Some(Next { input, room });
+                let place = Box::pin(self.way_in.mailbox.clone().reserve_owned());
+                self.next = Some(Next { input, place });
                 Ok(())
             }
         }

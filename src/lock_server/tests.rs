@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::fakes::{Rig, Seen, Syncs, dc, name};
 use super::handle::OpenError;
 use super::{End, LinkInput, LockServerOptions, Output, Session, Stage, StopError, Stopped};
+use crate::capacity::{DiskSpace, Load};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::journal::{JournalError, JournalEvent};
@@ -16,7 +17,6 @@ use crate::names::{LeaseId, Mode, Secret};
 use crate::replica::Urgency;
 use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
 use crate::replica::{Event, Message, Position};
-use crate::room::{Load, Room};
 use crate::wire;
 
 mod waiting;
@@ -404,7 +404,7 @@ async fn a_checkpoint_is_made_when_room_is_short_and_it_would_give_some_back() {
     handle.call(open_lease()).await.expect("the server runs");
     rig.settle(|seen| !seen.events.is_empty()).await;
     assert_eq!(rig.seen().checkpoints, []);
-    rig.room(Room::Low);
+    rig.room(DiskSpace::Low);
     rig.settle(|seen| seen.checkpoints == [Position(1)]).await;
     rig.journal.put(JournalEvent::CheckpointSkipped);
     handle.call(open_lease()).await.expect("the server runs");
@@ -422,7 +422,7 @@ async fn clients_are_served_on_while_the_disk_is_full() {
     rig.fill_disk();
     session.call(2, acquire("a")).await.expect("the server runs");
     assert_eq!(reply(&mut session).await.0, 2);
-    rig.settle_without_calls(|seen| seen.events.contains(&Event::Disk { room: Room::Full })).await;
+    rig.settle_without_calls(|seen| seen.events.contains(&Event::Disk { room: DiskSpace::Full })).await;
 }
 
 #[tokio::test]

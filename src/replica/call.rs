@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::capacity::{DiskSpace, Load};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::histogram::Histogram;
@@ -16,7 +17,6 @@ use crate::replica::NotServing;
 use crate::replica::force_release::{Force, ForceOutcome, Forced};
 use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
 use crate::replica::watch_call::{Watch, WatchRefusal};
-use crate::room::{Load, Room};
 use crate::time::{Timestamp, brief};
 
 /// The address of a reply: the client's own number `tag` within a session. Each call gets exactly one reply,
@@ -362,7 +362,7 @@ pub struct Status {
     /// This datacenter's clock is too far ahead of most others: it makes no entries.
     pub clock_skew: bool,
     /// Room on the disk of its journal.
-    pub room: Room,
+    pub room: DiskSpace,
     pub load: Load,
     pub applied: VersionVector,
     pub durable: VersionVector,

@@ -6,11 +6,11 @@ use super::Replica;
 use super::call::{Acquire, Call, CallId, Limit, Refusal, Reply, Target, Wait};
 use super::client_requests::{ClientRequest, names_weight};
 use super::effect::Effect;
+use crate::capacity::{DiskSpace, Load};
 use crate::causal_log::Wants;
 use crate::leases::{LeaseIndex, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
 use crate::names::{ClientKey, LeaseId, MAX_LABEL, Position, RequestId};
-use crate::room::{Load, Room};
 
 /// Delay after which a client may retry when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
@@ -171,7 +171,7 @@ impl Replica {
     #[inline]
     pub(super) fn admit_request(&self, lease: LeaseIndex) -> Result<(), Refusal> {
         // A full disk cannot even reserve a clock reading.
-        if self.life.room == Room::Full {
+        if self.life.room == DiskSpace::Full {
             return Err(Refusal::DiskFull);
         }
         let (local, counts) = (&self.config.local, self.locks.counts());

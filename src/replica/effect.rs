@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, LeaseId, Position, RequestId};
@@ -13,7 +14,6 @@ use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
 use crate::replica::serving::NotServing;
 use crate::replica::watch_call::{Changed, LockNews, WatchRefusal};
-use crate::room::Room;
 use crate::store_state::Bucket;
 
 /// An output of [`super::Replica::poll_effect`], to be performed in this order. The machine has already
@@ -105,7 +105,7 @@ pub enum Report {
     },
     /// The journal's disk has more room than before, or less.
     DiskRoom {
-        room: Room,
+        room: DiskSpace,
     },
     /// A minority keeps as many entries for the others as it may (or no longer does): it makes no more
     /// entries.

@@ -7,10 +7,10 @@ use super::effect::{Effect, Report};
 use super::id_reservation::NUMBERS_PER_RESERVATION;
 use super::message::Message;
 use super::record::Record;
+use crate::capacity::DiskSpace;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Overflow, Violation};
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
 use crate::names::{DcId, MAX_NUMBER, Position};
-use crate::room::Room;
 use crate::work;
 
 /// The work that one lock of an entry counts as, in rows: its consequences are part of the step, too.
@@ -38,7 +38,7 @@ impl Replica {
             self.log.note_sent_by(peer, entry);
         }
         // It is requested again when there is room.
-        if self.life.room == Room::Full {
+        if self.life.room == DiskSpace::Full {
             return;
         }
         let waits = self.awaits_heads(peer);
@@ -68,7 +68,7 @@ impl Replica {
     /// Applies the held-back entries of all links until none can be applied any more.
     pub(super) fn drain_inbox(&mut self) {
         self.links.clear_retry();
-        if self.life.room == Room::Full || self.is_forked() {
+        if self.life.room == DiskSpace::Full || self.is_forked() {
             return;
         }
         let missing = loop {

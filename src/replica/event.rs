@@ -1,9 +1,9 @@
 //! All inputs of a datacenter.
 
+use crate::capacity::{DiskSpace, Load};
 use crate::names::{DcId, Position};
 use crate::replica::call::{Call, CallId, SessionId};
 use crate::replica::message::Message;
-use crate::room::{Load, Room};
 
 /// An input of [`super::Replica::handle`]. The passing of time is not an event of its own: every call carries
 /// the time, and [`Event::Tick`] carries nothing else.
@@ -13,8 +13,8 @@ pub enum Event {
     Tick,
     /// The journal is durable up to this position.
     Durable { position: Position },
-    /// How much room the journal's disk has. Initially [`Room::Enough`].
-    Disk { room: Room },
+    /// How much room the journal's disk has. Initially [`DiskSpace::Enough`].
+    Disk { room: DiskSpace },
     /// Tells the machine if this server keeps up with the calls of its clients. Initially it does.
     Load { load: Load },
     /// A link to `peer` is up: both sides have checked cluster, epoch and version.

@@ -10,10 +10,10 @@ use super::reachability::PeerReport;
 use super::record::Record;
 use super::terms::Terms;
 use super::wall_clock::millis_of;
+use crate::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS, Position};
-use crate::room::Room;
 use crate::time::{Instant, Timestamp};
 
 /// The state of each link.
@@ -378,7 +378,7 @@ impl Replica {
         let needed = self.given().filter(|_| self.log.weight() / 3 <= most);
         self.truncates = self.log.truncate(most, needed.as_ref());
         // Otherwise a restart would keep all of them until every member was heard.
-        if self.life.room != Room::Full
+        if self.life.room != DiskSpace::Full
             && !self.is_forked()
             && let Some(entries) = self.log.forgotten_to_record()
         {

@@ -9,10 +9,10 @@ use super::message::Message;
 use super::record::Record;
 use super::serving::NotServing;
 use super::stability::Floor;
+use crate::capacity::{DiskSpace, Load};
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
-use crate::room::{Load, Room};
 use crate::time::Instant;
 
 /// A minority keeps up to this many times `max_log` for the others.
@@ -60,7 +60,7 @@ pub(super) struct Life {
     /// The reason why this datacenter does not serve, as last announced to the peers.
     pub not_serving: Option<NotServing>,
     pub draining: bool,
-    pub room: Room,
+    pub room: DiskSpace,
     pub load: Load,
     pub phase: Phase,
 }
@@ -88,7 +88,7 @@ impl Life {
             log_full: false,
             not_serving: Some(NotServing::Starting),
             draining: false,
-            room: Room::default(),
+            room: DiskSpace::default(),
             load: Load::default(),
             phase: Phase::Starting,
         }
@@ -170,7 +170,8 @@ impl Replica {
         }
         self.update_log_full();
         let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly | Phase::Forked { .. });
-        let append = writable && !self.life.clock_skew && self.life.room != Room::Full && !self.life.log_full;
+        let append =
+            writable && !self.life.clock_skew && self.life.room != DiskSpace::Full && !self.life.log_full;
         let permissions = Permissions { grant: phase == Phase::Serving, append };
         if self.locks.permit(permissions) {
             self.park_what_needs_others();
@@ -193,12 +194,12 @@ impl Replica {
     }
 
     /// The room on the journal's disk has changed.
-    pub(super) fn on_room(&mut self, room: Room) {
+    pub(super) fn on_room(&mut self, room: DiskSpace) {
         let before = std::mem::replace(&mut self.life.room, room);
         if room != before {
             self.report(Report::DiskRoom { room });
         }
-        if before == Room::Full && room != Room::Full {
+        if before == DiskSpace::Full && room != DiskSpace::Full {
             self.drain_inbox();
             // Entries that arrived meanwhile were dropped, and their senders believe that they are here.
             for peer in self.log.linked().iter() {
@@ -210,7 +211,7 @@ impl Replica {
 
     /// Refuses a write of a client unless the disk has enough room.
     pub(super) fn admit_write(&self) -> Result<(), Refusal> {
-        if self.life.room == Room::Enough { Ok(()) } else { Err(Refusal::DiskFull) }
+        if self.life.room == DiskSpace::Enough { Ok(()) } else { Err(Refusal::DiskFull) }
     }
 
     /// `peer` has our entries up to `seq`.

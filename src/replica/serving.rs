@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::Replica;
 use super::call::Phase;
 use super::effect::Report;
+use crate::capacity::DiskSpace;
 use crate::names::{DcId, DcSet};
-use crate::room::Room;
 
 /// The reason why a datacenter does not serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ impl Replica {
                 Some(NotServing::Grace { for_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX) })
             }
             Phase::Serving if self.life.clock_skew => Some(NotServing::ClockSkew),
-            Phase::Serving if self.life.room == Room::Full => Some(NotServing::DiskFull),
+            Phase::Serving if self.life.room == DiskSpace::Full => Some(NotServing::DiskFull),
             Phase::Serving if self.life.log_full => Some(NotServing::LogFull),
             Phase::Serving => None,
         }

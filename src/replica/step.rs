@@ -9,9 +9,9 @@ use super::effect::{Effect, Report};
 use super::id_reservation::{NUMBERS_PER_MILLI, NUMBERS_PER_RESERVATION, Reservation};
 use super::output_commit::Output;
 use super::record::Record;
+use crate::capacity::DiskSpace;
 use crate::causal_log::{Entry, Op};
 use crate::names::{MAX_NUMBER, Position};
-use crate::room::Room;
 use crate::time::{Now, Timestamp};
 use crate::work;
 
@@ -329,7 +329,7 @@ impl Replica {
     pub(super) fn renew_reservation(&mut self) {
         self.renew_reservation_at = self.now.mono + CLOCK_BOUND / 2;
         let soon = self.clock.bound(CLOCK_BOUND / 2);
-        let writes = self.life.quiet_until.is_none() && self.life.room != Room::Full;
+        let writes = self.life.quiet_until.is_none() && self.life.room != DiskSpace::Full;
         if writes && soon > self.reservations.recorded().clock {
             self.record_reservation();
         }

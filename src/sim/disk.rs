@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crdts::{CmRDT, CvRDT};
 
+use crate::capacity::DiskSpace;
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::value::Dot;
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use crate::names::{DcId, LeaseId};
 use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
 use crate::rng::Rng;
-use crate::room::Room;
 
 /// The state that records up to some position amount to, as far as the oracle needs it.
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ pub(super) struct Disk {
     /// The ownership maps of installed states, by the position of their record.
     taken: BTreeMap<Position, Ownership>,
     /// While the disk is full nothing is written; a write under way still succeeds.
-    pub room: Room,
+    pub room: DiskSpace,
     pub facts: Facts,
     /// The hashes of the entries that the disk has, also after they were truncated: recorded only in worlds
     /// with damaged disks. Of entries that came within a state nothing is known.
@@ -120,7 +120,7 @@ impl Disk {
             durable: Position(0),
             syncing: None,
             taken: BTreeMap::new(),
-            room: Room::Enough,
+            room: DiskSpace::Enough,
             facts: Facts::new(),
             hashes: BTreeMap::new(),
         }
@@ -213,7 +213,7 @@ impl Disk {
 
     /// Begins a sync and returns true if there is something to sync, space for it, and none under way.
     pub fn begin_sync(&mut self) -> bool {
-        let can = self.syncing.is_none() && self.room != Room::Full;
+        let can = self.syncing.is_none() && self.room != DiskSpace::Full;
         let begins = can && self.appended() > self.durable;
         if begins {
             self.syncing = Some(self.appended());
@@ -249,7 +249,7 @@ impl Disk {
         let Some(checkpoint) = self.writing.take_if(|c| c.position <= self.durable) else {
             return false;
         };
-        if self.room == Room::Full || checkpoint.position <= self.checkpointed() {
+        if self.room == DiskSpace::Full || checkpoint.position <= self.checkpointed() {
             return false;
         }
         self.checkpoints.push_front(checkpoint);
@@ -366,13 +366,13 @@ mod tests {
     fn a_full_disk_keeps_what_is_appended_in_memory() {
         let mut disk = disk_with(1);
         assert!(disk.begin_sync());
-        disk.room = Room::Full;
+        disk.room = DiskSpace::Full;
         disk.append(Position(2), bound(2)).expect("no gap");
         assert_eq!(disk.end_sync(), Position(1), "that was written before");
         assert!(!disk.begin_sync());
         disk.begin_checkpoint(checkpoint(1));
         assert!(!disk.end_checkpoint());
-        disk.room = Room::Low;
+        disk.room = DiskSpace::Low;
         assert!(disk.begin_sync());
         assert_eq!(disk.end_sync(), Position(2));
     }

@@ -10,11 +10,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::access;
+use crate::capacity::Load;
 use crate::crdt::VersionVector;
 use crate::histogram::{Bucket, Histogram};
 use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Counts, PeerStatus, Phase, Status};
-use crate::room::Load;
 
 use super::logs::lines_lost;
 use super::memory::resident_bytes;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 
 use crate::access;
+use crate::capacity::DiskSpace;
 use crate::histogram::Histogram;
 use crate::journal;
 use crate::names::DcId;
 use crate::replica::call::{Phase, Status};
-use crate::room::Room;
 
 /// An actor that published nothing for this long hangs: 100 of its periods.
 const STALE: Duration = Duration::from_secs(10);
@@ -170,8 +170,8 @@ impl Snapshot {
                 Err(format!("grace after a restart: {leases} leases have not reclaimed their locks"))
             }
             Phase::Serving => match self.status.room {
-                Room::Enough => Ok(()),
-                Room::Low | Room::Full => {
+                DiskSpace::Enough => Ok(()),
+                DiskSpace::Low | DiskSpace::Full => {
                     Err("disk full: commits, leases and new locks are refused until there is room; reading goes on".into())
                 }
             },

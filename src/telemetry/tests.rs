@@ -10,12 +10,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::capacity::{DiskSpace, Load};
 use crate::crdt::VersionVector;
 use crate::histogram::Histogram;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::names::DcId;
 use crate::replica::call::{Acquires, Counts, PeerStatus, Phase, Status};
-use crate::room::{Load, Room};
 
 use super::http::MAX_CONNECTIONS;
 use super::{Board, CertificateFigures, LinkFigures, Places, Snapshot, serve};
@@ -49,7 +49,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         phase,
         draining,
         clock_skew: false,
-        room: Room::default(),
+        room: DiskSpace::default(),
         load: Load::TooMuch,
         applied: [(dc(1), 9)].into_iter().collect(),
         durable: VersionVector::default(),
@@ -71,7 +71,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         durable: 44,
         backlog_bytes: 120,
         write_time: Duration::from_millis(1500),
-        room: Room::Low,
+        room: DiskSpace::Low,
         free_bytes: Some(77),
         last_checkpoint: Some(LastCheckpoint { position: 40, bytes: 5, made: None }),
         ..Figures::default()
@@ -159,7 +159,7 @@ async fn a_server_is_ready_only_while_it_serves() {
         assert!(server.get("/metrics").await.1.contains("geolock_ready 0\n"));
     }
     let mut full = snapshot(Phase::Serving, false);
-    full.status.room = Room::Low;
+    full.status.room = DiskSpace::Low;
     server.board.publish(full);
     let (status, reason) = server.get("/readyz").await;
     assert!(status == 503 && reason.contains("disk full"), "{reason}");

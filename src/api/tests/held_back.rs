@@ -71,7 +71,7 @@ async fn behind() -> (Rig, LocksService) {
         server: rig.server.handle(),
         access: Arc::new(Access::open(AccessFiles::default()).expect("no files")),
         info: Arc::new(ServerInfo::new(dc(0), [(dc(0), "here".into())].into()).expect("random bytes")),
-        room: Arc::default(),
+        gather_budget: Arc::default(),
         shares: Arc::new(Shares::new(&options, &rig.server.handle())),
     };
     (rig, service)

@@ -10,6 +10,7 @@ use crate::api::parse::{self, ProofBy, ReclaimPiece};
 use crate::api::reclaim::Gathered;
 use crate::api::server_info::ServerInfo;
 use crate::api::{answer, error, show, show_top};
+use crate::capacity::{DiskSpace, Load};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::histogram::Histogram;
@@ -24,7 +25,6 @@ use crate::replica::call::{
     LockSummary, OnDisconnect, PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait,
     WaiterInfo,
 };
-use crate::room::{Load, Room};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot};
 use crate::time::Timestamp;
 
@@ -236,7 +236,7 @@ fn status() -> Status {
         dc: dc(0),
         phase: Phase::Grace { leases: 2 },
         draining: false,
-        room: Room::Low,
+        room: DiskSpace::Low,
         load: Load::TooMuch,
         clock_skew: true,
         applied: VersionVector::default(),

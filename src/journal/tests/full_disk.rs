@@ -9,7 +9,7 @@ use super::super::error::JournalError;
 use super::super::handle::{Journal, JournalEvent};
 use super::crash_disk::{CrashDisk, Forgets};
 use super::{Held, append, io_kind, records};
-use crate::room::Room;
+use crate::capacity::DiskSpace;
 
 /// Starts with segments of 4 KiB.
 fn start(disk: &CrashDisk, reserve: u64) -> (Journal, Held, Receiver<JournalEvent>) {
@@ -17,37 +17,37 @@ fn start(disk: &CrashDisk, reserve: u64) -> (Journal, Held, Receiver<JournalEven
 }
 
 /// Waits until `position` is durable. Returns the disk space events before that.
-fn until_durable(events: &Receiver<JournalEvent>, position: u64) -> Vec<Room> {
+fn until_durable(events: &Receiver<JournalEvent>, position: u64) -> Vec<DiskSpace> {
     let mut rooms = Vec::new();
     loop {
         match events.recv().expect("alive") {
             JournalEvent::Durable(durable) if durable >= position => return rooms,
             JournalEvent::Durable(_) | JournalEvent::CheckpointDone { .. } => {}
-            JournalEvent::Room(room) => rooms.push(room),
+            JournalEvent::DiskSpace(room) => rooms.push(room),
             other => panic!("{other:?}"),
         }
     }
 }
 
 /// Waits until that disk space is reported and all records up to `position` are durable, in either order.
-fn until(events: &Receiver<JournalEvent>, position: u64, wanted: Room) {
+fn until(events: &Receiver<JournalEvent>, position: u64, wanted: DiskSpace) {
     let (mut durable, mut room) = (0, None);
     while durable < position || room != Some(wanted) {
         match events.recv().expect("alive") {
             JournalEvent::Durable(told) => durable = told,
-            JournalEvent::Room(told) => room = Some(told),
+            JournalEvent::DiskSpace(told) => room = Some(told),
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(durable, position);
 }
 
-fn until_room(events: &Receiver<JournalEvent>, room: Room) -> u64 {
+fn until_room(events: &Receiver<JournalEvent>, room: DiskSpace) -> u64 {
     let mut durable = 0;
     loop {
         match events.recv().expect("alive") {
             JournalEvent::Durable(position) => durable = position,
-            JournalEvent::Room(told) if told == room => return durable,
+            JournalEvent::DiskSpace(told) if told == room => return durable,
             other => panic!("{other:?}"),
         }
     }
@@ -59,7 +59,7 @@ fn fill(journal: &mut Journal, events: &Receiver<JournalEvent>) -> u64 {
         append(journal, position..=position);
         match events.recv().expect("alive") {
             JournalEvent::Durable(durable) => assert_eq!(durable, position),
-            JournalEvent::Room(Room::Full) => return position - 1,
+            JournalEvent::DiskSpace(DiskSpace::Full) => return position - 1,
             other => panic!("{other:?}"),
         }
     }
@@ -75,11 +75,11 @@ fn what_finds_no_room_is_written_when_there_is_some() {
     assert!(durable > 300, "{durable}");
     append(&mut journal, durable + 2..=durable + 10);
     let figures = journal.figures();
-    assert_eq!((figures.waits_for_room, figures.room, figures.durable), (true, Room::Full, durable));
+    assert_eq!((figures.waits_for_room, figures.room, figures.durable), (true, DiskSpace::Full, durable));
     let (_, recovered, _events) = start(&disk.fork(), 0);
     assert_eq!(recovered.records, records(1..=durable), "a crash now loses nothing that was told");
     disk.set_capacity(None);
-    until(&events, durable + 10, Room::Enough);
+    until(&events, durable + 10, DiskSpace::Enough);
     assert!(!journal.figures().waits_for_room);
     journal.close().expect("nothing failed");
     assert_eq!(start(&disk, 0).1.records, records(1..=durable + 10));
@@ -94,10 +94,10 @@ fn what_is_left_of_a_write_without_room_is_cut_off() {
     let before = disk.used();
     disk.set_capacity(Some(before + 5));
     append(&mut journal, 2..=2);
-    assert!(matches!(events.recv(), Ok(JournalEvent::Room(Room::Full))));
+    assert!(matches!(events.recv(), Ok(JournalEvent::DiskSpace(DiskSpace::Full))));
     assert_eq!(disk.used(), before);
     disk.set_capacity(None);
-    until(&events, 2, Room::Enough);
+    until(&events, 2, DiskSpace::Enough);
 }
 
 #[test]
@@ -109,17 +109,17 @@ fn it_says_so_before_the_disk_is_full_and_writes_what_comes() {
     assert_eq!(until_durable(&events, 200), []);
     disk.set_capacity(Some(disk.used() + 7_000));
     append(&mut journal, 201..=202);
-    until(&events, 202, Room::Low);
+    until(&events, 202, DiskSpace::Low);
     append(&mut journal, 203..=207);
     assert_eq!(until_durable(&events, 207), [], "there is a reserve");
     disk.set_capacity(Some(disk.used() + 3_500));
     append(&mut journal, 208..=209);
-    until(&events, 209, Room::Full);
+    until(&events, 209, DiskSpace::Full);
     assert!(journal.figures().free_bytes.is_some_and(|free| free < 4_000));
     append(&mut journal, 210..=210);
     assert_eq!(until_durable(&events, 210), [], "half of it is left");
     disk.set_capacity(Some(100_000));
-    assert_eq!(until_room(&events, Room::Enough), 0);
+    assert_eq!(until_room(&events, DiskSpace::Enough), 0);
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn a_quota_that_the_disk_does_not_tell_of_is_like_a_full_disk() {
     let (mut journal, _, events) = start(&disk, 100);
     disk.fail_writes(Some(ErrorKind::QuotaExceeded));
     append(&mut journal, 1..=9);
-    assert_eq!(until_room(&events, Room::Full), 0);
+    assert_eq!(until_room(&events, DiskSpace::Full), 0);
     disk.fail_writes(None);
-    until(&events, 9, Room::Enough);
+    until(&events, 9, DiskSpace::Enough);
 }
 
 #[test]

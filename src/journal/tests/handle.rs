@@ -96,7 +96,7 @@ fn checkpoints_are_made_beside_the_log_and_free_it() {
         let freed = events.iter().find_map(|event| match event {
             JournalEvent::CheckpointDone { position, bytes_freed } => Some((position, bytes_freed)),
             JournalEvent::Durable(_) => None,
-            other @ (JournalEvent::CheckpointSkipped | JournalEvent::Room(_)) => panic!("{other:?}"),
+            other @ (JournalEvent::CheckpointSkipped | JournalEvent::DiskSpace(_)) => panic!("{other:?}"),
             JournalEvent::Failed(error) => panic!("{error}"),
         });
         let (at, freed) = freed.expect("alive");

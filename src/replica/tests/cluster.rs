@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::capacity::DiskSpace;
 use crate::causal_log::{Violation, Wants};
 use crate::leases::{OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
@@ -13,7 +14,6 @@ use crate::replica::{
     AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record, Replica,
     ReplicaConfig, Report,
 };
-use crate::room::Room;
 use crate::time::{Instant, Now, Wall};
 use crate::work;
 
@@ -189,7 +189,7 @@ impl Cluster {
         }
     }
 
-    pub fn room(&mut self, id: u8, room: Room) {
+    pub fn room(&mut self, id: u8, room: DiskSpace) {
         self.handle(id, Event::Disk { room });
     }
 

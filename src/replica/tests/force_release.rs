@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{add, step};
+use crate::capacity::DiskSpace;
 use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::names::{FencingToken, ForceReason, Mode, RequestId};
@@ -12,7 +13,6 @@ use crate::replica::call::{Call, Grant, Phase, Reclaim, Refusal, Reply, Wait};
 use crate::replica::force_release::{Force, ForceOutcome, Forced, MAX_AUDITED, MAX_VICTIMS};
 use crate::replica::store_call::{Then, TxnRefusal};
 use crate::replica::{Event, Notice, Record};
-use crate::room::Room;
 
 impl Cluster {
     fn force(&mut self, id: u8, lock: &str) -> u64 {
@@ -275,10 +275,10 @@ fn before_the_clients_are_back_nothing_is_taken_and_on_a_full_disk_neither() {
     let a = c.lock(0, "a");
     c.run();
     let a = c.granted(0, a);
-    c.room(0, Room::Low);
+    c.room(0, DiskSpace::Low);
     let force = c.force(0, "a");
     assert_eq!(c.refused(0, force), Refusal::DiskFull);
-    c.room(0, Room::Enough);
+    c.room(0, DiskSpace::Enough);
     c.restart(0);
     c.pass(600);
     assert_eq!(c.nodes[0].replica.phase(), Phase::Grace { leases: 1 });

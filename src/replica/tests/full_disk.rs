@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, counted, put, step, written};
+use crate::capacity::DiskSpace;
 use crate::leases::{OnDisconnect, Proof};
 use crate::names::Mode;
 use crate::replica::call::{Call, Refusal, Reply, Wait};
 use crate::replica::store_call::{Then, TxnRefusal, TxnState};
-use crate::room::Room;
 
 fn commit(c: &mut Cluster, id: u8, key: u64, name: &str, amount: i64) -> u64 {
     c.begin(id, key, None, step(vec![add(name, amount)], &[], Then::Commit))
@@ -23,7 +23,7 @@ fn while_there_is_little_room_clients_have_nothing_written() {
     c.use_lock(0, "ours");
     c.run();
     c.stepped(0, open);
-    c.room(0, Room::Low);
+    c.room(0, DiskSpace::Low);
 
     let refused = [
         commit(&mut c, 0, 3, "n", 100),
@@ -63,7 +63,7 @@ fn while_there_is_little_room_clients_have_nothing_written() {
     c.run();
     assert_eq!((c.reads(0, "n"), c.reads(1, "n")), (counted(1_001), counted(1_001)));
 
-    c.room(0, Room::Enough);
+    c.room(0, DiskSpace::Enough);
     let tags = [commit(&mut c, 0, 6, "n", 100), c.go_on(0, 2, step(vec![], &[], Then::Commit))];
     c.run();
     for tag in tags {
@@ -80,7 +80,7 @@ fn who_waited_before_there_was_little_room_gets_the_lock() {
     let theirs = c.granted(1, theirs);
     let waits = c.lock(0, "a");
     c.run();
-    c.room(0, Room::Low);
+    c.room(0, DiskSpace::Low);
     c.release(1, theirs.request);
     c.run();
     c.granted(0, waits);
@@ -93,7 +93,7 @@ fn on_a_full_disk_reading_goes_on_and_nothing_is_lost() {
     c.run();
     let taken = commit(&mut c, 0, 2, "n", 10);
     c.nodes[0].disk_is_stuck = true;
-    c.room(0, Room::Full);
+    c.room(0, DiskSpace::Full);
     let records = c.nodes[0].records.len();
     let tags = [commit(&mut c, 0, 3, "n", 100), c.acquire(0, &[("a", Mode::Shared)], Wait::Try)];
     for tag in tags {
@@ -116,10 +116,10 @@ fn on_a_full_disk_reading_goes_on_and_nothing_is_lost() {
     assert_eq!(c.reads(0, "n"), counted(1));
 
     c.nodes[0].disk_is_stuck = false;
-    c.room(0, Room::Low);
+    c.room(0, DiskSpace::Low);
     c.run();
     assert!(matches!(c.stepped(0, taken).state, TxnState::Committed(_)));
-    c.room(0, Room::Enough);
+    c.room(0, DiskSpace::Enough);
     c.open_lease(0, Duration::from_secs(10));
     let tag = commit(&mut c, 0, 1, "n", 10_000);
     c.pass(1_000);
@@ -134,17 +134,17 @@ fn on_a_full_disk_reading_goes_on_and_nothing_is_lost() {
 #[test]
 fn what_others_sent_while_the_disk_was_full_is_asked_for_again() {
     let mut c = Cluster::new(2, 0, 0);
-    c.room(0, Room::Full);
+    c.room(0, DiskSpace::Full);
     for key in 1..=100 {
         commit(&mut c, 1, key, "n", 1);
         c.run();
     }
     assert_eq!(c.reads(0, "n"), None);
-    c.room(0, Room::Low);
+    c.room(0, DiskSpace::Low);
     c.run();
     assert_eq!(c.reads(0, "n"), counted(100), "at once, and although nothing more comes");
 
-    c.room(0, Room::Full);
+    c.room(0, DiskSpace::Full);
     for key in 101..=200 {
         commit(&mut c, 1, key, "n", 1);
         c.run();
@@ -152,7 +152,7 @@ fn what_others_sent_while_the_disk_was_full_is_asked_for_again() {
     // This entry is in flight when the dropped ones are asked for.
     commit(&mut c, 1, 201, "n", 1);
     c.sync(1);
-    c.room(0, Room::Low);
+    c.room(0, DiskSpace::Low);
     c.run();
     assert_eq!(c.reads(0, "n"), counted(201), "what comes again comes after what waits for it");
 }
@@ -163,12 +163,12 @@ fn a_refused_commit_leaves_the_transaction_as_it_was() {
     let open = c.begin(0, 1, None, step(vec![], &[], Then::GoOn));
     c.run();
     c.stepped(0, open);
-    c.room(0, Room::Low);
+    c.room(0, DiskSpace::Low);
     let refused = c.go_on(0, 1, step(vec![put("r", "refused")], &[], Then::Commit));
     assert_eq!(c.refused(0, refused), Refusal::DiskFull);
     let tag = c.go_on(0, 1, step(vec![], &["r"], Then::GoOn));
     assert_eq!(c.stepped(0, tag).values, [None], "the step was refused with its changes");
-    c.room(0, Room::Enough);
+    c.room(0, DiskSpace::Enough);
     // The step follows no changes, like the refused one.
     let tag = c.go_on(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));
     c.run();

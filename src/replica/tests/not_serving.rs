@@ -1,10 +1,10 @@
 //! Stories about a datacenter that is reachable and does not serve: it blocks others no more than a dead one.
 
 use super::cluster::{Cluster, dc, name};
+use crate::capacity::DiskSpace;
 use crate::names::Mode;
 use crate::replica::NotServing;
 use crate::replica::call::{Call, LockDescription, Phase, Refusal, Reply, Wait};
-use crate::room::Room;
 
 impl Cluster {
     /// dc1 has all parts of "b", and is in grace after a restart because of a client that is dead.
@@ -96,7 +96,7 @@ fn a_datacenter_whose_disk_is_full_hands_nothing_over_and_says_so() {
     let mut c = Cluster::new(3, 0, 0);
     c.use_lock(0, "a");
     c.use_lock(1, "b");
-    c.room(1, Room::Full);
+    c.room(1, DiskSpace::Full);
     c.run();
     assert_eq!(c.why(0, 1), Some(NotServing::DiskFull));
     let both = c.acquire(0, &[("a", Mode::Exclusive), ("b", Mode::Exclusive)], Wait::Forever);
@@ -104,7 +104,7 @@ fn a_datacenter_whose_disk_is_full_hands_nothing_over_and_says_so() {
     let shared = c.share(0, "a");
     c.run();
     c.granted(0, shared);
-    c.room(1, Room::Enough);
+    c.room(1, DiskSpace::Enough);
     c.run();
     assert_eq!(c.why(0, 1), None);
     assert!(!c.is_answered(0, both));

@@ -2,11 +2,11 @@
 
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, key, put, step};
+use crate::capacity::DiskSpace;
 use crate::causal_log::{Action, Change};
 use crate::replica::Event;
 use crate::replica::call::{Counts, PeerStatus};
 use crate::replica::store_call::Then;
-use crate::room::Room;
 
 fn commit(c: &mut Cluster, id: u8, key: u64, change: Change) {
     c.begin(id, key, None, step(vec![change], &[], Then::Commit));
@@ -73,7 +73,7 @@ fn a_restart_counts_from_itself() {
 #[test]
 fn what_a_peer_has_and_we_lack_is_known_from_its_heartbeat() {
     let mut c = Cluster::new(2, 0, 0);
-    c.room(0, Room::Full);
+    c.room(0, DiskSpace::Full);
     for n in 1..=5 {
         commit(&mut c, 1, n, add("n", 1));
     }
@@ -81,7 +81,7 @@ fn what_a_peer_has_and_we_lack_is_known_from_its_heartbeat() {
     assert_eq!((peer(&c, 0, 1).lacking, peer(&c, 1, 0).lacking), (5, 0));
     let (entries, ms) = lag(&c, 1, 0);
     assert!(entries == 5 && ms > 0, "{entries} entries, {ms} ms");
-    c.room(0, Room::Enough);
+    c.room(0, DiskSpace::Enough);
     c.run();
     assert_eq!(peer(&c, 0, 1).lacking, 0);
 }

@@ -2,6 +2,7 @@
 
 use super::stream::{Head, Incoming, StateFault, StatePiece};
 use super::{PATIENCE, WINDOW};
+use crate::capacity::DiskSpace;
 use crate::causal_log::{Entry, Log, Violation};
 use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
@@ -12,7 +13,6 @@ use crate::replica::effect::Report;
 use crate::replica::message::Message;
 use crate::replica::output_commit::Output;
 use crate::replica::record::Record;
-use crate::room::Room;
 use crate::store_state::Store;
 use crate::time::Instant;
 
@@ -34,7 +34,7 @@ impl Replica {
             || self.is_forked()
             || self.transfers.is_taking()
             || self.log.taken().is_some()
-            || self.life.room != Room::Enough
+            || self.life.room != DiskSpace::Enough
         {
             return;
         }
@@ -63,7 +63,7 @@ impl Replica {
             return;
         };
         taking.until = until;
-        if self.life.room == Room::Full {
+        if self.life.room == DiskSpace::Full {
             // The pieces cannot be journaled; the whole state is asked for again when there is room.
             return self.stop_taking_from(peer);
         }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::capacity::DiskSpace;
 use crate::causal_log::Wants;
 use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{Call, CallId, ClientKey, OnDisconnect, SessionId, Wait};
 use crate::replica::{Event, Notice};
 use crate::rng::Rng;
-use crate::room::Room;
 use crate::sim::client::{Client, HoldEnd, Manner, Order, Out, State, Timer, Ways};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Holder, HolderId};
@@ -53,7 +53,7 @@ impl World {
         let number = self.clients.len();
         let mut client = Client::new(number, dc, manner);
         client.disks_forget = self.plan.disk.is_copied;
-        client.disk_was_full = self.node(dc).disk.room != Room::Enough;
+        client.disk_was_full = self.node(dc).disk.room != DiskSpace::Enough;
         client.may_be_refused = self.plan.habits.most.is_some() || self.plan.habits.overload_every.is_some();
         self.clients.push(client);
         let active = !matches!(driver, Driver::Manual);
@@ -200,7 +200,7 @@ impl World {
             self.tally.roamed += 1;
             self.trace.line(self.now, format_args!("c{number}"), || format!("goes to {to}"));
             self.with_client(number, |client, _, out| client.roam(to, out));
-            self.clients[number].disk_was_full |= self.node(to).disk.room != Room::Enough;
+            self.clients[number].disk_was_full |= self.node(to).disk.room != DiskSpace::Enough;
         }
     }
 

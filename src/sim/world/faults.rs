@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::capacity::DiskSpace;
 use crate::names::DcId;
 use crate::replica::Event;
-use crate::room::Room;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Weather;
 use crate::sim::world::{Action, Phase, World};
@@ -205,9 +205,9 @@ impl World {
     }
 
     fn fill_disk_for_a_while(&mut self, dc: DcId) -> bool {
-        let had_room = self.node(dc).disk.room == Room::Enough && !self.node(dc).is_paused();
+        let had_room = self.node(dc).disk.room == DiskSpace::Enough && !self.node(dc).is_paused();
         if had_room {
-            let room = if self.chance.fault.percent(60) { Room::Full } else { Room::Low };
+            let room = if self.chance.fault.percent(60) { DiskSpace::Full } else { DiskSpace::Low };
             self.set_room(dc, room);
             let lasts = self.cut_length();
             self.queue.push(self.now + lasts, Action::MakeRoom { node: dc });
@@ -216,9 +216,9 @@ impl World {
     }
 
     /// Sets the space of a disk; its node hears of it, if it runs.
-    pub(super) fn set_room(&mut self, dc: DcId, room: Room) {
+    pub(super) fn set_room(&mut self, dc: DcId, room: DiskSpace) {
         self.nodes[dc.index()].disk.room = room;
-        let short = room != Room::Enough;
+        let short = room != DiskSpace::Enough;
         let clients = self.clients.iter_mut().filter(|client| client.dc == dc);
         clients.for_each(|client| client.disk_was_full |= short);
         self.step(dc, Event::Disk { room });
@@ -265,7 +265,7 @@ impl World {
                 }
                 self.network.set_weather(from, to, Weather::default());
             }
-            self.set_room(from, Room::Enough);
+            self.set_room(from, DiskSpace::Enough);
             self.on_relief(from);
             if self.nodes[from.index()].clock.set_right() {
                 // A server with `ClockSkew` is an operator's task: set the clock, restart the server.

@@ -23,12 +23,12 @@ use std::time::Duration;
 pub(super) use clients::Driver;
 pub(super) use nodes::Node;
 
+use crate::capacity::DiskSpace;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, LockName, RequestId};
 use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, Reply, SessionId};
 use crate::replica::{Event, Message, Notice};
 use crate::rng::Rng;
-use crate::room::Room;
 use crate::sim::client::{Client, Out, Timer};
 use crate::sim::failure::{FailureKind, FaultKind, Outcome};
 use crate::sim::network::{ConnId, Network, Weather};
@@ -422,7 +422,7 @@ impl World {
             Action::TakeCheckpoint { node } => self.on_take_checkpoint(node),
             Action::CheckpointWritten { node, life } => self.on_checkpoint_written(node, life),
             Action::Restart { node, life } => self.on_restart(node, life),
-            Action::MakeRoom { node } => self.set_room(node, Room::Enough),
+            Action::MakeRoom { node } => self.set_room(node, DiskSpace::Enough),
             Action::ToServer { dc, session, tag, call } => self.on_to_server(dc, session, tag, call),
             Action::SessionClosed { dc, session } => self.on_session_closed(dc, session),
             Action::ToClient { client, session, said } => self.on_to_client(client, session, said),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::capacity::{DiskSpace, Load};
 use crate::names::{DcId, ForceReason, Position};
 use crate::replica::Event;
 use crate::replica::call::{Call, Phase as ServerPhase, Refusal, Reply};
 use crate::replica::force_release::{Force, Forced};
-use crate::room::{Load, Room};
 use crate::sim::failure::FailureKind;
 use crate::sim::world::{Action, Phase, World};
 
@@ -92,7 +92,7 @@ impl World {
             }
             Reply::Forced(outcome) => self.tally.forced += outcome.taken.len() as u64,
             Reply::Audited(_) | Reply::Refused(Refusal::HoldersUnknown(_)) => {}
-            Reply::Refused(Refusal::DiskFull) if node.disk.room != Room::Enough => {}
+            Reply::Refused(Refusal::DiskFull) if node.disk.room != DiskSpace::Enough => {}
             other => self.fail(FailureKind::Contract, format!("{dc} answered the operator with {other:?}")),
         }
     }
