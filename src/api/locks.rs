@@ -5,18 +5,18 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::answer;
-use super::conversation::{Conversation, OverGrpc};
+use super::authorize;
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
 use super::parse_store;
 use super::parse_watch;
-use super::permit::{self, permit};
 use super::reclaim::{GatherBudget, Gathered};
 use super::server_info::ServerInfo;
 use super::shares::{Received, Shares};
 use super::show;
 use super::show_store;
 use super::show_top;
+use super::stream::{ClientStream, GrpcStream};
 use super::watch::Watching;
 use crate::access::{Access, Judge};
 use crate::lock_server::LockServerHandle;
@@ -42,17 +42,17 @@ impl LocksService {
     }
 
     /// Begins a session of the caller.
-    pub(super) async fn converse(&self, judge: Judge) -> Result<Conversation, BorderError> {
+    pub(super) async fn open_stream(&self, judge: Judge) -> Result<ClientStream, BorderError> {
         let share = self.shares.of(&judge);
         let place = share.session()?;
         let session = self.server.open_session_within(&share.mailbox, Arc::clone(&share.bytes)).await?;
         tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
         let gathered = Gathered::new(Arc::clone(&self.gather_budget));
-        Ok(Conversation::new(session, (judge, place, Received::new(share)), Arc::clone(&self.info), gathered))
+        Ok(ClientStream::new(session, (judge, place, Received::new(share)), Arc::clone(&self.info), gathered))
     }
 
     async fn call(&self, mut judge: Judge, call: Call) -> Result<Reply, Status> {
-        permit(&mut judge, &call).map_err(BorderError::from)?;
+        authorize::call(&mut judge, &call).map_err(BorderError::from)?;
         let share = self.shares.of(&judge);
         let called = self.server.call_within(&share.unary, call).await;
         called.map_err(|stopped| BorderError::from(stopped).into())
@@ -71,17 +71,17 @@ macro_rules! answer {
 
 #[tonic::async_trait]
 impl Locks for LocksService {
-    type SessionStream = OverGrpc;
+    type SessionStream = GrpcStream;
     type WatchStream = Watching<proto::WatchResponse>;
     type WatchLocksStream = Watching<proto::WatchLocksResponse>;
 
     async fn session(
         &self,
         request: Request<Streaming<ClientMessage>>,
-    ) -> Result<Response<OverGrpc>, Status> {
+    ) -> Result<Response<GrpcStream>, Status> {
         let (judge, calls) = self.enter(request)?;
-        let conversation = self.converse(judge).await?;
-        Ok(Response::new(OverGrpc { conversation, calls }))
+        let stream = self.open_stream(judge).await?;
+        Ok(Response::new(GrpcStream { stream, calls }))
     }
 
     async fn open_lease(
@@ -146,7 +146,7 @@ impl Locks for LocksService {
     ) -> Result<Response<proto::ReclaimResponse>, Status> {
         let (mut judge, message) = self.enter(request)?;
         let parse::ReclaimPiece { lease, proof, mut held, .. } = parse::reclaim(&message, ProofBy::Secret)?;
-        let denied = permit::reclaim(&mut judge, &mut held).map_err(BorderError::from)?;
+        let denied = authorize::reclaim(&mut judge, &mut held).map_err(BorderError::from)?;
         let reply = self.call(judge, Call::Reclaim { lease, proof, held }).await?;
         answer!(reply, Reply::Reclaimed { kept, lost } => answer::reclaimed(kept, lost, denied))
     }

@@ -12,11 +12,11 @@
 //! | `accept.rs`, `connection.rs` | connections: TCP, then TLS, with a client certificate or without |
 //! | `locks.rs` | the service: unary calls |
 //! | `door.rs`, `shares.rs` | authentication, and the share of each client |
-//! | `conversation.rs` | the service: the stream |
+//! | `stream.rs` | the service: the stream |
 //! | `native.rs` | the stream on connections of its own |
 //! | `watch.rs` | the service: watches |
 //! | `parse.rs`, `parse_store.rs`, `parse_watch.rs` | messages to calls |
-//! | `permit.rs` | authorization by the access rules |
+//! | `authorize.rs` | authorization by the access rules |
 //! | `answer.rs` | replies to messages |
 //! | `error.rs` | refusals and their reasons |
 //! | `show.rs`, `show_store.rs`, `show_watch.rs` | descriptions, status, reads and events, to messages |
@@ -25,8 +25,8 @@
 
 mod accept;
 mod answer;
+mod authorize;
 mod connection;
-mod conversation;
 mod door;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -37,7 +37,6 @@ mod options;
 mod parse;
 mod parse_store;
 mod parse_watch;
-mod permit;
 mod reclaim;
 mod serve;
 mod server_info;
@@ -46,6 +45,7 @@ mod show;
 mod show_store;
 mod show_top;
 mod show_watch;
+mod stream;
 mod watch;
 
 #[cfg(test)]

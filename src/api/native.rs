@@ -18,11 +18,11 @@ use tokio_rustls::server::TlsStream;
 use tonic::Status;
 
 use super::connection::{Connection, Peer};
-use super::conversation::{Calls, Conversation};
 use super::error::BorderError;
 use super::locks::LocksService;
 use super::options::{ApiOptions, MAX_MESSAGE};
 use super::serve::reached;
+use super::stream::{Calls, ClientStream};
 use crate::lock_server::Stage;
 use crate::native::{self, End, FrameError, FrameSocket, Kind, MAX_START, Progress, Start};
 use crate::pki::NATIVE_PROTOCOL;
@@ -73,10 +73,11 @@ async fn attend(connection: Connection, service: Arc<LocksService>, options: Api
         socket.cut_messages();
     }
     let status = match enter(&mut socket, &peer, &service, options.handshake_timeout).await {
-        Ok(conversation) => {
+        Ok(stream) => {
             socket.allow(MAX_MESSAGE);
-            let talk = Talk { socket: &mut socket, conversation, silence: Silence::new(options.keep_alive) };
-            match talk.await {
+            let native =
+                NativeStream { socket: &mut socket, stream, silence: Silence::new(options.keep_alive) };
+            match native.await {
                 Ok(status) => status,
                 Err(gone) => {
                     tracing::debug!(peer = %peer.address, %gone, "a native connection is gone");
@@ -97,7 +98,7 @@ async fn enter(
     peer: &Peer,
     service: &LocksService,
     time: Duration,
-) -> Result<Conversation, BorderError> {
+) -> Result<ClientStream, BorderError> {
     let frame = timeout(time, socket.frame()).await;
     let frame =
         frame.map_err(|_| BorderError::Malformed("no first frame came in the time of a handshake"))??;
@@ -107,7 +108,7 @@ async fn enter(
     let Start { authorization } = native::decode(frame.body)?;
     let shown = Some(&authorization[..]).filter(|shown| !shown.is_empty());
     let judge = service.access.admit(peer.address, peer.client.as_ref(), shown)?;
-    service.converse(judge).await
+    service.open_stream(judge).await
 }
 
 fn end(status: &Status) -> End {
@@ -130,9 +131,9 @@ impl Calls for Socket {
 const TURN: usize = 512;
 
 /// A session on a connection. Resolves to the status with which it ends; to an error if the client is gone.
-struct Talk<'a> {
+struct NativeStream<'a> {
     socket: &'a mut Socket,
-    conversation: Conversation,
+    stream: ClientStream,
     silence: Silence,
 }
 
@@ -145,17 +146,17 @@ enum Gone {
     Silent(Duration),
 }
 
-impl Future for Talk<'_> {
+impl Future for NativeStream<'_> {
     type Output = Result<Status, Gone>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Status, Gone>> {
-        let Talk { socket, conversation, silence } = self.get_mut();
+        let NativeStream { socket, stream, silence } = self.get_mut();
         socket.begin_turn();
         let mut left = TURN;
         loop {
             let mut is_idle = false;
             while !is_idle && left > 0 && socket.has_room() {
-                match conversation.poll_answer(cx, *socket) {
+                match stream.poll_answer(cx, *socket) {
                     Poll::Ready(Some(Ok(message))) => {
                         socket.put(Kind::Message, &message);
                         left -= 1;
@@ -169,7 +170,7 @@ impl Future for Talk<'_> {
             while written.is_pending()
                 && !socket.has_room()
                 && socket.has_room_for_first()
-                && let Poll::Ready(renewed) = conversation.poll_renewal(cx, *socket)
+                && let Poll::Ready(renewed) = stream.poll_renewal(cx, *socket)
             {
                 match renewed {
                     Ok(message) => socket.put_first(&message),
@@ -177,7 +178,7 @@ impl Future for Talk<'_> {
                 }
                 written = socket.poll_write(cx)?;
             }
-            if is_idle && conversation.has_heard_all() {
+            if is_idle && stream.has_heard_all() {
                 // Reads from the socket to find out if the client is still there; nothing else reads at this
                 // point.
                 if let Poll::Ready(frame) = socket.poll_frame(cx) {
@@ -190,7 +191,7 @@ impl Future for Talk<'_> {
                 // If the client has sent a ping, it is answered now.
                 written = socket.poll_write(cx)?;
             }
-            if written.is_pending() || is_idle && !conversation.holds_back() {
+            if written.is_pending() || is_idle && !stream.holds_back() {
                 break;
             }
             if left == 0 {
@@ -198,7 +199,7 @@ impl Future for Talk<'_> {
                 break;
             }
         }
-        if let Err(error) = conversation.note_received(socket.unfinished()) {
+        if let Err(error) = stream.note_received(socket.unfinished()) {
             return Poll::Ready(Ok(error.into()));
         }
         ready!(silence.poll(cx, socket))?;

@@ -14,8 +14,8 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::answer;
+use super::authorize;
 use super::error::BorderError;
-use super::permit;
 use super::shares::Share;
 use super::show_watch::Told;
 use crate::access::Judge;
@@ -50,7 +50,7 @@ impl<T: Told> Watching<T> {
         watch: Watch,
     ) -> Result<Watching<T>, Status> {
         let call = Call::Watch(watch.clone());
-        permit::permit(&mut judge, &call).map_err(BorderError::from)?;
+        authorize::call(&mut judge, &call).map_err(BorderError::from)?;
         let place = share.session()?;
         let opened = server.open_session_within(&share.mailbox, Arc::clone(&share.bytes)).await;
         let mut session = opened.map_err(BorderError::from)?;
@@ -72,7 +72,7 @@ impl<T: Told> Watching<T> {
     fn judge_again(&mut self) -> Result<(), BorderError> {
         if self.judge.is_outdated() {
             self.judge.renew()?;
-            permit::watch(&self.judge, &self.watch)?;
+            authorize::watch(&self.judge, &self.watch)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A conversation whose calls have to wait: it still renews, holds little back, and does not poll in vain.
+//! A stream whose calls have to wait: it still renews, holds little back, and does not poll in vain.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,10 +10,10 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use crate::access::{Access, AccessFiles};
-use crate::api::conversation::{Calls, Conversation};
 use crate::api::error::BorderError;
 use crate::api::locks::LocksService;
 use crate::api::shares::Shares;
+use crate::api::stream::{Calls, ClientStream};
 use crate::api::{ApiOptions, ServerInfo};
 use crate::leases::OnDisconnect;
 use crate::lock_server::LockServerOptions;
@@ -77,17 +77,17 @@ async fn behind() -> (Rig, LocksService) {
     (rig, service)
 }
 
-async fn converse(service: &LocksService) -> Result<(Conversation, Said), BorderError> {
+async fn open_stream(service: &LocksService) -> Result<(ClientStream, Said), BorderError> {
     let judge = service.access.admit(([127, 0, 0, 1], 1).into(), Some(&"app".into()), None)?;
-    let mut conversation = service.converse(judge).await?;
+    let mut stream = service.open_stream(judge).await?;
     let mut said = Said::default();
     said.calls.push_back(Call::Hello(proto::Hello { revision: 1, client: "test".into() }));
-    assert!(matches!(hear(&mut conversation, &mut said).await, (1, Answer::Welcome(_))));
-    Ok((conversation, said))
+    assert!(matches!(hear(&mut stream, &mut said).await, (1, Answer::Welcome(_))));
+    Ok((stream, said))
 }
 
-async fn hear(conversation: &mut Conversation, said: &mut Said) -> (u64, Answer) {
-    let answer = poll_fn(|cx| conversation.poll_answer(cx, said));
+async fn hear(stream: &mut ClientStream, said: &mut Said) -> (u64, Answer) {
+    let answer = poll_fn(|cx| stream.poll_answer(cx, said));
     let answer = timeout(LONG, answer).await.expect("in time").expect("it goes on").expect("no end");
     (answer.tag, answer.answer.expect("known here"))
 }
@@ -114,39 +114,39 @@ fn keep_alive(secret: &'static [u8]) -> Call {
 async fn the_welcome_is_the_first_answer() {
     let (_rig, service) = behind().await;
     let judge = service.access.admit(([127, 0, 0, 1], 1).into(), Some(&"app".into()), None);
-    let conversation = service.converse(judge.expect("it is let in")).await;
-    let (mut conversation, mut said) = (conversation.expect("there is room"), Said::default());
+    let stream = service.open_stream(judge.expect("it is let in")).await;
+    let (mut stream, mut said) = (stream.expect("there is room"), Said::default());
     let hello = Call::Hello(proto::Hello { revision: 1, client: "test".into() });
     said.calls.extend([hello, keep_alive(b"")]);
-    assert!(matches!(hear(&mut conversation, &mut said).await, (1, Answer::Welcome(_))));
-    assert!(matches!(hear(&mut conversation, &mut said).await, (2, Answer::KeptAlive(_))));
+    assert!(matches!(hear(&mut stream, &mut said).await, (1, Answer::Welcome(_))));
+    assert!(matches!(hear(&mut stream, &mut said).await, (2, Answer::KeptAlive(_))));
 }
 
 #[tokio::test]
 async fn who_waits_for_room_goes_on_renewing_and_then_all_is_done_in_order() {
     let (rig, service) = behind().await;
-    let (mut conversation, mut said) = converse(&service).await.expect("it is let in");
+    let (mut stream, mut said) = open_stream(&service).await.expect("it is let in");
     said.calls.extend([begin(1), begin(2), close(), keep_alive(b"")]);
-    assert!(matches!(hear(&mut conversation, &mut said).await, (5, Answer::KeptAlive(_))));
+    assert!(matches!(hear(&mut stream, &mut said).await, (5, Answer::KeptAlive(_))));
     rig.sync();
     for tag in 2..=4 {
-        assert_eq!(hear(&mut conversation, &mut said).await.0, tag);
+        assert_eq!(hear(&mut stream, &mut said).await.0, tag);
     }
 }
 
 #[tokio::test]
 async fn what_was_held_back_and_finds_no_room_is_not_looked_at_again_and_again() {
     let (_rig, service) = behind().await;
-    let (mut conversation, mut said) = converse(&service).await.expect("it is let in");
+    let (mut stream, mut said) = open_stream(&service).await.expect("it is let in");
     said.calls.extend([begin(1), begin(2), close()]);
     let mut looks = |said: &mut Said, for_renewal: bool| {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         let is_idle = match for_renewal {
-            true => conversation.poll_renewal(cx, said).is_pending(),
-            false => conversation.poll_answer(cx, said).is_pending(),
+            true => stream.poll_renewal(cx, said).is_pending(),
+            false => stream.poll_answer(cx, said).is_pending(),
         };
         assert!(is_idle, "the disk is behind");
-        conversation.holds_back()
+        stream.holds_back()
     };
     assert!(looks(&mut said, true), "nobody has looked at them");
     assert!(!looks(&mut said, false), "the second waits for room, the third for the second");
@@ -158,11 +158,11 @@ async fn what_was_held_back_and_finds_no_room_is_not_looked_at_again_and_again()
 #[tokio::test]
 async fn renewals_that_are_refused_are_not_heard_without_end() {
     let (_rig, service) = behind().await;
-    let (mut conversation, mut said) = converse(&service).await.expect("it is let in");
+    let (mut stream, mut said) = open_stream(&service).await.expect("it is let in");
     said.again = Some(keep_alive(b"x"));
     let cx = &mut Context::from_waker(std::task::Waker::noop());
     for _ in 0..100 {
-        assert!(conversation.poll_renewal(cx, &mut said).is_pending(), "they are no renewals");
+        assert!(stream.poll_renewal(cx, &mut said).is_pending(), "they are no renewals");
     }
     assert!(said.heard <= 200, "{} are heard, and their answers kept", said.heard);
 }
@@ -170,15 +170,15 @@ async fn renewals_that_are_refused_are_not_heard_without_end() {
 #[tokio::test]
 async fn a_client_has_its_session_until_its_calls_are_handled() {
     let (rig, service) = behind().await;
-    let (mut conversation, mut said) = converse(&service).await.expect("it is let in");
+    let (mut stream, mut said) = open_stream(&service).await.expect("it is let in");
     said.calls.push_back(begin(1));
     let cx = &mut Context::from_waker(std::task::Waker::noop());
-    assert!(conversation.poll_answer(cx, &mut said).is_pending());
-    drop(conversation);
-    assert!(matches!(converse(&service).await, Err(BorderError::TooManySessions(1))), "its call waits");
+    assert!(stream.poll_answer(cx, &mut said).is_pending());
+    drop(stream);
+    assert!(matches!(open_stream(&service).await, Err(BorderError::TooManySessions(1))), "its call waits");
     rig.sync();
     let again = async {
-        while converse(&service).await.is_err() {
+        while open_stream(&service).await.is_err() {
             tokio::task::yield_now().await;
         }
     };

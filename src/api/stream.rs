@@ -7,7 +7,7 @@
 //!
 //! Renewals are the exception: a client on a slow line that still reads a large answer must not lose its
 //! lease. So a carrier that can send a renewal's answer between others continues to read meanwhile
-//! ([`Conversation::poll_renewal`]), and other calls are held back, up to a bound. The same applies while a
+//! ([`ClientStream::poll_renewal`]), and other calls are held back, up to a bound. The same applies while a
 //! call of the client waits for space in the mailbox.
 
 use std::collections::VecDeque;
@@ -21,10 +21,10 @@ use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::answer::{self, Asked};
+use super::authorize;
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
 use super::parse_store;
-use super::permit;
 use super::reclaim::Gathered;
 use super::server_info::ServerInfo;
 use super::shares::{Place, Received};
@@ -46,7 +46,7 @@ const HELD_BACK: usize = 64 << 10;
 const CALL: usize = 256;
 
 /// A session of a client, between its carrier and the datacenter.
-pub(super) struct Conversation {
+pub(super) struct ClientStream {
     stage: Stage,
     session: Session,
     judge: Judge,
@@ -89,16 +89,16 @@ enum Next {
     Answer(Answer),
 }
 
-impl Conversation {
+impl ClientStream {
     /// `place` is returned when all calls of the session have been handled.
     pub(super) fn new(
         mut session: Session,
         (judge, place, received): (Judge, Place, Received),
         info: Arc<ServerInfo>,
         gathered: Gathered,
-    ) -> Conversation {
+    ) -> ClientStream {
         session.keep(place);
-        Conversation {
+        ClientStream {
             stage: Stage::Greeting,
             session,
             judge,
@@ -165,7 +165,7 @@ impl Conversation {
         if self.asked.contains_key(&tag) {
             return Err(BorderError::Malformed("`tag`: a call with it still waits for its answer"));
         }
-        match self.parse(tag, call).and_then(|next| self.permit(tag, next)) {
+        match self.parse(tag, call).and_then(|next| self.authorize(tag, next)) {
             Ok(Next::Forward(call)) => {
                 self.session.start_call(tag, call)?;
                 self.unanswered += 1;
@@ -184,15 +184,15 @@ impl Conversation {
         Ok(())
     }
 
-    fn permit(&mut self, tag: u64, mut next: Next) -> Result<Next, BorderError> {
+    fn authorize(&mut self, tag: u64, mut next: Next) -> Result<Next, BorderError> {
         if let Next::Forward(Call::Reclaim { held, .. }) = &mut next {
-            let denied = permit::reclaim(&mut self.judge, held)?;
+            let denied = authorize::reclaim(&mut self.judge, held)?;
             if !denied.is_empty() {
                 self.asked.insert(tag, Asked::Reclaim(denied));
             }
         }
         if let Next::Forward(call) = &next {
-            permit::permit(&mut self.judge, call).inspect_err(|_| drop(self.asked.remove(&tag)))?;
+            authorize::call(&mut self.judge, call).inspect_err(|_| drop(self.asked.remove(&tag)))?;
         }
         Ok(next)
     }
@@ -400,17 +400,17 @@ impl Calls for Streaming<ClientMessage> {
     }
 }
 
-/// A conversation over gRPC.
-pub(super) struct OverGrpc {
-    pub conversation: Conversation,
+/// A stream over gRPC.
+pub(super) struct GrpcStream {
+    pub stream: ClientStream,
     pub calls: Streaming<ClientMessage>,
 }
 
-impl Stream for OverGrpc {
+impl Stream for GrpcStream {
     type Item = Result<ServerMessage, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let OverGrpc { conversation, calls } = self.get_mut();
-        conversation.poll_answer(cx, calls)
+        let GrpcStream { stream, calls } = self.get_mut();
+        stream.poll_answer(cx, calls)
     }
 }

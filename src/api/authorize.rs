@@ -19,7 +19,7 @@ const NEED_A_LEASE: [Action; 4] =
     [Action::AcquireShared, Action::AcquireExclusive, Action::Read, Action::Write];
 
 /// Refuses calls that the present rules do not allow.
-pub(super) fn permit(judge: &mut Judge, call: &Call) -> Result<(), Refused> {
+pub(super) fn call(judge: &mut Judge, call: &Call) -> Result<(), Refused> {
     judge.renew()?;
     if judge.allows_everything() {
         return Ok(());
