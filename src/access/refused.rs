@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::action::Action;
 use super::log_limits::LogLimits;
-use super::who::Who;
+use super::principal::Principal;
 use crate::keys::Key;
 use crate::names::LockName;
 
@@ -28,10 +28,10 @@ pub enum Refused {
     TokensNotTaken,
     #[error("that token of {0} is not, or no longer, among the tokens of this server (api.tokens)")]
     UnknownToken(String),
-    #[error("{who} may not {action} {what}: no rule of this server (api.acl) allows it")]
-    Denied { who: Who, action: Action, what: String },
-    #[error("{who} may not {what}: no rule of this server (api.acl) allows it anything to do with one")]
-    NothingToDo { who: Who, what: &'static str },
+    #[error("{principal} may not {action} {resource}: no rule of this server (api.acl) allows it")]
+    Denied { principal: Principal, action: Action, resource: String },
+    #[error("{principal} may not {what}: no rule of this server (api.acl) allows it anything to do with one")]
+    NothingToDo { principal: Principal, what: &'static str },
 }
 
 impl Refused {
@@ -46,7 +46,7 @@ impl Refused {
 
 /// The object of an action.
 #[derive(Clone, Copy, Debug)]
-pub enum What<'a> {
+pub enum Resource<'a> {
     Lock(&'a LockName),
     /// Locks whose names begin with this prefix.
     Locks(&'a [u8]),
@@ -56,27 +56,27 @@ pub enum What<'a> {
     Server,
 }
 
-impl<'a> What<'a> {
+impl<'a> Resource<'a> {
     pub(super) fn name(self) -> &'a [u8] {
         match self {
-            What::Lock(lock) => lock.as_bytes(),
-            What::Key(key) => key.as_bytes(),
-            What::Locks(prefix) | What::Keys(prefix) => prefix,
-            What::Server => &[],
+            Resource::Lock(lock) => lock.as_bytes(),
+            Resource::Key(key) => key.as_bytes(),
+            Resource::Locks(prefix) | Resource::Keys(prefix) => prefix,
+            Resource::Server => &[],
         }
     }
 }
 
-impl fmt::Display for What<'_> {
+impl fmt::Display for Resource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            What::Lock(lock) => write!(f, "the lock {}", Readable(lock.as_bytes())),
-            What::Locks([]) => f.write_str("all locks"),
-            What::Locks(prefix) => write!(f, "the locks that begin with {}", Readable(prefix)),
-            What::Key(key) => {
+            Resource::Lock(lock) => write!(f, "the lock {}", Readable(lock.as_bytes())),
+            Resource::Locks([]) => f.write_str("all locks"),
+            Resource::Locks(prefix) => write!(f, "the locks that begin with {}", Readable(prefix)),
+            Resource::Key(key) => {
                 write!(f, "the key {} of bucket {}", Readable(key.name()), Readable(key.bucket()))
             }
-            What::Keys(bytes) => {
+            Resource::Keys(bytes) => {
                 let (bucket, prefix) = match bytes.split_first() {
                     Some((len, rest)) => rest.split_at(rest.len().min(usize::from(*len))),
                     None => return f.write_str("all keys"),
@@ -91,7 +91,7 @@ impl fmt::Display for What<'_> {
                     ),
                 }
             }
-            What::Server => f.write_str("this server"),
+            Resource::Server => f.write_str("this server"),
         }
     }
 }
@@ -120,9 +120,9 @@ pub struct Figures {
     of_unknown: LogLimits<IpAddr>,
     /// Limits lines about identified callers, by caller and action: no caller suppresses the lines of
     /// another.
-    of_known: LogLimits<(Who, Option<Action>)>,
+    of_known: LogLimits<(Principal, Option<Action>)>,
     /// Limits lines that are allowed up to [`PRESSING`] times a second.
-    of_pressing: LogLimits<(Who, Action, u8)>,
+    of_pressing: LogLimits<(Principal, Action, u8)>,
 }
 
 impl Figures {
@@ -163,11 +163,13 @@ impl Figures {
 
     fn is_told(&self, refused: &Refused, from: IpAddr, now: Instant) -> bool {
         match refused {
-            Refused::Denied { who, action: action @ (Action::ForceRelease | Action::Admin), .. } => {
-                (0..PRESSING).any(|line| self.of_pressing.allows((who.clone(), *action, line), now))
+            Refused::Denied {
+                principal, action: action @ (Action::ForceRelease | Action::Admin), ..
+            } => (0..PRESSING).any(|line| self.of_pressing.allows((principal.clone(), *action, line), now)),
+            Refused::Denied { principal, action, .. } => {
+                self.of_known.allows((principal.clone(), Some(*action)), now)
             }
-            Refused::Denied { who, action, .. } => self.of_known.allows((who.clone(), Some(*action)), now),
-            Refused::NothingToDo { who, .. } => self.of_known.allows((who.clone(), None), now),
+            Refused::NothingToDo { principal, .. } => self.of_known.allows((principal.clone(), None), now),
             _ => self.of_unknown.allows(from, now),
         }
     }
@@ -182,7 +184,8 @@ mod tests {
         let (figures, now) = (Figures::default(), Instant::now());
         let here = IpAddr::from([127, 0, 0, 1]);
         let told = |refused: &Refused| figures.is_told(refused, here, now);
-        let denied = Refused::NothingToDo { who: Who::Client("app".into()), what: "open a lease" };
+        let denied =
+            Refused::NothingToDo { principal: Principal::Client("app".into()), what: "open a lease" };
         assert!(told(&Refused::Nobody) && !told(&Refused::NoToken));
         assert!(told(&denied) && !told(&denied));
     }
@@ -190,8 +193,11 @@ mod tests {
     #[test]
     fn nobody_keeps_another_one_out_of_the_log_and_more_is_told_of_what_would_take_a_lock() {
         let (figures, now) = (Figures::default(), Instant::now());
-        let denied =
-            |who: &str, action| Refused::Denied { who: Who::Client(who.into()), action, what: "a".into() };
+        let denied = |who: &str, action| Refused::Denied {
+            principal: Principal::Client(who.into()),
+            action,
+            resource: "a".into(),
+        };
         let told = |who, action| figures.is_told(&denied(who, action), IpAddr::from([127, 0, 0, 1]), now);
         assert!(told("app", Action::Read) && !told("app", Action::Read) && told("app", Action::Write));
         assert!(told("other", Action::Read));

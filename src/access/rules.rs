@@ -10,8 +10,8 @@ use toml::Spanned;
 
 use super::action::{Action, On};
 use super::error::AccessError;
+use super::principal::{Principal, PrincipalPattern};
 use super::rights::Rights;
-use super::who::{Who, Whom};
 use crate::keys::{Key, MAX_KEY};
 use crate::names::MAX_LOCK_NAME;
 
@@ -26,7 +26,7 @@ pub struct Rules(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    who: Vec<Whom>,
+    principals: Vec<PrincipalPattern>,
     /// The allowed actions, with the prefixes of the names on which they are allowed.
     allow: Vec<(Action, Vec<Vec<u8>>)>,
 }
@@ -84,9 +84,10 @@ impl Rules {
     }
 
     /// Returns the union of the rights that the rules give this caller.
-    pub fn rights(&self, who: &Who) -> Rights {
+    pub fn rights(&self, principal: &Principal) -> Rights {
         let mut rights = Rights::default();
-        let of_caller = self.0.iter().filter(|rule| rule.who.iter().any(|whom| whom.means(who)));
+        let of_caller =
+            self.0.iter().filter(|rule| rule.principals.iter().any(|pattern| pattern.matches(principal)));
         for (action, prefixes) in of_caller.flat_map(|rule| &rule.allow) {
             prefixes.iter().for_each(|prefix| rights.allow(*action, prefix));
         }
@@ -107,8 +108,9 @@ fn rule(entry: Entry) -> Result<Rule, String> {
     if entry.who.is_empty() {
         return Err("`who` names nobody".into());
     }
-    let whom = |text: &String| Whom::parse(text).map_err(|what| format!("who {text:?}: {what}"));
-    let who = entry.who.iter().map(whom).collect::<Result<_, _>>()?;
+    let pattern =
+        |text: &String| PrincipalPattern::parse(text).map_err(|what| format!("who {text:?}: {what}"));
+    let principals = entry.who.iter().map(pattern).collect::<Result<_, _>>()?;
     if entry.allow.is_empty() {
         return Err("`allow` names no action".into());
     }
@@ -122,7 +124,7 @@ fn rule(entry: Entry) -> Result<Rule, String> {
         On::Keys => keys.clone(),
         On::Server => vec![Vec::new()],
     };
-    Ok(Rule { who, allow: actions.into_iter().map(|action| (action, on(action))).collect() })
+    Ok(Rule { principals, allow: actions.into_iter().map(|action| (action, on(action))).collect() })
 }
 
 fn action(name: &str) -> Result<Action, String> {

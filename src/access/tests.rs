@@ -8,9 +8,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::live::{Access, AccessFiles, Judge};
-use super::tokens::{ShownToken, Tokens};
-use super::{AccessError, Action, NewToken, Refused, Rights, Rules, What, Who};
+use super::active_rules::{Access, AccessFiles, Authorizer};
+use super::tokens::{PresentedToken, Tokens};
+use super::{AccessError, Action, NewToken, Principal, Refused, Resource, Rights, Rules};
 use crate::keys::Key;
 use crate::names::LockName;
 
@@ -43,16 +43,16 @@ fn rules(text: &str) -> Result<Rules, AccessError> {
     Rules::parse(Path::new("/etc/acl.toml"), text)
 }
 
-fn rights(who: &Who) -> Rights {
-    rules(RULES).expect("good rules").rights(who)
+fn rights(principal: &Principal) -> Rights {
+    rules(RULES).expect("good rules").rights(principal)
 }
 
-fn client(name: &str) -> Who {
-    Who::Client(name.into())
+fn client(name: &str) -> Principal {
+    Principal::Client(name.into())
 }
 
-fn token(name: &str) -> Who {
-    Who::Token(name.into())
+fn token(name: &str) -> Principal {
+    Principal::Token(name.into())
 }
 
 fn key(bucket: &str, name: &str) -> Key {
@@ -61,18 +61,19 @@ fn key(bucket: &str, name: &str) -> Key {
 
 #[test]
 fn a_rule_is_for_those_it_names() {
-    let exclusive = |who: &Who| rights(who).allows(Action::AcquireExclusive, b"payments/7");
+    let exclusive = |principal: &Principal| rights(principal).allows(Action::AcquireExclusive, b"payments/7");
     for may in [client("payments"), token("batch-"), token("batch-7")] {
         assert!(exclusive(&may), "{may}");
     }
-    for may_not in [client("payments2"), client("batch-7"), token("payments"), token("batch"), Who::Anonymous]
+    for may_not in
+        [client("payments2"), client("batch-7"), token("payments"), token("batch"), Principal::Anonymous]
     {
         assert!(!exclusive(&may_not), "{may_not}");
     }
     assert!(rights(&client("whoever")).allows(Action::AcquireShared, b"payments/open"), "client:*");
     assert!(!rights(&token("whoever")).allows(Action::AcquireShared, b"payments/open"));
     let everybody = "[[rule]]\nwho = [\"*\"]\nallow = [\"admin\"]";
-    for who in [client("a"), token("a"), Who::Anonymous] {
+    for who in [client("a"), token("a"), Principal::Anonymous] {
         assert!(rules(everybody).expect("good").rights(&who).allows(Action::Admin, b""), "{who}");
     }
 }
@@ -96,7 +97,7 @@ fn what_no_rule_allows_is_denied() {
         assert_eq!(payments.allows(action, name.as_bytes()), allowed, "{action} {name:?}");
     }
     assert_eq!(rights(&token("nobody")), Rights::default());
-    assert!(rights(&Who::Anonymous).allows(Action::Describe, b""), "the empty prefix is all");
+    assert!(rights(&Principal::Anonymous).allows(Action::Describe, b""), "the empty prefix is all");
     assert!(rights(&client("ops")).allows(Action::Admin, b""));
 }
 
@@ -136,7 +137,7 @@ fn the_example_says_what_it_means() {
     assert!(!payments.allows(Action::Write, key("rates", "usd").as_bytes()));
     assert!(example.rights(&token("ci-7")).allows(Action::AcquireExclusive, b"ci/x"));
     assert!(example.rights(&client("ops-ann")).allows(Action::ForceRelease, b"any"));
-    assert_eq!(example.rights(&Who::Anonymous), Rights::default());
+    assert_eq!(example.rights(&Principal::Anonymous), Rights::default());
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn tokens_are_known_by_their_hash() {
     let text = format!("# all of them\n\n{} # the old one\n  {}\n{}\n", one.line(), two.line(), other.line());
     let known = Tokens::parse(Path::new("tokens"), &text).expect("good lines");
     assert_eq!(known.count(), 3);
-    let has = |token: &str| ShownToken::read(token).is_some_and(|shown| known.has(&shown));
+    let has = |token: &str| PresentedToken::read(token).is_some_and(|shown| known.has(&shown));
     assert!(has(one.token()) && has(two.token()) && has(other.token()));
     let foreign = NewToken::generate("ci").expect("random");
     for wrong in [foreign.token(), "ci.", "ci", "", ".", &one.token()[..20], &format!("{}x", one.token())] {
@@ -253,7 +254,7 @@ fn admit(
     access: &Arc<Access>,
     certificate: Option<&str>,
     authorization: Option<&str>,
-) -> Result<Judge, Refused> {
+) -> Result<Authorizer, Refused> {
     let from: SocketAddr = FROM.parse().expect("an address");
     let certificate = certificate.map(Arc::from);
     access.admit(from, certificate.as_ref(), authorization.map(str::as_bytes))
@@ -272,7 +273,7 @@ fn a_caller_is_known_by_token_before_certificate() {
     let access = place.open();
     assert!(access.takes_strangers());
     let who = |certificate, authorization| {
-        admit(&access, certificate, authorization).map(|judge| judge.who().clone())
+        admit(&access, certificate, authorization).map(|authorizer| authorizer.principal().clone())
     };
     assert_eq!(who(Some("app"), None), Ok(client("app")));
     assert_eq!(who(None, Some(&bearer)), Ok(token("ci")));
@@ -289,40 +290,47 @@ fn a_caller_is_known_by_token_before_certificate() {
     assert_eq!(admit(&certificates_only, None, Some(&bearer)).err(), Some(Refused::TokensNotTaken));
     let anonymous = AccessFiles { anonymous: true, ..AccessFiles::default() };
     let open = Arc::new(Access::open(anonymous).expect("no files"));
-    assert_eq!(admit(&open, None, None).map(|judge| judge.who().clone()), Ok(Who::Anonymous));
+    assert_eq!(
+        admit(&open, None, None).map(|authorizer| authorizer.principal().clone()),
+        Ok(Principal::Anonymous)
+    );
 }
 
 #[test]
 fn without_a_file_everything_is_allowed() {
-    let judge = admit(&Place::new(None, None).open(), Some("app"), None).expect("a certificate");
-    assert!(judge.allows_everything());
+    let authorizer = admit(&Place::new(None, None).open(), Some("app"), None).expect("a certificate");
+    assert!(authorizer.allows_everything());
     for action in Action::ALL {
-        assert_eq!(judge.check(action, What::Lock(&lock("x"))), Ok(()));
+        assert_eq!(authorizer.check(action, Resource::Lock(&lock("x"))), Ok(()));
     }
 }
 
 #[test]
 fn a_refusal_says_who_what_and_why_and_is_counted() {
     let access = Place::new(Some(RULES), None).open();
-    let judge = admit(&access, Some("app"), None).expect("a certificate");
-    let refused = judge.check(Action::AcquireExclusive, What::Lock(&lock("a\"\n"))).expect_err("no rule");
+    let authorizer = admit(&access, Some("app"), None).expect("a certificate");
+    let refused =
+        authorizer.check(Action::AcquireExclusive, Resource::Lock(&lock("a\"\n"))).expect_err("no rule");
     assert_eq!(
         refused.to_string(),
         "client app may not acquire-exclusive the lock \"a\\\"\\n\": no rule of this server (api.acl) allows it"
     );
     let long = lock(&"\u{1}".repeat(1024));
-    assert!(judge.check(Action::Describe, What::Lock(&long)).expect_err("no rule").to_string().len() < 600);
+    assert!(
+        authorizer.check(Action::Describe, Resource::Lock(&long)).expect_err("no rule").to_string().len()
+            < 600
+    );
     let keys = Key::prefix_bytes(b"accounts", b"us/").expect("a prefix");
     for (what, shown) in [
-        (What::Keys(&keys), "the keys of bucket \"accounts\" that begin with \"us/\""),
-        (What::Keys(&keys[..9]), "all keys of bucket \"accounts\""),
-        (What::Key(&key("accounts", "us/1")), "the key \"us/1\" of bucket \"accounts\""),
+        (Resource::Keys(&keys), "the keys of bucket \"accounts\" that begin with \"us/\""),
+        (Resource::Keys(&keys[..9]), "all keys of bucket \"accounts\""),
+        (Resource::Key(&key("accounts", "us/1")), "the key \"us/1\" of bucket \"accounts\""),
     ] {
-        let refused = judge.check(Action::Read, what).expect_err("no rule").to_string();
+        let refused = authorizer.check(Action::Read, what).expect_err("no rule").to_string();
         assert!(refused.contains(shown), "{refused}");
     }
-    assert!(judge.check_any(&[Action::Write, Action::Admin], "fly").is_err());
-    assert!(judge.check_any(&[Action::Write, Action::Read], "fly").is_ok());
+    assert!(authorizer.check_any(&[Action::Write, Action::Admin], "fly").is_err());
+    assert!(authorizer.check_any(&[Action::Write, Action::Read], "fly").is_ok());
     let counted: Vec<_> = access.figures().denied().filter(|(_, count)| *count > 0).collect();
     assert_eq!(counted, [(Action::AcquireExclusive, 1), (Action::Describe, 1), (Action::Read, 3)]);
     assert_eq!((access.figures().nothing_to_do(), access.figures().unknown()), (1, 0));
@@ -337,10 +345,10 @@ fn rules_and_tokens_change_together_or_not_at_all() {
     };
     let place = Place::new(Some(&rule("a")), Some(made.line()));
     let access = place.open();
-    let mut judge = admit(&access, None, Some(&bearer)).expect("a good token");
+    let mut authorizer = admit(&access, None, Some(&bearer)).expect("a good token");
     let mut may = |name: &str| {
-        judge.renew()?;
-        judge.check(Action::Describe, What::Lock(&lock(name)))
+        authorizer.renew()?;
+        authorizer.check(Action::Describe, Resource::Lock(&lock(name)))
     };
     assert!(may("a").is_ok() && may("b").is_err());
 

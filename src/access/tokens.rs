@@ -65,17 +65,17 @@ impl fmt::Debug for TokenHash {
 
 /// A token that a caller presented, without its secret.
 #[derive(Clone, Debug)]
-pub(super) struct ShownToken {
+pub(super) struct PresentedToken {
     pub name: Arc<str>,
     hash: TokenHash,
 }
 
-impl ShownToken {
+impl PresentedToken {
     /// Returns `None` if the text does not have the form of a token.
-    pub(super) fn read(token: &str) -> Option<ShownToken> {
+    pub(super) fn read(token: &str) -> Option<PresentedToken> {
         let (name, _) = token.rsplit_once('.').filter(|_| token.len() <= MAX_TOKEN)?;
         check_label(name).ok()?;
-        Some(ShownToken { name: name.into(), hash: TokenHash::of(token) })
+        Some(PresentedToken { name: name.into(), hash: TokenHash::of(token) })
     }
 }
 
@@ -105,7 +105,7 @@ impl Tokens {
     }
 
     /// Returns true if the token is known. Takes the same time wherever the hashes differ.
-    pub(super) fn has(&self, shown: &ShownToken) -> bool {
+    pub(super) fn has(&self, shown: &PresentedToken) -> bool {
         let of_name = self.0.get(&*shown.name).map_or(&[][..], Vec::as_slice);
         let equal = of_name.iter().map(|known| known.0.ct_eq(&shown.hash.0));
         equal.fold(Choice::from(0), |any, this| any | this).into()

@@ -136,8 +136,8 @@ impl<S> Door<S> {
     fn let_in(&self, request: &mut http::Request<Body>) -> Result<Pass, BorderError> {
         let peer: &Peer = request.extensions().get().ok_or(BorderError::NoPeer)?;
         let authorization = request.headers().get("authorization").map(http::HeaderValue::as_bytes);
-        let judge = self.service.access.admit(peer.address, peer.client.as_ref(), authorization)?;
-        let share = self.service.shares.of(&judge);
+        let authorizer = self.service.access.admit(peer.address, peer.client.as_ref(), authorization)?;
+        let share = self.service.shares.of(&authorizer);
         let method = request.uri().path().rsplit('/').next().unwrap_or_default();
         let (is_stream, is_read) = (STREAMS.contains(&method), READS.contains(&method));
         if is_read || method == "Transact" {
@@ -145,7 +145,7 @@ impl<S> Door<S> {
         }
         let untaken = Arc::clone(&peer.untaken);
         let pass = Pass { place: share.call()?, share, untaken, is_stream, is_read };
-        request.extensions_mut().insert(judge);
+        request.extensions_mut().insert(authorizer);
         Ok(pass)
     }
 }

@@ -6,7 +6,7 @@ use prost::Message;
 use super::error::BorderError;
 use super::parse::{self, ProofBy};
 use super::{parse_store, parse_watch};
-use crate::access::Who;
+use crate::access::Principal;
 use crate::proto::{self, client_message::Call};
 
 /// Parses a message of a client: one of a stream, or one of the unary calls. The first byte selects the kind.
@@ -22,7 +22,7 @@ pub(crate) fn message(data: &[u8]) -> bool {
         3 => taken(message, parse_watch::locks),
         4 => taken(message, parse::list),
         5 => taken(message, |message| parse::describe(&message)),
-        6 => taken(message, |message| parse::force_release(&message, &Who::Anonymous)),
+        6 => taken(message, |message| parse::force_release(&message, &Principal::Anonymous)),
         _ => taken(message, parse_store::transact),
     }
 }

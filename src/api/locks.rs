@@ -18,7 +18,7 @@ use super::show_store;
 use super::show_top;
 use super::stream::{ClientStream, GrpcStream};
 use super::watch::Watching;
-use crate::access::{Access, Judge};
+use crate::access::{Access, Authorizer};
 use crate::lock_server::LockServerHandle;
 use crate::proto::locks_server::Locks;
 use crate::proto::{self, ClientMessage};
@@ -36,24 +36,29 @@ pub(super) struct LocksService {
 
 impl LocksService {
     /// Returns the caller's authorization and the message.
-    fn enter<T>(&self, mut request: Request<T>) -> Result<(Judge, T), BorderError> {
-        let judge = request.extensions_mut().remove().ok_or(BorderError::NoPeer)?;
-        Ok((judge, request.into_inner()))
+    fn enter<T>(&self, mut request: Request<T>) -> Result<(Authorizer, T), BorderError> {
+        let authorizer = request.extensions_mut().remove().ok_or(BorderError::NoPeer)?;
+        Ok((authorizer, request.into_inner()))
     }
 
     /// Begins a session of the caller.
-    pub(super) async fn open_stream(&self, judge: Judge) -> Result<ClientStream, BorderError> {
-        let share = self.shares.of(&judge);
+    pub(super) async fn open_stream(&self, authorizer: Authorizer) -> Result<ClientStream, BorderError> {
+        let share = self.shares.of(&authorizer);
         let place = share.session()?;
         let session = self.server.open_session_within(&share.mailbox, Arc::clone(&share.bytes)).await?;
-        tracing::debug!(who = %judge.who(), session = session.id().0, "session opened");
+        tracing::debug!(who = %authorizer.principal(), session = session.id().0, "session opened");
         let gathered = Gathered::new(Arc::clone(&self.gather_budget));
-        Ok(ClientStream::new(session, (judge, place, Received::new(share)), Arc::clone(&self.info), gathered))
+        Ok(ClientStream::new(
+            session,
+            (authorizer, place, Received::new(share)),
+            Arc::clone(&self.info),
+            gathered,
+        ))
     }
 
-    async fn call(&self, mut judge: Judge, call: Call) -> Result<Reply, Status> {
-        authorize::call(&mut judge, &call).map_err(BorderError::from)?;
-        let share = self.shares.of(&judge);
+    async fn call(&self, mut authorizer: Authorizer, call: Call) -> Result<Reply, Status> {
+        authorize::call(&mut authorizer, &call).map_err(BorderError::from)?;
+        let share = self.shares.of(&authorizer);
         let called = self.server.call_within(&share.unary, call).await;
         called.map_err(|stopped| BorderError::from(stopped).into())
     }
@@ -79,8 +84,8 @@ impl Locks for LocksService {
         &self,
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<GrpcStream>, Status> {
-        let (judge, calls) = self.enter(request)?;
-        let stream = self.open_stream(judge).await?;
+        let (authorizer, calls) = self.enter(request)?;
+        let stream = self.open_stream(authorizer).await?;
         Ok(Response::new(GrpcStream { stream, calls }))
     }
 
@@ -88,9 +93,9 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::OpenLeaseRequest>,
     ) -> Result<Response<proto::OpenLeaseResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let (call, secret) = parse::open_lease(&message, ProofBy::Secret)?;
-        answer!(self.call(judge, call).await?, Reply::LeaseOpened { lease, ttl } => {
+        answer!(self.call(authorizer, call).await?, Reply::LeaseOpened { lease, ttl } => {
             answer::lease_opened(&self.info, lease, ttl, &secret)
         })
     }
@@ -99,55 +104,55 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::KeepAliveRequest>,
     ) -> Result<Response<proto::KeepAliveResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let call = parse::keep_alive(&message, ProofBy::Secret)?;
-        answer!(self.call(judge, call).await?, Reply::Renewed { ttl } => answer::kept_alive(&self.info, ttl))
+        answer!(self.call(authorizer, call).await?, Reply::Renewed { ttl } => answer::kept_alive(&self.info, ttl))
     }
 
     async fn close_lease(
         &self,
         request: Request<proto::CloseLeaseRequest>,
     ) -> Result<Response<proto::CloseLeaseResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let call = parse::close_lease(&message, ProofBy::Secret)?;
-        answer!(self.call(judge, call).await?, Reply::LeaseClosed => proto::CloseLeaseResponse {})
+        answer!(self.call(authorizer, call).await?, Reply::LeaseClosed => proto::CloseLeaseResponse {})
     }
 
     async fn acquire(
         &self,
         request: Request<proto::AcquireRequest>,
     ) -> Result<Response<proto::AcquireResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let call = parse::acquire(message, ProofBy::Secret)?;
-        answer!(self.call(judge, call).await?, Reply::Granted(grant) => answer::granted(&grant))
+        answer!(self.call(authorizer, call).await?, Reply::Granted(grant) => answer::granted(&grant))
     }
 
     async fn release(
         &self,
         request: Request<proto::ReleaseRequest>,
     ) -> Result<Response<proto::ReleaseResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let call = parse::release(&message, ProofBy::Secret)?;
-        answer!(self.call(judge, call).await?, Reply::Released => proto::ReleaseResponse {})
+        answer!(self.call(authorizer, call).await?, Reply::Released => proto::ReleaseResponse {})
     }
 
     async fn cancel(
         &self,
         request: Request<proto::CancelRequest>,
     ) -> Result<Response<proto::CancelResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let call = parse::cancel(&message, ProofBy::Secret)?;
-        answer!(self.call(judge, call).await?, Reply::Released => proto::CancelResponse {})
+        answer!(self.call(authorizer, call).await?, Reply::Released => proto::CancelResponse {})
     }
 
     async fn reclaim(
         &self,
         request: Request<proto::ReclaimRequest>,
     ) -> Result<Response<proto::ReclaimResponse>, Status> {
-        let (mut judge, message) = self.enter(request)?;
+        let (mut authorizer, message) = self.enter(request)?;
         let parse::ReclaimPiece { lease, proof, mut held, .. } = parse::reclaim(&message, ProofBy::Secret)?;
-        let denied = authorize::reclaim(&mut judge, &mut held).map_err(BorderError::from)?;
-        let reply = self.call(judge, Call::Reclaim { lease, proof, held }).await?;
+        let denied = authorize::reclaim(&mut authorizer, &mut held).map_err(BorderError::from)?;
+        let reply = self.call(authorizer, Call::Reclaim { lease, proof, held }).await?;
         answer!(reply, Reply::Reclaimed { kept, lost } => answer::reclaimed(kept, lost, denied))
     }
 
@@ -155,47 +160,47 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::BeginRequest>,
     ) -> Result<Response<proto::StepResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let call = parse_store::transact(message)?;
-        answer!(self.call(judge, call).await?, Reply::Stepped(stepped) => show_store::stepped(*stepped))
+        answer!(self.call(authorizer, call).await?, Reply::Stepped(stepped) => show_store::stepped(*stepped))
     }
 
     async fn read(
         &self,
         request: Request<proto::ReadRequest>,
     ) -> Result<Response<proto::StepResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let call = parse_store::look(message)?;
-        answer!(self.call(judge, call).await?, Reply::Stepped(looked) => show_store::looked(*looked))
+        answer!(self.call(authorizer, call).await?, Reply::Stepped(looked) => show_store::looked(*looked))
     }
 
     async fn watch(
         &self,
         request: Request<proto::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let watch = parse_watch::keys(message)?;
-        let share = self.shares.of(&judge);
-        Watching::begin(&self.server, (judge, share), watch).await.map(Response::new)
+        let share = self.shares.of(&authorizer);
+        Watching::begin(&self.server, (authorizer, share), watch).await.map(Response::new)
     }
 
     async fn watch_locks(
         &self,
         request: Request<proto::WatchLocksRequest>,
     ) -> Result<Response<Self::WatchLocksStream>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let watch = parse_watch::locks(message)?;
-        let share = self.shares.of(&judge);
-        Watching::begin(&self.server, (judge, share), watch).await.map(Response::new)
+        let share = self.shares.of(&authorizer);
+        Watching::begin(&self.server, (authorizer, share), watch).await.map(Response::new)
     }
 
     async fn status(
         &self,
         request: Request<proto::StatusRequest>,
     ) -> Result<Response<proto::StatusResponse>, Status> {
-        let (judge, proto::StatusRequest {}) = self.enter(request)?;
+        let (authorizer, proto::StatusRequest {}) = self.enter(request)?;
         let (snapshot, certificates) = (self.server.board().latest(), self.server.board().certificates());
-        answer!(self.call(judge, Call::Status).await?, Reply::Status(status) => {
+        answer!(self.call(authorizer, Call::Status).await?, Reply::Status(status) => {
             show::status(&self.info, &status, snapshot.as_deref(), &certificates)
         })
     }
@@ -204,9 +209,9 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::ListLocksRequest>,
     ) -> Result<Response<proto::ListLocksResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let call = parse::list(message)?;
-        answer!(self.call(judge, call).await?, Reply::Listed { locks, next } => proto::ListLocksResponse {
+        answer!(self.call(authorizer, call).await?, Reply::Listed { locks, next } => proto::ListLocksResponse {
             locks: locks.iter().map(show::summary).collect(),
             next_page_token: parse::page_token(next),
         })
@@ -216,9 +221,9 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::DescribeLockRequest>,
     ) -> Result<Response<proto::DescribeLockResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
+        let (authorizer, message) = self.enter(request)?;
         let call = parse::describe(&message)?;
-        answer!(self.call(judge, call).await?, Reply::Described(lock) => proto::DescribeLockResponse {
+        answer!(self.call(authorizer, call).await?, Reply::Described(lock) => proto::DescribeLockResponse {
             lock: Some(show::description(&lock)),
         })
     }
@@ -227,8 +232,8 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::TopLocksRequest>,
     ) -> Result<Response<proto::TopLocksResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
-        answer!(self.call(judge, parse::top(message)).await?, Reply::Top(locks) => proto::TopLocksResponse {
+        let (authorizer, message) = self.enter(request)?;
+        answer!(self.call(authorizer, parse::top(message)).await?, Reply::Top(locks) => proto::TopLocksResponse {
             locks: locks.iter().map(show_top::hot_lock).collect(),
         })
     }
@@ -237,9 +242,9 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::ForceReleaseRequest>,
     ) -> Result<Response<proto::ForceReleaseResponse>, Status> {
-        let (judge, message) = self.enter(request)?;
-        let call = parse::force_release(&message, judge.who())?;
-        answer!(self.call(judge, call).await?, Reply::Forced(outcome) => {
+        let (authorizer, message) = self.enter(request)?;
+        let call = parse::force_release(&message, authorizer.principal())?;
+        answer!(self.call(authorizer, call).await?, Reply::Forced(outcome) => {
             show::force_outcome(&self.info, &outcome)
         })
     }
@@ -248,8 +253,8 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::AuditRequest>,
     ) -> Result<Response<proto::AuditResponse>, Status> {
-        let (judge, proto::AuditRequest {}) = self.enter(request)?;
-        answer!(self.call(judge, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
+        let (authorizer, proto::AuditRequest {}) = self.enter(request)?;
+        answer!(self.call(authorizer, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
             forced: rows.iter().map(|row| show::forced(row)).collect(),
         })
     }

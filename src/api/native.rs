@@ -107,8 +107,8 @@ async fn enter(
     }
     let Start { authorization } = native::decode(frame.body)?;
     let shown = Some(&authorization[..]).filter(|shown| !shown.is_empty());
-    let judge = service.access.admit(peer.address, peer.client.as_ref(), shown)?;
-    service.open_stream(judge).await
+    let authorizer = service.access.admit(peer.address, peer.client.as_ref(), shown)?;
+    service.open_stream(authorizer).await
 }
 
 fn end(status: &Status) -> End {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::error::BorderError;
 use super::options::{DEFAULT_TTL, MAX_PAGE, PAGE, TOP};
 use super::server_info;
-use crate::access::Who;
+use crate::access::Principal;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, Wants};
 use crate::names::{
     DcId, FencingToken, ForceReason, LeaseId, LockName, MAX_LABEL, MAX_NUMBER, Mode, RequestId, Secret,
@@ -138,8 +138,11 @@ pub(super) fn describe(message: &proto::DescribeLockRequest) -> Result<Call, Bor
 }
 
 /// `who`: the caller.
-pub(super) fn force_release(message: &proto::ForceReleaseRequest, who: &Who) -> Result<Call, BorderError> {
-    let (lock, by) = (LockName::new(&message.name)?, who.to_string().into());
+pub(super) fn force_release(
+    message: &proto::ForceReleaseRequest,
+    principal: &Principal,
+) -> Result<Call, BorderError> {
+    let (lock, by) = (LockName::new(&message.name)?, principal.to_string().into());
     Ok(Call::ForceRelease(Force { lock, by, reason: ForceReason::new(&message.reason)? }))
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::BorderError;
 use super::options::ApiOptions;
-use crate::access::{Judge, LogLimit, Who};
+use crate::access::{Authorizer, LogLimit, Principal};
 use crate::lock_server::{Allowance, ByteCount, ClientAllowance, LockServerHandle};
 
 /// Most clients that are remembered although they use nothing at the moment.
@@ -30,7 +30,7 @@ pub(super) struct Shares {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Client {
-    who: Who,
+    principal: Principal,
     /// The address of a client without a certificate or token.
     address: Option<IpAddr>,
 }
@@ -66,10 +66,10 @@ impl Shares {
         }
     }
 
-    pub(super) fn of(&self, judge: &Judge) -> Arc<Share> {
-        let who = judge.who().clone();
-        let address = (who == Who::Anonymous).then(|| judge.from().ip());
-        let client = Client { who, address };
+    pub(super) fn of(&self, authorizer: &Authorizer) -> Arc<Share> {
+        let principal = authorizer.principal().clone();
+        let address = (principal == Principal::Anonymous).then(|| authorizer.from().ip());
+        let client = Client { principal, address };
         let mut by_client = self.by_client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = by_client.get(&client) {
             return Arc::clone(share);
@@ -162,7 +162,7 @@ impl Share {
     /// Logs that this client was refused.
     pub(super) fn refused(&self, error: BorderError) -> BorderError {
         if self.logged.allows(Instant::now()) {
-            tracing::warn!(who = %self.client.who, reason = %error, "a client has all that it may have");
+            tracing::warn!(who = %self.client.principal, reason = %error, "a client has all that it may have");
         }
         error
     }

@@ -28,7 +28,7 @@ use super::parse_store;
 use super::reclaim::Gathered;
 use super::server_info::ServerInfo;
 use super::shares::{Place, Received};
-use crate::access::Judge;
+use crate::access::Authorizer;
 use crate::lock_server::{Output, Session};
 use crate::names::LeaseId;
 use crate::proto::client_message::Call as Asking;
@@ -49,7 +49,7 @@ const CALL: usize = 256;
 pub(super) struct ClientStream {
     stage: Stage,
     session: Session,
-    judge: Judge,
+    authorizer: Authorizer,
     info: Arc<ServerInfo>,
     /// Answers made here, without the datacenter. At most one batch.
     at_hand: VecDeque<ServerMessage>,
@@ -93,7 +93,7 @@ impl ClientStream {
     /// `place` is returned when all calls of the session have been handled.
     pub(super) fn new(
         mut session: Session,
-        (judge, place, received): (Judge, Place, Received),
+        (authorizer, place, received): (Authorizer, Place, Received),
         info: Arc<ServerInfo>,
         gathered: Gathered,
     ) -> ClientStream {
@@ -101,7 +101,7 @@ impl ClientStream {
         ClientStream {
             stage: Stage::Greeting,
             session,
-            judge,
+            authorizer,
             info,
             at_hand: VecDeque::new(),
             asked: FxHashMap::default(),
@@ -186,13 +186,13 @@ impl ClientStream {
 
     fn authorize(&mut self, tag: u64, mut next: Next) -> Result<Next, BorderError> {
         if let Next::Forward(Call::Reclaim { held, .. }) = &mut next {
-            let denied = authorize::reclaim(&mut self.judge, held)?;
+            let denied = authorize::reclaim(&mut self.authorizer, held)?;
             if !denied.is_empty() {
                 self.asked.insert(tag, Asked::Reclaim(denied));
             }
         }
         if let Next::Forward(call) = &next {
-            authorize::call(&mut self.judge, call).inspect_err(|_| drop(self.asked.remove(&tag)))?;
+            authorize::call(&mut self.authorizer, call).inspect_err(|_| drop(self.asked.remove(&tag)))?;
         }
         Ok(next)
     }
@@ -235,7 +235,7 @@ impl ClientStream {
     /// Collects a piece of a reclaim from a client that is authenticated at this moment. The rules are
     /// checked for the whole reclaim after its last piece.
     fn gather(&mut self, message: &proto::ReclaimRequest) -> Result<Option<Call>, BorderError> {
-        let known = self.judge.renew().map_err(BorderError::from);
+        let known = self.authorizer.renew().map_err(BorderError::from);
         let piece = known.and_then(|()| parse::reclaim(message, ProofBy::SecretOrStream));
         match piece {
             Ok(piece) => self.gathered.add(piece),

@@ -18,7 +18,7 @@ use super::authorize;
 use super::error::BorderError;
 use super::shares::Share;
 use super::show_watch::Told;
-use crate::access::Judge;
+use crate::access::Authorizer;
 use crate::lock_server::{LockServerHandle, Output, Session, Stopped};
 use crate::replica::call::{Call, Reply};
 use crate::replica::watch_call::Watch;
@@ -32,7 +32,7 @@ const TAKEN: u64 = 2;
 /// A watch of a client, between gRPC and the datacenter.
 pub(super) struct Watching<T> {
     session: Session,
-    judge: Judge,
+    authorizer: Authorizer,
     /// The watch, to be checked again when the rules have changed.
     watch: Watch,
     /// The first response, until it is sent.
@@ -46,11 +46,11 @@ impl<T: Told> Watching<T> {
     /// Begins a watch. A refusal is the status of the call.
     pub(super) async fn begin(
         server: &LockServerHandle,
-        (mut judge, share): (Judge, Arc<Share>),
+        (mut authorizer, share): (Authorizer, Arc<Share>),
         watch: Watch,
     ) -> Result<Watching<T>, Status> {
         let call = Call::Watch(watch.clone());
-        authorize::call(&mut judge, &call).map_err(BorderError::from)?;
+        authorize::call(&mut authorizer, &call).map_err(BorderError::from)?;
         let place = share.session()?;
         let opened = server.open_session_within(&share.mailbox, Arc::clone(&share.bytes)).await;
         let mut session = opened.map_err(BorderError::from)?;
@@ -60,7 +60,7 @@ impl<T: Told> Watching<T> {
             match session.next().await.map_err(BorderError::from)? {
                 Output::Reply { reply: Reply::Watching { from }, .. } => {
                     let begun = Some(T::begun(&from));
-                    return Ok(Watching { session, judge, watch, begun, taken: 0, is_over: false });
+                    return Ok(Watching { session, authorizer, watch, begun, taken: 0, is_over: false });
                 }
                 Output::Reply { reply, .. } => return Err(answer::no_answer(&reply)),
                 Output::Notice(_) | Output::Draining { .. } => {}
@@ -70,9 +70,9 @@ impl<T: Told> Watching<T> {
 
     /// Refuses further responses if changed rules do not allow the watch.
     fn judge_again(&mut self) -> Result<(), BorderError> {
-        if self.judge.is_outdated() {
-            self.judge.renew()?;
-            authorize::watch(&self.judge, &self.watch)?;
+        if self.authorizer.is_outdated() {
+            self.authorizer.renew()?;
+            authorize::watch(&self.authorizer, &self.watch)?;
         }
         Ok(())
     }

@@ -78,8 +78,8 @@ async fn behind() -> (Rig, LocksService) {
 }
 
 async fn open_stream(service: &LocksService) -> Result<(ClientStream, Said), BorderError> {
-    let judge = service.access.admit(([127, 0, 0, 1], 1).into(), Some(&"app".into()), None)?;
-    let mut stream = service.open_stream(judge).await?;
+    let authorizer = service.access.admit(([127, 0, 0, 1], 1).into(), Some(&"app".into()), None)?;
+    let mut stream = service.open_stream(authorizer).await?;
     let mut said = Said::default();
     said.calls.push_back(Call::Hello(proto::Hello { revision: 1, client: "test".into() }));
     assert!(matches!(hear(&mut stream, &mut said).await, (1, Answer::Welcome(_))));
@@ -113,8 +113,8 @@ fn keep_alive(secret: &'static [u8]) -> Call {
 #[tokio::test]
 async fn the_welcome_is_the_first_answer() {
     let (_rig, service) = behind().await;
-    let judge = service.access.admit(([127, 0, 0, 1], 1).into(), Some(&"app".into()), None);
-    let stream = service.open_stream(judge.expect("it is let in")).await;
+    let authorizer = service.access.admit(([127, 0, 0, 1], 1).into(), Some(&"app".into()), None);
+    let stream = service.open_stream(authorizer.expect("it is let in")).await;
     let (mut stream, mut said) = (stream.expect("there is room"), Said::default());
     let hello = Call::Hello(proto::Hello { revision: 1, client: "test".into() });
     said.calls.extend([hello, keep_alive(b"")]);

@@ -10,16 +10,16 @@ use rustc_hash::FxHashMap;
 
 use super::action::Action;
 use super::error::AccessError;
-use super::refused::{Figures, Refused, What};
+use super::principal::Principal;
+use super::refused::{Figures, Refused, Resource};
 use super::rights::Rights;
 use super::rules::{self, Rules};
-use super::tokens::{self, ShownToken, Tokens};
-use super::who::Who;
+use super::tokens::{self, PresentedToken, Tokens};
 
 /// Largest file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 /// Most callers with cached rights. Beyond it the cache starts over: rights can be computed again.
-const MAX_REMEMBERED: usize = 10_000;
+const MAX_CACHED_RIGHTS: usize = 10_000;
 
 /// The files that say which callers may do what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Access {
     files: AccessFiles,
     policy: RwLock<Arc<Policy>>,
     /// The generation of `policy`: how often the files were read; written after it.
-    reading: AtomicU64,
+    generation: AtomicU64,
     figures: Arc<Figures>,
 }
 
@@ -47,14 +47,14 @@ pub struct Access {
 struct Policy {
     rules: Option<Rules>,
     tokens: Option<Tokens>,
-    remembered: Mutex<FxHashMap<Who, Arc<Rights>>>,
+    cached_rights: Mutex<FxHashMap<Principal, Arc<Rights>>>,
 }
 
 impl Access {
     /// Reads the files.
     pub fn open(files: AccessFiles) -> Result<Access, AccessError> {
         let policy = RwLock::new(Arc::new(Policy::read(&files)?));
-        Ok(Access { files, policy, reading: AtomicU64::new(0), figures: Arc::default() })
+        Ok(Access { files, policy, generation: AtomicU64::new(0), figures: Arc::default() })
     }
 
     /// Reads the files again: from now on they decide about every call. After an error nothing has changed.
@@ -64,7 +64,7 @@ impl Access {
                 let rules = policy.rules.as_ref().map_or(0, Rules::count);
                 let tokens = policy.tokens.as_ref().map_or(0, Tokens::count);
                 *self.policy.write().expect("nothing panics while it holds the policy") = Arc::new(policy);
-                self.reading.fetch_add(1, Ordering::Release);
+                self.generation.fetch_add(1, Ordering::Release);
                 self.figures.reloads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(rules, tokens, "access rules read");
                 Ok(())
@@ -98,10 +98,10 @@ impl Access {
         from: SocketAddr,
         certificate: Option<&Arc<str>>,
         authorization: Option<&[u8]>,
-    ) -> Result<Judge, Refused> {
-        let admitted = self.read_call(certificate, authorization).and_then(|shown| {
-            let (reading, view) = self.view(&shown)?;
-            Ok(Judge { access: Arc::clone(self), from, shown, reading, view })
+    ) -> Result<Authorizer, Refused> {
+        let admitted = self.read_call(certificate, authorization).and_then(|credentials| {
+            let (generation, caller) = self.identify(&credentials)?;
+            Ok(Authorizer { access: Arc::clone(self), from, credentials, generation, caller })
         });
         admitted.inspect_err(|refused| self.figures.note(refused, from))
     }
@@ -110,34 +110,34 @@ impl Access {
         &self,
         certificate: Option<&Arc<str>>,
         authorization: Option<&[u8]>,
-    ) -> Result<Shown, Refused> {
+    ) -> Result<Credentials, Refused> {
         match (authorization, certificate) {
             (Some(_), _) if self.files.tokens.is_none() => Err(Refused::TokensNotTaken),
             (Some(value), _) => {
-                let token = std::str::from_utf8(value).ok().and_then(bearer).and_then(ShownToken::read);
-                token.map(Shown::Token).ok_or(Refused::NoToken)
+                let token = std::str::from_utf8(value).ok().and_then(bearer).and_then(PresentedToken::read);
+                token.map(Credentials::Token).ok_or(Refused::NoToken)
             }
-            (None, Some(name)) => Ok(Shown::Certificate(Arc::clone(name))),
-            (None, None) if self.files.anonymous => Ok(Shown::Nothing),
+            (None, Some(name)) => Ok(Credentials::Certificate(Arc::clone(name))),
+            (None, None) if self.files.anonymous => Ok(Credentials::Nothing),
             (None, None) => Err(Refused::Nobody),
         }
     }
 
     /// Returns the caller under the rules in force, and their generation. The generation may be older than
     /// that of the rules; then the rules are looked up again at the next call.
-    fn view(&self, shown: &Shown) -> Result<(u64, View), Refused> {
-        let reading = self.reading.load(Ordering::Acquire);
+    fn identify(&self, credentials: &Credentials) -> Result<(u64, Caller), Refused> {
+        let generation = self.generation.load(Ordering::Acquire);
         let policy = Arc::clone(&self.policy.read().expect("nothing panics while it holds the policy"));
-        let who = match shown {
-            Shown::Certificate(name) => Who::Client(Arc::clone(name)),
-            Shown::Nothing => Who::Anonymous,
-            Shown::Token(token) if policy.tokens.as_ref().is_some_and(|known| known.has(token)) => {
-                Who::Token(Arc::clone(&token.name))
+        let principal = match credentials {
+            Credentials::Certificate(name) => Principal::Client(Arc::clone(name)),
+            Credentials::Nothing => Principal::Anonymous,
+            Credentials::Token(token) if policy.tokens.as_ref().is_some_and(|known| known.has(token)) => {
+                Principal::Token(Arc::clone(&token.name))
             }
-            Shown::Token(token) => return Err(Refused::UnknownToken(token.name.to_string())),
+            Credentials::Token(token) => return Err(Refused::UnknownToken(token.name.to_string())),
         };
-        let rights = policy.rights(&who);
-        Ok((reading, View { who, rights }))
+        let rights = policy.rights(&principal);
+        Ok((generation, Caller { principal, rights }))
     }
 }
 
@@ -151,21 +151,21 @@ impl Policy {
     fn read(files: &AccessFiles) -> Result<Policy, AccessError> {
         let rules = files.acl.as_deref().map(|path| Rules::parse(path, &text(rules::KEY, path)?));
         let tokens = files.tokens.as_deref().map(|path| Tokens::parse(path, &text(tokens::KEY, path)?));
-        Ok(Policy { rules: rules.transpose()?, tokens: tokens.transpose()?, remembered: Mutex::default() })
+        Ok(Policy { rules: rules.transpose()?, tokens: tokens.transpose()?, cached_rights: Mutex::default() })
     }
 
     /// `None`: everything is allowed.
-    fn rights(&self, who: &Who) -> Option<Arc<Rights>> {
+    fn rights(&self, principal: &Principal) -> Option<Arc<Rights>> {
         let rules = self.rules.as_ref()?;
-        let mut remembered = self.remembered.lock().expect("nothing panics while it holds the rights");
-        if let Some(rights) = remembered.get(who) {
+        let mut cached_rights = self.cached_rights.lock().expect("nothing panics while it holds the rights");
+        if let Some(rights) = cached_rights.get(principal) {
             return Some(Arc::clone(rights));
         }
-        let rights = Arc::new(rules.rights(who));
-        if remembered.len() >= MAX_REMEMBERED {
-            remembered.clear();
+        let rights = Arc::new(rules.rights(principal));
+        if cached_rights.len() >= MAX_CACHED_RIGHTS {
+            cached_rights.clear();
         }
-        remembered.insert(who.clone(), Arc::clone(&rights));
+        cached_rights.insert(principal.clone(), Arc::clone(&rights));
         Some(rights)
     }
 }
@@ -188,32 +188,32 @@ fn text(key: &'static str, path: &Path) -> Result<String, AccessError> {
 
 /// The credentials that a caller presented, to be judged again when the rules change.
 #[derive(Clone, Debug)]
-enum Shown {
+enum Credentials {
     Certificate(Arc<str>),
-    Token(ShownToken),
+    Token(PresentedToken),
     Nothing,
 }
 
 #[derive(Clone, Debug)]
-struct View {
-    who: Who,
+struct Caller {
+    principal: Principal,
     /// `None`: everything is allowed.
     rights: Option<Arc<Rights>>,
 }
 
 /// One caller, for one call or for a whole stream. Every refusal is counted and logged here.
 #[derive(Clone, Debug)]
-pub struct Judge {
+pub struct Authorizer {
     access: Arc<Access>,
     from: SocketAddr,
-    shown: Shown,
-    reading: u64,
-    view: View,
+    credentials: Credentials,
+    generation: u64,
+    caller: Caller,
 }
 
-impl Judge {
-    pub fn who(&self) -> &Who {
-        &self.view.who
+impl Authorizer {
+    pub fn principal(&self) -> &Principal {
+        &self.caller.principal
     }
 
     /// Returns the address of its connection.
@@ -221,31 +221,31 @@ impl Judge {
         self.from
     }
 
-    /// Returns true if the rules have changed since the last [`Judge::renew`].
+    /// Returns true if the rules have changed since the last [`Authorizer::renew`].
     pub fn is_outdated(&self) -> bool {
-        self.access.reading.load(Ordering::Acquire) != self.reading
+        self.access.generation.load(Ordering::Acquire) != self.generation
     }
 
     /// Applies the rules in force from now on. Cheap when they have not changed. Refuses a caller whose token
     /// was withdrawn.
     pub fn renew(&mut self) -> Result<(), Refused> {
         if self.is_outdated() {
-            let view = self.access.view(&self.shown);
-            (self.reading, self.view) = view.inspect_err(|refused| self.note(refused))?;
+            let caller = self.access.identify(&self.credentials);
+            (self.generation, self.caller) = caller.inspect_err(|refused| self.note(refused))?;
         }
         Ok(())
     }
 
     /// Returns true if there are no rules at all.
     pub fn allows_everything(&self) -> bool {
-        self.view.rights.is_none()
+        self.caller.rights.is_none()
     }
 
-    pub fn check(&self, action: Action, what: What<'_>) -> Result<(), Refused> {
-        match &self.view.rights {
-            Some(rights) if !rights.allows(action, what.name()) => {
-                let who = self.view.who.clone();
-                let refused = Refused::Denied { who, action, what: what.to_string() };
+    pub fn check(&self, action: Action, resource: Resource<'_>) -> Result<(), Refused> {
+        match &self.caller.rights {
+            Some(rights) if !rights.allows(action, resource.name()) => {
+                let principal = self.caller.principal.clone();
+                let refused = Refused::Denied { principal, action, resource: resource.to_string() };
                 self.note(&refused);
                 Err(refused)
             }
@@ -255,9 +255,9 @@ impl Judge {
 
     /// Refuses a caller that may do none of these actions on anything, and so has no use for `what`.
     pub fn check_any(&self, actions: &[Action], what: &'static str) -> Result<(), Refused> {
-        match &self.view.rights {
+        match &self.caller.rights {
             Some(rights) if !rights.allows_any(actions) => {
-                let refused = Refused::NothingToDo { who: self.view.who.clone(), what };
+                let refused = Refused::NothingToDo { principal: self.caller.principal.clone(), what };
                 self.note(&refused);
                 Err(refused)
             }
