@@ -48,8 +48,8 @@ async fn a_transaction_reads_its_own_writes_and_others_when_it_has_committed() -
 
     let done = client.transact(TxnRequest::new(), Batch::new().remove(&key("who")).read(&key("who"))).await?;
     assert_eq!(done.values.map(|values| values[0].is_some()), Some(false));
-    let viewer = client.viewer()?;
-    let view = viewer.read(&[key("n"), key("who")], &AtLeast::snapshot(&done.commit)).await?;
+    let reader = client.read_client()?;
+    let view = reader.read(&[key("n"), key("who")], &AtLeast::snapshot(&done.commit)).await?;
     assert_eq!((view.values[0].counter(), view.values[1].is_some()), (Ok(5), false));
     client.close().await?;
     datacenter.stop().await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use geolock::client::{
     AcquireRequest, Action, AtLeast, Batch, Change, Client, ClientError, LockEvent, LockWatch,
-    LockWatchRequest, Mode, News, Reason, Snapshot, TxnError, TxnRequest, Update, Viewer, Watch,
+    LockWatchRequest, Mode, News, ReadClient, Reason, Snapshot, TxnError, TxnRequest, Update, Watch,
     WatchRequest,
 };
 use geolock::names::LockName;
@@ -42,9 +42,9 @@ async fn a_watch_goes_on_where_it_was_when_its_connection_breaks() -> Result<(),
     let (_dir, datacenter) = start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
     let client = connect(&datacenter).await?;
-    let viewer = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
+    let reader = ReadClient::connect(datacenter.client_config(&[proxy.address])?).await?;
     writes(&client, "a", "before").await?;
-    let mut watch = viewer.watch(WatchRequest::new("test", "a").and("test", "b")).await?;
+    let mut watch = reader.watch(WatchRequest::new("test", "a").and("test", "b")).await?;
     writes(&client, "other", "not followed").await?;
     writes(&client, "a", "1").await?;
     hears(&mut watch, put("a", "1")).await?;
@@ -89,13 +89,13 @@ async fn a_watch_goes_on_after_a_restart_of_the_server() -> Result<(), AnyError>
     let (_dir, datacenter) = start().await?;
     let config = datacenter.client_config(&[datacenter.address])?;
     let client = Client::connect(config.clone()).await?;
-    let viewer = Viewer::connect(config.clone()).await?;
-    let mut watch = viewer.watch(WatchRequest::of(&key("a"))).await?;
+    let reader = ReadClient::connect(config.clone()).await?;
+    let mut watch = reader.watch(WatchRequest::of(&key("a"))).await?;
     writes(&client, "a", "1").await?;
     hears(&mut watch, put("a", "1")).await?;
     // This watch is not polled while changes are written and the server restarts.
     let proxy = Proxy::start(datacenter.address).await?;
-    let through = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
+    let through = ReadClient::connect(datacenter.client_config(&[proxy.address])?).await?;
     let mut behind = through.watch(WatchRequest::new("test", "a").after(watch.position())).await?;
     cut(&proxy, &client, 1).await?;
     writes(&client, "a", "2").await?;
@@ -121,10 +121,10 @@ async fn a_quiet_watch_does_not_fall_behind_and_one_that_was_away_for_long_says_
     let (_dir, datacenter) = start().await?;
     let config = datacenter.client_config(&[datacenter.address])?;
     let client = Client::connect(config.clone()).await?;
-    let viewer = Viewer::connect(config.clone()).await?;
-    let mut quiet = viewer.watch(WatchRequest::new("test", "a")).await?;
+    let reader = ReadClient::connect(config.clone()).await?;
+    let mut quiet = reader.watch(WatchRequest::new("test", "a")).await?;
     let proxy = Proxy::start(datacenter.address).await?;
-    let through = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
+    let through = ReadClient::connect(datacenter.client_config(&[proxy.address])?).await?;
     let mut away = through.watch(WatchRequest::new("test", "a")).await?;
     cut(&proxy, &client, 1).await?;
     forget(&client).await?;
@@ -140,7 +140,7 @@ async fn a_quiet_watch_does_not_fall_behind_and_one_that_was_away_for_long_says_
     let too_old = away.next().await;
     assert!(matches!(too_old, Err(ClientError::WatchTooOld(_))), "{too_old:?}");
     let view = client.read_many(&[key("a")], &AtLeast::default()).await?;
-    let mut anew = viewer.watch(WatchRequest::new("test", "").after(&view.snapshot)).await?;
+    let mut anew = reader.watch(WatchRequest::new("test", "").after(&view.snapshot)).await?;
     writes(&client, "a", "1").await?;
     hears(&mut quiet, put("a", "1")).await?;
     hears(&mut anew, put("a", "1")).await?;
@@ -172,12 +172,12 @@ async fn who_follows_locks_knows_who_holds_them_also_when_the_connection_breaks(
     let (_dir, datacenter) = start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
     let client = Client::connect(datacenter.client_config(&[datacenter.address])?).await?;
-    let viewer = Viewer::connect(datacenter.client_config(&[proxy.address])?).await?;
+    let reader = ReadClient::connect(datacenter.client_config(&[proxy.address])?).await?;
     let ask = |lock: &str| AcquireRequest::exclusive(name(lock)).label(format!("who has {lock}"));
     let before = client.acquire(ask("job/1")).await?;
     client.acquire(ask("other")).await?.release().await?;
     let request = LockWatchRequest::prefix("job/").and(&name("solo"));
-    let mut watch = viewer.watch_locks(request).await?;
+    let mut watch = reader.watch_locks(request).await?;
     let held = |locks: &[&str]| -> BTreeMap<LockName, String> {
         locks.iter().map(|lock| (name(lock), format!("who has {lock}"))).collect()
     };
@@ -216,7 +216,7 @@ async fn who_follows_locks_knows_who_holds_them_also_when_the_connection_breaks(
 async fn keys_that_lapse_are_told() -> Result<(), AnyError> {
     let (_dir, datacenter) = start().await?;
     let client = connect(&datacenter).await?;
-    let mut watch = client.viewer()?.watch(WatchRequest::new("test", "")).await?;
+    let mut watch = client.read_client()?.watch(WatchRequest::new("test", "")).await?;
     let lives = Duration::from_millis(50);
     client.update_for(&key("k"), Update::register("v"), lives).await?;
     let expires = Change { key: key("k"), action: Action::Expires(lives) };

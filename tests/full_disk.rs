@@ -12,8 +12,8 @@ use common::mounted::Mounted;
 use common::said::run;
 use common::{Cluster, key, lock, until, within};
 use geolock::client::{
-    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, Reason, Status, Transacted, TxnError,
-    TxnRequest, Update, Viewer,
+    AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, ReadClient, Reason, Status,
+    Transacted, TxnError, TxnRequest, Update,
 };
 use geolock::proto::Room;
 
@@ -146,9 +146,9 @@ async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
     within(some_written).await;
     disk.fill_but(0);
     shows(&cluster, "/metrics", |page| page.contains("\ngeolock_journal_waits_for_room 1\n"));
-    let viewer = Viewer::connect(cluster.client_config(0)).await.expect("it listens");
+    let reader = ReadClient::connect(cluster.client_config(0)).await.expect("it listens");
     let before = tally.lock().expect("nobody panics with it").0;
-    let view = viewer.read(&[key("n")], &AtLeast::default()).await.expect("reading goes on");
+    let view = reader.read(&[key("n")], &AtLeast::default()).await.expect("reading goes on");
     assert!(view.values[0].counter().expect("it is a counter") >= before);
 
     cluster.kill(0);
@@ -158,7 +158,7 @@ async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
     // Before it listens or after: two threads log these lines.
     cluster.server(0).says("disk is full");
     let view =
-        viewer.read(&[key("n")], &AtLeast::default()).await.expect("it starts on a full disk, and reads");
+        reader.read(&[key("n")], &AtLeast::default()).await.expect("it starts on a full disk, and reads");
     assert!(view.values[0].counter().expect("it is a counter") >= before);
     disk.make_room();
     cluster.server(0).line("has room again");

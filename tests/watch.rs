@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::said::run;
 use common::{Cluster, Output, Running, key, lock, within};
 use geolock::client::{
-    Batch, Client, LockEvent, LockWatch, LockWatchRequest, TxnRequest, Update, Viewer, Watch, WatchRequest,
+    Batch, Client, LockEvent, LockWatch, LockWatchRequest, ReadClient, TxnRequest, Update, Watch,
+    WatchRequest,
 };
 use geolock::names::{DcId, LockName};
 use rustix::process::Signal;
@@ -17,8 +18,8 @@ use tokio::sync::watch;
 const TRANSACTIONS: u64 = 150;
 const LOCKS: [&str; 3] = ["l/0", "l/1", "l/2"];
 
-async fn viewer(cluster: &Cluster, dc: u8) -> Viewer {
-    Viewer::connect(cluster.client_config(dc)).await.expect("the server listens")
+async fn reader(cluster: &Cluster, dc: u8) -> ReadClient {
+    ReadClient::connect(cluster.client_config(dc)).await.expect("the server listens")
 }
 
 /// Counts under locks that the other datacenter wants, too, beside a key that is not watched.
@@ -72,11 +73,11 @@ async fn hear_moves(mut watch: LockWatch, mut end: watch::Receiver<Owners>) -> u
     }
 }
 
-async fn owners(viewer: &Viewer) -> Owners {
+async fn owners(reader: &ReadClient) -> Owners {
     let mut owners = Owners::new();
     let dc = |id: u32| DcId::new(u8::try_from(id).expect("small")).expect("few datacenters");
     for name in LOCKS {
-        let described = viewer.describe_lock(&lock(name)).await.expect("it answers");
+        let described = reader.describe_lock(&lock(name)).await.expect("it answers");
         owners.extend(described.owners.into_iter().map(|part| ((lock(name), dc(part.part)), dc(part.owner))));
     }
     owners
@@ -86,7 +87,7 @@ async fn owners(viewer: &Viewer) -> Owners {
 async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
     // With an early checkpoint, so that it restarts from one.
     let mut cluster = Cluster::start_with(3, "[journal]\ncheckpoint_bytes = \"1 MiB\"\n");
-    let watcher = viewer(&cluster, 0).await;
+    let watcher = reader(&cluster, 0).await;
     let counts = watcher.watch(WatchRequest::of(&key("n"))).await.expect("it begins");
     let moves = watcher.watch_locks(LockWatchRequest::prefix("l/")).await.expect("it begins");
     let (heard, mut hearing) = watch::channel(0);
@@ -112,7 +113,7 @@ async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
         within(writer).await.expect("it does not fail");
     }
     within(counts).await.expect("it hears all");
-    last.send_replace(owners(&viewer(&cluster, 1).await).await);
+    last.send_replace(owners(&reader(&cluster, 1).await).await);
     let moves = within(moves).await.expect("it hears all");
     assert!(moves > 9, "parts moved to and fro, {moves} times in all");
 }

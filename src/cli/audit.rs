@@ -22,7 +22,7 @@ pub struct AuditArgs {
 }
 
 pub async fn run(args: AuditArgs) -> Result<(), Failure> {
-    let rows = args.connect.operate().await?.audit().await.map_err(connect::failure)?;
+    let rows = args.connect.admin_client().await?.audit().await.map_err(connect::failure)?;
     if rows.is_empty() && !args.json {
         return print("No lock was ever taken away here.");
     }

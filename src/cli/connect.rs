@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow};
 use super::failure::{Code, Failure, OrFail as _};
 use super::state_dir;
 use crate::client::{
-    Client, ClientConfig, ClientError, ClientTls, ClientToken, Operator, Reason, Transport, Viewer,
+    AdminClient, Client, ClientConfig, ClientError, ClientTls, ClientToken, ReadClient, Reason, Transport,
 };
 
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
@@ -77,13 +77,13 @@ impl ConnectArgs {
     }
 
     /// Connects a client that only reads.
-    pub async fn view(&self) -> Result<Viewer, Failure> {
-        Viewer::connect(self.config()?).await.map_err(|error| self.explain(error))
+    pub async fn read_client(&self) -> Result<ReadClient, Failure> {
+        ReadClient::connect(self.config()?).await.map_err(|error| self.explain(error))
     }
 
     /// Connects an operator's client, for force releases and their list.
-    pub async fn operate(&self) -> Result<Operator, Failure> {
-        Operator::connect(self.config()?).await.map_err(|error| self.explain(error))
+    pub async fn admin_client(&self) -> Result<AdminClient, Failure> {
+        AdminClient::connect(self.config()?).await.map_err(|error| self.explain(error))
     }
 
     fn config(&self) -> Result<ClientConfig, Failure> {

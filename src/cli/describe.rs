@@ -33,9 +33,9 @@ pub struct DescribeArgs {
 
 pub async fn run(args: DescribeArgs) -> Result<(), Failure> {
     let name = LockName::new(args.name.as_bytes()).or_fail(Code::Usage)?;
-    let viewer = args.connect.view().await?;
-    let described = viewer.describe_lock(&name).await.map_err(connect::failure)?;
-    let names = DcNames::of_answer(viewer.status().await);
+    let reader = args.connect.read_client().await?;
+    let described = reader.describe_lock(&name).await.map_err(connect::failure)?;
+    let names = DcNames::of_answer(reader.status().await);
     if args.json { print(json(&described)) } else { print(text(&described, &names).trim_end()) }
 }
 

@@ -32,11 +32,11 @@ pub struct LocksArgs {
 const PAGE: u32 = 1_000;
 
 pub async fn run(args: LocksArgs) -> Result<(), Failure> {
-    let viewer = args.connect.view().await?;
+    let reader = args.connect.read_client().await?;
     let mut page = Page { size: PAGE, ..Page::default() };
     let mut listed = 0;
     loop {
-        let answer = viewer.list_locks(args.prefix.as_bytes(), page).await.map_err(connect::failure)?;
+        let answer = reader.list_locks(args.prefix.as_bytes(), page).await.map_err(connect::failure)?;
         if listed == 0 && !answer.locks.is_empty() && !args.json {
             print(row(["HELD", "HOLDERS", "WAITING", "PARTS HERE", "NAME"].map(String::from)))?;
         }

@@ -52,7 +52,7 @@ pub struct ReleaseArgs {
 pub async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let name = LockName::new(args.name.as_bytes()).or_fail(Code::Usage)?;
     let reason = ForceReason::new(&args.reason).or_fail(Code::Usage)?;
-    let operator = args.connect.operate().await?;
+    let operator = args.connect.admin_client().await?;
     let mut all = operator.force_release(&name, &reason).await.map_err(connect::failure)?;
     // One call is not enough if very many hold it shared.
     while !all.taken.is_empty() && is_held_here(&all) {
@@ -71,7 +71,7 @@ pub async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let lock = all.lock.clone().unwrap_or_default();
     let elsewhere: Vec<&Holder> = lock.holders.iter().filter(|holder| holder.dc != all.dc).collect();
     if !elsewhere.is_empty() || !lock.unknown_dcs.is_empty() {
-        let names = DcNames::of_answer(operator.viewer().status().await);
+        let names = DcNames::of_answer(operator.read_client().status().await);
         return Err(held_elsewhere(&lock, &elsewhere, &names));
     }
     if all.taken.is_empty() && !args.json {

@@ -85,9 +85,9 @@ async fn begin(args: &WatchArgs) -> Result<(LockWatch, DcNames), Failure> {
     if let Some(after) = &args.after {
         request = request.after(after);
     }
-    let viewer = args.connect.view().await?;
-    let names = DcNames::of_answer(viewer.status().await);
-    Ok((viewer.watch_locks(request).await.map_err(connect::failure)?, names))
+    let reader = args.connect.read_client().await?;
+    let names = DcNames::of_answer(reader.status().await);
+    Ok((reader.watch_locks(request).await.map_err(connect::failure)?, names))
 }
 
 /// The output of events.

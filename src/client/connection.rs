@@ -13,10 +13,10 @@ use tonic::{Response, Status, Streaming};
 
 use super::config::{ClientConfig, ClientTls, Transport};
 use super::error::{ClientError, LinkError, Shows};
-use super::hub::Outgoing;
 use super::native::{Native, NativeAnswers, NativeSocket};
 use super::renewing::Renewing;
 use super::seen::{Connector, LastSeen};
+use super::shared::Outgoing;
 use super::token::Bearer;
 use crate::proto::ServerMessage;
 use crate::proto::locks_client::LocksClient;

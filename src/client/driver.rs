@@ -13,8 +13,8 @@ use tokio::time::{Sleep, sleep};
 use super::clock;
 use super::connection::{Answers, Api, Dialled};
 use super::error::{ClientError, LinkError, of_status};
-use super::hub::{Hub, Turn};
 use super::session::{Ending, Why};
+use super::shared::{Advanced, Shared};
 use crate::proto::Reason;
 use crate::time::Instant;
 
@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The task's state.
 pub(super) struct Driver {
-    pub hub: Arc<Hub>,
+    pub shared: Arc<Shared>,
     /// At least one.
     pub endpoints: Arc<[Dialled]>,
     pub current: Arc<Current>,
@@ -61,10 +61,10 @@ enum Left {
 impl Driver {
     pub(super) async fn run(mut self) -> Ending {
         let mut failures = 0;
-        for turn in 0_usize.. {
-            let dialled = self.endpoints[turn % self.endpoints.len()].clone();
+        for attempt in 0_usize.. {
+            let dialled = self.endpoints[attempt % self.endpoints.len()].clone();
             let (left, served) = self.visit(&dialled).await;
-            self.hub.disconnected();
+            self.shared.disconnected();
             match left {
                 Left::Closed(ending) => return self.end(ending),
                 Left::Drained => {}
@@ -78,9 +78,9 @@ impl Driver {
                     ) = &error
                         && failures as usize + 1 >= self.endpoints.len()
                     {
-                        self.hub.turned_away(*reason, message);
+                        self.shared.turned_away(*reason, message);
                     }
-                    if self.fails_to_open(error, turn) {
+                    if self.fails_to_open(error, attempt) {
                         return self.end(Ending::Confirmed);
                     }
                 }
@@ -96,7 +96,7 @@ impl Driver {
 
     /// One connection, from its beginning to its end.
     async fn visit(&mut self, dialled: &Dialled) -> (Left, Served) {
-        let answers = match self.meanwhile(dial(dialled, &self.hub.clone(), &self.current.clone())).await {
+        let answers = match self.meanwhile(dial(dialled, &self.shared.clone(), &self.current.clone())).await {
             Ok(Ok(answers)) => answers,
             Ok(Err(error)) => return (Left::For(error), Served::Badly),
             Err(left) => return (left, Served::Badly),
@@ -108,15 +108,15 @@ impl Driver {
         let mut messages = Vec::new();
         let mut served = Served::Badly;
         loop {
-            let mut turn = self.hub.turn(answers.moved(), &mut messages);
-            if turn.ready {
+            let mut advanced = self.shared.advance(answers.moved(), &mut messages);
+            if advanced.ready {
                 served = Served::Well;
             }
             // Reported once, even if this stream is left in the same turn.
-            if let Some(opened) = turn.lease.take() {
+            if let Some(opened) = advanced.lease.take() {
                 self.tell_opened(opened);
             }
-            if let Some(left) = self.after(&turn) {
+            if let Some(left) = self.after(&advanced) {
                 return (left, served);
             }
             tokio::select! {
@@ -124,18 +124,18 @@ impl Driver {
                     Ok(()) => {}
                     Err(error) => return (Left::For(error), served),
                 },
-                () = self.hub.news() => {}
-                () = self.alarm.ring(turn.deadline) => {}
+                () = self.shared.work_for_driver() => {}
+                () = self.alarm.ring(advanced.deadline) => {}
             }
         }
     }
 
     /// Returns why the stream must be left after a turn, if it must.
-    fn after(&self, turn: &Turn) -> Option<Left> {
-        if let Some(ending) = turn.ending {
+    fn after(&self, advanced: &Advanced) -> Option<Left> {
+        if let Some(ending) = advanced.ending {
             return Some(Left::Closed(ending));
         }
-        Some(match turn.leave? {
+        Some(match advanced.leave? {
             Why::Silent(time) => Left::For(LinkError::Silent(time)),
             Why::Draining => Left::Drained,
             Why::NotAttached | Why::Expired => Left::For(LinkError::Ended),
@@ -148,22 +148,22 @@ impl Driver {
     async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> Result<T, Left> {
         tokio::pin!(other);
         loop {
-            let turn = self.hub.turn(None, &mut Vec::new());
-            if let Some(left) = self.after(&turn) {
+            let advanced = self.shared.advance(None, &mut Vec::new());
+            if let Some(left) = self.after(&advanced) {
                 return Err(left);
             }
             tokio::select! {
                 result = &mut other => return Ok(result),
-                () = self.hub.news() => {}
-                () = self.alarm.ring(turn.deadline) => {}
+                () = self.shared.work_for_driver() => {}
+                () = self.alarm.ring(advanced.deadline) => {}
             }
         }
     }
 
     /// Reports the error and returns true if the first lease is not open yet and this was the last endpoint
     /// to try.
-    fn fails_to_open(&mut self, error: ClientError, turn: usize) -> bool {
-        if self.opened.is_none() || turn + 1 < self.endpoints.len() {
+    fn fails_to_open(&mut self, error: ClientError, attempt: usize) -> bool {
+        if self.opened.is_none() || attempt + 1 < self.endpoints.len() {
             return false;
         }
         self.tell_opened(Err(error));
@@ -178,7 +178,7 @@ impl Driver {
     }
 
     fn end(&self, ending: Ending) -> Ending {
-        self.hub.close();
+        self.shared.close();
         ending
     }
 }
@@ -186,9 +186,9 @@ impl Driver {
 /// No caller waits for ever, however the task ends, even if its runtime ends.
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.hub.close();
-        self.hub.disconnected();
-        self.hub.turn(None, &mut Vec::new());
+        self.shared.close();
+        self.shared.disconnected();
+        self.shared.advance(None, &mut Vec::new());
     }
 }
 
@@ -206,11 +206,11 @@ fn as_client_error(dialled: &Dialled, error: LinkError) -> ClientError {
     })
 }
 
-async fn dial(dialled: &Dialled, hub: &Arc<Hub>, current: &Current) -> Result<Answers, LinkError> {
+async fn dial(dialled: &Dialled, shared: &Arc<Shared>, current: &Current) -> Result<Answers, LinkError> {
     let way = dialled.dial_session().await?;
     current.set(&dialled.name, way.api().clone());
     // The session counts the time from here, before anything is sent.
-    let outgoing = hub.connected();
+    let outgoing = shared.connected();
     dialled.open(way, outgoing).await
 }
 

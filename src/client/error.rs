@@ -107,9 +107,9 @@ pub enum LostReason {
     /// The restarted server refused the reclaim of the locks.
     #[error("after its restart the server could not give the locks back")]
     NotReclaimed,
-    /// An operator released the locks by force ([`Operator::force_release`](super::Operator::force_release))
-    /// and gave a reason. `by` is `client NAME`, `token NAME` or `anonymous`, as the server authenticated the
-    /// operator.
+    /// An operator released the locks by force
+    /// ([`AdminClient::force_release`](super::AdminClient::force_release)) and gave a reason. `by` is
+    /// `client NAME`, `token NAME` or `anonymous`, as the server authenticated the operator.
     #[error("taken away by {by}: {reason}")]
     ForcedOut { by: Arc<str>, reason: Arc<str> },
     #[error("the client was closed")]

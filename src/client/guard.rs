@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::error::{ClientError, LostReason};
 use super::handle::Handle;
-use super::hub::Watch;
 use super::session::Grant;
+use super::shared::Watch;
 use crate::names::{FencingToken, RequestId};
 use crate::proto::Snapshot;
 
@@ -59,7 +59,7 @@ impl LockGuard {
     /// frees the locks as soon as it considers the connection broken, and the client may notice that later.
     /// Only a resource that checks tokens is safe in these cases.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
-        let watch = self.handle.hub.watch(self.number);
+        let watch = self.handle.shared.watch(self.number);
         async {
             match watch {
                 Watch::Over(reason) => reason,
@@ -71,14 +71,14 @@ impl LockGuard {
     /// Returns the reason of the loss if the locks are lost at this moment, `None` while they are held.
     /// Compare [`LockGuard::lost`].
     pub fn is_lost(&self) -> Option<LostReason> {
-        self.handle.hub.lost(self.number)
+        self.handle.shared.lost(self.number)
     }
 
     /// Releases the locks and waits for the server's confirmation. Dropping the future does not stop the
     /// release. Returns [`ClientError::LeaseLost`] if the locks had been lost before.
     pub async fn release(mut self) -> Result<(), ClientError> {
         self.state = State::Released;
-        match self.handle.hub.release(self.number) {
+        match self.handle.shared.release(self.number) {
             Ok(outcome) => outcome.await.unwrap_or(Err(ClientError::Closed)),
             Err(outcome) => outcome,
         }
@@ -88,7 +88,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if mem::replace(&mut self.state, State::Released) == State::Held {
-            self.handle.hub.drop_guard(self.number);
+            self.handle.shared.drop_guard(self.number);
         }
     }
 }

@@ -11,9 +11,9 @@ use super::connection::Dialled;
 use super::driver::{Alarm, Current, Driver};
 use super::error::{AcquireError, ClientError};
 use super::guard::LockGuard;
-use super::hub::Hub;
 use super::request::AcquireRequest;
 use super::session::{Ending, Session, Settings};
+use super::shared::Shared;
 
 /// A client of one datacenter. Cheap to clone; clones share one connection and one lease.
 ///
@@ -26,7 +26,7 @@ pub struct Client {
 
 /// The state that clones and guards share.
 pub(super) struct Handle {
-    pub hub: Arc<Hub>,
+    pub shared: Arc<Shared>,
     pub current: Arc<Current>,
     pub endpoints: Arc<[Dialled]>,
     pub connect_timeout: Duration,
@@ -47,11 +47,11 @@ impl Client {
             connect_timeout: config.connect_timeout,
             endpoints: endpoints.len(),
         });
-        let hub = Arc::new(Hub::new(session));
+        let shared = Arc::new(Shared::new(session));
         let current = Arc::new(Current::default());
         let (tell, opened) = oneshot::channel();
         let driver = Driver {
-            hub: Arc::clone(&hub),
+            shared: Arc::clone(&shared),
             endpoints: Arc::clone(&endpoints),
             current: Arc::clone(&current),
             opened: Some(tell),
@@ -60,7 +60,7 @@ impl Client {
         let driver = Mutex::new(Some(tokio::spawn(driver.run())));
         let connect_timeout = config.connect_timeout;
         // From here on, dropping this future closes the session.
-        let handle = Arc::new(Handle { hub, current, endpoints, connect_timeout, driver });
+        let handle = Arc::new(Handle { shared, current, endpoints, connect_timeout, driver });
         opened.await.unwrap_or(Err(ClientError::Closed))?;
         Ok(Client { handle })
     }
@@ -72,7 +72,7 @@ impl Client {
     /// as the lease lives.
     pub async fn acquire(&self, request: AcquireRequest) -> Result<LockGuard, AcquireError> {
         request.check()?;
-        let (number, outcome) = self.handle.hub.acquire(request)?;
+        let (number, outcome) = self.handle.shared.acquire(request)?;
         let waiting = Waiting { handle: Arc::clone(&self.handle), number: Some(number) };
         let grant = outcome.await.unwrap_or(Err(AcquireError::Closed))?;
         Ok(LockGuard::new(waiting.into_handle(), number, grant))
@@ -81,7 +81,7 @@ impl Client {
     /// Releases everything, closes the lease and ends the client, for its clones as well. For guards that
     /// still exist the locks are lost.
     pub async fn close(self) -> Result<(), ClientError> {
-        self.handle.hub.close();
+        self.handle.shared.close();
         let driver = self.handle.driver.lock().expect("nothing panics while it holds this").take();
         match driver.ok_or(ClientError::Closed)?.await {
             Ok(Ending::Confirmed) => Ok(()),
@@ -99,7 +99,7 @@ impl std::fmt::Debug for Client {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.hub.close();
+        self.shared.close();
     }
 }
 
@@ -120,7 +120,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.handle.hub.abandon(number);
+            self.handle.shared.abandon(number);
         }
     }
 }

@@ -52,29 +52,31 @@
 //!   time. A transaction that is open when the server restarts is gone with its locks and changes nothing;
 //!   its next step returns an error.
 //!
-//! A program that only reads uses a [`Viewer`], which needs no lease, and a [`Watch`] or [`LockWatch`] to
-//! follow changes. A program that releases the locks of others by force uses an [`Operator`]. A viewer
-//! returns the messages of the API themselves, which `proto/geolock/v1/geolock.proto` describes.
+//! A program that only reads uses a [`ReadClient`], which needs no lease, and a [`Watch`] or [`LockWatch`]
+//! to follow changes. A program that releases the locks of others by force uses an [`AdminClient`]. A read
+//! client returns the messages of the API themselves, which `proto/geolock/v1/geolock.proto` describes.
 //!
 //! ```text
-//!  Client, LockGuard --acquire, release--> Hub( Session ) --Outgoing--> stream --> server
-//!        ^                                   ^   |  decides                          |
-//!        '---------------- outcomes ---------|---'                                   |
-//!                                            '--- Driver: connect, answers, time <---'
+//!  Client, LockGuard --acquire, release--> Shared( Session ) --Outgoing--> stream --> server
+//!        ^                                      ^   |  decides                          |
+//!        '---------------- outcomes ------------|---'                                   |
+//!                                               '--- Driver: connect, answers, time <---'
 //! ```
 //!
 //! | file | job |
 //! |---|---|
-//! | `handle.rs`, `guard.rs`, `transaction.rs`, `queries.rs`, `operator.rs` | the types that callers use |
+//! | `handle.rs`, `guard.rs`, `transaction.rs` | clients, held locks, transactions |
+//! | `read_client.rs`, `admin_client.rs` | clients without a lease |
 //! | `watch/` | following keys and locks |
 //! | `config.rs`, `token.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | settings and requests |
 //! | `values.rs`, `error.rs`, `txn_error.rs` | results and errors |
 //! | `session/` | pure: every decision |
 //! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, matching of answers to calls |
-//! | `hub.rs` | the state that callers and driver share |
+//! | `shared.rs` | the state that callers and driver share |
 //! | `driver.rs` | the task |
 //! | `connection.rs`, `native.rs`, `clock.rs` | sockets, time |
 
+mod admin_client;
 mod clock;
 mod config;
 mod connection;
@@ -82,16 +84,15 @@ mod driver;
 mod error;
 mod guard;
 mod handle;
-mod hub;
 mod lease_clock;
 mod native;
 mod operations;
-mod operator;
-mod queries;
+mod read_client;
 mod renewing;
 mod request;
 mod seen;
 mod session;
+mod shared;
 mod tag;
 mod token;
 mod transaction;
@@ -100,13 +101,13 @@ mod txn_request;
 mod values;
 mod watch;
 
+pub use admin_client::AdminClient;
 pub use config::{ClientCertificate, ClientConfig, ClientTls, OnDisconnect, Transport};
 pub use error::{AcquireError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
 pub use handle::Client;
 pub use lease_clock::lease_margin;
-pub use operator::Operator;
-pub use queries::{LockPage, Page, View, Viewer};
+pub use read_client::{LockPage, Page, ReadClient, ReadResult};
 pub use request::{AcquireRequest, Wait};
 pub use token::ClientToken;
 pub use transaction::{Transacted, Transaction};

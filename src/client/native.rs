@@ -22,7 +22,7 @@ use super::clock;
 use super::config::{ClientCertificate, ClientTls};
 use super::connection::{BATCH, MAX_MESSAGE};
 use super::error::{ClientError, LinkError, Shows};
-use super::hub::Outgoing;
+use super::shared::Outgoing;
 use super::token::Bearer;
 use crate::native::{self, End, FrameError, FrameSocket, Kind, Line, SocketError, Start};
 use crate::pki::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};

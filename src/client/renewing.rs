@@ -11,7 +11,7 @@ use tonic::{Response, Status};
 
 use super::connection::Api;
 use super::error::error_of;
-use super::hub::Renewals;
+use super::shared::Renewals;
 use super::tag::Tag;
 use crate::proto::server_message::Answer;
 use crate::proto::{KeepAliveResponse, ServerMessage};

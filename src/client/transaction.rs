@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::ClientError;
 use super::handle::{Client, Handle};
-use super::queries::View;
+use super::read_client::ReadResult;
 use super::txn_error::{CommitError, TxnError};
 use super::txn_request::{AtLeast, Batch, TxnRequest};
 use super::values::Value;
@@ -47,14 +47,14 @@ struct Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.handle.hub.give_up(self.number);
+        self.handle.shared.give_up(self.number);
     }
 }
 
 impl Ticket {
     async fn step(&self, batch: Batch, then: Then) -> Result<StepResponse, CommitError> {
         let step = batch.into_step(then)?;
-        let outcome = self.handle.hub.step_of(self.number, step)?;
+        let outcome = self.handle.shared.step_of(self.number, step)?;
         outcome.await.unwrap_or(Err(TxnError::Closed.into()))
     }
 }
@@ -103,8 +103,8 @@ impl Client {
     }
 
     /// Reads keys, all at one snapshot that is at least `at_least`.
-    pub async fn read_many(&self, keys: &[Key], at_least: &AtLeast) -> Result<View, ClientError> {
-        self.viewer()?.read(keys, at_least).await
+    pub async fn read_many(&self, keys: &[Key], at_least: &AtLeast) -> Result<ReadResult, ClientError> {
+        self.read_client()?.read(keys, at_least).await
     }
 
     async fn start(
@@ -115,7 +115,7 @@ impl Client {
     ) -> Result<(Ticket, StepResponse), CommitError> {
         request.check()?;
         let new = request.with_step(batch.into_step(then)?)?;
-        let (number, outcome) = self.handle.hub.begin(new)?;
+        let (number, outcome) = self.handle.shared.begin(new)?;
         let ticket = Ticket { handle: Arc::clone(&self.handle), number };
         let answer = outcome.await.unwrap_or(Err(TxnError::Closed.into()))?;
         Ok((ticket, answer))

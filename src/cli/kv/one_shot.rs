@@ -18,8 +18,8 @@ use crate::client::{
 
 pub(super) async fn get(names: &[OsString], common: &CommonArgs) -> Result<ExitCode, Failure> {
     let keys = names.iter().map(|name| common.key(name)).collect::<Result<Vec<_>, _>>()?;
-    let viewer = common.store.connect.view().await?;
-    let view = viewer.read(&keys, &common.at_least()).await.map_err(connect::failure)?;
+    let reader = common.store.connect.read_client().await?;
+    let view = reader.read(&keys, &common.at_least()).await.map_err(connect::failure)?;
     if common.store.json {
         let values: Vec<_> =
             keys.iter().zip(&view.values).map(|(key, value)| show::json(key, value)).collect();

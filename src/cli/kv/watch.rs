@@ -78,7 +78,7 @@ async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
     if let Some(after) = &args.after {
         request = request.after(after);
     }
-    args.store.connect.view().await?.watch(request).await.map_err(connect::failure)
+    args.store.connect.read_client().await?.watch(request).await.map_err(connect::failure)
 }
 
 /// Waits for one commit and prints it. Standard output is written line by line even if it is no terminal, so

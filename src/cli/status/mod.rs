@@ -29,8 +29,8 @@ pub struct StatusArgs {
 }
 
 pub async fn run(args: StatusArgs) -> Result<(), Failure> {
-    let viewer = args.connect.view().await?;
-    let status = viewer.status().await.map_err(connect::failure)?;
+    let reader = args.connect.read_client().await?;
+    let status = reader.status().await.map_err(connect::failure)?;
     if args.json { print(json::status(&status)) } else { print(text(&status)) }
 }
 

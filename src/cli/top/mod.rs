@@ -18,7 +18,7 @@ use super::connect::{self, ConnectArgs};
 use super::failure::{Code, Failure};
 use super::print::print;
 use super::stopping::StopSignals;
-use crate::client::{ClientError, Viewer};
+use crate::client::{ClientError, ReadClient};
 use crate::config::{parse_duration, units_of_durations};
 use sample::{Look, Sample, Window};
 use terminal::{Ended, Terminal};
@@ -95,27 +95,27 @@ pub async fn run(args: TopArgs) -> Result<(), Failure> {
 struct Source<'a> {
     args: &'a TopArgs,
     /// None while no server answers.
-    viewer: Option<Viewer>,
+    reader: Option<ReadClient>,
     window: Window,
 }
 
 impl Source<'_> {
     /// Connects, and takes a first sample.
     async fn connect(args: &TopArgs) -> Result<Source<'_>, Failure> {
-        let viewer = Some(args.connect.view().await?);
-        let mut source = Source { args, viewer, window: Window::default() };
+        let reader = Some(args.connect.read_client().await?);
+        let mut source = Source { args, reader, window: Window::default() };
         source.look(LOCKS).await?;
         Ok(source)
     }
 
     /// Takes a sample with at most so many locks.
     async fn look(&mut self, locks: u32) -> Result<(), Failure> {
-        let viewer = match self.viewer.take() {
-            Some(viewer) => viewer,
-            None => self.args.connect.view().await?,
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => self.args.connect.read_client().await?,
         };
         let prefix = self.args.prefix.as_bytes();
-        let (status, hot) = tokio::join!(viewer.status(), viewer.top_locks(prefix, locks));
+        let (status, hot) = tokio::join!(reader.status(), reader.top_locks(prefix, locks));
         let status = status.map_err(connect::failure)?;
         let hot = match hot {
             Ok(hot) => Ok(hot),
@@ -127,7 +127,7 @@ impl Source<'_> {
         };
         self.window.push(Sample::new(status, hot));
         // After a failure the next sample uses another connection, to the next endpoint if there are several.
-        self.viewer = Some(viewer);
+        self.reader = Some(reader);
         Ok(())
     }
 

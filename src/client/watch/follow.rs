@@ -14,7 +14,7 @@ use tonic::{Code, Response, Status, Streaming};
 use super::super::connection::{Api, Dialled};
 use super::super::driver::pause;
 use super::super::error::{ClientError, LinkError, of_status};
-use super::super::queries::Viewer;
+use super::super::read_client::ReadClient;
 use crate::names::DcId;
 use crate::proto::{Reason, Snapshot};
 
@@ -24,7 +24,7 @@ pub(super) trait Subject: Clone + Send + Sync + 'static {
     /// The events that callers get.
     type News: Send;
 
-    fn read(response: Self::Response) -> Said<Self::News>;
+    fn read(response: Self::Response) -> WatchEvent<Self::News>;
 
     /// The call that begins the watch, on a connection of its own.
     fn call(
@@ -35,7 +35,7 @@ pub(super) trait Subject: Clone + Send + Sync + 'static {
 }
 
 /// The content of a response.
-pub(super) enum Said<N> {
+pub(super) enum WatchEvent<N> {
     Begun(Snapshot),
     Reached(Snapshot),
     /// An entry of the log.
@@ -55,7 +55,7 @@ pub(super) enum Next<N> {
 
 /// A watch, with or without a connection.
 pub(super) struct Following<S: Subject> {
-    way: Way<S>,
+    connector: Connector<S>,
     /// The vector of the events that were returned, or that the caller excluded at the start.
     position: Snapshot,
     link: Link<S>,
@@ -63,17 +63,17 @@ pub(super) struct Following<S: Subject> {
 
 /// The way to a server.
 #[derive(Clone)]
-struct Way<S> {
+struct Connector<S> {
     /// At least one.
     endpoints: Arc<[Dialled]>,
     /// Counts attempts, which selects the next endpoint.
-    turn: usize,
+    next_endpoint: usize,
     subject: S,
 }
 
 enum Link<S: Subject> {
     Up(Box<Up<S>>),
-    Coming(Coming<S>),
+    Connecting(Connecting<S>),
     /// No attempt since the last error was returned.
     Down,
 }
@@ -83,21 +83,24 @@ struct Up<S: Subject> {
     endpoint: String,
 }
 
-type Coming<S> = Pin<Box<dyn Future<Output = Result<(Up<S>, Snapshot), ClientError>> + Send>>;
+type Connecting<S> = Pin<Box<dyn Future<Output = Result<(Up<S>, Snapshot), ClientError>> + Send>>;
 
 impl<S: Subject> Following<S> {
     /// Tries every endpoint once.
     pub(super) async fn begin(
-        viewer: &Viewer,
+        reader: &ReadClient,
         subject: S,
         from: Option<Snapshot>,
     ) -> Result<Following<S>, ClientError> {
-        let turn = viewer.endpoints.iter().position(|dialled| dialled.name == viewer.endpoint).unwrap_or(0);
-        let mut way = Way { endpoints: Arc::clone(&viewer.endpoints), turn, subject };
+        let next_endpoint =
+            reader.endpoints.iter().position(|dialled| dialled.name == reader.endpoint).unwrap_or(0);
+        let mut connector = Connector { endpoints: Arc::clone(&reader.endpoints), next_endpoint, subject };
         let mut last = ClientError::Closed;
-        for _ in 0..way.endpoints.len() {
-            match way.attempt(from.clone()).await {
-                Ok((up, position)) => return Ok(Following { way, position, link: Link::Up(Box::new(up)) }),
+        for _ in 0..connector.endpoints.len() {
+            match connector.attempt(from.clone()).await {
+                Ok((up, position)) => {
+                    return Ok(Following { connector, position, link: Link::Up(Box::new(up)) });
+                }
                 Err(error) if passes(&error) => last = error,
                 Err(error) => return Err(error),
             }
@@ -111,9 +114,10 @@ impl<S: Subject> Following<S> {
         loop {
             match &mut self.link {
                 Link::Down => {
-                    self.link = Link::Coming(Box::pin(self.way.clone().come(self.position.clone())))
+                    self.link =
+                        Link::Connecting(Box::pin(self.connector.clone().connect(self.position.clone())))
                 }
-                Link::Coming(coming) => match coming.await {
+                Link::Connecting(connecting) => match connecting.await {
                     Ok((up, _)) => self.link = Link::Up(Box::new(up)),
                     Err(error) => {
                         self.link = Link::Down;
@@ -121,8 +125,8 @@ impl<S: Subject> Following<S> {
                     }
                 },
                 Link::Up(up) => match up.next().await {
-                    Ok(said) => {
-                        if let Some(next) = self.on_said(said) {
+                    Ok(event) => {
+                        if let Some(next) = self.on_event(event) {
                             return Ok(next);
                         }
                     }
@@ -142,18 +146,18 @@ impl<S: Subject> Following<S> {
         &self.position
     }
 
-    fn on_said(&mut self, said: Said<S::News>) -> Option<Next<S::News>> {
-        match said {
-            Said::Entry(dc, seq, news) => {
+    fn on_event(&mut self, event: WatchEvent<S::News>) -> Option<Next<S::News>> {
+        match event {
+            WatchEvent::Entry(dc, seq, news) => {
                 self.raise(dc.index(), seq);
                 Some(Next::News(news))
             }
-            Said::Passing(news) => Some(Next::News(news)),
-            Said::Reached(snapshot) => {
+            WatchEvent::Passing(news) => Some(Next::News(news)),
+            WatchEvent::Reached(snapshot) => {
                 snapshot.seqs.iter().enumerate().for_each(|(dc, seq)| self.raise(dc, *seq));
                 Some(Next::Reached)
             }
-            Said::Begun(_) | Said::Unknown => None,
+            WatchEvent::Begun(_) | WatchEvent::Unknown => None,
         }
     }
 
@@ -172,9 +176,9 @@ impl<S: Subject> std::fmt::Debug for Following<S> {
     }
 }
 
-impl<S: Subject> Way<S> {
+impl<S: Subject> Connector<S> {
     /// Tries endpoint after endpoint until one accepts the watch, or refuses it for good.
-    async fn come(mut self, from: Snapshot) -> Result<(Up<S>, Snapshot), ClientError> {
+    async fn connect(mut self, from: Snapshot) -> Result<(Up<S>, Snapshot), ClientError> {
         for failures in 1.. {
             sleep(pause(failures)).await;
             match self.attempt(Some(from.clone())).await {
@@ -187,21 +191,21 @@ impl<S: Subject> Way<S> {
 
     /// Tries one endpoint. Returns the stream and its first position.
     async fn attempt(&mut self, from: Option<Snapshot>) -> Result<(Up<S>, Snapshot), ClientError> {
-        let dialled = &self.endpoints[self.turn % self.endpoints.len()];
-        self.turn += 1;
+        let dialled = &self.endpoints[self.next_endpoint % self.endpoints.len()];
+        self.next_endpoint += 1;
         let endpoint = dialled.name.clone();
         let call = dialled.stream(|client| self.subject.call(client, from));
         let responses = call.await.map_err(|error| link_error(&endpoint, error))?;
         let mut up = Up { responses, endpoint };
         match up.next().await? {
-            Said::Begun(snapshot) => Ok((up, snapshot)),
+            WatchEvent::Begun(snapshot) => Ok((up, snapshot)),
             _ => Err(unreachable(&up.endpoint, LinkError::Ended)),
         }
     }
 }
 
 impl<S: Subject> Up<S> {
-    async fn next(&mut self) -> Result<Said<S::News>, ClientError> {
+    async fn next(&mut self) -> Result<WatchEvent<S::News>, ClientError> {
         match self.responses.message().await {
             Ok(Some(response)) => Ok(S::read(response)),
             Ok(None) => Err(unreachable(&self.endpoint, LinkError::Ended)),

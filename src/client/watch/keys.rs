@@ -8,8 +8,8 @@ use tonic::{Response, Status, Streaming};
 use super::super::connection::Api;
 use super::super::error::ClientError;
 use super::super::operations;
-use super::super::queries::Viewer;
-use super::follow::{Following, Next, Said, Subject};
+use super::super::read_client::ReadClient;
+use super::follow::{Following, Next, Subject, WatchEvent};
 use crate::crdt::value::Update;
 use crate::keys::Key;
 use crate::names::DcId;
@@ -113,11 +113,11 @@ pub enum News {
 }
 
 /// A watch of keys: returns each commit that changed any of them once, when it is durable in the datacenter,
-/// after everything that it depends on. Started by [`Viewer::watch`].
+/// after everything that it depends on. Started by [`ReadClient::watch`].
 #[derive(Debug)]
 pub struct Watch(Following<Keys>);
 
-impl Viewer {
+impl ReadClient {
     /// Starts a watch of keys. Every commit after this has returned is reported, unless
     /// [`WatchRequest::after`] excludes it.
     ///
@@ -169,21 +169,21 @@ impl Subject for Keys {
         client.watch(proto::WatchRequest { prefixes, keys, from }).await
     }
 
-    fn read(response: WatchResponse) -> Said<Changed> {
+    fn read(response: WatchResponse) -> WatchEvent<Changed> {
         match response.event {
-            Some(Event::Begun(begun)) => Said::Begun(begun.snapshot.unwrap_or_default()),
-            Some(Event::Reached(reached)) => Said::Reached(reached.snapshot.unwrap_or_default()),
-            Some(Event::Changed(changed)) => read(changed).unwrap_or(Said::Unknown),
-            None => Said::Unknown,
+            Some(Event::Begun(begun)) => WatchEvent::Begun(begun.snapshot.unwrap_or_default()),
+            Some(Event::Reached(reached)) => WatchEvent::Reached(reached.snapshot.unwrap_or_default()),
+            Some(Event::Changed(changed)) => read(changed).unwrap_or(WatchEvent::Unknown),
+            None => WatchEvent::Unknown,
         }
     }
 }
 
 /// Skips changes that this client cannot represent.
-fn read(proto::WatchChanged { dc, seq, changes }: proto::WatchChanged) -> Option<Said<Changed>> {
+fn read(proto::WatchChanged { dc, seq, changes }: proto::WatchChanged) -> Option<WatchEvent<Changed>> {
     let dc = u8::try_from(dc).ok().and_then(DcId::new)?;
     let changes = changes.into_iter().filter_map(change_of).collect();
-    Some(Said::Entry(dc, seq, Changed { dc, seq, changes }))
+    Some(WatchEvent::Entry(dc, seq, Changed { dc, seq, changes }))
 }
 
 fn change_of(message: proto::Change) -> Option<Change> {

@@ -5,8 +5,8 @@ use tonic::{Response, Status, Streaming};
 
 use super::super::connection::Api;
 use super::super::error::ClientError;
-use super::super::queries::Viewer;
-use super::follow::{Following, Next, Said, Subject};
+use super::super::read_client::ReadClient;
+use super::follow::{Following, Next, Subject, WatchEvent};
 use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
 use crate::proto::watch_locks_response::Event;
 use crate::proto::{self, Snapshot, WatchLocksRequest, WatchLocksResponse};
@@ -116,11 +116,11 @@ pub struct Holding {
     pub locks: Vec<(LockName, Mode)>,
 }
 
-/// A watch of locks. Started by [`Viewer::watch_locks`].
+/// A watch of locks. Started by [`ReadClient::watch_locks`].
 #[derive(Debug)]
 pub struct LockWatch(Following<Locks>);
 
-impl Viewer {
+impl ReadClient {
     /// Starts a watch of locks. Every move after this has returned is reported, and the holders.
     ///
     /// Tries every endpoint once. For [`ClientError::WatchTooOld`] see there.
@@ -162,20 +162,22 @@ impl Subject for Locks {
     }
 
     /// Skips events that this client cannot represent.
-    fn read(response: WatchLocksResponse) -> Said<LockEvent> {
+    fn read(response: WatchLocksResponse) -> WatchEvent<LockEvent> {
         let read = match response.event {
-            Some(Event::Begun(begun)) => Some(Said::Begun(begun.snapshot.unwrap_or_default())),
-            Some(Event::Reached(reached)) => Some(Said::Reached(reached.snapshot.unwrap_or_default())),
+            Some(Event::Begun(begun)) => Some(WatchEvent::Begun(begun.snapshot.unwrap_or_default())),
+            Some(Event::Reached(reached)) => Some(WatchEvent::Reached(reached.snapshot.unwrap_or_default())),
             Some(Event::Moved(message)) => {
-                moved(message).map(|moved| Said::Entry(moved.dc, moved.seq, LockEvent::Moved(moved)))
+                moved(message).map(|moved| WatchEvent::Entry(moved.dc, moved.seq, LockEvent::Moved(moved)))
             }
-            Some(Event::Anew(_)) => Some(Said::Passing(LockEvent::Anew)),
-            Some(Event::Current(_)) => Some(Said::Passing(LockEvent::Current)),
-            Some(Event::Granted(held)) => holding(held).map(|it| Said::Passing(LockEvent::Granted(it))),
-            Some(Event::Released(held)) => holding(held).map(|it| Said::Passing(LockEvent::Released(it))),
+            Some(Event::Anew(_)) => Some(WatchEvent::Passing(LockEvent::Anew)),
+            Some(Event::Current(_)) => Some(WatchEvent::Passing(LockEvent::Current)),
+            Some(Event::Granted(held)) => holding(held).map(|it| WatchEvent::Passing(LockEvent::Granted(it))),
+            Some(Event::Released(held)) => {
+                holding(held).map(|it| WatchEvent::Passing(LockEvent::Released(it)))
+            }
             None => None,
         };
-        read.unwrap_or(Said::Unknown)
+        read.unwrap_or(WatchEvent::Unknown)
     }
 }
 

@@ -24,10 +24,10 @@ use crate::proto::{ClientMessage, KeepAliveRequest, Reason, ServerMessage, Step,
 use crate::time::Instant;
 
 /// The shared state of callers and driver.
-pub(super) struct Hub {
+pub(super) struct Shared {
     state: Mutex<State>,
     /// Notified when there is work for the driver.
-    news: Notify,
+    driver: Notify,
     /// The session may want to renew its lease.
     renews: AtomicBool,
 }
@@ -47,7 +47,7 @@ struct State {
 }
 
 /// The result of a step of the session, for the driver.
-pub(super) struct Turn {
+pub(super) struct Advanced {
     pub deadline: Instant,
     /// Calls can be made.
     pub ready: bool,
@@ -65,8 +65,8 @@ pub(super) enum Watch {
     Waiting(oneshot::Receiver<LostReason>),
 }
 
-impl Hub {
-    pub(super) fn new(session: Session) -> Hub {
+impl Shared {
+    pub(super) fn new(session: Session) -> Shared {
         let state = State {
             session,
             acquiring: FxHashMap::default(),
@@ -76,7 +76,7 @@ impl Hub {
             stream: 0,
             writer: None,
         };
-        Hub { state: Mutex::new(state), news: Notify::new(), renews: AtomicBool::new(false) }
+        Shared { state: Mutex::new(state), driver: Notify::new(), renews: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -88,13 +88,13 @@ impl Hub {
         let mut state = self.lock();
         let result = step(&mut state);
         let writer = state.writer_to_wake();
-        let news = !state.session.is_ready() || state.session.has_outputs();
+        let wakes_driver = !state.session.is_ready() || state.session.has_outputs();
         drop(state);
         if let Some(writer) = writer {
             writer.wake();
         }
-        if news {
-            self.news.notify_one();
+        if wakes_driver {
+            self.driver.notify_one();
         }
         result
     }
@@ -191,24 +191,24 @@ impl Hub {
 
     pub(super) fn close(&self) {
         self.step(|state| state.session.close(clock::now()));
-        self.news.notify_one();
+        self.driver.notify_one();
     }
 
     // For the driver.
 
     /// Waits until a caller has left work for the driver.
-    pub(super) async fn news(&self) {
-        self.news.notified().await;
+    pub(super) async fn work_for_driver(&self) {
+        self.driver.notified().await;
     }
 
     /// Registers a new stream. Returns its messages, which end when the stream is no longer the current one.
-    pub(super) fn connected(self: &Arc<Hub>) -> Outgoing {
+    pub(super) fn connected(self: &Arc<Shared>) -> Outgoing {
         let mut state = self.lock();
         state.session.connected(clock::now());
         state.stream += 1;
         state.writer = None;
         let (stream, taken) = (state.stream, VecDeque::new());
-        Outgoing { hub: Arc::clone(self), stream, taken, renews_apart: false }
+        Outgoing { shared: Arc::clone(self), stream, taken, renews_apart: false }
     }
 
     /// Leaves the stream, whatever its state. Its writer ends it, so that the server drops its side as well.
@@ -243,7 +243,7 @@ impl Hub {
 
     /// Advances the time and processes messages. `moved`: when the server last showed that it is alive, apart
     /// from its messages.
-    pub(super) fn turn(&self, moved: Option<Instant>, messages: &mut Vec<ServerMessage>) -> Turn {
+    pub(super) fn advance(&self, moved: Option<Instant>, messages: &mut Vec<ServerMessage>) -> Advanced {
         let now = clock::now();
         let mut state = self.lock();
         let moved = if messages.is_empty() { moved } else { Some(now) };
@@ -254,7 +254,7 @@ impl Hub {
         for message in messages.drain(..) {
             state.session.on_message(now, message);
         }
-        let mut turn = Turn {
+        let mut advanced = Advanced {
             deadline: state.session.next_deadline(),
             ready: state.session.is_ready(),
             leave: None,
@@ -264,33 +264,33 @@ impl Hub {
         if state.session.has_renewal() {
             self.renews.store(true, Ordering::Relaxed);
         }
-        let tellings = state.tell(&mut turn);
+        let deliveries = state.take_deliveries(&mut advanced);
         let writer = state.writer_to_wake();
         drop(state);
-        tellings.into_iter().for_each(Telling::tell);
+        deliveries.into_iter().for_each(Delivery::deliver);
         if let Some(writer) = writer {
             writer.wake();
         }
-        turn
+        advanced
     }
 }
 
 /// An outcome, and the channel of its caller, to be sent after the lock is released.
-enum Telling {
+enum Delivery {
     Acquired(oneshot::Sender<Result<Grant, AcquireError>>, Result<Grant, AcquireError>),
     Released(oneshot::Sender<Result<(), ClientError>>, Result<(), ClientError>),
     Lost(oneshot::Sender<LostReason>, LostReason),
     Stepped(oneshot::Sender<Stepped>, Stepped),
 }
 
-impl Telling {
-    fn tell(self) {
+impl Delivery {
+    fn deliver(self) {
         // A caller that no longer listens has cancelled its call already, or does not need the outcome.
         match self {
-            Telling::Acquired(to, outcome) => drop(to.send(outcome)),
-            Telling::Released(to, outcome) => drop(to.send(outcome)),
-            Telling::Lost(to, reason) => drop(to.send(reason)),
-            Telling::Stepped(to, outcome) => drop(to.send(outcome)),
+            Delivery::Acquired(to, outcome) => drop(to.send(outcome)),
+            Delivery::Released(to, outcome) => drop(to.send(outcome)),
+            Delivery::Lost(to, reason) => drop(to.send(reason)),
+            Delivery::Stepped(to, outcome) => drop(to.send(outcome)),
         }
     }
 }
@@ -300,43 +300,43 @@ impl State {
         if self.session.has_messages() { self.writer.take() } else { None }
     }
 
-    fn tell(&mut self, turn: &mut Turn) -> Vec<Telling> {
+    fn take_deliveries(&mut self, advanced: &mut Advanced) -> Vec<Delivery> {
         let mut outputs = Vec::new();
         self.session.take_outputs(&mut outputs);
-        let mut tellings = Vec::with_capacity(outputs.len());
+        let mut deliveries = Vec::with_capacity(outputs.len());
         for output in outputs {
             match output {
                 Output::Acquired { number, outcome } => {
                     let to = self.acquiring.remove(&number);
-                    tellings.extend(to.map(|to| Telling::Acquired(to, outcome)));
+                    deliveries.extend(to.map(|to| Delivery::Acquired(to, outcome)));
                 }
                 Output::Released { number, outcome } => {
                     let to = self.releasing.remove(&number);
-                    tellings.extend(to.map(|to| Telling::Released(to, outcome)));
+                    deliveries.extend(to.map(|to| Delivery::Released(to, outcome)));
                 }
                 Output::Lost { number, reason } => {
                     let all = self.watching.remove(&number).unwrap_or_default();
-                    tellings.extend(all.into_iter().map(|to| Telling::Lost(to, reason.clone())));
+                    deliveries.extend(all.into_iter().map(|to| Delivery::Lost(to, reason.clone())));
                 }
                 Output::Stepped { number, outcome } => {
                     let to = self.stepping.remove(&number);
-                    tellings.extend(to.map(|to| Telling::Stepped(to, outcome)));
+                    deliveries.extend(to.map(|to| Delivery::Stepped(to, outcome)));
                 }
-                Output::LeaseOpened => turn.lease = Some(Ok(())),
+                Output::LeaseOpened => advanced.lease = Some(Ok(())),
                 Output::LeaseRefused(reason, message) => {
-                    turn.lease = Some(Err(ClientError::Refused(reason, message)));
+                    advanced.lease = Some(Err(ClientError::Refused(reason, message)));
                 }
-                Output::Reconnect(why) => turn.leave = Some(why),
+                Output::Reconnect(why) => advanced.leave = Some(why),
             }
         }
-        tellings
+        deliveries
     }
 }
 
 /// The messages that the session sends on one stream. The writer polls it, and combines all available
 /// messages into one write.
 pub(super) struct Outgoing {
-    hub: Arc<Hub>,
+    shared: Arc<Shared>,
     stream: u64,
     /// Taken from the session, not yet returned to the writer.
     taken: VecDeque<ClientMessage>,
@@ -346,14 +346,14 @@ pub(super) struct Outgoing {
 
 /// The renewals of the lease, for calls of their own, as long as the stream is the current one.
 pub(super) struct Renewals {
-    hub: Arc<Hub>,
+    shared: Arc<Shared>,
     stream: u64,
 }
 
 impl Renewals {
     /// Takes the renewal that is due.
     pub(super) fn take(&self) -> Option<KeepAliveRequest> {
-        self.hub.renewal(self.stream, Session::take_renewal_apart)
+        self.shared.renewal(self.stream, Session::take_renewal_apart)
     }
 }
 
@@ -368,19 +368,19 @@ impl tokio_stream::Stream for Outgoing {
 impl Outgoing {
     /// Returns true if there is something to send.
     pub(super) fn has_messages(&self) -> bool {
-        !self.taken.is_empty() || self.hub.lock().session.has_messages()
+        !self.taken.is_empty() || self.shared.lock().session.has_messages()
     }
 
     /// Takes the renewal of the lease, which goes before everything else.
     pub(super) fn take_renewal(&mut self) -> Option<ClientMessage> {
-        if self.renews_apart { None } else { self.hub.renewal(self.stream, Session::take_renewal) }
+        if self.renews_apart { None } else { self.shared.renewal(self.stream, Session::take_renewal) }
     }
 
     /// From now on the returned value supplies the renewals: on this stream they would wait behind everything
     /// queued before them.
     pub(super) fn renew_apart(&mut self) -> Renewals {
         self.renews_apart = true;
-        Renewals { hub: Arc::clone(&self.hub), stream: self.stream }
+        Renewals { shared: Arc::clone(&self.shared), stream: self.stream }
     }
 
     /// Returns the next message; `None` once the stream is left.
@@ -391,7 +391,7 @@ impl Outgoing {
         if let Some(message) = self.taken.pop_front() {
             return Poll::Ready(Some(message));
         }
-        let mut state = self.hub.lock();
+        let mut state = self.shared.lock();
         if state.stream != self.stream {
             return Poll::Ready(None);
         }

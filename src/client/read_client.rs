@@ -45,7 +45,7 @@ pub struct LockPage {
 
 /// The values of keys at one snapshot.
 #[derive(Clone, Debug, PartialEq)]
-pub struct View {
+pub struct ReadResult {
     /// The snapshot of the read. Another read at least at this snapshot sees everything that this one saw.
     pub snapshot: Snapshot,
     /// In the order of the requested keys.
@@ -55,7 +55,7 @@ pub struct View {
 /// Reads from a datacenter and changes nothing there. It needs no lease, so a server that is full or shutting
 /// down answers too. Use it where no locks are needed.
 #[derive(Clone, Debug)]
-pub struct Viewer {
+pub struct ReadClient {
     pub(super) endpoint: String,
     /// All endpoints, for watches.
     pub(super) endpoints: Arc<[Dialled]>,
@@ -63,9 +63,9 @@ pub struct Viewer {
     patience: Duration,
 }
 
-impl Viewer {
+impl ReadClient {
     /// Connects to the first endpoint that answers. The settings for leases in the configuration are ignored.
-    pub async fn connect(config: ClientConfig) -> Result<Viewer, ClientError> {
+    pub async fn connect(config: ClientConfig) -> Result<ReadClient, ClientError> {
         let mut last = ClientError::Closed;
         let endpoints: Arc<[Dialled]> = Dialled::all(&config)?.into();
         for dialled in endpoints.iter() {
@@ -73,7 +73,7 @@ impl Viewer {
             match dialled.dial().await {
                 Ok(locks) => {
                     let patience = patience(config.connect_timeout);
-                    return Ok(Viewer { endpoint, endpoints, locks, patience });
+                    return Ok(ReadClient { endpoint, endpoints, locks, patience });
                 }
                 Err(source) => {
                     last = dialled.ask_why(ClientError::Unreachable { endpoint, source }).await;
@@ -120,12 +120,12 @@ impl Viewer {
     }
 
     /// Reads at most 1 000 keys of the store, all at one snapshot that is at least `at_least`.
-    pub async fn read(&self, keys: &[Key], at_least: &AtLeast) -> Result<View, ClientError> {
+    pub async fn read(&self, keys: &[Key], at_least: &AtLeast) -> Result<ReadResult, ClientError> {
         let request =
             ReadRequest { keys: keys.iter().map(operations::key).collect(), at_least: at_least.to_proto() };
-        let viewer = Viewer { patience: self.patience + at_least.patience, ..self.clone() };
-        let answer = viewer.ask(async |mut locks| locks.read(request).await).await?;
-        Ok(View {
+        let reader = ReadClient { patience: self.patience + at_least.patience, ..self.clone() };
+        let answer = reader.ask(async |mut locks| locks.read(request).await).await?;
+        Ok(ReadResult {
             snapshot: answer.snapshot.unwrap_or_default(),
             values: answer.values.into_iter().map(Value::from).collect(),
         })
@@ -159,30 +159,30 @@ fn patience(connect_timeout: Duration) -> Duration {
 }
 
 impl Client {
-    /// Returns a viewer over the client's own connection.
-    pub fn viewer(&self) -> Result<Viewer, ClientError> {
+    /// Returns a read client over the client's own connection.
+    pub fn read_client(&self) -> Result<ReadClient, ClientError> {
         let (endpoint, locks) = self.handle.current.get().ok_or(ClientError::Closed)?;
         let endpoints = Arc::clone(&self.handle.endpoints);
-        Ok(Viewer { endpoint, endpoints, locks, patience: patience(self.handle.connect_timeout) })
+        Ok(ReadClient { endpoint, endpoints, locks, patience: patience(self.handle.connect_timeout) })
     }
 
-    /// As [`Viewer::status`].
+    /// As [`ReadClient::status`].
     pub async fn status(&self) -> Result<StatusResponse, ClientError> {
-        self.viewer()?.status().await
+        self.read_client()?.status().await
     }
 
-    /// As [`Viewer::list_locks`].
+    /// As [`ReadClient::list_locks`].
     pub async fn list_locks(&self, prefix: &[u8], page: Page) -> Result<LockPage, ClientError> {
-        self.viewer()?.list_locks(prefix, page).await
+        self.read_client()?.list_locks(prefix, page).await
     }
 
-    /// As [`Viewer::top_locks`].
+    /// As [`ReadClient::top_locks`].
     pub async fn top_locks(&self, prefix: &[u8], limit: u32) -> Result<Vec<HotLock>, ClientError> {
-        self.viewer()?.top_locks(prefix, limit).await
+        self.read_client()?.top_locks(prefix, limit).await
     }
 
-    /// As [`Viewer::describe_lock`].
+    /// As [`ReadClient::describe_lock`].
     pub async fn describe_lock(&self, name: &LockName) -> Result<LockDescription, ClientError> {
-        self.viewer()?.describe_lock(name).await
+        self.read_client()?.describe_lock(name).await
     }
 }

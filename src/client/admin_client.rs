@@ -4,23 +4,23 @@ use bytes::Bytes;
 
 use super::config::ClientConfig;
 use super::error::ClientError;
-use super::queries::Viewer;
+use super::read_client::ReadClient;
 use crate::names::{ForceReason, LockName};
 use crate::proto::{AuditRequest, ForceReleaseRequest, ForceReleaseResponse, ForcedRelease};
 
 /// Releases locks by force, and lists earlier force releases. If the server has access rules, they must allow
 /// these calls.
 #[derive(Clone, Debug)]
-pub struct Operator(Viewer);
+pub struct AdminClient(ReadClient);
 
-impl Operator {
-    /// Connects like [`Viewer::connect`].
-    pub async fn connect(config: ClientConfig) -> Result<Operator, ClientError> {
-        Viewer::connect(config).await.map(Operator)
+impl AdminClient {
+    /// Connects like [`ReadClient::connect`].
+    pub async fn connect(config: ClientConfig) -> Result<AdminClient, ClientError> {
+        ReadClient::connect(config).await.map(AdminClient)
     }
 
-    /// Returns a viewer over the same connection.
-    pub fn viewer(&self) -> &Viewer {
+    /// Returns a read client over the same connection.
+    pub fn read_client(&self) -> &ReadClient {
         &self.0
     }
 
@@ -29,7 +29,8 @@ impl Operator {
     ///
     /// A holder may continue to work all the same, so the protected resource has to refuse tokens below the
     /// highest it has seen. The answer lists the holders that lost the lock, and the other datacenters where
-    /// it is held. After [`ClientError::Unreachable`] the outcome is unknown; [`Operator::audit`] shows it.
+    /// it is held. After [`ClientError::Unreachable`] the outcome is unknown; [`AdminClient::audit`] shows
+    /// it.
     pub async fn force_release(
         &self,
         lock: &LockName,
