@@ -30,7 +30,7 @@ impl Requests {
             return None;
         }
         let removed = std::mem::replace(&mut self.0[place as usize], last);
-        assert_eq!(removed, request, "a request stands where its client request says");
+        assert_eq!(removed, request, "a request stands where its ticket says");
         if self.0.capacity() > KEPT && self.0.len() < self.0.capacity() / 8 {
             self.0.shrink_to_fit();
         }

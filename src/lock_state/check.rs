@@ -10,7 +10,7 @@ use crate::names::Mode;
 impl Locks {
     /// Asserts the invariants that hold after every step. Walks all rows: for tests and the simulator.
     pub fn check(&self) {
-        assert!(self.dirty.is_empty(), "every step schedules what it touched");
+        assert!(self.dirty.is_empty(), "every step settles what it touched");
         self.hot_locks.check();
         assert_eq!(self.ownership_sum, self.ownership.sum(), "the sum over who owns what");
         for (i, lock) in self.locks.iter() {

@@ -25,7 +25,7 @@ impl Store {
         let effects: usize = self.records.iter().map(|(_, record)| record.effects_len()).sum();
         assert_eq!(effects, self.unfolded.len(), "every effect waits to be folded once");
         let uncompacted: usize = self.records.iter().map(|(_, record)| record.uncompacted as usize).sum();
-        assert_eq!(uncompacted, self.uncompacted.len(), "every mark waits to be compacted once");
+        assert_eq!(uncompacted, self.uncompacted.len(), "every mark waits to be settled once");
         assert_eq!(self.by_key.len(), self.records.len(), "every key has one record");
         self.records.iter().for_each(|(_, record)| record.check());
         let mut digests = Digests::default();

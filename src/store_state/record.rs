@@ -27,7 +27,7 @@ pub(super) struct Record {
     effects: VecDeque<Effect>,
     /// The content at a later position, so that readers need not apply many effects again and again.
     ahead: Option<Box<(Position, Content)>>,
-    /// the tombstones after all effects, while some effect may change them.
+    /// The tombstones after all effects, while some effect may change them.
     newest_tombstones: Option<Tombstones>,
     /// Number of its elements in the store's list of changes to compact.
     pub uncompacted: u32,
@@ -206,12 +206,7 @@ impl Record {
 
     /// Asserts that the data kept beside the effects equals the result of the effects.
     pub fn check(&self) {
-        assert_eq!(
-            *self.newest_tombstones(),
-            self.newest().tombstones,
-            "the newest tombstones of {}",
-            self.key
-        );
+        assert_eq!(*self.newest_tombstones(), self.newest().tombstones, "the newest marks of {}", self.key);
     }
 
     /// Returns true if the record can be removed.
