@@ -38,12 +38,12 @@ impl Replica {
                 return self.tell_ended(call, id, (begin.proof, Some(begin)), refusal).map(|()| Begun::Again);
             }
         };
-        self.transactions.outcomes.settle(begin.lease, begin.settled);
-        self.transactions.dead.settle(begin.lease, begin.settled);
+        self.transactions.outcomes.acknowledge(begin.lease, begin.settled);
+        self.transactions.dead.acknowledge(begin.lease, begin.settled);
         if self.begin_again(call, id, begin)? {
             return Ok(Begun::Again);
         }
-        if id.key <= self.transactions.outcomes.settled(begin.lease) {
+        if id.key <= self.transactions.outcomes.acknowledged_through(begin.lease) {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
         let had_its_turn = self.leases.get(lease).finished.is_over(id.key);
@@ -264,7 +264,7 @@ impl Replica {
                 self.reply(call, Reply::Stepped(Box::new(aborted())));
             }
             Some(Txn::Waiting(_)) => self.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
-            None if id.key <= self.transactions.outcomes.settled(id.lease) => {
+            None if id.key <= self.transactions.outcomes.acknowledged_through(id.lease) => {
                 self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
             }
             None => self.refuse(call, TxnRefusal::Unknown(id.key).into()),

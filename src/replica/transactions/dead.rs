@@ -44,7 +44,7 @@ impl Dead {
     }
 
     /// The client of this lease asks for none up to this key any more.
-    pub fn settle(&mut self, lease: LeaseId, key: ClientKey) {
+    pub fn acknowledge(&mut self, lease: LeaseId, key: ClientKey) {
         let range = TxnId { lease, key: 0 }..=TxnId { lease, key };
         let ids: Vec<TxnId> = self.by_id.range(range).map(|(id, _)| *id).collect();
         for id in ids {
@@ -63,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_first_and_what_is_settled_at_once() {
+    fn the_oldest_is_forgotten_first_and_what_is_acknowledged_at_once() {
         let mut dead = Dead::default();
         for key in [3, 1, 2] {
             dead.insert(id(1, key), Death::TooOld, 3);
         }
         dead.insert(id(2, 1), Death::LocksLost, 3);
         assert_eq!([3, 1, 2].map(|key| dead.knows(&id(1, key))), [false, true, true]);
-        dead.settle(id(1, 0).lease, 1);
+        dead.acknowledge(id(1, 0).lease, 1);
         assert_eq!((dead.take(&id(1, 1)), dead.take(&id(1, 2))), (None, Some(Death::TooOld)));
         assert_eq!(dead.take(&id(2, 1)), Some(Death::LocksLost));
         assert!(dead.by_id.is_empty() && dead.by_age.is_empty());

@@ -134,9 +134,9 @@ impl Transactions {
 
     /// Returns true if it is under way, or its outcome is known.
     pub fn knows(&self, id: TxnId) -> bool {
-        let is_settled = id.key <= self.outcomes.settled(id.lease);
+        let is_acknowledged = id.key <= self.outcomes.acknowledged_through(id.lease);
         let is_there = self.rows.get(&id).is_some() || self.dead.knows(&id);
-        is_settled || is_there || self.outcomes.get(id.lease, id.key).is_some()
+        is_acknowledged || is_there || self.outcomes.get(id.lease, id.key).is_some()
     }
 
     /// Returns those of a lease.
@@ -223,7 +223,7 @@ impl Replica {
 
     /// A lease ends: its transactions end before its requests do.
     pub(super) fn end_transactions_of(&mut self, lease: LeaseId) {
-        self.transactions.dead.settle(lease, ClientKey::MAX);
+        self.transactions.dead.acknowledge(lease, ClientKey::MAX);
         for id in self.transactions.of_lease(lease) {
             match self.transactions.rows.remove(&id) {
                 Some(Txn::Open(open)) => self.forget_open(id, open.expires, open.at),

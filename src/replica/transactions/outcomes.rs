@@ -57,7 +57,7 @@ struct OfLease {
     until: Option<Instant>,
     commits: BTreeMap<ClientKey, Outcome>,
     /// The client has recorded the outcomes up to this key.
-    settled: ClientKey,
+    acknowledged_through: ClientKey,
 }
 
 /// All remembered outcomes.
@@ -78,7 +78,7 @@ impl Outcomes {
     }
 
     fn row(&mut self, lease: LeaseId, secret: Secret) -> &mut OfLease {
-        let row = || OfLease { secret, until: None, commits: BTreeMap::new(), settled: 0 };
+        let row = || OfLease { secret, until: None, commits: BTreeMap::new(), acknowledged_through: 0 };
         self.leases.entry(lease).or_insert_with(row)
     }
 
@@ -121,16 +121,16 @@ impl Outcomes {
     }
 
     /// Returns the key up to which the client has acknowledged outcomes.
-    pub fn settled(&self, lease: LeaseId) -> ClientKey {
-        self.leases.get(&lease).map_or(0, |row| row.settled)
+    pub fn acknowledged_through(&self, lease: LeaseId) -> ClientKey {
+        self.leases.get(&lease).map_or(0, |row| row.acknowledged_through)
     }
 
     /// The client acknowledged the outcomes up to `key`.
-    pub fn settle(&mut self, lease: LeaseId, key: ClientKey) {
+    pub fn acknowledge(&mut self, lease: LeaseId, key: ClientKey) {
         if let Some(row) = self.leases.get_mut(&lease)
-            && key > row.settled
+            && key > row.acknowledged_through
         {
-            row.settled = key;
+            row.acknowledged_through = key;
             let left = row.commits.split_off(&key.saturating_add(1));
             self.count -= std::mem::replace(&mut row.commits, left).len();
         }
@@ -216,7 +216,7 @@ mod tests {
         }
         assert_eq!(outcomes.count, MAX_ALL + MAX_ALL / 5);
         assert!(!outcomes.is_full(lease(5)));
-        outcomes.settle(lease(0), 10);
+        outcomes.acknowledge(lease(0), 10);
         outcomes.end_lease(lease(3), None, Instant::ZERO);
         assert!(outcomes.get_ended(lease(3), Secret::new([7; 16]), 1).is_some(), "it was promised");
         let mut steps = 0;
