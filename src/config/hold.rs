@@ -10,7 +10,7 @@ use super::assemble::HOUR;
 use super::error::ConfigError;
 use super::options::Options;
 use super::sources::{Given, Quoted, Sources, parse_within};
-use crate::lock_state::{GO_HOME_AFTER, HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
+use crate::lock_state::{HoldPolicy, HoldRule, IDLE_RETURN_AFTER, MAX_REQUEST_DELAY, MAX_TURN};
 use crate::names::MAX_LOCK_NAME;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -93,9 +93,9 @@ fn hold_rule(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldRule
     let delays = Duration::ZERO..=MAX_REQUEST_DELAY;
     let request_delay = read(given, "hold.request_delay", &option.request_delay, Duration::ZERO, delays)?;
     let homes = Duration::from_secs(1)..=DAY * 365;
-    let go_home_after = read(given, "hold.go_home_after", &option.go_home_after, GO_HOME_AFTER, homes)?;
+    let go_home_after = read(given, "hold.go_home_after", &option.go_home_after, IDLE_RETURN_AFTER, homes)?;
     let prefix = option.prefix.clone().into_bytes();
-    Ok(HoldRule { prefix, policy: policy(given, option)?, request_delay, go_home_after })
+    Ok(HoldRule { prefix, policy: policy(given, option)?, request_delay, idle_return_after: go_home_after })
 }
 
 /// A rule with times and without a policy is fixed; `turn` without a policy means adaptive.

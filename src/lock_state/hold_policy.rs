@@ -40,11 +40,11 @@ pub struct HoldRule {
     /// Then shared grants are local everywhere again, and no datacenter keeps the lock in memory. Default 60
     /// s, at least 1 s. A lower value frees memory sooner; a lock that is used again here after its parts
     /// were returned costs a round trip.
-    pub go_home_after: Duration,
+    pub idle_return_after: Duration,
 }
 
-/// Default of [`HoldRule::go_home_after`].
-pub const GO_HOME_AFTER: Duration = Duration::from_secs(60);
+/// Default of [`HoldRule::idle_return_after`].
+pub const IDLE_RETURN_AFTER: Duration = Duration::from_secs(60);
 
 /// Maximum of [`HoldRule::request_delay`].
 pub const MAX_REQUEST_DELAY: Duration = Duration::from_millis(500);
@@ -97,7 +97,7 @@ impl Default for HoldRule {
             prefix: Vec::new(),
             policy: HoldPolicy::default(),
             request_delay: Duration::ZERO,
-            go_home_after: GO_HOME_AFTER,
+            idle_return_after: IDLE_RETURN_AFTER,
         }
     }
 }
@@ -208,7 +208,7 @@ impl HoldRules {
 
     /// Returns the shortest idle return time of all rules.
     pub fn shortest_idle_return(&self) -> Duration {
-        self.0.iter().map(|rule| rule.go_home_after).min().expect("there is a rule")
+        self.0.iter().map(|rule| rule.idle_return_after).min().expect("there is a rule")
     }
 
     pub fn get(&self, index: u32) -> &HoldRule {

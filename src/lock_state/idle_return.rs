@@ -1,5 +1,5 @@
-//! Idle return: parts of other datacenters that were not used here for `go_home_after` are returned to their
-//! homes.
+//! Idle return: parts of other datacenters that were not used here for `idle_return_after` are returned to
+//! their homes.
 //!
 //! Then every datacenter can grant such a lock shared without a WAN round trip, and no memory remembers the
 //! lock (`docs/algorithm.md#34-idle-return`). Each heartbeat begins a round over some rows of the ownership
@@ -126,7 +126,7 @@ impl Locks {
         // Both times are rounded down.
         let idle = Duration::from_secs(this_second.saturating_sub(used).saturating_sub(1).into());
         // Finding the rule may take a walk over a thousand of them.
-        let is_over = idle >= soonest && idle >= self.rules.get(self.rules.find(&name)).go_home_after;
+        let is_over = idle >= soonest && idle >= self.rules.get(self.rules.find(&name)).idle_return_after;
         is_over.then_some((name, parts))
     }
 

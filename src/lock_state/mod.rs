@@ -32,7 +32,7 @@ mod sweep;
 pub(crate) use acquire::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use apply::Published;
 pub(crate) use describe::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};
-pub use hold_policy::{GO_HOME_AFTER, HoldPolicy, HoldRule, MAX_REQUEST_DELAY, MAX_TURN};
+pub use hold_policy::{HoldPolicy, HoldRule, IDLE_RETURN_AFTER, MAX_REQUEST_DELAY, MAX_TURN};
 pub use hot_locks::Heat;
 pub(crate) use install_state::Foreign;
 pub(crate) use locks::{Locks, Permissions};

@@ -9,7 +9,7 @@ use crate::names::DcId;
 use crate::sim::client::Client;
 use crate::sim::failure::{Failure, FailureKind, FaultKind, Outcome};
 use crate::sim::oracle::{Broken, verify};
-use crate::sim::plan::{GOES_HOME_SOON, Plan, Profile};
+use crate::sim::plan::{IDLE_RETURN_SOON, Plan, Profile};
 use crate::sim::trace::TraceMode;
 use crate::sim::world::{Phase, World};
 
@@ -222,7 +222,7 @@ impl Run {
         }
         let plan = &self.world.plan;
         let bound = QUIET_WITHIN
-            + 4 * GOES_HOME_SOON
+            + 4 * IDLE_RETURN_SOON
             + 3 * plan.load.ttl.1
             + 2 * plan.clock.restart_ahead
             + plan.doubts_for()

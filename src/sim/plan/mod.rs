@@ -367,13 +367,13 @@ impl Plan {
     }
 
     /// Returns true if a lock that was idle for that long may be returned, on a clock with a small error.
-    pub fn may_go_home(&self, idle: Duration) -> bool {
-        self.hold.iter().any(|rule| idle >= rule.go_home_after * 9 / 10)
+    pub fn may_return_idle(&self, idle: Duration) -> bool {
+        self.hold.iter().any(|rule| idle >= rule.idle_return_after * 9 / 10)
     }
 
     /// Returns true if idle locks are returned within a time that a run waits for.
-    pub fn locks_go_home(&self) -> bool {
-        self.hold.iter().all(|rule| rule.go_home_after <= GOES_HOME_SOON)
+    pub fn returns_idle_locks(&self) -> bool {
+        self.hold.iter().all(|rule| rule.idle_return_after <= IDLE_RETURN_SOON)
     }
 
     /// Returns the maximum time of healing for this number of waiting requests, served one by one.
@@ -479,7 +479,7 @@ fn general_faults(
 }
 
 /// Runs wait for idle returns if these take no longer.
-pub(super) const GOES_HOME_SOON: Duration = Duration::from_secs(3);
+pub(super) const IDLE_RETURN_SOON: Duration = Duration::from_secs(3);
 
 fn general_hold(rng: &mut Rng) -> Vec<HoldRule> {
     let fixed = |min_keep, max_keep| HoldPolicy::Fixed { min_keep, max_keep };
@@ -493,6 +493,6 @@ fn general_hold(rng: &mut Rng) -> Vec<HoldRule> {
     ];
     let policy = rng.pick(&policies).clone();
     let request_delay = *rng.pick(&[Duration::ZERO, Duration::ZERO, 100 * MS]);
-    let go_home_after = *rng.pick(&[1_000 * MS, 3_000 * MS, 60_000 * MS]);
-    vec![HoldRule { prefix: Vec::new(), policy, request_delay, go_home_after }]
+    let idle_return_after = *rng.pick(&[1_000 * MS, 3_000 * MS, 60_000 * MS]);
+    vec![HoldRule { prefix: Vec::new(), policy, request_delay, idle_return_after }]
 }

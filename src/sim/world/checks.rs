@@ -161,7 +161,7 @@ impl World {
             if let Some(gauge) = raised_gauge(&status.counts) {
                 return Some(format!("{dc} still has {gauge}: {:?}", status.counts));
             }
-            if self.plan.locks_go_home() && status.counts.locks_moved > 0 {
+            if self.plan.returns_idle_locks() && status.counts.locks_moved > 0 {
                 return Some(format!("{dc} knows {} locks that are not home", status.counts.locks_moved));
             }
             let shows = self.shown_keys(dc);

@@ -154,7 +154,7 @@ impl World {
                 return self.fail(FailureKind::GivenToUnreachable, what);
             }
             let is_idle =
-                self.plan.may_go_home(self.holders.idle_for(&moved.lock, dc, node.started, self.now));
+                self.plan.may_return_idle(self.holders.idle_for(&moved.lock, dc, node.started, self.now));
             if let Err(broken) = self.requests.on_transfer((dc, to), moved, step, is_idle) {
                 return self.blame(Err(broken));
             }
