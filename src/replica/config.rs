@@ -105,7 +105,7 @@ pub struct LocalConfig {
 pub const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
 /// How far ahead readings of the hybrid clock are reserved, at most; a restarted datacenter stamps nothing
 /// for this long.
-pub const CLOCK_BOUND: Duration = Duration::from_millis(500);
+pub const CLOCK_RESERVATION: Duration = Duration::from_millis(500);
 
 impl AgreedConfig {
     pub fn new(cluster: ClusterId, members: DcSet) -> AgreedConfig {

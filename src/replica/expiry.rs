@@ -45,7 +45,7 @@ pub(super) struct Expiry {
     /// Keys whose done value was written here last, with the seq of that entry.
     done: BTreeSet<(u64, Key)>,
     /// After a restart: the time from which a peer that was not heard counts as away.
-    settled_at: Instant,
+    reachability_known_at: Instant,
     /// No keys are ended before this time.
     retry_at: Instant,
 }
@@ -67,7 +67,7 @@ impl Expiry {
             due: Deadlines::default(),
             left_to: BTreeMap::new(),
             done: BTreeSet::new(),
-            settled_at: Instant::ZERO,
+            reachability_known_at: Instant::ZERO,
             retry_at: Instant::ZERO,
         }
     }
@@ -172,7 +172,7 @@ impl Replica {
     /// Everything was read from disk: registers all expiring keys, and starts their times.
     pub(super) fn restart_expiry(&mut self) {
         if self.position > Position::default() {
-            self.expiry.settled_at = self.now.mono + self.config.agreed.peer_timeout;
+            self.expiry.reachability_known_at = self.now.mono + self.config.agreed.peer_timeout;
         }
         let mut keys: Vec<Key> = self.store.expiring_keys().map(|(key, _)| key.clone()).collect();
         keys.extend(self.store.done_keys().cloned());
@@ -223,7 +223,8 @@ impl Replica {
     /// Returns true if this datacenter may end keys: it has caught up with all members that live, and has
     /// waited for the rest.
     fn may_end_keys(&self) -> bool {
-        let all_heard = self.reachability.unreachable().is_empty() || self.now.mono >= self.expiry.settled_at;
+        let all_heard =
+            self.reachability.unreachable().is_empty() || self.now.mono >= self.expiry.reachability_known_at;
         self.can_commit().is_ok() && all_heard && !self.reachability.is_catching_up()
     }
 

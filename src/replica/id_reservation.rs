@@ -2,7 +2,8 @@
 //! (`docs/algorithm.md#102-reservation`).
 //!
 //! Neither is journaled one by one. A record reserves them in advance, so that a restart begins above
-//! everything that was used before; readings are reserved at most [`CLOCK_BOUND`](super::CLOCK_BOUND) ahead.
+//! everything that was used before; readings are reserved at most
+//! [`CLOCK_RESERVATION`](super::CLOCK_RESERVATION) ahead.
 
 use std::collections::VecDeque;
 

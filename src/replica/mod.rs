@@ -55,7 +55,7 @@ mod watches;
 
 pub use crate::names::Position;
 pub use anti_entropy::Summed;
-pub use config::{AgreedConfig, CLOCK_BOUND, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
+pub use config::{AgreedConfig, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
 pub use fork::Fork;

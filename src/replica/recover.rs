@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::anti_entropy::AntiEntropy;
 use super::call::{Acquires, Counts};
 use super::client_requests::ClientRequests;
-use super::config::{CLOCK_BOUND, ReplicaConfig};
+use super::config::{CLOCK_RESERVATION, ReplicaConfig};
 use super::counter_escrow::CounterEscrow;
 use super::deferred_calls::DeferredCalls;
 use super::describe::Descriptions;
@@ -240,7 +240,7 @@ impl Replica {
         self.restart_expiry();
         self.life.began_at_millis = self.clock.physical_millis();
         if restarted {
-            self.life.quiet_until = Some(self.now.mono + CLOCK_BOUND);
+            self.life.quiet_until = Some(self.now.mono + CLOCK_RESERVATION);
         }
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {

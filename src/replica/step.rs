@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Replica;
-use super::config::CLOCK_BOUND;
+use super::config::CLOCK_RESERVATION;
 use super::effect::{Effect, Report};
 use super::id_reservation::{NUMBERS_PER_MILLI, NUMBERS_PER_RESERVATION, Reservation};
 use super::output_commit::Output;
@@ -314,7 +314,7 @@ impl Replica {
         // restarts again and again would run away from real time.
         let clock = match self.life.quiet_until {
             Some(_) => self.reservations.recorded().clock,
-            None => self.clock.bound(CLOCK_BOUND),
+            None => self.clock.bound(CLOCK_RESERVATION),
         };
         let reserved = Reservation { clock, n: self.next_n + NUMBERS_PER_RESERVATION };
         let position = self.persist(Record::Bound { clock: reserved.clock, n: reserved.n });
@@ -327,8 +327,8 @@ impl Replica {
 
     /// Renews the reservation ahead of time, so that no grant waits for the disk because of it.
     pub(super) fn renew_reservation(&mut self) {
-        self.renew_reservation_at = self.now.mono + CLOCK_BOUND / 2;
-        let soon = self.clock.bound(CLOCK_BOUND / 2);
+        self.renew_reservation_at = self.now.mono + CLOCK_RESERVATION / 2;
+        let soon = self.clock.bound(CLOCK_RESERVATION / 2);
         let writes = self.life.quiet_until.is_none() && self.life.room != DiskSpace::Full;
         if writes && soon > self.reservations.recorded().clock {
             self.record_reservation();
