@@ -28,7 +28,7 @@ use crate::work;
 /// do the rest.
 ///
 /// [`Entry::rows`]: crate::causal_log::Entry::rows
-const TRUNCATED_PER_STEP: usize = 2048;
+const TRUNCATED_PER_STEP: usize = 1024;
 
 /// After this number of truncated entries, the journal gets a record of them.
 const FORGOTTEN_PER_RECORD: usize = 256;
