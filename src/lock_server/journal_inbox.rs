@@ -60,6 +60,6 @@ impl JournalInbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, JournalEvents> {
-        self.events.lock().expect("nothing panics while it holds the events")
+        self.events.lock().expect("nothing panics while it holds the news")
     }
 }
