@@ -18,8 +18,10 @@ struct Shell {
 impl Shell {
     fn start(cluster: &Cluster) -> Shell {
         let geolock = cluster.command(0, [""; 0]);
-        let mut command = Command::new("script");
-        command.args(["-q", "-e", "-f", "-c", "bash --norc --noprofile --noediting -i", "/dev/null"]);
+        // Ctrl-C does nothing where SIGINT is ignored, as below `cargo test &` in a script.
+        let mut command = Command::new("env");
+        command.args("--default-signal=INT,QUIT script -q -e -f -c".split(' '));
+        command.args(["bash --norc --noprofile --noediting -i", "/dev/null"]);
         for (name, value) in geolock.get_envs() {
             if let Some(value) = value {
                 command.env(name, value);
