@@ -1,29 +1,14 @@
 //! Checks references: links from documents to documents and sources, and from comments to sections of
 //! documents.
 
+#[path = "common/files.rs"]
+mod files;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Returns the files below a folder with one of these extensions.
-fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
-    let (mut found, mut open) = (Vec::new(), vec![root().join(folder)]);
-    while let Some(dir) = open.pop() {
-        for entry in fs::read_dir(&dir).expect("a folder of the repository is readable") {
-            let path = entry.expect("an entry of a folder is readable").path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|ending| endings.iter().any(|one| ending == *one)) {
-                found.push(path);
-            }
-        }
-    }
-    found
-}
+use files::{files, root};
 
 /// Returns all documents, by path below the root.
 fn documents() -> BTreeMap<PathBuf, String> {

@@ -2,8 +2,13 @@
 //! not use, unfinished work; and, in tests, benches and examples as well, the length of files and functions,
 //! and the form of comments.
 
+#[path = "common/files.rs"]
+mod files;
+
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use files::{files, root};
 
 /// A source file.
 struct Source {
@@ -70,24 +75,10 @@ fn everything() -> impl Iterator<Item = Source> {
 }
 
 fn below(folder: &str) -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let mut paths = Vec::new();
-    collect(&root, &mut paths);
-    paths.sort();
+    let (root, paths) = (root().join(folder), files(folder, &["rs"]));
     let least = if folder == "src" { 50 } else { 1 };
     assert!(paths.len() >= least, "the sources are where they should be");
     paths.into_iter().map(|path| read(&root, path)).collect()
-}
-
-fn collect(dir: &Path, paths: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("a source folder is readable") {
-        let path = entry.expect("a source entry is readable").path();
-        if path.is_dir() {
-            collect(&path, paths);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            paths.push(path);
-        }
-    }
 }
 
 fn read(root: &Path, path: PathBuf) -> Source {
