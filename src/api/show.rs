@@ -219,7 +219,6 @@ fn room(room: DiskSpace) -> proto::Room {
 fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> proto::PeerStatus {
     let link = links.iter().find(|link| link.peer == peer.dc);
     let rtt = link.and_then(|link| link.rtt);
-    // The heartbeat with the clock reading travelled for half a round trip.
     let (why, not_serving_for_ms) = not_serving(peer.not_serving);
     proto::PeerStatus {
         not_serving: why.into(),
