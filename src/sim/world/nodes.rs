@@ -249,10 +249,11 @@ impl World {
         // Watches can resume from the same events, wherever these are kept.
         let watched = short.past.forgotten == longer.past.forgotten
             && short.past.and(&short.log).eq(longer.past.and(&longer.log));
-        let shown = checks::shown(&short.contents) == checks::shown(&longer.contents);
+        let shown_differs = self.compares_readings()
+            && checks::shown(&short.contents) != checks::shown(&longer.contents);
         if log_differs
             || !watched
-            || !shown
+            || shown_differs
             || rest(short) != rest(longer)
             || !self.knows_outcomes(short, longer)
         {
