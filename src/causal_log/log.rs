@@ -36,7 +36,7 @@ use crate::work;
 /// A message of entries to a peer ends at about this number of bytes.
 const BATCH_WEIGHT: usize = 128 << 10;
 /// And at about this number of locks, parts and keys: the receiver applies a whole message in one step.
-const BATCH_ROWS: usize = 64;
+const BATCH_ROWS: usize = 32;
 /// Maximum number of bytes of entries in flight on a link. The link breaks when far more than that wait (a
 /// few of the largest commits), and all would be sent again. It is more than the bandwidth-delay product of
 /// any WAN link.
@@ -80,6 +80,9 @@ struct Kept {
     /// Valid once the entry is durable.
     durable_at: Instant,
     weight: u32,
+    /// Those of the entry: peers' vectors are compared with them, and the entry itself is seldom in a cache.
+    dc: DcId,
+    seq: u64,
     entry: Arc<Entry>,
 }
 
@@ -221,10 +224,10 @@ impl Log {
     }
 
     fn push(&mut self, entry: Arc<Entry>, position: Position, applied_at: Instant) {
-        let weight = entry.weight();
+        let (weight, dc, seq) = (entry.weight(), entry.dc, entry.seq);
         self.weight += weight;
         let durable_at = applied_at;
-        self.kept.push_back(Kept { position, applied_at, durable_at, weight: weight as u32, entry });
+        self.kept.push_back(Kept { position, applied_at, durable_at, weight: weight as u32, dc, seq, entry });
     }
 
     /// Records that the journal is durable up to `position`. Returns true if the durable vector grew.
@@ -236,8 +239,8 @@ impl Log {
             }
             kept.durable_at = now;
             self.durable_end += 1;
-            Arc::make_mut(&mut self.durable).raise(kept.entry.dc, kept.entry.seq);
-            if kept.entry.dc == self.me {
+            Arc::make_mut(&mut self.durable).raise(kept.dc, kept.seq);
+            if kept.dc == self.me {
                 self.own_end = self.durable_end;
             }
         }
@@ -391,16 +394,15 @@ impl Log {
                 break;
             }
             let kept = &self.kept[(link.cursor - self.first) as usize];
-            let entry = &kept.entry;
-            let lacks = link.known.get(entry.dc) < entry.seq;
-            let at_once = entry.dc == self.me
-                || entry.dc == peer
+            let lacks = link.known.get(kept.dc) < kept.seq;
+            let at_once = kept.dc == self.me
+                || kept.dc == peer
                 || link.cursor < link.urgent_end
                 || (lacks_own && link.cursor < self.own_end)
-                || !row.linked.contains(entry.dc);
+                || !row.linked.contains(kept.dc);
             #[cfg(test)]
             let relay_ends =
-                self.mutation == Some(crate::sim::Mutation::RelayOnConnectOnly) && entry.dc != self.me;
+                self.mutation == Some(crate::sim::Mutation::RelayOnConnectOnly) && kept.dc != self.me;
             #[cfg(test)]
             let lacks = lacks && !(relay_ends && link.cursor >= link.urgent_end);
             if lacks && !at_once && kept.applied_at + patience > now {
@@ -408,10 +410,10 @@ impl Log {
             }
             link.cursor += 1;
             if lacks {
-                weight += entry.weight();
-                rows += entry.rows();
-                link.known.raise(entry.dc, entry.seq);
-                batch.push(entry.clone());
+                weight += kept.weight as usize;
+                rows += kept.entry.rows();
+                link.known.raise(kept.dc, kept.seq);
+                batch.push(kept.entry.clone());
             }
         }
         work::count((link.cursor - from) as usize);

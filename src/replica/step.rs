@@ -26,9 +26,9 @@ const OUTPUTS_PER_STEP: usize = 512;
 /// Bytes at which the operations of one entry stop, approximately. Far below a frame.
 const ENTRY_WEIGHT: usize = 1 << 20;
 /// Most locks and parts in one entry, unless one request has more: an entry is applied in one step.
-const ENTRY_ROWS: usize = 64;
+const ENTRY_ROWS: usize = 32;
 /// Most locks of one transfer operation.
-const TRANSFER_LOCKS: usize = 64;
+const TRANSFER_LOCKS: usize = 32;
 
 impl Replica {
     /// Moves the time to `now` and fires all timers that have expired.

@@ -66,10 +66,9 @@ impl Log {
         let told = self.acknowledged(peer);
         let start = self.peers[peer.index()].mark.end.max(self.first);
         let stop = self.durable_end.min(start + PASSED_PER_STEP as u64);
-        let has_it =
-            |entry: &super::Kept| entry.entry.dc == peer || told.get(entry.entry.dc) >= entry.entry.seq;
+        let has_it = |kept: &super::Kept| kept.dc == peer || told.get(kept.dc) >= kept.seq;
         let mut kept = self.kept.range((start - self.first) as usize..(stop - self.first) as usize);
-        let passed = kept.position(|entry| !has_it(entry)).map_or(stop - start, |passed| passed as u64);
+        let passed = kept.position(|kept| !has_it(kept)).map_or(stop - start, |passed| passed as u64);
         work::count(passed as usize);
         Mark { end: start + passed, goes_on: passed == PASSED_PER_STEP as u64 }
     }

@@ -28,7 +28,7 @@ use crate::work;
 /// do the rest.
 ///
 /// [`Entry::rows`]: crate::causal_log::Entry::rows
-const TRUNCATED_PER_STEP: usize = 1024;
+const TRUNCATED_PER_STEP: usize = 256;
 
 /// After this number of truncated entries, the journal gets a record of them.
 const FORGOTTEN_PER_RECORD: usize = 256;
@@ -102,7 +102,7 @@ impl Log {
         }
         while self.first < self.durable_end && rows < TRUNCATED_PER_STEP {
             let Some(kept) = self.kept.front() else { break };
-            let (dc, seq) = (kept.entry.dc, kept.entry.seq);
+            let (dc, seq) = (kept.dc, kept.seq);
             if !self.all_have(dc, seq) {
                 let is_needed = needed.is_some_and(|covered| covered.get(dc) < seq);
                 if self.weight <= most || is_needed || !self.quorum_has(dc, seq) {
@@ -121,7 +121,7 @@ impl Log {
 
     fn forget_first(&mut self) {
         let Some(kept) = self.kept.pop_front() else { return };
-        self.truncated.raise(kept.entry.dc, kept.entry.seq);
+        self.truncated.raise(kept.dc, kept.seq);
         self.weight -= kept.weight as usize;
         self.first += 1;
     }
@@ -138,7 +138,7 @@ impl Log {
     /// Truncates again the entries that were truncated before a restart: all that was read so far is durable.
     pub fn forget_again(&mut self, entries: &VersionVector) {
         while let Some(kept) = self.kept.front() {
-            let (dc, seq) = (kept.entry.dc, kept.entry.seq);
+            let (dc, seq) = (kept.dc, kept.seq);
             if entries.get(dc) < seq {
                 break;
             }
