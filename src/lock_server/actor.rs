@@ -43,8 +43,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
             if plan.flow.is_break() {
                 return Ok(());
             }
-            let woken = combiner.woken();
-            wake = self.inputs.next(plan.until, woken, &mut self.checkpoints).await;
+            wake = self.inputs.next(plan.until, &mut self.checkpoints).await;
         }
     }
 

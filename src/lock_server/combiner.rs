@@ -82,11 +82,6 @@ impl<M: Machine, S: Store, L: Links> Combiner<M, S, L> {
         result
     }
 
-    /// Waits until another thread has found work for the actor.
-    pub(super) async fn woken(&self) {
-        self.wake_actor.notified().await;
-    }
-
     /// Takes the engine out for good; no thread steps the machine afterwards.
     pub(super) fn close(&self) -> Engine<M, S, L> {
         self.lock().take().expect("the actor ends once")

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant as TokioInstant, Sleep, sleep_until};
 
 use super::checkpoints::Checkpoints;
@@ -34,6 +34,8 @@ pub(super) enum Wake {
 pub(super) struct Inputs<E> {
     links: mpsc::Receiver<E>,
     journal: Arc<JournalInbox>,
+    /// Notified by other threads that found work for the actor.
+    woken: Arc<Notify>,
     /// Watched until it changes: a drain is requested once.
     wanted: Option<watch::Receiver<Stage>>,
     link_events: Batch<E>,
@@ -65,23 +67,19 @@ impl<E> Inputs<E> {
     pub(super) fn new(
         links: mpsc::Receiver<E>,
         journal: Arc<JournalInbox>,
+        woken: Arc<Notify>,
         wanted: watch::Receiver<Stage>,
     ) -> Inputs<E> {
         let (wanted, link_events) = (Some(wanted), Batch::default());
-        Inputs { links, journal, wanted, link_events, alarm: Alarm::default() }
+        Inputs { links, journal, woken, wanted, link_events, alarm: Alarm::default() }
     }
 
     /// Waits for the next input, at most until `deadline`. The sources are polled in random order, so that
     /// none can starve another. Cancel safe.
-    pub(super) async fn next(
-        &mut self,
-        deadline: Instant,
-        woken: impl Future<Output = ()>,
-        checkpoints: &mut Checkpoints,
-    ) -> Wake {
+    pub(super) async fn next(&mut self, deadline: Instant, checkpoints: &mut Checkpoints) -> Wake {
         let alarm = self.alarm.at(deadline);
         tokio::select! {
-            () = woken => Wake::Notified,
+            () = self.woken.notified() => Wake::Notified,
             count = self.links.recv_many(&mut self.link_events.taken, LINK_BATCH), if self.link_events.open => {
                 self.link_events.took(count);
                 Wake::Links

@@ -118,7 +118,7 @@ impl LockServer {
             now,
             options: options.clone(),
         };
-        let combiner = Arc::new(Combiner::new(engine, wake_actor));
+        let combiner = Arc::new(Combiner::new(engine, Arc::clone(&wake_actor)));
         let sessions = Arc::new(Semaphore::new(options.max_sessions));
         parts.board.show_places(Places {
             name: "sessions",
@@ -145,7 +145,7 @@ impl LockServer {
         };
         let actor = Actor {
             combiner,
-            inputs: Inputs::new(parts.link_events, parts.journal, wanted_by_actor),
+            inputs: Inputs::new(parts.link_events, parts.journal, wake_actor, wanted_by_actor),
             checkpoints: Checkpoints::default(),
         };
         let (end, ended) = oneshot::channel();
