@@ -16,8 +16,8 @@ use crate::replica::Event;
 use crate::time::Instant;
 
 /// The actor's task.
-pub(super) struct Actor<M, S, L: Links> {
-    pub combiner: Arc<Combiner<M, S, L>>,
+pub(super) struct Actor<M: Machine, S: Store, L: Links> {
+    pub combiner: Arc<Combiner<Engine<M, S, L>>>,
     pub inputs: Inputs<L::Event>,
     pub checkpoints: Checkpoints,
 }
@@ -31,17 +31,17 @@ struct Plan {
 impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
     /// Runs until the drain is over or the server has failed. When this returns, every caller has been told.
     pub(super) async fn run(mut self) -> Result<(), StopError> {
-        let driven = self.drive().await;
-        self.stop(driven).await
+        self.drive().await;
+        self.stop().await
     }
 
-    async fn drive(&mut self) -> Result<(), StopError> {
+    async fn drive(&mut self) {
         let combiner = Arc::clone(&self.combiner);
         let mut wake = Wake::Notified;
         loop {
-            let plan = combiner.with_engine(|engine| self.run_step(wake, engine))?;
+            let Some(plan) = combiner.with_engine(|engine| self.run_step(wake, engine)) else { return };
             if plan.flow.is_break() {
-                return Ok(());
+                return;
             }
             wake = self.inputs.next(plan.until, &mut self.checkpoints).await;
         }
@@ -49,9 +49,6 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
 
     fn run_step(&mut self, wake: Wake, engine: &mut Engine<M, S, L>) -> Result<Plan, StopError> {
         engine.now = clock::now();
-        if let Some(error) = engine.failed.take() {
-            return Err(error);
-        }
         self.step(wake, engine)?;
         engine.publish_if_due()?;
         self.go_on_with_checkpoints(engine)?;
@@ -91,5 +88,12 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
             self.checkpoints.start(checkpoint);
         }
         Ok(())
+    }
+}
+
+impl<M: Machine, S: Store, L: Links> Drop for Actor<M, S, L> {
+    /// Callers hold the combiner, too: if the actor has panicked, they would wait for the engine for ever.
+    fn drop(&mut self) {
+        self.combiner.abandon();
     }
 }

@@ -17,26 +17,27 @@
 //! after it has released the lock, and handles the input. A thread that finds `actor_waits` set leaves its
 //! input to the actor, which handles the mailbox after its step.
 //!
+//! # Failures
+//!
+//! [`Combiner::step`] makes every step and decides alone what a failure means: the state leaves `Running`
+//! before the lock is released, and the actor is woken. No thread steps the machine afterwards.
+//!
 //! Rejected: a lock on which every thread blocks (a blocked thread serves no other connection); the actor as
 //! a task on the caller's runtime (a call then waits for a free thread, and the program that embeds the
 //! server decides how long that takes).
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
-use tokio::sync::Notify;
-
-use super::engine::{Backlog, Engine};
-use super::ports::{Links, Machine, Store};
-use super::start::StopError;
+use super::sync::{AtomicBool, Mutex, MutexGuard, Notify, Ordering, fence};
 
 /// Most batches that one thread handles for others before the actor continues.
 const MAX_BATCHES: usize = 4;
 
 /// The combiner: the lock of the engine, and the flags of the threads that want it.
-pub(super) struct Combiner<M, S, L: Links> {
-    /// `None` after the actor's last step.
-    engine: Mutex<Option<Engine<M, S, L>>>,
+pub(super) struct Combiner<T: Combined> {
+    state: Mutex<State<T>>,
     /// The mailbox may contain inputs.
     submitted: AtomicBool,
     /// The actor is blocked on the lock.
@@ -45,54 +46,90 @@ pub(super) struct Combiner<M, S, L: Links> {
     wake_actor: Arc<Notify>,
 }
 
+/// The engine as the combiner sees it.
+pub(super) trait Combined {
+    type Error;
+
+    /// Handles one batch of the mailbox.
+    fn run_pending(&mut self) -> Result<Backlog, Self::Error>;
+
+    /// Returns true if something is due before the actor wakes up by itself.
+    fn is_due_sooner(&self) -> bool;
+}
+
+/// Tells if the mailbox may contain more inputs that were put in before the batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backlog {
+    Empty,
+    Possible,
+}
+
+/// The engine, and if it still makes steps.
+enum State<T: Combined> {
+    Running(T),
+    /// A step returned an error. The actor takes both out.
+    Failed(T, T::Error),
+    /// A step panicked. Its engine was dropped, which tells all callers that no answer will come.
+    Panicked,
+    /// The actor has taken the engine out.
+    Closed,
+}
+
 /// A [`Combiner`] as the threads that submit inputs see it.
 pub(super) trait Combine: Send + Sync {
     /// Notes that an input was put into the mailbox, and handles the mailbox if no other thread does.
     fn notify_submitted(&self);
 }
 
-impl<M: Machine, S: Store, L: Links> Combine for Combiner<M, S, L> {
+impl<T: Combined<Error: Send> + Send> Combine for Combiner<T> {
     fn notify_submitted(&self) {
         self.submitted.store(true, Ordering::SeqCst);
         self.run_pending();
     }
 }
 
-impl<M: Machine, S: Store, L: Links> Combiner<M, S, L> {
+impl<T: Combined<Error: Send> + Send> Combiner<T> {
     /// `wake_actor` wakes the actor.
-    pub(super) fn new(engine: Engine<M, S, L>, wake_actor: Arc<Notify>) -> Combiner<M, S, L> {
+    pub(super) fn new(engine: T, wake_actor: Arc<Notify>) -> Combiner<T> {
         let (submitted, actor_waits) = (AtomicBool::new(false), AtomicBool::new(false));
-        Combiner { engine: Mutex::new(Some(engine)), submitted, actor_waits, wake_actor }
+        Combiner { state: Mutex::new(State::Running(engine)), submitted, actor_waits, wake_actor }
     }
 
-    /// Runs one step of the actor under the lock, then handles the mailbox.
-    pub(super) fn with_engine<R>(
-        &self,
-        step: impl FnOnce(&mut Engine<M, S, L>) -> Result<R, StopError>,
-    ) -> Result<R, StopError> {
+    /// Runs one step of the actor under the lock, then handles the mailbox. Returns `None` if this step or
+    /// an earlier one has failed.
+    pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut T) -> Result<R, T::Error>) -> Option<R> {
         self.actor_waits.store(true, Ordering::SeqCst);
-        let mut engine = self.lock();
+        let state = self.lock();
         self.actor_waits.store(false, Ordering::SeqCst);
-        let result = step(engine.as_mut().expect("the actor takes no turn after its last one"));
-        drop(engine);
-        if result.is_ok() {
-            // The step itself may have put a probe into the mailbox.
-            self.notify_submitted();
+        let result = self.step(state, step)?;
+        // The step itself may have put a probe into the mailbox.
+        self.notify_submitted();
+        Some(result)
+    }
+
+    /// Takes the engine out for good; no thread steps the machine afterwards. Returns also the error of a
+    /// step that has failed.
+    ///
+    /// # Panics
+    /// If a step has panicked in another thread.
+    pub(super) fn close(&self) -> (T, Result<(), T::Error>) {
+        let state = mem::replace(&mut *self.lock(), State::Closed);
+        match state {
+            State::Running(engine) => (engine, Ok(())),
+            State::Failed(engine, error) => (engine, Err(error)),
+            State::Panicked => panic!("a step of the lock server has panicked"),
+            State::Closed => unreachable!("the actor ends once"),
         }
-        result
     }
 
-    /// Takes the engine out for good; no thread steps the machine afterwards.
-    pub(super) fn close(&self) -> Engine<M, S, L> {
-        self.lock().take().expect("the actor ends once")
+    /// Drops the engine, if it is still here: the actor has ended by a panic.
+    pub(super) fn abandon(&self) {
+        let abandoned = mem::replace(&mut *self.lock(), State::Closed);
+        drop(abandoned);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Engine<M, S, L>>> {
-        self.engine.lock().unwrap_or_else(|poisoned| {
-            // Dropping the engine tells all waiting callers that no answer will come.
-            drop(poisoned.into_inner().take());
-            panic!("a step of the lock server has panicked");
-        })
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().expect("a panic of a step is caught before the lock is released")
     }
 
     /// Handles the mailbox, unless another thread does so or the actor waits for the lock.
@@ -102,22 +139,55 @@ impl<M: Machine, S: Store, L: Links> Combiner<M, S, L> {
             if !self.submitted.load(Ordering::SeqCst) || self.actor_waits.load(Ordering::SeqCst) {
                 return;
             }
-            let Ok(mut engine) = self.engine.try_lock() else { return };
-            let Some(engine) = engine.as_mut() else { return };
-            self.submitted.store(false, Ordering::SeqCst);
-            match engine.run_pending() {
-                Ok(Backlog::Empty) => {}
-                Ok(Backlog::Possible) => self.submitted.store(true, Ordering::SeqCst),
-                Ok(Backlog::NotRead) => {
+            let Ok(state) = self.state.try_lock() else { return };
+            let is_due_sooner = self.step(state, |engine| {
+                self.submitted.store(false, Ordering::SeqCst);
+                if engine.run_pending()? == Backlog::Possible {
                     self.submitted.store(true, Ordering::SeqCst);
-                    return;
                 }
-                Err(error) => engine.failed = Some(error),
-            }
-            if engine.is_due_sooner() {
-                self.wake_actor.notify_one();
+                Ok(engine.is_due_sooner())
+            });
+            match is_due_sooner {
+                Some(true) => self.wake_actor.notify_one(),
+                Some(false) => {}
+                None => return,
             }
         }
         self.wake_actor.notify_one();
+    }
+
+    /// Makes one step, and releases the lock. Returns `None` if this step or an earlier one has failed.
+    ///
+    /// If the step returns an error, the actor finds it in [`Combiner::close`]. If it panics, the engine is
+    /// dropped, the panic goes on in this thread, and the actor panics in [`Combiner::close`].
+    fn step<R>(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        step: impl FnOnce(&mut T) -> Result<R, T::Error>,
+    ) -> Option<R> {
+        let State::Running(engine) = &mut *state else { return None };
+        // After a panic nothing but its drop uses the engine.
+        let failure = match catch_unwind(AssertUnwindSafe(|| step(engine))) {
+            Ok(Ok(result)) => return Some(result),
+            Ok(Err(error)) => Ok(error),
+            Err(panic) => Err(panic),
+        };
+        let State::Running(engine) = mem::replace(&mut *state, State::Panicked) else {
+            unreachable!("it was running, and this thread has the lock");
+        };
+        match failure {
+            Ok(error) => {
+                *state = State::Failed(engine, error);
+                drop(state);
+                self.wake_actor.notify_one();
+                None
+            }
+            Err(panic) => {
+                drop(state);
+                self.wake_actor.notify_one();
+                drop(engine);
+                resume_unwind(panic)
+            }
+        }
     }
 }

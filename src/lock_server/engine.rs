@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::clock;
+use super::combiner::{Backlog, Combined};
 use super::effects::Outlets;
 use super::handle::{Input, Stage};
 use super::journal_inbox::{CheckpointEnd, JournalEvents};
@@ -54,8 +55,6 @@ pub(super) struct Engine<M, S, L: Links> {
     pub drained_by: Option<Instant>,
     /// When the actor wakes up by itself.
     pub sleeps_until: Instant,
-    /// The reason why the server cannot continue, if a thread other than the actor found it.
-    pub failed: Option<StopError>,
 }
 
 /// The parts of the server's state that are visible from outside.
@@ -66,21 +65,10 @@ pub(super) struct StatusPublisher {
     pub next: Instant,
 }
 
-/// Tells if the mailbox may contain more inputs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Backlog {
-    Empty,
-    Possible,
-    /// The mailbox was not read, because the server has failed.
-    NotRead,
-}
+impl<M: Machine, S: Store, L: Links> Combined for Engine<M, S, L> {
+    type Error = StopError;
 
-impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
-    /// Handles one batch of inputs of clients.
-    pub(super) fn run_pending(&mut self) -> Result<Backlog, StopError> {
-        if self.failed.is_some() {
-            return Ok(Backlog::NotRead);
-        }
+    fn run_pending(&mut self) -> Result<Backlog, StopError> {
         let disk = self.disk_pace();
         let mut batch = self.mailbox.take(disk);
         if !batch.inputs.is_empty() {
@@ -93,11 +81,12 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         Ok(self.mailbox.put_back(batch))
     }
 
-    /// Returns true if something is due before the actor wakes up by itself.
-    pub(super) fn is_due_sooner(&self) -> bool {
-        self.failed.is_some() || self.machine.next_deadline().is_some_and(|due| due < self.sleeps_until)
+    fn is_due_sooner(&self) -> bool {
+        self.machine.next_deadline().is_some_and(|due| due < self.sleeps_until)
     }
+}
 
+impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     fn on_client(&mut self, input: Input) -> Result<(), StopError> {
         match input {
             Input::Open { session, feed } => {

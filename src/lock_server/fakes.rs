@@ -8,10 +8,11 @@ use tokio::sync::mpsc;
 
 use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store};
 use crate::capacity::{DiskSpace, Load};
+use crate::causal_log::{Entry, Op, Wants};
 use crate::crdt::{Ownership, VersionVector};
 use crate::histogram::Histogram;
 use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
-use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
+use crate::names::{ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::Urgency;
 use crate::replica::call::{
     Acquire, Acquires, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status,
@@ -27,6 +28,9 @@ pub(crate) fn dc(id: u8) -> DcId {
 pub(crate) fn name(text: &str) -> LockName {
     LockName::try_from(text).expect("a test name is valid")
 }
+
+/// The number of the peer whose link reveals a simulated bug of the machine, in a step of the actor.
+pub(crate) const BUGGY_PEER: u8 = 3;
 
 /// The recorded calls, for tests to inspect.
 #[derive(Default)]
@@ -256,6 +260,7 @@ impl FakeMachine {
         match lock.as_bytes() {
             _ if self.draining => self.reply(call, Reply::Refused(Refusal::Draining)),
             b"full" => self.reply(call, Reply::Refused(exhausted)),
+            b"too large" => self.persist_too_much(),
             [b'w', b'a', b'i', b't', ..] => self.waiting.push((call, acquire.key.unwrap_or(0))),
             _ => {
                 self.counts.held += 1;
@@ -266,6 +271,28 @@ impl FakeMachine {
                 self.reply(call, Reply::Granted(Grant { request, token, snapshot }));
             }
         }
+    }
+
+    /// Emits a record above the limit of the codec: a simulated bug that is noticed.
+    fn persist_too_much(&mut self) {
+        let names = (0..256).map(|i| (name(&format!("{i:01000}")), Mode::Exclusive)).collect();
+        let wants = Wants::all(names).expect("names differ");
+        let id = RequestId { dc: dc(0), n: 1 };
+        let request = Op::Request { id, at: Timestamp::ZERO, wants };
+        let entry = Entry {
+            cluster: ClusterId::from_raw(7),
+            epoch: 0,
+            prev: 0,
+            lead_ms: 0,
+            dc: dc(0),
+            seq: 1,
+            at: Timestamp::ZERO,
+            deps: VersionVector::default(),
+            ops: vec![request; 64],
+        };
+        self.last.0 += 1;
+        let record = Record::Entry(Arc::new(entry));
+        self.effects.push_back(Effect::Persist { position: self.last, record });
     }
 
     fn status(&self) -> Status {
@@ -299,6 +326,7 @@ impl Machine for FakeMachine {
                     self.reply(call, reply);
                 }
             }
+            Event::LinkUp { peer } if peer == dc(BUGGY_PEER) => panic!("this machine knows no such peer"),
             Event::LinkUp { peer } => {
                 let message = Message::HeldBack { durable: VersionVector::default() };
                 self.effects.push_back(Effect::Send { peer, message });

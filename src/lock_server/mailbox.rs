@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::unconstrained;
 
 use super::budget::Budget;
-use super::engine::Backlog;
+use super::combiner::Backlog;
 use super::handle::Input;
 use crate::causal_log::Wants;
 use crate::replica::call::{Call, SessionId};

@@ -29,7 +29,8 @@
 //! | `start.rs` | [`LockServer`]: runs the server, waits for its end |
 //! | `handle.rs`, `session.rs` | what the API holds: calls in |
 //! | `outbox.rs` | answers out, batched and bounded |
-//! | `combiner.rs`, `engine.rs` | the combiner: which thread steps the machine; one step and its inputs |
+//! | `combiner.rs`, `sync.rs` | the combiner: which thread steps the machine, and what a failed step means |
+//! | `engine.rs` | one step and its inputs |
 //! | `mailbox.rs`, `budget.rs` | waiting calls of clients: their order, their bytes |
 //! | `inputs.rs`, `actor.rs` | choose an input that is not a call; handle it |
 //! | `effects.rs`, `fault_points.rs` | perform effects; map them to fault points |
@@ -65,6 +66,7 @@ mod session;
 mod sessions;
 mod shutdown;
 mod start;
+mod sync;
 
 #[cfg(test)]
 pub(crate) mod fakes;

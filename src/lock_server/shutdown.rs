@@ -16,8 +16,8 @@ const LAST_SYNC: Duration = Duration::from_secs(30);
 
 impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
     /// Ends everything in order. After an error of the journal nothing more is written or answered.
-    pub(super) async fn stop(mut self, driven: Result<(), StopError>) -> Result<(), StopError> {
-        let mut engine = self.combiner.close();
+    pub(super) async fn stop(mut self) -> Result<(), StopError> {
+        let (mut engine, driven) = self.combiner.close();
         engine.mailbox.close();
         let synced = match driven {
             Ok(()) => self.last_sync(&mut engine).await,

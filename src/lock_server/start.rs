@@ -110,7 +110,6 @@ impl LockServer {
             overload: Overload::new(options.shed_after),
             probes: Probes::new(mailbox.downgrade(), Arc::clone(&wake_actor)),
             sleeps_until: now.mono,
-            failed: None,
             takes_bulk: true,
             cut_off: 0,
             cut_off_logged: LogLimit::default(),

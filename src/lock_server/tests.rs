@@ -19,6 +19,7 @@ use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, T
 use crate::replica::{Event, Message, Position};
 use crate::wire;
 
+mod failures;
 mod waiting;
 
 fn acquire(lock: &str) -> Call {
@@ -185,18 +186,6 @@ async fn a_drain_ends_after_its_timeout_with_what_waits_for_the_disk() {
     assert!(matches!(reply(&mut session).await, (2, Reply::LeaseOpened { .. })));
     assert_eq!(session.next().await, Err(End::Stopped));
     assert!(rig.server.stopped().await.is_ok());
-}
-
-#[tokio::test]
-async fn a_failed_journal_stops_the_server() {
-    let rig = started(Syncs::WhenTold);
-    let handle = rig.server.handle();
-    let mut session = handle.open_session().await.expect("there is room");
-    session.call(1, open_lease()).await.expect("the server runs");
-    rig.settle(|seen| seen.events.len() == 1).await;
-    rig.journal.put(JournalEvent::Failed(JournalError::Stopped));
-    assert_eq!(session.next().await, Err(End::Stopped), "and no answer to what is not durable");
-    assert!(matches!(rig.server.stopped().await, Err(StopError::Journal(JournalError::Stopped))));
 }
 
 #[tokio::test]
@@ -460,18 +449,6 @@ async fn a_picture_is_shown_without_being_asked_for() {
         tokio::task::yield_now().await;
     }
     assert_eq!(handle.board().latest().map(|shown| shown.status.dc), Some(dc(0)));
-}
-
-#[tokio::test]
-#[should_panic(expected = "a step of the lock server has panicked")]
-async fn a_bug_of_the_machine_ends_the_server_loudly() {
-    let rig = started(Syncs::AtOnce);
-    let mut session = rig.server.handle().open_session().await.expect("there is room");
-    let handle = rig.server.handle();
-    let step = tokio::spawn(async move { handle.call(Call::Describe { lock: name("a") }).await });
-    assert!(step.await.is_err_and(|error| error.is_panic()), "who brings the call makes the step");
-    assert_eq!(session.next().await, Err(End::Stopped));
-    rig.server.stopped().await.expect("it panics");
 }
 
 #[tokio::test]
