@@ -11,11 +11,42 @@
 //! call stays in the mailbox for the thread that holds the lock. Steps are made one at a time, whichever
 //! thread makes them, and calls are handled in the order of the mailbox.
 //!
-//! **No input is lost.** A thread that puts an input into the mailbox sets `submitted` *before* `try_lock`.
-//! A thread that releases the lock reads `submitted` *afterwards*. A sequentially consistent fence separates
-//! the two accesses on each side. So if `try_lock` fails, the thread that holds the lock sees `submitted`
-//! after it has released the lock, and handles the input. A thread that finds `actor_waits` set leaves its
-//! input to the actor, which handles the mailbox after its step.
+//! # No input is lost
+//!
+//! ```text
+//!   submitting thread                  thread that has the lock
+//!   P   put the input in               C   submitted.swap(false)
+//!   S   submitted.swap(true)           B   handle a batch
+//!   F   fence(SeqCst)                  U   unlock
+//!   R   read submitted, actor_waits    F'  fence(SeqCst)
+//!   L   try_lock                       R'  read submitted, actor_waits
+//! ```
+//!
+//! **A clear that comes after S is followed by a batch that finds the input.** Here *after* means the
+//! modification order of `submitted`. Every write of `submitted` is a swap that acquires and releases, so C
+//! reads the end of a chain of swaps that contains S, and P happens before B. A plain store as S or C would
+//! break the chain: C could overwrite S without reading it, and then nothing orders P before B. And C comes
+//! before B: a clear after the batch would erase the flag of an input that came during the batch.
+//!
+//! **A thread that returns without the lock leaves `submitted` to a thread that reads it later.**
+//! - L fails: the thread that has the lock unlocks and reads again at R'. One side writes `submitted` and then
+//!   reads the lock, the other writes the lock and then reads `submitted`. Acquire and release do not order a
+//!   write before a later read of another location, so both could read the old value. The fences are in one
+//!   total order: if F comes first, R' sees S; if F' comes first, L sees U and does not fail. Either fence
+//!   alone is not enough.
+//! - R finds `actor_waits` set: the actor clears it as soon as it has the lock. After its step it sets
+//!   `submitted` and passes F'. If F' came before F, R would see the clear. So F is first, and R' sees S.
+//! - R finds `submitted` clear: it was cleared after S.
+//! - [`MAX_BATCHES`] are handled: the thread wakes the actor, which sets `submitted` after its step.
+//!
+//! The mailbox returns no input that follows an unfinished one. The thread that puts that one in sets
+//! `submitted` afterwards, so this input is handled with it at the latest.
+//!
+//! # The actor is not starved
+//!
+//! The actor sets `actor_waits`, passes a fence, and blocks on the lock. A thread that passes F later in the
+//! total order sees the flag and returns. So each other thread begins one batch at most before the actor has
+//! the lock: the batch for which it read the flag before. The lock itself need not be fair.
 //!
 //! # Failures
 //!
@@ -38,7 +69,7 @@ const MAX_BATCHES: usize = 4;
 /// The combiner: the lock of the engine, and the flags of the threads that want it.
 pub(super) struct Combiner<T: Combined> {
     state: Mutex<State<T>>,
-    /// The mailbox may contain inputs.
+    /// The mailbox may contain inputs. Written by swaps only.
     submitted: AtomicBool,
     /// The actor is blocked on the lock.
     actor_waits: AtomicBool,
@@ -83,7 +114,7 @@ pub(super) trait Combine: Send + Sync {
 
 impl<T: Combined<Error: Send> + Send> Combine for Combiner<T> {
     fn notify_submitted(&self) {
-        self.submitted.store(true, Ordering::SeqCst);
+        self.submitted.swap(true, Ordering::AcqRel);
         self.run_pending();
     }
 }
@@ -98,9 +129,10 @@ impl<T: Combined<Error: Send> + Send> Combiner<T> {
     /// Runs one step of the actor under the lock, then handles the mailbox. Returns `None` if this step or
     /// an earlier one has failed.
     pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut T) -> Result<R, T::Error>) -> Option<R> {
-        self.actor_waits.store(true, Ordering::SeqCst);
+        self.actor_waits.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         let state = self.lock();
-        self.actor_waits.store(false, Ordering::SeqCst);
+        self.actor_waits.store(false, Ordering::Relaxed);
         let result = self.step(state, step)?;
         // The step itself may have put a probe into the mailbox.
         self.notify_submitted();
@@ -136,14 +168,14 @@ impl<T: Combined<Error: Send> + Send> Combiner<T> {
     fn run_pending(&self) {
         for _ in 0..MAX_BATCHES {
             fence(Ordering::SeqCst);
-            if !self.submitted.load(Ordering::SeqCst) || self.actor_waits.load(Ordering::SeqCst) {
+            if !self.submitted.load(Ordering::Relaxed) || self.actor_waits.load(Ordering::Relaxed) {
                 return;
             }
             let Ok(state) = self.state.try_lock() else { return };
             let is_due_sooner = self.step(state, |engine| {
-                self.submitted.store(false, Ordering::SeqCst);
+                self.submitted.swap(false, Ordering::AcqRel);
                 if engine.run_pending()? == Backlog::Possible {
-                    self.submitted.store(true, Ordering::SeqCst);
+                    self.submitted.swap(true, Ordering::AcqRel);
                 }
                 Ok(engine.is_due_sooner())
             });
