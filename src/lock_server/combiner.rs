@@ -29,11 +29,11 @@
 //! before B: a clear after the batch would erase the flag of an input that came during the batch.
 //!
 //! **A thread that returns without the lock leaves `submitted` to a thread that reads it later.**
-//! - L fails: the thread that has the lock unlocks and reads again at R'. One side writes `submitted` and then
-//!   reads the lock, the other writes the lock and then reads `submitted`. Acquire and release do not order a
-//!   write before a later read of another location, so both could read the old value. The fences are in one
-//!   total order: if F comes first, R' sees S; if F' comes first, L sees U and does not fail. Either fence
-//!   alone is not enough.
+//! - L fails: the thread that has the lock unlocks and reads again at R'. One side writes `submitted` and
+//!   then reads the lock, the other writes the lock and then reads `submitted`. Acquire and release do not
+//!   order a write before a later read of another location, so both could read the old value. The fences are
+//!   in one total order: if F comes first, R' sees S; if F' comes first, L sees U and does not fail. Either
+//!   fence alone is not enough.
 //! - R finds `actor_waits` set: the actor clears it as soon as it has the lock. After its step it sets
 //!   `submitted` and passes F'. If F' came before F, R would see the clear. So F is first, and R' sees S.
 //! - R finds `submitted` clear: it was cleared after S.
@@ -52,6 +52,8 @@
 //!
 //! [`Combiner::step`] makes every step and decides alone what a failure means: the state leaves `Running`
 //! before the lock is released, and the actor is woken. No thread steps the machine afterwards.
+//!
+//! `tests/combiner` checks all of this with loom, on this file, together with deliberate bugs.
 //!
 //! Rejected: a lock on which every thread blocks (a blocked thread serves no other connection); the actor as
 //! a task on the caller's runtime (a call then waits for a free thread, and the program that embeds the

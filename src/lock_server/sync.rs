@@ -1,4 +1,5 @@
-//! The primitives that the combiner is made of.
+//! The primitives that the combiner is made of. `tests/combiner` compiles the combiner beside a module of
+//! the same name with the primitives of loom.
 
 pub(super) use std::sync::atomic::{AtomicBool, Ordering, fence};
 pub(super) use std::sync::{Mutex, MutexGuard};
