@@ -2,10 +2,12 @@
 //! disk.
 //!
 //! ```text
-//!  Session, LockServerHandle --Input--> mailbox --.  (the submitting thread steps the machine)
-//!  links --LinkEvent----------------> mailbox ----+--> engine: handle(now, event), perform effects
-//!  journal --JournalEvent-----------> JournalInbox'         |         |         |
-//!  Session <--Output-- Outbox <-----------------------------'     journal     links
+//!  Session, LockServerHandle --Input--> mailbox --.  (the submitting thread)
+//!                                                 +--> engine: handle(now, event), perform effects
+//!  links --LinkEvent---------------.              |         |         |         |
+//!  journal --JournalEvent----------+--> actor ----'      Outbox    journal    links
+//!  timers, drain ------------------'  (its own thread)      |
+//!  Session <------------------------------------Output------'
 //! ```
 //!
 //! A thread that submits a call steps the machine itself if no other thread does so at that moment, and
