@@ -12,12 +12,18 @@ use crate::crdt::{Ownership, PartMove};
 use crate::names::{DcId, DcSet, LockName, MAX_NUMBER, Mode, Position, RequestId};
 use crate::time::{Instant, Timestamp};
 
-/// A published request.
+/// A published request: a [`RequestRow`], or one in an entry.
 pub(crate) struct Published<'a> {
     pub id: RequestId,
     pub at: Timestamp,
     pub wants: &'a Wants,
     pub seq: u64,
+}
+
+impl<'a> From<&'a RequestRow> for Published<'a> {
+    fn from(row: &'a RequestRow) -> Published<'a> {
+        Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq }
+    }
 }
 
 impl Locks {

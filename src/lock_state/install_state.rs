@@ -10,9 +10,8 @@
 
 use crdts::CmRDT;
 
-use super::apply::Published;
 use super::locks::Locks;
-use super::request::Origin;
+use super::request::{Origin, RequestRow};
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use crate::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
@@ -22,7 +21,7 @@ use crate::time::Instant;
 pub(crate) struct Foreign<'a> {
     pub vector: &'a VersionVector,
     pub ownership: &'a Ownership,
-    pub requests: Vec<Published<'a>>,
+    pub requests: &'a [RequestRow],
     /// Operations of entries that are applied here and not covered by `vector`, in order.
     pub beyond: Vec<&'a Op>,
 }
@@ -79,7 +78,7 @@ impl Locks {
                 return Err(ForeignFault::Stolen { lock: lock.clone(), part, owner });
             }
         }
-        let is_fine = |row: &&Published<'_>| {
+        let is_fine = |row: &&RequestRow| {
             let is_known = self.members.contains(row.id.dc) && row.id.n <= MAX_NUMBER;
             is_known && row.wants.validate().is_ok()
         };
@@ -137,9 +136,9 @@ impl Locks {
         withdrawn.into_iter().for_each(|id| self.apply_withdraw(id, now));
         // Own requests, too: a disk that is an older copy has lost the entries that withdrew them.
         self.orphans.retain(|id, orphan| !is_withdrawn(*id, orphan.seq));
-        for row in &foreign.requests {
+        for row in foreign.requests {
             if row.seq > applied.get(row.id.dc) && self.is_news(row.id) {
-                self.apply_request(row);
+                self.apply_request(&row.into());
             }
         }
     }

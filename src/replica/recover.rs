@@ -30,7 +30,7 @@ use crate::crdt::Ownership;
 use crate::deadlines::Deadlines;
 use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
-use crate::lock_state::{Locks, Published};
+use crate::lock_state::Locks;
 use crate::names::{DcId, DcSet, LeaseId};
 use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
@@ -146,7 +146,7 @@ impl Replica {
         self.watches.history.restore(checkpoint.past, &checkpoint.log);
         self.locks.restore_ownership(checkpoint.ownership.reseeded(self.config.local.hash_seed));
         for row in &checkpoint.requests {
-            self.locks.apply_request(&Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq });
+            self.locks.apply_request(&row.into());
         }
         for lease in checkpoint.leases {
             self.open_again(&lease);

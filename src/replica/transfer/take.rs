@@ -6,7 +6,7 @@ use crate::capacity::DiskSpace;
 use crate::causal_log::{Entry, Log, Violation};
 use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
-use crate::lock_state::{Foreign, Published};
+use crate::lock_state::Foreign;
 use crate::names::{DcId, Position};
 use crate::replica::Replica;
 use crate::replica::effect::Report;
@@ -237,14 +237,12 @@ impl Replica {
 }
 
 fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log) -> Foreign<'a> {
-    let rows = incoming.requests.iter();
-    let requests = rows.map(|row| Published { id: row.id, at: row.at, wants: &row.wants, seq: row.seq });
     let beyond =
         log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc)).flat_map(|entry| &entry.ops);
     Foreign {
         vector: &head.vector,
         ownership: &incoming.ownership,
-        requests: requests.collect(),
+        requests: &incoming.requests,
         beyond: beyond.collect(),
     }
 }
