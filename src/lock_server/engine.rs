@@ -74,7 +74,7 @@ impl<M: Machine, S: Store, L: Links> Combined for Engine<M, S, L> {
         if !batch.inputs.is_empty() {
             self.now = clock::now();
             for input in batch.inputs.drain(..) {
-                self.on_client(input)?;
+                self.on_input(input)?;
             }
             self.outlets.sessions.wake();
         }
@@ -87,7 +87,7 @@ impl<M: Machine, S: Store, L: Links> Combined for Engine<M, S, L> {
 }
 
 impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
-    fn on_client(&mut self, input: Input) -> Result<(), StopError> {
+    fn on_input(&mut self, input: Input) -> Result<(), StopError> {
         match input {
             Input::Open { session, feed } => {
                 self.outlets.sessions.open(session, feed);

@@ -50,10 +50,10 @@ impl Replica {
         if self.must_defer(&request) {
             return self.defer(call, request);
         }
-        self.do_for_client(call, request);
+        self.execute(call, request);
     }
 
-    pub(super) fn do_for_client(&mut self, call: CallId, request: Call) {
+    pub(super) fn execute(&mut self, call: CallId, request: Call) {
         match request {
             Call::OpenLease { secret, ttl, on_disconnect } => {
                 self.on_open_lease(call, secret, ttl, on_disconnect)

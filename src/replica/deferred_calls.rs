@@ -157,7 +157,7 @@ impl Replica {
             self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
         } else {
             // The call is executed now, and refused because it is too early.
-            self.do_for_client(call, request);
+            self.execute(call, request);
         }
     }
 
