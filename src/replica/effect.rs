@@ -9,10 +9,9 @@ use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::anti_entropy::Summed;
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::force_release::Forced;
-use crate::replica::fork::Fork;
+use crate::replica::lifecycle::{Fork, NotServing};
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
-use crate::replica::serving::NotServing;
 use crate::replica::watch_call::{Changed, LockNews, WatchRefusal};
 use crate::store_state::Bucket;
 

@@ -20,21 +20,18 @@ mod entries;
 mod event;
 mod expiry;
 pub mod force_release;
-mod fork;
 mod grants;
 mod heartbeats;
 mod id_reservation;
 mod lease_calls;
+mod lifecycle;
 mod links;
-mod log_recovery;
 mod message;
 mod output_commit;
-mod phase;
 mod reachability;
 mod record;
 mod recover;
 mod round_trips;
-mod serving;
 mod stability;
 mod status;
 mod step;
@@ -58,11 +55,10 @@ pub use anti_entropy::Summed;
 pub use config::{AgreedConfig, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
-pub use fork::Fork;
+pub use lifecycle::{Fork, NotServing};
 pub use message::{Heartbeat, Message, Urgency};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
-pub use serving::NotServing;
 pub use stability::Floor;
 pub use sums::SumAt;
 pub use terms::Terms;
@@ -119,8 +115,8 @@ pub struct Replica {
     client_requests: client_requests::ClientRequests,
     waits: Deadlines<RequestIndex>,
     descriptions: describe::Descriptions,
-    life: phase::Life,
-    log_recovery: log_recovery::LogRecovery,
+    life: lifecycle::Life,
+    log_recovery: lifecycle::LogRecovery,
     deferred: deferred_calls::DeferredCalls,
     store: Store,
     transactions: transactions::Transactions,

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::serving::{NotServing, is_same};
+use super::lifecycle::{NotServing, is_same};
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, MAX_DCS};
 use crate::time::{Instant, Timestamp};

@@ -14,7 +14,7 @@ pub use crate::lock_state::RequestRow;
 use crate::names::{DcId, DcSet, LeaseId, Position, Secret};
 use crate::replica::call::OnDisconnect;
 use crate::replica::force_release::Forced;
-use crate::replica::fork::Fork;
+use crate::replica::lifecycle::Fork;
 use crate::replica::{OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use crate::time::Timestamp;

@@ -1,25 +1,32 @@
 //! The lifecycle of a datacenter from its start to serving, and the permissions of each phase
 //! (`docs/algorithm.md#91-lifecycle`).
 
-use super::Replica;
-use super::call::{Phase, Refusal};
-use super::effect::Report;
-use super::fork::Fork;
-use super::message::Message;
-use super::record::Record;
-use super::serving::NotServing;
-use super::stability::Floor;
+mod fork;
+mod log_recovery;
+mod not_serving;
+
+pub use fork::Fork;
+pub(in crate::replica) use log_recovery::LogRecovery;
+pub use not_serving::NotServing;
+pub(in crate::replica) use not_serving::is_same;
+
 use crate::capacity::{DiskSpace, Load};
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
+use crate::replica::Replica;
+use crate::replica::call::{Phase, Refusal};
+use crate::replica::effect::Report;
+use crate::replica::message::Message;
+use crate::replica::record::Record;
+use crate::replica::stability::Floor;
 use crate::time::Instant;
 
 /// A minority keeps up to this many times `max_log` for the others.
 const MINORITY_LOGS: usize = 4;
 
 /// The state that decides the phase.
-pub(super) struct Life {
+pub(in crate::replica) struct Life {
     /// A step was made since the start.
     pub begun: bool,
     /// Time of the first step.
@@ -96,7 +103,7 @@ impl Life {
 }
 
 impl Replica {
-    pub(super) fn current_phase(&self) -> Phase {
+    pub(in crate::replica) fn current_phase(&self) -> Phase {
         if self.life.quiet_until.is_some() {
             Phase::Starting
         } else if let Some(Fork { dc, seq, .. }) = self.life.fork {
@@ -112,12 +119,12 @@ impl Replica {
 
     /// Returns true if the own log is whole, as far as any heard member knows, and leases that this disk may
     /// not know are over.
-    pub(super) fn knows_own_log(&self) -> bool {
+    pub(in crate::replica) fn knows_own_log(&self) -> bool {
         self.life.joined && self.has_own_log()
     }
 
     /// Returns true if the own log is whole, as far as any heard member knows.
-    pub(super) fn has_own_log(&self) -> bool {
+    pub(in crate::replica) fn has_own_log(&self) -> bool {
         let all_heard = self.life.joined || self.life.heard.is_superset(self.peers());
         let waits = self.life.asks_until.is_some() || !all_heard;
         !waits && self.has_all_that_is_known()
@@ -129,21 +136,21 @@ impl Replica {
     }
 
     /// Returns true if some member has still to announce how much it has of this datacenter's log.
-    pub(super) fn asks_for_own_log(&self) -> bool {
+    pub(in crate::replica) fn asks_for_own_log(&self) -> bool {
         !self.life.joined || self.life.asks_until.is_some()
     }
 
     /// Returns until when we wait for members that were not heard since the restart. If a link to one of them
     /// is up, its first heartbeat is on its way and may show more of our log: then we wait longer, but not
     /// for ever (`docs/algorithm.md#93-log-recovery`).
-    pub(super) fn asks_until(&self) -> Option<Instant> {
+    pub(in crate::replica) fn asks_until(&self) -> Option<Instant> {
         let until = self.life.asks_until?;
         let is_silent = !self.log.linked().difference(self.life.heard).is_empty();
         Some(if is_silent { until + self.config.agreed.peer_timeout } else { until })
     }
 
     /// Updates the phase, and all that depends on it.
-    pub(super) fn update_phase(&mut self) {
+    pub(in crate::replica) fn update_phase(&mut self) {
         if self.asks_until().is_some_and(|until| until <= self.now.mono) {
             self.life.asks_until = None;
         }
@@ -194,7 +201,7 @@ impl Replica {
     }
 
     /// The room on the journal's disk has changed.
-    pub(super) fn on_room(&mut self, room: DiskSpace) {
+    pub(in crate::replica) fn on_room(&mut self, room: DiskSpace) {
         let before = std::mem::replace(&mut self.life.room, room);
         if room != before {
             self.report(Report::DiskRoom { room });
@@ -210,19 +217,19 @@ impl Replica {
     }
 
     /// Refuses a write of a client unless the disk has enough room.
-    pub(super) fn admit_write(&self) -> Result<(), Refusal> {
+    pub(in crate::replica) fn admit_write(&self) -> Result<(), Refusal> {
         if self.life.room == DiskSpace::Enough { Ok(()) } else { Err(Refusal::DiskFull) }
     }
 
     /// `peer` has our entries up to `seq`.
-    pub(super) fn note_own_log(&mut self, peer: DcId, seq: u64) {
+    pub(in crate::replica) fn note_own_log(&mut self, peer: DcId, seq: u64) {
         self.note_own_log_behind(seq);
         self.life.heard.insert(peer);
         self.join_when_all_heard();
     }
 
     /// Some member has our entries up to `seq`.
-    pub(super) fn note_own_log_behind(&mut self, seq: u64) {
+    pub(in crate::replica) fn note_own_log_behind(&mut self, seq: u64) {
         let ours = self.log.applied().get(self.config.dc);
         if seq > ours.max(self.life.own_known) {
             // While the old disk catches up, its entries come one after the other; this is not reported.
@@ -255,7 +262,7 @@ impl Replica {
     /// Checks the stability floors that a peer knows. If it knows one of every member, all of them, this one
     /// included, announced that their further commits have seen the minimum. A disk that lacks some of it
     /// is an old copy (`docs/algorithm.md#93-log-recovery`).
-    pub(super) fn note_floors(&mut self, floors: &[Floor]) {
+    pub(in crate::replica) fn note_floors(&mut self, floors: &[Floor]) {
         let floor_of = |dc| floors.iter().find(|floor| floor.dc == dc).map(|floor| &floor.floor);
         let mut all = self.config.agreed.members.iter().map(floor_of);
         let Some(first) = all.next().flatten().cloned() else { return };

@@ -13,14 +13,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Replica;
-use super::message::Message;
-use super::record::Record;
 use crate::causal_log::Violation;
 use crate::names::{DcId, DcSet};
+use crate::replica::Replica;
+use crate::replica::message::Message;
+use crate::replica::record::Record;
 
 /// The own question, and the questions of others that passed here.
-pub(super) struct LogRecovery {
+pub(in crate::replica) struct LogRecovery {
     /// Identifies this run, once it has asked.
     run: Option<u64>,
     round: u64,
@@ -76,13 +76,13 @@ impl Replica {
     }
 
     /// The data here may be incomplete: as if no member had been heard yet.
-    pub(super) fn become_doubted(&mut self) {
+    pub(in crate::replica) fn become_doubted(&mut self) {
         (self.life.joined, self.life.doubted) = (false, true);
         self.life.joins_after = Some(self.now.mono + self.config.local.max_lease_ttl);
     }
 
     /// Asks the members without a link to this datacenter, through the linked ones.
-    pub(super) fn ask_unlinked(&mut self) {
+    pub(in crate::replica) fn ask_unlinked(&mut self) {
         let linked = self.log.linked();
         let unheard = self.peers().difference(self.life.heard).difference(linked);
         if !self.asks_for_own_log() || unheard.is_empty() {
@@ -99,7 +99,7 @@ impl Replica {
         linked.iter().for_each(|peer| self.send(peer, Message::AskLog { of, run, round }));
     }
 
-    pub(super) fn on_ask_log(&mut self, peer: DcId, of: DcId, run: u64, round: u64) {
+    pub(in crate::replica) fn on_ask_log(&mut self, peer: DcId, of: DcId, run: u64, round: u64) {
         if !self.config.agreed.members.contains(of) {
             return self.close_link(peer, Violation::UnknownDc { dc: of });
         }
@@ -116,7 +116,7 @@ impl Replica {
         others.iter().for_each(|other| self.send(other, Message::AskLog { of, run, round }));
     }
 
-    pub(super) fn on_knows_log(&mut self, peer: DcId, of: DcId, run: u64, by: DcId, seq: u64) {
+    pub(in crate::replica) fn on_knows_log(&mut self, peer: DcId, of: DcId, run: u64, by: DcId, seq: u64) {
         let members = self.config.agreed.members;
         if let Some(dc) = [of, by].into_iter().find(|dc| !members.contains(*dc)) {
             return self.close_link(peer, Violation::UnknownDc { dc });

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Replica;
-use super::call::Phase;
-use super::effect::Report;
 use crate::capacity::DiskSpace;
 use crate::names::{DcId, DcSet};
+use crate::replica::Replica;
+use crate::replica::call::Phase;
+use crate::replica::effect::Report;
 
 /// The reason why a datacenter does not serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub enum NotServing {
 
 impl NotServing {
     /// Returns the reason as of now, if it was announced `age` ago.
-    pub(super) fn aged(self, age: Duration) -> NotServing {
+    pub(in crate::replica) fn aged(self, age: Duration) -> NotServing {
         match self {
             NotServing::Grace { for_ms } => {
                 let age = u32::try_from(age.as_millis()).unwrap_or(u32::MAX);
@@ -49,7 +49,7 @@ impl NotServing {
 }
 
 /// Returns true if both are the same reason; the remaining time does not matter.
-pub(super) fn is_same(a: Option<NotServing>, b: Option<NotServing>) -> bool {
+pub(in crate::replica) fn is_same(a: Option<NotServing>, b: Option<NotServing>) -> bool {
     a.map(|why| std::mem::discriminant(&why)) == b.map(|why| std::mem::discriminant(&why))
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for NotServing {
 
 impl Replica {
     /// Returns the reason why this datacenter does not serve, if there is one.
-    pub(super) fn not_serving(&self) -> Option<NotServing> {
+    pub(in crate::replica) fn not_serving(&self) -> Option<NotServing> {
         match self.current_phase() {
             Phase::Starting => Some(NotServing::Starting),
             Phase::ReadOnly => Some(NotServing::ReadOnly),
@@ -89,7 +89,7 @@ impl Replica {
     }
 
     /// Announces to the peers at once if this datacenter begins or ceases to serve.
-    pub(super) fn tell_serving(&mut self) {
+    pub(in crate::replica) fn tell_serving(&mut self) {
         let now = self.not_serving();
         if !is_same(now, self.life.not_serving) {
             self.life.not_serving = now;
@@ -98,7 +98,7 @@ impl Replica {
     }
 
     /// Returns the members of `all` that are reachable and do not serve, and this one if it does not.
-    pub(super) fn not_serving_of(&self, all: DcSet) -> Vec<(DcId, NotServing)> {
+    pub(in crate::replica) fn not_serving_of(&self, all: DcSet) -> Vec<(DcId, NotServing)> {
         let here = self.not_serving().map(|why| (self.config.dc, why));
         let peers = all.intersection(self.peers()).iter();
         let there =
@@ -107,7 +107,7 @@ impl Replica {
     }
 
     /// Reports the changed state of reachable peers to the operator.
-    pub(super) fn report_serving(&mut self, changed: DcSet) {
+    pub(in crate::replica) fn report_serving(&mut self, changed: DcSet) {
         for peer in changed.iter() {
             let why = self.reachability.not_serving(peer, self.now.mono);
             self.report(Report::PeerServes { peer, why });

@@ -15,14 +15,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Replica;
-use super::effect::Report;
-use super::message::Heartbeat;
-use super::record::Record;
 use crate::causal_log::{Entry, Violation};
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
+use crate::replica::Replica;
+use crate::replica::effect::Report;
+use crate::replica::message::Heartbeat;
+use crate::replica::record::Record;
 
 /// The entry that exists in two versions. Disk type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,11 +48,11 @@ impl Replica {
         }
     }
 
-    pub(super) fn is_forked(&self) -> bool {
+    pub(in crate::replica) fn is_forked(&self) -> bool {
         self.life.fork.is_some()
     }
 
-    pub(super) fn note_fork(&mut self, fork: Fork) {
+    pub(in crate::replica) fn note_fork(&mut self, fork: Fork) {
         if self.is_forked() {
             return;
         }
@@ -72,7 +72,7 @@ impl Replica {
     }
 
     /// `peer` has the entry `seq` of the log of `dc`, with this hash.
-    pub(super) fn compare_hash(&mut self, peer: DcId, dc: DcId, seq: u64, theirs: u64) {
+    pub(in crate::replica) fn compare_hash(&mut self, peer: DcId, dc: DcId, seq: u64, theirs: u64) {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::ForksNotCompared) {
             return;
@@ -84,7 +84,12 @@ impl Replica {
     }
 
     /// A state of `peer` has these hashes of the last entries of each log in `vector`.
-    pub(super) fn compare_hashes(&mut self, peer: DcId, vector: &VersionVector, hashes: &[(DcId, Vec<u64>)]) {
+    pub(in crate::replica) fn compare_hashes(
+        &mut self,
+        peer: DcId,
+        vector: &VersionVector,
+        hashes: &[(DcId, Vec<u64>)],
+    ) {
         for (dc, hashes) in hashes {
             let mut numbered = (1..=vector.get(*dc)).rev().zip(hashes.iter().rev());
             // The last one that both know stands for all before it.
@@ -97,7 +102,7 @@ impl Replica {
     }
 
     /// An entry came from `peer`, as a duplicate or as the next one of its log.
-    pub(super) fn compare_entry(&mut self, peer: DcId, entry: &Entry) {
+    pub(in crate::replica) fn compare_entry(&mut self, peer: DcId, entry: &Entry) {
         if entry.seq <= self.log.applied().get(entry.dc) {
             if self.log.hash_at(entry.dc, entry.seq) != 0 {
                 self.compare_hash(peer, entry.dc, entry.seq, entry.hash());
@@ -108,7 +113,7 @@ impl Replica {
     }
 
     /// Compares the logs that a peer announced with those here. Returns true if all are still one history.
-    pub(super) fn compare_histories(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
+    pub(in crate::replica) fn compare_histories(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
         self.compare_heads(peer, &heartbeat.durable, &heartbeat.heads);
         if let Some((dc, seq)) = heartbeat.fork {
             let ours = self.log.hash_at(dc, seq);
@@ -118,7 +123,12 @@ impl Replica {
     }
 
     /// A peer has these logs up to `durable`, with these hashes of the last entries.
-    pub(super) fn compare_heads(&mut self, peer: DcId, durable: &VersionVector, heads: &[(DcId, u64)]) {
+    pub(in crate::replica) fn compare_heads(
+        &mut self,
+        peer: DcId,
+        durable: &VersionVector,
+        heads: &[(DcId, u64)],
+    ) {
         for (dc, hash) in heads {
             self.compare_hash(peer, *dc, durable.get(*dc), *hash);
         }
@@ -127,12 +137,12 @@ impl Replica {
 
     /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
     /// another history, which they do not show. Version 1 does not announce heads.
-    pub(super) fn awaits_heads(&self, peer: DcId) -> bool {
+    pub(in crate::replica) fn awaits_heads(&self, peer: DcId) -> bool {
         self.life.chained && !self.links.has_told_heads(peer)
     }
 
     /// Returns the hashes of the last durable entries here, for peers.
-    pub(super) fn heads_to_tell(&self) -> Vec<(DcId, u64)> {
+    pub(in crate::replica) fn heads_to_tell(&self) -> Vec<(DcId, u64)> {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::HeadsNotTold) {
             return Vec::new();
@@ -141,7 +151,7 @@ impl Replica {
     }
 
     /// Notes the members that know version 2: `peer` itself, and the ones it reports.
-    pub(super) fn note_upgraded(&mut self, peer: DcId, others: DcSet) {
+    pub(in crate::replica) fn note_upgraded(&mut self, peer: DcId, others: DcSet) {
         self.life.upgraded.insert(peer);
         let members = self.config.agreed.members;
         others.intersection(members).iter().for_each(|dc| self.life.upgraded.insert(dc));
@@ -150,7 +160,7 @@ impl Replica {
 
     /// Refuses a peer of version 1, which knows no hashes: entries that it relays would look like another
     /// log.
-    pub(super) fn refuse_version_1(&mut self, peer: DcId) -> bool {
+    pub(in crate::replica) fn refuse_version_1(&mut self, peer: DcId) -> bool {
         if self.life.chained {
             self.close_link(peer, Violation::OldVersion);
         }
@@ -158,7 +168,7 @@ impl Replica {
     }
 
     /// Returns the hash of the predecessor for the next own entry.
-    pub(super) fn own_head(&self) -> u64 {
+    pub(in crate::replica) fn own_head(&self) -> u64 {
         if self.life.chained { self.log.head(self.config.dc) } else { 0 }
     }
 }
