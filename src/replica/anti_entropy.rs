@@ -65,7 +65,7 @@ impl Replica {
     /// Begins a round with one of the linked peers.
     pub(super) fn on_anti_entropy_due(&mut self) {
         self.anti_entropy.next_at = self.now.mono + self.config.local.anti_entropy;
-        if self.life.quiet_until.is_some() {
+        if self.lifecycle.is_starting() {
             return;
         }
         let linked: Vec<DcId> = self.log.linked().iter().collect();
@@ -81,7 +81,7 @@ impl Replica {
         let message = self.compare();
         self.send(peer, message);
         // A peer of version 1 does not know this message.
-        if self.life.chained {
+        if self.lifecycle.versions().are_chained() {
             let AntiEntropy { shown, owned, .. } = &self.anti_entropy;
             let durable = self.output_commit.durable();
             let (shown, owned) = (shown.points.to_tell(durable), owned.points.to_tell(durable));
@@ -114,7 +114,7 @@ impl Replica {
 
     /// A peer sent its sums at points that it passed.
     pub(super) fn on_sums(&mut self, peer: DcId, shown: &[SumAt], owned: &[SumAt]) {
-        if self.is_forked() {
+        if self.lifecycle.is_forked() {
             return;
         }
         for (of, theirs) in [(Summed::Shown, shown), (Summed::Owned, owned)] {

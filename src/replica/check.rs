@@ -8,6 +8,7 @@ impl Replica {
     /// # Panics
     /// If an invariant is broken; the message names it.
     pub fn check(&self) {
+        self.lifecycle.check(self.log.applied(), self.leases.in_grace());
         self.locks.check();
         self.store.check_invariants();
         self.store.expiring_keys().for_each(|(key, _)| self.expiry.check(key));

@@ -41,7 +41,7 @@ impl Replica {
     pub(super) fn on_client(&mut self, call: CallId, request: Call) {
         // Fast path for the most frequent calls, before anything large is moved.
         match &request {
-            Call::Acquire(acquire) if self.life.quiet_until.is_none() => {
+            Call::Acquire(acquire) if !self.lifecycle.is_starting() => {
                 return self.on_acquire(call, acquire);
             }
             Call::Release { lease, proof, target } => return self.on_release(call, *lease, *proof, *target),
@@ -138,7 +138,7 @@ impl Replica {
                 None => {}
             }
         }
-        if self.life.draining {
+        if self.lifecycle.is_draining() {
             return Err(Refusal::Draining);
         }
         self.admit_load()?;
@@ -154,7 +154,7 @@ impl Replica {
     /// (`docs/algorithm.md#98-full-disk-overload`).
     #[inline]
     pub(super) fn admit_load(&self) -> Result<(), Refusal> {
-        match self.life.load {
+        match self.lifecycle.load() {
             Load::Fits => Ok(()),
             Load::TooMuch => Err(self.overload()),
         }
@@ -171,7 +171,7 @@ impl Replica {
     #[inline]
     pub(super) fn admit_request(&self, lease: LeaseIndex) -> Result<(), Refusal> {
         // A full disk cannot even reserve a clock reading.
-        if self.life.room == DiskSpace::Full {
+        if self.lifecycle.disk_space() == DiskSpace::Full {
             return Err(Refusal::DiskFull);
         }
         let (local, counts) = (&self.config.local, self.locks.counts());
@@ -179,7 +179,7 @@ impl Replica {
         fn exhausted(limit: Limit) -> Result<(), Refusal> {
             Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER })
         }
-        if self.life.quiet_until.is_some() || counts.waiting >= local.max_waiting as u64 {
+        if self.lifecycle.is_starting() || counts.waiting >= local.max_waiting as u64 {
             return exhausted(Limit::WaitingPerServer);
         }
         // A further lock of a request costs as much as a further request.
@@ -221,7 +221,7 @@ impl Replica {
         let at = self.stamp();
         let lease = self.leases.get(new.lease).id;
         let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };
-        let waits = new.wait != Wait::Try && self.admit_write().is_ok();
+        let waits = new.wait != Wait::Try && self.lifecycle.admit_write().is_ok();
         let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
         let (request, wait) = match (self.locks.acquire(&request, if_not_free, self.now.mono), new.wait) {
             (Acquired::NotFree, _) => return None,

@@ -107,7 +107,8 @@ impl DeferredCalls {
         call
     }
 
-    fn is_empty(&self) -> bool {
+    /// Returns true if no call waits.
+    pub fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.reclaims.is_empty()
     }
 }
@@ -138,13 +139,13 @@ fn weight(request: &Call) -> usize {
 impl Replica {
     /// Returns true if calls that concern the time before the start can be judged.
     pub(super) fn knows_earlier_runs(&self) -> bool {
-        self.life.quiet_until.is_none() && self.has_own_log()
+        !self.lifecycle.is_starting() && self.lifecycle.has_own_log(self.log.applied())
     }
 
     /// Returns true if a call must be deferred.
     pub(super) fn must_defer(&self, request: &Call) -> bool {
         let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::GoOn(_));
-        (needs_clock && self.life.quiet_until.is_some()) || self.may_be_commit_of_before(request).is_some()
+        (needs_clock && self.lifecycle.is_starting()) || self.may_be_commit_of_before(request).is_some()
     }
 
     /// Defers a call if there is room.
@@ -192,7 +193,7 @@ impl Replica {
         let finished = &mut self.leases.get_mut(index).finished;
         match request {
             _ if finished.is_over(id.key) => {}
-            _ if self.life.quiet_until.is_some() => finished.wait(id.key),
+            _ if self.lifecycle.is_starting() => finished.wait(id.key),
             Call::Begin(_) => {
                 finished.begin(Some(id.key));
                 self.deferred.turns.insert(id);

@@ -31,14 +31,14 @@ enum Admission {
 
 impl Replica {
     pub(super) fn on_entries(&mut self, peer: DcId, entries: Vec<Arc<Entry>>) {
-        if self.is_forked() {
+        if self.lifecycle.is_forked() {
             return;
         }
         for entry in &entries {
             self.log.note_sent_by(peer, entry);
         }
         // It is requested again when there is room.
-        if self.life.room == DiskSpace::Full {
+        if self.lifecycle.disk_space() == DiskSpace::Full {
             return;
         }
         let waits = self.awaits_heads(peer);
@@ -49,7 +49,7 @@ impl Replica {
         // Fast path: nothing is held back, and all entries can be applied one after the other.
         while let Some(entry) = entries.as_slice().first().filter(|_| !waits && !self.inbox.holds_of(peer)) {
             self.compare_entry(peer, entry);
-            if self.is_forked() {
+            if self.lifecycle.is_forked() {
                 return;
             }
             match self.admit(entry) {
@@ -68,7 +68,7 @@ impl Replica {
     /// Applies the held-back entries of all links until none can be applied any more.
     pub(super) fn drain_inbox(&mut self) {
         self.links.clear_retry();
-        if self.life.room == DiskSpace::Full || self.is_forked() {
+        if self.lifecycle.disk_space() == DiskSpace::Full || self.lifecycle.is_forked() {
             return;
         }
         let missing = loop {
@@ -96,7 +96,7 @@ impl Replica {
         let (mut missing, mut looked_at) = (None, None);
         while let Some(entry) = self.inbox.next(peer, looked_at).cloned() {
             self.compare_entry(peer, &entry);
-            if self.is_forked() {
+            if self.lifecycle.is_forked() {
                 return None;
             }
             match self.admit(&entry) {
@@ -263,7 +263,9 @@ impl Replica {
     pub(super) fn take_in(&mut self, entry: &Arc<Entry>, position: Position) {
         self.take_in_ops(entry, position);
         // Its maker knew that all members know version 2.
-        self.life.chained |= entry.prev != 0;
+        if entry.prev != 0 {
+            self.lifecycle.versions_mut().note_chained();
+        }
         self.log.apply(entry.clone(), position, self.now.mono);
     }
 

@@ -153,7 +153,7 @@ impl Replica {
 
     fn admit_force(&self) -> Result<(), Refusal> {
         match self.leases.in_grace() {
-            0 => self.admit_write(),
+            0 => self.lifecycle.admit_write(),
             leases => Err(Refusal::HoldersUnknown(leases)),
         }
     }

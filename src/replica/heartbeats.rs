@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 impl Replica {
     /// Sends nothing while the clock may not be read; the next phase sends the heartbeat.
     pub(super) fn send_heartbeat(&mut self, peer: DcId) {
-        if self.life.quiet_until.is_some() || self.output_commit.awaits_heartbeat(peer) {
+        if self.lifecycle.is_starting() || self.output_commit.awaits_heartbeat(peer) {
             return;
         }
         let clock = self.stamp();
@@ -33,7 +33,7 @@ impl Replica {
     /// the reservation meanwhile, the reservation itself is sent: nothing is stamped below it any more. So a
     /// slow disk makes no datacenter unreachable.
     pub(super) fn send_waiting_heartbeat(&mut self, peer: DcId) {
-        if self.life.quiet_until.is_some() {
+        if self.lifecycle.is_starting() {
             return;
         }
         let (clock, told) = (self.stamp(), self.links.rows[peer.index()].told);
@@ -77,8 +77,8 @@ impl Replica {
             not_serving,
             terms,
             heads: self.heads_to_tell(),
-            fork: self.life.fork.map(|fork| (fork.dc, fork.seq)),
-            upgraded: self.life.upgraded,
+            fork: self.lifecycle.fork().map(|fork| (fork.dc, fork.seq)),
+            upgraded: self.lifecycle.versions().upgraded(),
             lead_ms: self.lead.millis,
             acknowledged: self.acknowledged_for(peer),
             yours,

@@ -57,10 +57,10 @@ impl Replica {
         if ttl < min || ttl > max {
             return self.refuse(call, Refusal::TtlOutOfRange { asked: ttl, min, max });
         }
-        if self.life.draining {
+        if self.lifecycle.is_draining() {
             return self.refuse(call, Refusal::Draining);
         }
-        if let Err(refusal) = self.admit_write().and_then(|()| self.admit_load()) {
+        if let Err(refusal) = self.lifecycle.admit_write().and_then(|()| self.admit_load()) {
             return self.refuse(call, refusal);
         }
         if self.leases.len() >= self.config.local.max_leases {
@@ -125,7 +125,7 @@ impl Replica {
     /// Returns the secret of a lease while commits of it may come back that the disk had lost: its client
     /// needs the secret to ask for their outcomes.
     pub(super) fn secret_while_joining(&self, index: LeaseIndex) -> Option<Secret> {
-        (!self.life.joined).then(|| self.leases.get(index).secret)
+        (!self.lifecycle.has_joined()).then(|| self.leases.get(index).secret)
     }
 
     /// Ends a lease with all its requests. Its end is durable before a conflicting grant of its locks is
@@ -161,6 +161,7 @@ impl Replica {
         }
         self.drop_deferred_reclaim(lease, Refusal::UnknownLease(lease));
         self.leases.end(index);
+        self.lifecycle.on_leases_in_grace(self.leases.in_grace());
         self.audit.end_lease(lease);
         position
     }
@@ -222,6 +223,7 @@ impl Replica {
 
     pub(super) fn reclaim(&mut self, call: CallId, index: LeaseIndex, held: Vec<Reclaim>) {
         self.leases.end_grace(index);
+        self.lifecycle.on_leases_in_grace(self.leases.in_grace());
         self.leases.get_mut(index).unaccounted = false;
         self.leases.renew(index, true, self.lease_time());
         let (mut kept, mut lost) = (Vec::new(), Vec::new());

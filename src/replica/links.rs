@@ -231,7 +231,7 @@ impl Replica {
 
     /// Sends each peer the entries that it lacks, as far as its link has room.
     pub(super) fn pump_links(&mut self) {
-        if self.is_forked() {
+        if self.lifecycle.is_forked() {
             return;
         }
         let (patience, window) = (self.config.agreed.heartbeat, self.config.local.link_window);
@@ -250,7 +250,7 @@ impl Replica {
     }
 
     pub(super) fn on_heartbeat_due(&mut self) {
-        if self.life.quiet_until.is_some() {
+        if self.lifecycle.is_starting() {
             return;
         }
         self.update_stability();
@@ -378,8 +378,8 @@ impl Replica {
         let needed = self.given().filter(|_| self.log.weight() / 3 <= most);
         self.truncates = self.log.truncate(most, needed.as_ref());
         // Otherwise a restart would keep all of them until every member was heard.
-        if self.life.room != DiskSpace::Full
-            && !self.is_forked()
+        if self.lifecycle.disk_space() != DiskSpace::Full
+            && !self.lifecycle.is_forked()
             && let Some(entries) = self.log.forgotten_to_record()
         {
             self.persist(Record::Forgotten { entries });
@@ -390,7 +390,7 @@ impl Replica {
     /// run: this process may have been stopped while the heartbeat waited.
     fn delay_ms(&self, heard: &[(DcId, Timestamp, u32)]) -> u64 {
         let echo = heard.iter().find(|(dc, ..)| *dc == self.config.dc);
-        let of_this_run = echo.filter(|(_, clock, _)| clock.millis() >= self.life.began_at_millis);
+        let of_this_run = echo.filter(|(_, clock, _)| clock.millis() >= self.lifecycle.clock_at_start_ms());
         of_this_run.map_or(0, |(_, clock, age_ms)| {
             self.clock.physical_millis().saturating_sub(clock.millis() + u64::from(*age_ms))
         })
@@ -433,7 +433,7 @@ impl Replica {
     /// Updates the skew state: active while our clock, or the stamps that we gave before it was mended, are
     /// ahead of most linked peers by more than the limit (`docs/algorithm.md#103-clock-skew`).
     pub(super) fn note_skew(&mut self) {
-        if self.life.quiet_until.is_some() {
+        if self.lifecycle.is_starting() {
             // Nothing is stamped before time has passed all readings of before the restart.
             return;
         }
@@ -445,8 +445,7 @@ impl Replica {
         let heard: Vec<i64> = linked.filter_map(|peer| self.links.clock_ahead_ms(peer)).collect();
         let behind_us = heard.iter().filter(|ahead| **ahead - ours_ahead < -limit).count();
         let active = behind_us * 2 > heard.len();
-        if active != self.life.clock_skew {
-            self.life.clock_skew = active;
+        if self.lifecycle.on_clock_skew(active) {
             self.report(Report::ClockSkew { active });
         }
     }

@@ -115,8 +115,7 @@ pub struct Replica {
     client_requests: client_requests::ClientRequests,
     waits: Deadlines<RequestIndex>,
     descriptions: describe::Descriptions,
-    life: lifecycle::Life,
-    log_recovery: lifecycle::LogRecovery,
+    lifecycle: lifecycle::Lifecycle,
     deferred: deferred_calls::DeferredCalls,
     store: Store,
     transactions: transactions::Transactions,
@@ -151,8 +150,8 @@ impl Replica {
         match event {
             Event::Tick => {}
             Event::Durable { position } => self.on_durable(position),
-            Event::Disk { room } => self.on_room(room),
-            Event::Load { load } => self.life.load = load,
+            Event::Disk { room } => self.on_disk_space(room),
+            Event::Load { load } => self.lifecycle.on_load(load),
             Event::LinkUp { peer } => self.on_link_up(peer),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
@@ -160,7 +159,7 @@ impl Replica {
             Event::Client { call, request } => self.on_client(call, request),
             Event::SessionClosed { session } => self.on_session_closed(session),
             Event::Checkpoint => self.on_checkpoint_wanted(),
-            Event::Drain => self.life.draining = true,
+            Event::Drain => self.lifecycle.on_drain(),
         }
         self.finish_step();
     }
@@ -188,12 +187,10 @@ impl Replica {
         next = next.min(self.locks.next_deadline()).min(self.leases.next_deadline());
         next = next.min(self.waits.next_or_never()).min(self.descriptions.next_deadline());
         next = next.min(self.transactions.next_deadline());
+        next = next.min(self.lifecycle.next_deadline(self.log.linked()));
         let mut sooner = |at: Option<Instant>| next = at.map_or(next, |at| at.min(next));
         sooner(self.reachability.next_deadline());
         sooner(self.links.retry_at());
-        sooner(self.life.quiet_until);
-        sooner(self.asks_until());
-        sooner(self.life.joins_after);
         sooner(self.next_expiry());
         sooner(self.has_work().then_some(self.now.mono));
         next
@@ -247,7 +244,7 @@ impl Replica {
 
     /// Returns the phase of the lifecycle.
     pub fn phase(&self) -> Phase {
-        self.current_phase()
+        self.lifecycle.phase()
     }
 
     /// Returns the other members.

@@ -12,7 +12,7 @@ use super::describe::Descriptions;
 use super::expiry::Expiry;
 use super::force_release::Audit;
 use super::id_reservation::{Reservation, Reservations};
-use super::lifecycle::{Life, LogRecovery};
+use super::lifecycle::{Lifecycle, Parameters};
 use super::links::Links;
 use super::output_commit::OutputCommit;
 use super::reachability::Reachability;
@@ -78,6 +78,8 @@ impl Replica {
             locks.mutation = config.mutation;
             log.mutation = config.mutation;
         }
+        let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
+        let lifecycle = Parameters { me, peers, peer_timeout, max_log };
         Replica {
             clock: HybridClock::new(now, Timestamp::ZERO),
             reservations: Reservations::default(),
@@ -98,8 +100,7 @@ impl Replica {
             client_requests: ClientRequests::default(),
             waits: Deadlines::default(),
             descriptions: Descriptions::default(),
-            life: Life::new(),
-            log_recovery: LogRecovery::new(),
+            lifecycle: Lifecycle::new(&lifecycle),
             deferred: DeferredCalls::default(),
             store,
             transactions: Transactions::default(),
@@ -130,10 +131,14 @@ impl Replica {
             return Err(RecoveryError::Members { found: checkpoint.members, configured });
         }
         self.position = checkpoint.position;
-        self.life.joined = checkpoint.joined;
-        (self.life.fork, self.life.chained) = (checkpoint.fork, checkpoint.chained);
+        checkpoint.fork.into_iter().for_each(|fork| self.lifecycle.on_fork(fork));
+        if checkpoint.chained {
+            self.lifecycle.versions_mut().note_chained();
+        }
         self.raise_lead(checkpoint.lead_ms, Position::default());
-        if !checkpoint.joined {
+        if checkpoint.joined {
+            self.lifecycle.on_joined();
+        } else {
             // The checkpoint does not show if the directory is new or an old copy, so leases that it does not
             // know may live.
             self.become_doubted();
@@ -198,10 +203,12 @@ impl Replica {
                 }
                 None => return Err(refused(format!("lease {lease} was never opened"))),
             },
-            Record::Joined => (self.life.joined, self.life.joins_after) = (true, None),
+            Record::Joined => self.lifecycle.on_joined(),
             Record::Restored => self.become_doubted(),
-            Record::Forked(fork) => self.life.fork = Some(fork),
-            Record::ForkResolved => self.life.fork = None,
+            Record::Forked(fork) => self.lifecycle.on_fork(fork),
+            Record::ForkResolved => {
+                let _was_forked = self.lifecycle.on_fork_resolved();
+            }
             Record::TokenLead { millis } => self.raise_lead(millis, Position::default()),
             Record::Forgotten { entries } => self.log.forget_again(&entries),
             Record::StatePiece(piece) => {
@@ -235,28 +242,21 @@ impl Replica {
         };
         self.clock.observe(bound.clock);
         self.next_n = self.next_n.max(bound.n);
-        self.life.own_known = self.log.applied().get(self.config.dc);
         self.restart_expiry();
-        self.life.began_at_millis = self.clock.physical_millis();
-        if restarted {
-            self.life.quiet_until = Some(self.now.mono + CLOCK_RESERVATION);
-        }
+        let judge_at = restarted.then_some(self.now.mono + CLOCK_RESERVATION);
+        self.lifecycle.on_restart(judge_at, self.clock.physical_millis(), self.log.applied());
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::NoGrace) {
             return self.locks.set_unreachable(self.reachability.away());
         }
         self.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());
+        self.lifecycle.on_leases_in_grace(self.leases.in_grace());
         self.locks.set_unreachable(self.reachability.away());
     }
 
     /// Begins the first step. If an operator marked the directory as a copy, that record precedes those of
     /// this step.
     pub(super) fn begin(&mut self) {
-        self.life.began_at = self.now.mono;
-        if self.life.quiet_until.is_some() && !self.peers().is_empty() {
-            // Counted from now, because reading the journal may have taken any time.
-            self.life.asks_until = Some(self.now.mono + self.config.agreed.peer_timeout);
-        }
         self.skip_used_numbers();
         self.deferred.begin_at(self.next_n);
     }
@@ -275,7 +275,7 @@ impl Replica {
         Checkpoint {
             position: self.position,
             members: self.config.agreed.members,
-            joined: self.life.joined,
+            joined: self.lifecycle.has_joined(),
             clock: bound.clock,
             n: bound.n.max(self.next_n),
             applied: self.log.applied().clone(),
@@ -289,8 +289,8 @@ impl Replica {
             past: self.watches.history.past(self.log.truncated()),
             forced: self.audit.to_keep(),
             hashes: self.log.hashes(),
-            chained: self.life.chained,
-            fork: self.life.fork,
+            chained: self.lifecycle.versions().are_chained(),
+            fork: self.lifecycle.fork(),
             lead_ms: self.lead.millis,
         }
     }

@@ -97,7 +97,7 @@ impl Replica {
     /// Updates the stable vector.
     pub(super) fn update_stability(&mut self) {
         // Own entries that this disk has lost may come back, and have not seen all that is here.
-        let knows_own_entries = self.has_own_log();
+        let knows_own_entries = self.lifecycle.has_own_log(self.log.applied());
         #[cfg(test)]
         let knows_own_entries = knows_own_entries || self.mutated(crate::sim::Mutation::FloorWithoutOwnLog);
         if knows_own_entries {

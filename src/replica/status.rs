@@ -14,11 +14,11 @@ impl Replica {
     pub fn status(&self) -> Status {
         Status {
             dc: self.config.dc,
-            phase: self.current_phase(),
-            draining: self.life.draining,
-            clock_skew: self.life.clock_skew || self.life.contradicted,
-            room: self.life.room,
-            load: self.life.load,
+            phase: self.lifecycle.phase(),
+            draining: self.lifecycle.is_draining(),
+            clock_skew: self.lifecycle.has_clock_skew() || self.lifecycle.is_contradicted(),
+            room: self.lifecycle.disk_space(),
+            load: self.lifecycle.load(),
             applied: self.log.applied().clone(),
             durable: (**self.log.durable()).clone(),
             peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),

@@ -43,7 +43,7 @@ impl Replica {
         if let Some(ahead_ms) = self.clock.advance(now) {
             self.report(Report::WallClockJumped { ahead_ms });
         }
-        if !std::mem::replace(&mut self.life.begun, true) {
+        if self.lifecycle.begin_step(now.mono) {
             self.begin();
         } else if !self.is_anything_due() {
             return;
@@ -75,7 +75,7 @@ impl Replica {
             self.on_anti_entropy_due();
         }
         self.update_reachability();
-        self.update_phase();
+        self.update_lifecycle();
         self.expire_keys();
         // A granted request gets its token before the event can end it. A transfer is in the log before the
         // event can read the ownership.
@@ -100,7 +100,7 @@ impl Replica {
     /// gives the reason for this order.
     pub(super) fn finish_step(&mut self) {
         self.update_reachability();
-        self.update_phase();
+        self.update_lifecycle();
         self.locks.sweep();
         self.locks.return_idle(self.now.mono);
         self.schedule();
@@ -161,8 +161,8 @@ impl Replica {
         self.locks.note_own_entry(seq, &ops, self.now.mono);
         let (cluster, prev) = (self.config.agreed.cluster, self.own_head());
         // An entry of version 1 has no field for the lead.
-        let lead_ms = if self.life.chained { self.lead.millis } else { 0 };
-        assert!(!self.is_forked(), "nothing is added to one of two histories");
+        let lead_ms = if self.lifecycle.versions().are_chained() { self.lead.millis } else { 0 };
+        assert!(!self.lifecycle.is_forked(), "nothing is added to one of two histories");
         let entry = Arc::new(Entry { cluster, epoch: 0, dc, seq, at, deps, ops, prev, lead_ms });
         let position = self.persist(Record::Entry(entry.clone()));
         for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
@@ -270,7 +270,7 @@ impl Replica {
     /// Returns a new clock reading. If it exceeds the reservation, a record that reserves more is written
     /// first.
     pub(super) fn stamp(&mut self) -> Timestamp {
-        assert!(self.life.quiet_until.is_none(), "nothing is stamped right after a restart");
+        assert!(!self.lifecycle.is_starting(), "nothing is stamped right after a restart");
         let stamp = self.clock.tick();
         if stamp > self.reservations.recorded().clock {
             self.record_reservation();
@@ -312,9 +312,9 @@ impl Replica {
     pub(super) fn record_reservation(&mut self) {
         // Right after a restart the bound of the clock stays. If every restart raised it, a server that
         // restarts again and again would run away from real time.
-        let clock = match self.life.quiet_until {
-            Some(_) => self.reservations.recorded().clock,
-            None => self.clock.bound(CLOCK_RESERVATION),
+        let clock = match self.lifecycle.is_starting() {
+            true => self.reservations.recorded().clock,
+            false => self.clock.bound(CLOCK_RESERVATION),
         };
         let reserved = Reservation { clock, n: self.next_n + NUMBERS_PER_RESERVATION };
         let position = self.persist(Record::Bound { clock: reserved.clock, n: reserved.n });
@@ -329,7 +329,7 @@ impl Replica {
     pub(super) fn renew_reservation(&mut self) {
         self.renew_reservation_at = self.now.mono + CLOCK_RESERVATION / 2;
         let soon = self.clock.bound(CLOCK_RESERVATION / 2);
-        let writes = self.life.quiet_until.is_none() && self.life.room != DiskSpace::Full;
+        let writes = !self.lifecycle.is_starting() && self.lifecycle.disk_space() != DiskSpace::Full;
         if writes && soon > self.reservations.recorded().clock {
             self.record_reservation();
         }

@@ -63,12 +63,12 @@ impl Replica {
             return;
         }
         // The last run went on after that until this one began, at most. The report took some time.
-        let since = self.now.mono.saturating_since(self.life.began_at);
+        let since = self.now.mono.saturating_since(self.lifecycle.began_at());
         let since = since.saturating_sub(self.config.agreed.peer_timeout);
         let age = Duration::from_millis(age_ms).saturating_sub(since);
         let ahead = (age / 10).min(self.config.local.max_lease_ttl / 2);
         self.lead.floor = self.lead.floor.max(clock.plus(age + ahead + MARGIN));
-        if !self.life.joined {
+        if !self.lifecycle.has_joined() {
             // The same for numbers: no run has used more of them than its clock had milliseconds for. Not
             // further, or another start on an old disk would use the same numbers again.
             self.advance_number_past_millis(clock.plus(age).millis());
@@ -84,7 +84,7 @@ impl Replica {
         }
         let reading = self.clock.latest().max(Timestamp::from_millis(self.clock.physical_millis()));
         let next = reading.plus(Duration::from_millis(self.lead.millis));
-        if self.life.doubted && self.lead.floor > next {
+        if self.lifecycle.is_doubted() && self.lead.floor > next {
             let millis = self.lead.millis + (self.lead.floor.millis() - next.millis()) + 1;
             let millis = millis.min(MAX_LEAD_MS);
             let position = self.persist(Record::TokenLead { millis });

@@ -11,6 +11,7 @@
 
 use super::Replica;
 use super::effect::Report;
+use super::lifecycle::Judgement;
 use super::message::Message;
 use crate::crdt::VersionVector;
 use crate::hybrid_clock::HybridClock;
@@ -22,27 +23,39 @@ pub(super) fn millis_of(clock: &HybridClock) -> i64 {
 }
 
 impl Replica {
-    /// Returns true if nothing may be stamped yet after a restart. Called when that could end.
-    pub(super) fn waits_for_clock(&mut self) -> bool {
+    /// Judges the clock after a restart. If it is right, stamping begins.
+    pub(super) fn judge_clock(&mut self) {
         let contradicted = self.is_contradicted();
         if contradicted && self.now.wall.0 < self.clock.physical_millis() {
             // No reading was used, so the wall clock may have been set right meanwhile. The peers judge it
             // before it counts.
             self.clock.set(self.now);
-            self.life.began_at_millis = self.clock.physical_millis();
+            self.lifecycle.on_clock_set(self.clock.physical_millis());
         }
-        if contradicted != self.life.contradicted {
-            self.life.contradicted = contradicted;
+        if contradicted != self.lifecycle.is_contradicted() {
             self.report(Report::ClockContradicted { ahead_ms: contradicted.then(|| self.least_ahead()) });
         }
-        if !contradicted && !self.waits_for_a_word() {
-            return false;
+        let judgement = match contradicted {
+            true => Judgement::Contradicted,
+            false if self.waits_for_a_word() => Judgement::Unconfirmed,
+            false => Judgement::Right,
+        };
+        self.lifecycle.on_clock_judged(judgement, self.now.mono + self.config.agreed.heartbeat);
+        match judgement {
+            Judgement::Right => self.begin_stamping(),
+            Judgement::Unconfirmed => {}
+            Judgement::Contradicted => {
+                self.log.linked().iter().for_each(|peer| self.tell_wall_clock(peer));
+            }
         }
-        self.life.quiet_until = Some(self.now.mono + self.config.agreed.heartbeat);
-        if contradicted {
-            self.log.linked().iter().for_each(|peer| self.tell_wall_clock(peer));
-        }
-        true
+    }
+
+    fn begin_stamping(&mut self) {
+        // A client that reclaims may name a reading of just before the crash.
+        self.renew_reservation();
+        self.note_skew();
+        self.on_heartbeat_due();
+        self.run_deferred();
     }
 
     /// Returns true if the clock is ahead of most heard peers by more than the limit. Then it would make no
@@ -79,13 +92,13 @@ impl Replica {
     fn waits_for_a_word(&self) -> bool {
         let latest = self.reservations.recorded().clock.plus(self.config.agreed.max_clock_skew);
         let is_later = self.clock.physical_millis() > latest.millis();
-        is_later && self.life.asks_until.is_some() && self.heard_clocks().count() == 0
+        is_later && self.lifecycle.is_asking() && self.heard_clocks().count() == 0
     }
 
     /// While nothing is stamped, the peers get this in place of heartbeats.
     pub(super) fn tell_wall_clock(&mut self, peer: DcId) {
         // A peer of version 1 does not know this message.
-        if self.life.quiet_until.is_some() && self.life.chained {
+        if self.lifecycle.is_starting() && self.lifecycle.versions().are_chained() {
             let (durable, heads) = ((**self.log.durable()).clone(), self.heads_to_tell());
             self.send(peer, Message::WallClock { millis: self.now.wall.0, durable, heads });
         }

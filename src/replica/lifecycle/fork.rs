@@ -43,17 +43,13 @@ impl Replica {
     /// An operator has chosen this data directory, and all others that differ are gone. Call it before the
     /// first step.
     pub fn resolve_fork(&mut self) {
-        if self.life.fork.take().is_some() {
+        if self.lifecycle.on_fork_resolved() {
             self.persist(Record::ForkResolved);
         }
     }
 
-    pub(in crate::replica) fn is_forked(&self) -> bool {
-        self.life.fork.is_some()
-    }
-
     pub(in crate::replica) fn note_fork(&mut self, fork: Fork) {
-        if self.is_forked() {
+        if self.lifecycle.is_forked() {
             return;
         }
         // The decisions that this step has already made, such as the end of a wait, belong to the history
@@ -63,7 +59,7 @@ impl Replica {
             self.make_entries(ops);
         }
         self.locks.permit(Permissions { grant: false, append: false });
-        self.life.fork = Some(fork);
+        self.lifecycle.on_fork(fork);
         self.persist(Record::Forked(fork));
         self.report(Report::Forked(fork));
         self.stop_transfers();
@@ -119,7 +115,7 @@ impl Replica {
             let ours = self.log.hash_at(dc, seq);
             self.note_fork(Fork { dc, seq, ours, theirs: 0, peer });
         }
-        !self.is_forked()
+        !self.lifecycle.is_forked()
     }
 
     /// A peer has these logs up to `durable`, with these hashes of the last entries.
@@ -138,7 +134,7 @@ impl Replica {
     /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
     /// another history, which they do not show. Version 1 does not announce heads.
     pub(in crate::replica) fn awaits_heads(&self, peer: DcId) -> bool {
-        self.life.chained && !self.links.has_told_heads(peer)
+        self.lifecycle.versions().are_chained() && !self.links.has_told_heads(peer)
     }
 
     /// Returns the hashes of the last durable entries here, for peers.
@@ -152,23 +148,21 @@ impl Replica {
 
     /// Notes the members that know version 2: `peer` itself, and the ones it reports.
     pub(in crate::replica) fn note_upgraded(&mut self, peer: DcId, others: DcSet) {
-        self.life.upgraded.insert(peer);
         let members = self.config.agreed.members;
-        others.intersection(members).iter().for_each(|dc| self.life.upgraded.insert(dc));
-        self.life.chained |= self.life.upgraded.is_superset(self.peers());
+        self.lifecycle.versions_mut().note_upgraded(peer, others.intersection(members));
     }
 
     /// Refuses a peer of version 1, which knows no hashes: entries that it relays would look like another
     /// log.
     pub(in crate::replica) fn refuse_version_1(&mut self, peer: DcId) -> bool {
-        if self.life.chained {
+        if self.lifecycle.versions().are_chained() {
             self.close_link(peer, Violation::OldVersion);
         }
-        self.life.chained
+        self.lifecycle.versions().are_chained()
     }
 
     /// Returns the hash of the predecessor for the next own entry.
     pub(in crate::replica) fn own_head(&self) -> u64 {
-        if self.life.chained { self.log.head(self.config.dc) } else { 0 }
+        if self.lifecycle.versions().are_chained() { self.log.head(self.config.dc) } else { 0 }
     }
 }

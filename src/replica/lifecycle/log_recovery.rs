@@ -11,58 +11,15 @@
 //! of an earlier run, more of the log might still have arrived. So the first member to receive an entry from
 //! its maker received it before it answered, and the highest of all answers covers every entry that exists.
 
-use std::collections::{BTreeMap, VecDeque};
-
+use super::own_log::seen_by_all;
+use super::questions::Question;
 use crate::causal_log::Violation;
 use crate::names::{DcId, DcSet};
 use crate::replica::Replica;
+use crate::replica::effect::Report;
 use crate::replica::message::Message;
 use crate::replica::record::Record;
-
-/// The own question, and the questions of others that passed here.
-pub(in crate::replica) struct LogRecovery {
-    /// Identifies this run, once it has asked.
-    run: Option<u64>,
-    round: u64,
-    /// Questions of other datacenters that passed here: the last runs of each, latest last.
-    asked: BTreeMap<DcId, VecDeque<Asked>>,
-}
-
-/// Runs of one datacenter whose questions are remembered. With only one, the questions of two runs went round
-/// in circles for ever: each was new again after the other.
-const RUNS: usize = 8;
-
-/// A question of another datacenter.
-#[derive(Clone, Copy)]
-struct Asked {
-    run: u64,
-    round: u64,
-    /// The peer that sent the question, and gets the answers.
-    from: DcId,
-}
-
-impl LogRecovery {
-    pub fn new() -> LogRecovery {
-        LogRecovery { run: None, round: 0, asked: BTreeMap::new() }
-    }
-
-    /// Notes a question. Returns true if it is new.
-    fn note(&mut self, of: DcId, question: Asked) -> bool {
-        let runs = self.asked.entry(of).or_default();
-        if let Some(known) = runs.iter_mut().find(|known| known.run == question.run) {
-            let is_news = question.round > known.round;
-            if is_news {
-                *known = question;
-            }
-            return is_news;
-        }
-        if runs.len() == RUNS {
-            runs.pop_front();
-        }
-        runs.push_back(question);
-        true
-    }
-}
+use crate::replica::stability::Floor;
 
 impl Replica {
     /// The data directory is an old copy and lacks the numbers and readings that were used since. If that is
@@ -75,27 +32,81 @@ impl Replica {
         self.become_doubted();
     }
 
-    /// The data here may be incomplete: as if no member had been heard yet.
+    /// The data here may be incomplete.
     pub(in crate::replica) fn become_doubted(&mut self) {
-        (self.life.joined, self.life.doubted) = (false, true);
-        self.life.joins_after = Some(self.now.mono + self.config.local.max_lease_ttl);
+        self.lifecycle.on_doubt(self.now.mono + self.config.local.max_lease_ttl);
+    }
+
+    /// `peer` has our entries up to `seq`.
+    pub(in crate::replica) fn note_own_log(&mut self, peer: DcId, seq: u64) {
+        self.note_own_log_behind(seq);
+        self.lifecycle.on_heard(peer);
+        if self.lifecycle.may_join(self.log.applied()) {
+            self.join();
+        }
+    }
+
+    /// Some member has our entries up to `seq`.
+    pub(in crate::replica) fn note_own_log_behind(&mut self, seq: u64) {
+        if !self.lifecycle.on_own_log(seq, self.log.applied()) {
+            return;
+        }
+        let ours = self.log.applied().get(self.config.dc);
+        // While the old disk catches up, its entries come one after the other; this is not reported.
+        if !self.lifecycle.is_doubted() || seq > ours + 1 {
+            self.report(Report::OwnLogBehind { ours, theirs: seq });
+        }
+        self.note_older_copy();
+    }
+
+    /// This disk is an old copy, or an empty one in the place of a used one, although no operator marked it.
+    /// The datacenter becomes doubted, also after further restarts
+    /// (`docs/algorithm.md#94-doubted-datacenters`).
+    ///
+    /// A directory that never joined is no exception. A really new directory has written nothing, so no
+    /// member knows of its log. If one does, leases were opened that this directory does not know, and their
+    /// locks are not free before these leases are over. A doubt that has begun is not begun again: nothing
+    /// was granted since.
+    fn note_older_copy(&mut self) {
+        #[cfg(test)]
+        if !self.lifecycle.has_joined() && self.mutated(crate::sim::Mutation::LostDiskNotDoubted) {
+            return;
+        }
+        if !self.lifecycle.is_doubted() {
+            self.begin_restored();
+        }
+    }
+
+    /// Checks the stability floors that a peer knows. If it knows one of every member, all of them, this one
+    /// included, announced that their further commits have seen the minimum. A disk that lacks some of it
+    /// is an old copy.
+    pub(in crate::replica) fn note_floors(&mut self, floors: &[Floor]) {
+        let seen = seen_by_all(self.config.agreed.members, floors);
+        if let Some(seen) = seen.filter(|seen| !self.log.applied().covers(seen)) {
+            self.note_older_copy();
+            self.lifecycle.on_relied_on(&seen);
+        }
+    }
+
+    /// Every member was heard, nothing is missing, and unknown leases are over.
+    pub(super) fn join(&mut self) {
+        self.pass_lost_tokens();
+        self.lifecycle.on_joined();
+        self.persist(Record::Joined);
     }
 
     /// Asks the members without a link to this datacenter, through the linked ones.
     pub(in crate::replica) fn ask_unlinked(&mut self) {
         let linked = self.log.linked();
-        let unheard = self.peers().difference(self.life.heard).difference(linked);
-        if !self.asks_for_own_log() || unheard.is_empty() {
+        if self.lifecycle.to_ask(linked).is_empty() {
             return;
         }
-        let run = match self.log_recovery.run {
+        let run = match self.lifecycle.questions.run() {
             Some(run) => run,
             // The seed differs between processes, the reading between runs of one process.
             None => self.config.local.hash_seed ^ self.stamp().raw(),
         };
-        self.log_recovery.run = Some(run);
-        self.log_recovery.round += 1;
-        let (of, round) = (self.config.dc, self.log_recovery.round);
+        let (of, round) = (self.config.dc, self.lifecycle.questions.begin_round(run));
         linked.iter().for_each(|peer| self.send(peer, Message::AskLog { of, run, round }));
     }
 
@@ -103,7 +114,8 @@ impl Replica {
         if !self.config.agreed.members.contains(of) {
             return self.close_link(peer, Violation::UnknownDc { dc: of });
         }
-        if of == self.config.dc || !self.log_recovery.note(of, Asked { run, round, from: peer }) {
+        let question = Question { run, round, from: peer };
+        if of == self.config.dc || !self.lifecycle.questions.note(of, question) {
             return;
         }
         let known = self.log.applied().get(of);
@@ -122,14 +134,12 @@ impl Replica {
             return self.close_link(peer, Violation::UnknownDc { dc });
         }
         if of == self.config.dc {
-            if by != of && self.log_recovery.run == Some(run) {
+            if by != of && self.lifecycle.questions.run() == Some(run) {
                 self.note_own_log(by, seq);
             }
             return;
         }
-        let asked =
-            self.log_recovery.asked.get(&of).and_then(|runs| runs.iter().find(|asked| asked.run == run));
-        if let Some(&Asked { from, .. }) = asked
+        if let Some(from) = self.lifecycle.questions.sender(of, run)
             && from != peer
             && self.log.is_linked(from)
         {

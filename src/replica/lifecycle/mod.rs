@@ -1,291 +1,336 @@
-//! The lifecycle of a datacenter from its start to serving, and the permissions of each phase
+//! The lifecycle of a datacenter from its start to serving, and what each state permits
 //! (`docs/algorithm.md#91-lifecycle`).
+//!
+//! ```text
+//!   restart                  empty directory
+//!      |                            |
+//!      v     the clock is right     v
+//!   Starting ------------> +-----------------------------------------------------+
+//!     |  ^                 |  own log          own log known,     own log known, |
+//!     +--+                 |  not known        leases in grace    no such lease  |
+//!   judged again           |                                                     |
+//!                          |  ReadOnly ---------> Grace ----------> Serving      |
+//!                          |   ^ |  ^               |                 ^ |        |
+//!                          |   | |  +---------------+                 | |        |
+//!                          |   | +------------------------------------+ |        |
+//!                          |   +----------------------------------------+        |
+//!                          +-----------------------------------------------------+
+//!                               | two histories of one log are found:
+//!                               v in a start, when it ends
+//!                            Forked ---> restart; an operator may choose this directory
+//! ```
+//!
+//! [`state`] has these transitions. "Own log known" comes from a machine of its own, [`own_log`], which goes
+//! on in a start and beside a fork, too. Independent of both are the write stalls ([`stalls`]), the admission
+//! of new work ([`admission`]) and the protocol versions of the peers ([`peer_versions`]).
+//!
+//! The replica passes in events (`on_*`) and asks what is permitted ([`queries`]). An event takes effect at
+//! once. Transitions that follow from the time or from applied entries wait for an update, twice in each
+//! step: the replica performs what [`Lifecycle::poll`] returns, and then what [`Lifecycle::settle`] says has
+//! changed ([`update`]). Most steps change nothing; [`Lifecycle::needs_update`] tells with two comparisons.
 
+mod admission;
 mod fork;
 mod log_recovery;
 mod not_serving;
+mod own_log;
+mod peer_versions;
+mod queries;
+mod questions;
+mod stalls;
+mod state;
+#[cfg(test)]
+mod tests;
+mod update;
 
 pub use fork::Fork;
-pub(in crate::replica) use log_recovery::LogRecovery;
 pub use not_serving::NotServing;
 pub(in crate::replica) use not_serving::is_same;
+pub(in crate::replica) use state::Judgement;
+
+use std::time::Duration;
 
 use crate::capacity::{DiskSpace, Load};
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::names::{DcId, DcSet};
-use crate::replica::Replica;
-use crate::replica::call::{Phase, Refusal};
-use crate::replica::effect::Report;
-use crate::replica::message::Message;
-use crate::replica::record::Record;
-use crate::replica::stability::Floor;
+use crate::replica::call::Phase;
 use crate::time::Instant;
+use admission::Admission;
+use own_log::OwnLog;
+use peer_versions::PeerVersions;
+use questions::Questions;
+use stalls::WriteStalls;
+use state::{Facts, Input, State};
 
-/// A minority keeps up to this many times `max_log` for the others.
-const MINORITY_LOGS: usize = 4;
+/// The lifecycle of one datacenter.
+pub(in crate::replica) struct Lifecycle {
+    state: State,
+    own_log: OwnLog,
+    questions: Questions,
+    /// Leases that have neither reclaimed nor ended since the restart.
+    leases_in_grace: usize,
+    stalls: WriteStalls,
+    admission: Admission,
+    versions: PeerVersions,
+    run: Run,
+    announced: Announced,
+    /// False if [`Lifecycle::settle`] would change nothing whatever the time, given the same weight of the
+    /// log.
+    is_pending: bool,
+}
 
-/// The state that decides the phase.
-pub(in crate::replica) struct Life {
-    /// A step was made since the start.
-    pub begun: bool,
+/// The parameters of a lifecycle.
+pub(in crate::replica) struct Parameters {
+    pub me: DcId,
+    pub peers: DcSet,
+    /// A silent peer is unreachable after this time.
+    pub peer_timeout: Duration,
+    /// Bytes of entries that a majority keeps for others.
+    pub max_log: usize,
+}
+
+/// The beginning of this run.
+struct Run {
     /// Time of the first step.
-    pub began_at: Instant,
-    /// After a restart: until then nothing is stamped, so that reservations of repeated restarts do not add
-    /// up.
-    pub quiet_until: Option<Instant>,
-    /// Every member was heard once, now or before a restart, and all that they knew of our log is here.
-    pub joined: bool,
-    /// After a restart: until then we wait for members that were not heard yet. The disk may be an old copy,
-    /// and then any of them may know more of our log.
-    pub asks_until: Option<Instant>,
-    /// The data directory is a restored copy: leases that it does not know may live until then.
-    pub joins_after: Option<Instant>,
-    /// This run began to wait for leases that the directory does not know. Nothing was granted since, unless
-    /// the datacenter has joined after that.
-    pub doubted: bool,
-    /// Two histories exist, and this directory has one of them.
-    pub fork: Option<Fork>,
-    /// Peers that know version 2 of the protocol.
-    pub upgraded: DcSet,
-    /// All members know version 2, now or earlier: own entries name their predecessors.
-    pub chained: bool,
-    /// Members heard since the start.
-    pub heard: DcSet,
-    /// Seq of the last own entry that any member is known to have.
-    pub own_known: u64,
-    /// Entries that peers know we applied but that are missing here: this disk is an old copy. Relying on
-    /// that, peers may already have dropped tombstones.
-    pub relied_on: Option<VersionVector>,
-    pub clock_skew: bool,
-    /// The clock at the start of this run, in milliseconds since the Unix epoch.
-    pub began_at_millis: u64,
-    /// Most members heard since the restart are behind our clock by more than the limit.
-    pub contradicted: bool,
-    /// A minority keeps as many entries for others as it may: see [`Replica::update_log_full`].
-    pub log_full: bool,
-    /// The reason why this datacenter does not serve, as last announced to the peers.
-    pub not_serving: Option<NotServing>,
-    pub draining: bool,
-    pub room: DiskSpace,
-    pub load: Load,
-    pub phase: Phase,
+    began_at: Option<Instant>,
+    /// The clock at the start, in milliseconds since the Unix epoch.
+    clock_ms: u64,
 }
 
-impl Life {
-    /// The state of a datacenter that knows nothing yet.
-    pub fn new() -> Life {
-        Life {
-            begun: false,
-            began_at: Instant::ZERO,
-            quiet_until: None,
-            joined: false,
-            asks_until: None,
-            joins_after: None,
-            doubted: false,
-            fork: None,
-            upgraded: DcSet::EMPTY,
-            chained: false,
-            heard: DcSet::EMPTY,
-            own_known: 0,
-            relied_on: None,
-            clock_skew: false,
-            began_at_millis: 0,
-            contradicted: false,
-            log_full: false,
-            not_serving: Some(NotServing::Starting),
-            draining: false,
-            room: DiskSpace::default(),
-            load: Load::default(),
-            phase: Phase::Starting,
+/// The last announcements: of the phase to the operator, and to the peers of the reason why this datacenter
+/// does not serve.
+struct Announced {
+    phase: Phase,
+    not_serving: Option<NotServing>,
+}
+
+/// A transition that the replica has to perform.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::replica) enum Action {
+    /// Judge the clock and call [`Lifecycle::on_clock_judged`].
+    JudgeClock,
+    /// Entries that this disk had lost are applied again: nothing rests on them before they are on disk.
+    AwaitRegained,
+    /// Record that the directory has joined and call [`Lifecycle::on_joined`].
+    Join,
+}
+
+/// The results of an update.
+#[derive(PartialEq, Eq, Debug)]
+pub(in crate::replica) struct Settled {
+    /// The new phase, if it has changed.
+    pub phase: Option<Phase>,
+    /// The log has become full, or has ceased to be full.
+    pub log_full: Option<bool>,
+    pub permissions: Permissions,
+}
+
+/// The events.
+impl Lifecycle {
+    /// Returns the lifecycle of a datacenter whose directory is empty.
+    pub fn new(parameters: &Parameters) -> Lifecycle {
+        let Parameters { me, peers, peer_timeout, max_log } = *parameters;
+        Lifecycle {
+            state: State::ReadOnly,
+            own_log: OwnLog::new(me, peers, peer_timeout),
+            questions: Questions::default(),
+            leases_in_grace: 0,
+            stalls: WriteStalls::new(max_log),
+            admission: Admission::default(),
+            versions: PeerVersions::new(peers),
+            run: Run { began_at: None, clock_ms: 0 },
+            announced: Announced { phase: Phase::Starting, not_serving: Some(NotServing::Starting) },
+            is_pending: true,
         }
+    }
+
+    fn enter(&mut self, input: Input) {
+        let facts = Facts { knows_own_log: self.knows_own_log(), leases_in_grace: self.leases_in_grace };
+        self.state = self.state.next(input, facts);
+        self.is_pending = true;
+    }
+
+    /// The disk was read. `judge_at`: when to judge the clock; `None` if the disk was empty.
+    pub fn on_restart(&mut self, judge_at: Option<Instant>, clock_ms: u64, applied: &VersionVector) {
+        self.own_log.restart(applied);
+        self.run.clock_ms = clock_ms;
+        if let Some(judge_at) = judge_at {
+            self.enter(Input::Restarted { judge_at });
+        }
+    }
+
+    /// Begins a step. Returns true if it is the first one of this run.
+    #[inline]
+    pub fn begin_step(&mut self, now: Instant) -> bool {
+        self.run.began_at.is_none() && self.begin(now)
+    }
+
+    fn begin(&mut self, now: Instant) -> bool {
+        self.run.began_at = Some(now);
+        if self.is_starting() {
+            self.own_log.ask(now);
+            self.enter(Input::Facts);
+        }
+        true
+    }
+
+    /// Nothing was stamped yet, and the clock was set to another time.
+    pub fn on_clock_set(&mut self, clock_ms: u64) {
+        self.run.clock_ms = clock_ms;
+    }
+
+    /// The clock of a restarted server was judged. Unless it is right, it is judged again `again_at`.
+    pub fn on_clock_judged(&mut self, judgement: Judgement, again_at: Instant) {
+        self.enter(Input::ClockJudged { judgement, again_at });
+    }
+
+    /// The directory may be an old copy: leases that it does not know may live until then.
+    pub fn on_doubt(&mut self, leases_until: Instant) {
+        self.own_log.doubt(leases_until);
+        self.enter(Input::Facts);
+    }
+
+    /// A record in the journal says that the directory has joined.
+    pub fn on_joined(&mut self) {
+        self.own_log.join();
+        self.enter(Input::Facts);
+    }
+
+    /// `peer` announced how much of the own log it has. Call [`Lifecycle::on_own_log`] first.
+    pub fn on_heard(&mut self, peer: DcId) {
+        let was_asking = self.own_log.is_asking();
+        self.own_log.hear(peer);
+        if was_asking != self.own_log.is_asking() {
+            self.enter(Input::Facts);
+        }
+    }
+
+    /// Some member has own entries up to `seq`. Returns true if that shows, for the first time, that this
+    /// disk lacks so many: then the datacenter has to be doubted.
+    #[must_use]
+    pub fn on_own_log(&mut self, seq: u64, applied: &VersionVector) -> bool {
+        self.own_log.note_known(seq, applied)
+    }
+
+    /// Peers rely on everything in `seen` being applied here. The datacenter is doubted.
+    pub fn on_relied_on(&mut self, seen: &VersionVector) {
+        self.own_log.note_relied_on(seen);
+    }
+
+    /// This number of leases has neither reclaimed nor ended since the restart.
+    pub fn on_leases_in_grace(&mut self, leases: usize) {
+        if std::mem::replace(&mut self.leases_in_grace, leases) != leases {
+            self.enter(Input::Facts);
+        }
+    }
+
+    pub fn on_fork(&mut self, fork: Fork) {
+        self.enter(Input::Forked(fork));
+    }
+
+    /// An operator has chosen this directory. Returns true if there was a fork.
+    pub fn on_fork_resolved(&mut self) -> bool {
+        let was_forked = self.is_forked();
+        self.enter(Input::ForkResolved);
+        was_forked
+    }
+
+    /// Our stamps are too far ahead of most linked peers, or no longer. Returns true if that is a change.
+    pub fn on_clock_skew(&mut self, active: bool) -> bool {
+        let changed = self.stalls.set_clock_skew(active);
+        self.is_pending |= changed;
+        changed
+    }
+
+    /// The space on the journal's disk is this now. Returns the space before.
+    pub fn on_disk_space(&mut self, space: DiskSpace) -> DiskSpace {
+        self.is_pending = true;
+        self.stalls.set_disk(space)
+    }
+
+    pub fn on_load(&mut self, load: Load) {
+        self.admission.set_load(load);
+    }
+
+    /// The server is about to stop.
+    pub fn on_drain(&mut self) {
+        self.admission.drain();
+    }
+
+    pub fn versions_mut(&mut self) -> &mut PeerVersions {
+        &mut self.versions
     }
 }
 
-impl Replica {
-    pub(in crate::replica) fn current_phase(&self) -> Phase {
-        if self.life.quiet_until.is_some() {
-            Phase::Starting
-        } else if let Some(Fork { dc, seq, .. }) = self.life.fork {
-            Phase::Forked { dc, seq }
-        } else if !self.knows_own_log() {
-            Phase::ReadOnly
-        } else if self.leases.in_grace() > 0 {
-            Phase::Grace { leases: self.leases.in_grace() }
-        } else {
-            Phase::Serving
+/// The update.
+impl Lifecycle {
+    /// Returns false if an update would change nothing.
+    #[inline]
+    pub fn needs_update(&self, log_weight: usize) -> bool {
+        self.is_pending || self.stalls.is_full_at(log_weight) != self.stalls.is_log_full()
+    }
+
+    /// Returns the next transition that follows from the time or from applied entries. Call it until it
+    /// returns `None`, and perform each one before the next call.
+    pub fn poll(&mut self, now: Instant, applied: &VersionVector, linked: DcSet) -> Option<Action> {
+        if self.own_log.end_asking(now, linked) {
+            self.enter(Input::Facts);
+        }
+        match self.state {
+            State::Starting(start) if start.judge_at <= now => return Some(Action::JudgeClock),
+            _ => self.own_log.end_leases(now),
+        }
+        if self.own_log.end_relied_on(applied) {
+            return Some(Action::AwaitRegained);
+        }
+        self.may_join(applied).then_some(Action::Join)
+    }
+
+    /// Ends an update: returns what has changed since the last one.
+    #[must_use]
+    pub fn settle(&mut self, log_weight: usize) -> Settled {
+        // Until the own log is known, time and every applied entry may change something.
+        self.is_pending = self.is_starting() || !self.knows_own_log();
+        let phase = self.phase();
+        let changed = std::mem::replace(&mut self.announced.phase, phase) != phase;
+        let log_full = self.stalls.on_log_weight(log_weight);
+        Settled { phase: changed.then_some(phase), log_full, permissions: self.permissions() }
+    }
+
+    /// Notes the reason why this datacenter does not serve, for an announcement to the peers. Returns true if
+    /// it differs from that of the last one.
+    pub fn announce(&mut self, reason: Option<NotServing>) -> bool {
+        let is_news = !is_same(reason, self.announced.not_serving);
+        if is_news {
+            self.announced.not_serving = reason;
+        }
+        is_news
+    }
+
+    /// Returns when time alone may change something.
+    #[inline]
+    pub fn next_deadline(&self, linked: DcSet) -> Instant {
+        if self.is_pending { self.next_of_some(linked) } else { Instant::FAR_FUTURE }
+    }
+
+    fn next_of_some(&self, linked: DcSet) -> Instant {
+        match self.state {
+            State::Starting(start) => start.judge_at.min(self.own_log.next_deadline(linked)),
+            _ => self.own_log.next_deadline(linked),
         }
     }
 
-    /// Returns true if the own log is whole, as far as any heard member knows, and leases that this disk may
-    /// not know are over.
-    pub(in crate::replica) fn knows_own_log(&self) -> bool {
-        self.life.joined && self.has_own_log()
-    }
-
-    /// Returns true if the own log is whole, as far as any heard member knows.
-    pub(in crate::replica) fn has_own_log(&self) -> bool {
-        let all_heard = self.life.joined || self.life.heard.is_superset(self.peers());
-        let waits = self.life.asks_until.is_some() || !all_heard;
-        !waits && self.has_all_that_is_known()
-    }
-
-    /// Returns true if everything is applied that the heard members know to have been here.
-    fn has_all_that_is_known(&self) -> bool {
-        self.log.applied().get(self.config.dc) >= self.life.own_known && self.life.relied_on.is_none()
-    }
-
-    /// Returns true if some member has still to announce how much it has of this datacenter's log.
-    pub(in crate::replica) fn asks_for_own_log(&self) -> bool {
-        !self.life.joined || self.life.asks_until.is_some()
-    }
-
-    /// Returns until when we wait for members that were not heard since the restart. If a link to one of them
-    /// is up, its first heartbeat is on its way and may show more of our log: then we wait longer, but not
-    /// for ever (`docs/algorithm.md#93-log-recovery`).
-    pub(in crate::replica) fn asks_until(&self) -> Option<Instant> {
-        let until = self.life.asks_until?;
-        let is_silent = !self.log.linked().difference(self.life.heard).is_empty();
-        Some(if is_silent { until + self.config.agreed.peer_timeout } else { until })
-    }
-
-    /// Updates the phase, and all that depends on it.
-    pub(in crate::replica) fn update_phase(&mut self) {
-        if self.asks_until().is_some_and(|until| until <= self.now.mono) {
-            self.life.asks_until = None;
-        }
-        if self.life.quiet_until.is_some_and(|until| until <= self.now.mono) && !self.waits_for_clock() {
-            self.life.quiet_until = None;
-            // A client that reclaims may name a reading of just before the crash.
-            self.renew_reservation();
-            self.note_skew();
-            self.on_heartbeat_due();
-            self.run_deferred();
-        }
-        self.life.joins_after.take_if(|after| *after <= self.now.mono);
-        if self.life.relied_on.take_if(|seen| self.log.applied().covers(seen)).is_some() {
-            self.regained = self.position;
-        }
-        if !self.life.joined {
-            self.join_when_all_heard();
-        }
-        self.resume_deferred();
-        let phase = self.current_phase();
-        if phase != self.life.phase {
-            self.life.phase = phase;
-            self.report(Report::PhaseChanged(phase));
-        }
-        self.update_log_full();
-        let writable = !matches!(phase, Phase::Starting | Phase::ReadOnly | Phase::Forked { .. });
-        let append =
-            writable && !self.life.clock_skew && self.life.room != DiskSpace::Full && !self.life.log_full;
-        let permissions = Permissions { grant: phase == Phase::Serving, append };
-        if self.locks.permit(permissions) {
-            self.park_what_needs_others();
-        }
-        self.tell_serving();
-    }
-
-    /// A minority, which can give no member up, keeps all that the others lack, but at most four times as
-    /// much as a majority keeps (`docs/algorithm.md#84-truncation`).
-    fn update_log_full(&mut self) {
-        let most = self.config.local.max_log.saturating_mul(MINORITY_LOGS);
-        // Hysteresis: when the others are back the log shrinks entry by entry, and making entries for a
-        // moment helps nobody.
-        let limit = if self.life.log_full { most / 8 * 7 } else { most };
-        let full = self.log.weight() > limit;
-        if full != self.life.log_full {
-            self.life.log_full = full;
-            self.report(Report::LogFull { full });
-        }
-    }
-
-    /// The room on the journal's disk has changed.
-    pub(in crate::replica) fn on_room(&mut self, room: DiskSpace) {
-        let before = std::mem::replace(&mut self.life.room, room);
-        if room != before {
-            self.report(Report::DiskRoom { room });
-        }
-        if before == DiskSpace::Full && room != DiskSpace::Full {
-            self.drain_inbox();
-            // Entries that arrived meanwhile were dropped, and their senders believe that they are here.
-            for peer in self.log.linked().iter() {
-                let durable = (**self.log.durable()).clone();
-                self.send(peer, Message::HeldBack { durable });
-            }
-        }
-    }
-
-    /// Refuses a write of a client unless the disk has enough room.
-    pub(in crate::replica) fn admit_write(&self) -> Result<(), Refusal> {
-        if self.life.room == DiskSpace::Enough { Ok(()) } else { Err(Refusal::DiskFull) }
-    }
-
-    /// `peer` has our entries up to `seq`.
-    pub(in crate::replica) fn note_own_log(&mut self, peer: DcId, seq: u64) {
-        self.note_own_log_behind(seq);
-        self.life.heard.insert(peer);
-        self.join_when_all_heard();
-    }
-
-    /// Some member has our entries up to `seq`.
-    pub(in crate::replica) fn note_own_log_behind(&mut self, seq: u64) {
-        let ours = self.log.applied().get(self.config.dc);
-        if seq > ours.max(self.life.own_known) {
-            // While the old disk catches up, its entries come one after the other; this is not reported.
-            if self.life.joined || !self.life.doubted || seq > ours + 1 {
-                self.report(Report::OwnLogBehind { ours, theirs: seq });
-            }
-            self.note_older_copy();
-        }
-        self.life.own_known = self.life.own_known.max(seq);
-    }
-
-    /// This disk is an old copy, or an empty one in the place of a used one, although no operator marked it.
-    /// The datacenter becomes doubted, also after further restarts
-    /// (`docs/algorithm.md#94-doubted-datacenters`).
-    ///
-    /// A directory that never joined is no exception. A really new directory has written nothing, so no
-    /// member knows of its log. If one does, leases were opened that this directory does not know, and their
-    /// locks are not free before these leases are over. A wait that was begun in this run is not begun again:
-    /// nothing was granted since.
-    fn note_older_copy(&mut self) {
-        #[cfg(test)]
-        if !self.life.joined && self.mutated(crate::sim::Mutation::LostDiskNotDoubted) {
-            return;
-        }
-        if self.life.joined || !self.life.doubted {
-            self.begin_restored();
-        }
-    }
-
-    /// Checks the stability floors that a peer knows. If it knows one of every member, all of them, this one
-    /// included, announced that their further commits have seen the minimum. A disk that lacks some of it
-    /// is an old copy (`docs/algorithm.md#93-log-recovery`).
-    pub(in crate::replica) fn note_floors(&mut self, floors: &[Floor]) {
-        let floor_of = |dc| floors.iter().find(|floor| floor.dc == dc).map(|floor| &floor.floor);
-        let mut all = self.config.agreed.members.iter().map(floor_of);
-        let Some(first) = all.next().flatten().cloned() else { return };
-        let seen_by_all = all.try_fold(first, |seen, other| Some(seen.meet(other?)));
-        if let Some(seen) = seen_by_all.filter(|seen| !self.log.applied().covers(seen)) {
-            self.note_older_copy();
-            let relied_on = self.life.relied_on.get_or_insert_default();
-            seen.iter().for_each(|(dc, seq)| relied_on.raise(dc, seq));
-        }
-    }
-
-    fn join_when_all_heard(&mut self) {
-        if !self.life.heard.is_superset(self.peers()) {
-            return;
-        }
-        self.life.asks_until = None;
-        // Before the own clock is trusted, the token lead cannot be computed.
-        let is_quiet = self.life.quiet_until.is_some();
-        let may_join = self.life.joins_after.is_none() && self.has_all_that_is_known();
-        if !self.life.joined && may_join && !is_quiet {
-            self.pass_lost_tokens();
-            self.life.joined = true;
-            self.persist(Record::Joined);
+    /// Asserts the invariants.
+    pub fn check(&self, applied: &VersionVector, leases_in_grace: usize) {
+        self.own_log.check(applied);
+        assert_eq!(self.leases_in_grace, leases_in_grace, "the lifecycle knows of all leases in grace");
+        let facts = Facts { knows_own_log: self.knows_own_log(), leases_in_grace };
+        assert_eq!(self.state, self.state.next(Input::Facts, facts), "every change is passed in");
+        if !self.is_pending {
+            assert_eq!(self.announced.phase, self.phase(), "a change of the phase is reported");
+            assert!(!self.is_starting() && self.knows_own_log(), "time may change something");
+            assert_eq!(self.next_of_some(DcSet::EMPTY), Instant::FAR_FUTURE, "time changes something");
         }
     }
 }

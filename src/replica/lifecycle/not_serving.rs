@@ -10,10 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::capacity::DiskSpace;
 use crate::names::{DcId, DcSet};
 use crate::replica::Replica;
-use crate::replica::call::Phase;
 use crate::replica::effect::Report;
 
 /// The reason why a datacenter does not serve.
@@ -72,29 +70,8 @@ impl fmt::Display for NotServing {
 impl Replica {
     /// Returns the reason why this datacenter does not serve, if there is one.
     pub(in crate::replica) fn not_serving(&self) -> Option<NotServing> {
-        match self.current_phase() {
-            Phase::Starting => Some(NotServing::Starting),
-            Phase::ReadOnly => Some(NotServing::ReadOnly),
-            Phase::Forked { .. } => Some(NotServing::Forked),
-            Phase::Grace { .. } => {
-                let ends = self.leases.last_grace().unwrap_or(self.now.mono);
-                let left = ends.saturating_since(self.lease_time());
-                Some(NotServing::Grace { for_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX) })
-            }
-            Phase::Serving if self.life.clock_skew => Some(NotServing::ClockSkew),
-            Phase::Serving if self.life.room == DiskSpace::Full => Some(NotServing::DiskFull),
-            Phase::Serving if self.life.log_full => Some(NotServing::LogFull),
-            Phase::Serving => None,
-        }
-    }
-
-    /// Announces to the peers at once if this datacenter begins or ceases to serve.
-    pub(in crate::replica) fn tell_serving(&mut self) {
-        let now = self.not_serving();
-        if !is_same(now, self.life.not_serving) {
-            self.life.not_serving = now;
-            self.tell_links();
-        }
+        let grace_ends = self.leases.last_grace().unwrap_or(self.now.mono);
+        self.lifecycle.not_serving(grace_ends.saturating_since(self.lease_time()))
     }
 
     /// Returns the members of `all` that are reachable and do not serve, and this one if it does not.

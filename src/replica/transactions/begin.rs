@@ -50,7 +50,7 @@ impl Replica {
         if had_its_turn && !self.deferred.take_turn(id) {
             return Err(TxnRefusal::Unknown(id.key).into());
         }
-        if self.life.draining {
+        if self.lifecycle.is_draining() {
             return Err(Refusal::Draining);
         }
         self.admit_load()?;
@@ -159,7 +159,7 @@ impl Replica {
         let me = self.config.dc;
         let (seq, made) = (vector.get(me), self.log.applied().get(me));
         // A datacenter that may lack entries of its own log gets them back soon, or its wait ends.
-        let is_wrong = seq > made && self.life.quiet_until.is_none() && self.knows_own_log();
+        let is_wrong = seq > made && !self.lifecycle.is_starting() && self.lifecycle.knows_own_log();
         if is_wrong { Err(TxnRefusal::FromTheFuture { seq, made }) } else { Ok(()) }
     }
 

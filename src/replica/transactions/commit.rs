@@ -40,7 +40,7 @@ impl Replica {
     }
 
     pub(in crate::replica) fn can_commit(&self) -> Result<(), Refusal> {
-        let why = match self.current_phase() {
+        let why = match self.lifecycle.phase() {
             Phase::Starting => "it has just started; try again in half a second",
             Phase::ReadOnly => {
                 "it does not know yet whether it has all of its own log: it has just started (try again in some seconds), \
@@ -49,13 +49,13 @@ impl Replica {
             Phase::Forked { .. } => {
                 "its log and that of another datacenter are two histories: an operator has to decide which one is kept"
             }
-            _ if self.life.clock_skew => {
+            _ if self.lifecycle.has_clock_skew() => {
                 "its clock is too far ahead of the others: set it right and start it again"
             }
-            _ if self.life.log_full => {
+            _ if self.lifecycle.is_log_full() => {
                 "its log is full of entries that most other datacenters lack: they have to be reached first"
             }
-            Phase::Grace { .. } | Phase::Serving => return self.admit_write(),
+            Phase::Grace { .. } | Phase::Serving => return self.lifecycle.admit_write(),
         };
         Err(TxnRefusal::CannotCommit(why).into())
     }

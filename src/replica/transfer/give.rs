@@ -61,7 +61,7 @@ impl Replica {
     /// A peer lacks entries that are truncated here: offers it the state.
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
         // Right after a start no state can be sent, and a peer that asks would wait for it.
-        let can_give = self.life.quiet_until.is_none() && !self.is_forked();
+        let can_give = !self.lifecycle.is_starting() && !self.lifecycle.is_forked();
         if can_give && !self.transfers.giving.contains_key(&peer) {
             let truncated = self.log.truncated().clone();
             self.send(peer, Message::TooFarBehind { truncated });
@@ -71,7 +71,7 @@ impl Replica {
     pub(in crate::replica) fn on_ask_state(&mut self, peer: DcId, anew: bool, more: u32) {
         if anew {
             self.stop_giving(peer);
-            if self.life.quiet_until.is_some() || self.is_forked() {
+            if self.lifecycle.is_starting() || self.lifecycle.is_forked() {
                 return;
             }
             let giving = self.begin_giving(peer);
@@ -91,7 +91,7 @@ impl Replica {
         let stamps = self.last_stamps();
         let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
         packer.push(&head).expect("a vector is small");
-        if self.life.upgraded.contains(peer) {
+        if self.lifecycle.versions().upgraded().contains(peer) {
             let (hashes, lead_ms) = (self.log.last_hashes(), self.lead.millis);
             packer.push(&StateItem::Chain { hashes, lead_ms }).expect("some thousand hashes are small");
         }

@@ -31,10 +31,10 @@ impl Replica {
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
         let has_it = self.log.applied().covers(truncated);
         if has_it
-            || self.is_forked()
+            || self.lifecycle.is_forked()
             || self.transfers.is_taking()
             || self.log.taken().is_some()
-            || self.life.room != DiskSpace::Enough
+            || self.lifecycle.disk_space() != DiskSpace::Enough
         {
             return;
         }
@@ -63,7 +63,7 @@ impl Replica {
             return;
         };
         taking.until = until;
-        if self.life.room == DiskSpace::Full {
+        if self.lifecycle.disk_space() == DiskSpace::Full {
             // The pieces cannot be journaled; the whole state is asked for again when there is room.
             return self.stop_taking_from(peer);
         }
@@ -102,7 +102,7 @@ impl Replica {
         let contested = self.locks.contested(&foreign, self.log.applied());
         let vector = head.vector.clone();
         self.compare_hashes(peer, &vector, &taking.incoming.hashes);
-        if self.is_forked() {
+        if self.lifecycle.is_forked() {
             return;
         }
         // Locks that this disk did not know it had given away.

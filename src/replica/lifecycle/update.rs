@@ -1,0 +1,61 @@
+//! The replica's side of its lifecycle: performs the transitions, and changes what depends on the state.
+
+use super::{Action, Settled};
+use crate::capacity::DiskSpace;
+use crate::lock_state::Permissions;
+use crate::replica::Replica;
+use crate::replica::effect::Report;
+use crate::replica::message::Message;
+
+impl Replica {
+    /// Updates the lifecycle, and all that depends on it. Most steps have nothing to update.
+    #[inline]
+    pub(in crate::replica) fn update_lifecycle(&mut self) {
+        if self.lifecycle.needs_update(self.log.weight()) || !self.deferred.is_empty() {
+            self.follow_lifecycle();
+        }
+    }
+
+    fn follow_lifecycle(&mut self) {
+        while let Some(action) = self.lifecycle.poll(self.now.mono, self.log.applied(), self.log.linked()) {
+            match action {
+                Action::JudgeClock => self.judge_clock(),
+                Action::AwaitRegained => self.regained = self.position,
+                Action::Join => self.join(),
+            }
+        }
+        // Before the phase is settled: reclaims end the grace of their leases.
+        self.resume_deferred();
+        let Settled { phase, log_full, permissions } = self.lifecycle.settle(self.log.weight());
+        phase.into_iter().for_each(|phase| self.report(Report::PhaseChanged(phase)));
+        log_full.into_iter().for_each(|full| self.report(Report::LogFull { full }));
+        self.permit(permissions);
+        let reason = self.not_serving();
+        if self.lifecycle.announce(reason) {
+            // At once, not with the next heartbeat: the peers park and send by it.
+            self.tell_links();
+        }
+    }
+
+    fn permit(&mut self, permissions: Permissions) {
+        if self.locks.permit(permissions) {
+            self.park_what_needs_others();
+        }
+    }
+
+    /// The room on the journal's disk has changed.
+    pub(in crate::replica) fn on_disk_space(&mut self, room: DiskSpace) {
+        let before = self.lifecycle.on_disk_space(room);
+        if room != before {
+            self.report(Report::DiskRoom { room });
+        }
+        if before == DiskSpace::Full && room != DiskSpace::Full {
+            self.drain_inbox();
+            // Entries that arrived meanwhile were dropped, and their senders believe that they are here.
+            for peer in self.log.linked().iter() {
+                let durable = (**self.log.durable()).clone();
+                self.send(peer, Message::HeldBack { durable });
+            }
+        }
+    }
+}
