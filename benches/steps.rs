@@ -113,7 +113,7 @@ impl Bench {
             }
             self.all.deliver(|_| {});
             let due = |replica: &geolock::replica::Replica| {
-                replica.next_deadline().is_some_and(|at| at.as_nanos() <= self.all.time.as_nanos() as u64)
+                replica.next_deadline().as_nanos() <= self.all.time.as_nanos() as u64
             };
             if !self.all.all.iter().any(due) {
                 return;

@@ -449,7 +449,7 @@ impl<'a> World<'a> {
         for _ in 0..MAX_TICKS {
             self.handle(id, Event::Tick);
             let now = self.now().mono;
-            if self.nodes[usize::from(id)].replica.next_deadline().is_none_or(|at| at > now) {
+            if self.nodes[usize::from(id)].replica.next_deadline() > now {
                 return;
             }
         }

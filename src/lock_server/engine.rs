@@ -82,7 +82,7 @@ impl<M: Machine, S: Store, L: Links> Combined for Engine<M, S, L> {
     }
 
     fn is_due_sooner(&self) -> bool {
-        self.machine.next_deadline().is_some_and(|due| due < self.sleeps_until)
+        self.machine.next_deadline() < self.sleeps_until
     }
 }
 
@@ -157,7 +157,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     }
 
     pub(super) fn on_deadline(&mut self) -> Result<(), StopError> {
-        if self.machine.next_deadline().is_some_and(|deadline| deadline <= self.now.mono) {
+        if self.machine.next_deadline() <= self.now.mono {
             self.event(Event::Tick)?;
         }
         Ok(())
@@ -268,7 +268,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     }
 
     pub(super) fn sleep_until(&self) -> Instant {
-        self.machine.next_deadline().map_or(self.publisher.next, |deadline| deadline.min(self.publisher.next))
+        self.machine.next_deadline().min(self.publisher.next)
     }
 
     /// Accepts messages that would be written from peers only while the disk keeps up.

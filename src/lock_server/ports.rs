@@ -15,7 +15,7 @@ use crate::time::{Instant, Now};
 pub trait Machine: Send + 'static {
     fn handle(&mut self, now: Now, event: Event);
     fn poll_effect(&mut self) -> Option<Effect>;
-    fn next_deadline(&self) -> Option<Instant>;
+    fn next_deadline(&self) -> Instant;
 }
 
 impl Machine for Replica {
@@ -27,7 +27,7 @@ impl Machine for Replica {
         Replica::poll_effect(self)
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
+    fn next_deadline(&self) -> Instant {
         Replica::next_deadline(self)
     }
 }

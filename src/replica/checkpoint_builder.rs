@@ -42,11 +42,18 @@ impl Replica {
         }
     }
 
-    /// Copies some more rows of the checkpoint in progress.
-    pub(super) fn build_checkpoint(&mut self) {
-        if self.checkpoint_builder.is_none() {
-            return;
+    /// Begins a postponed checkpoint, and copies some more rows of the one in progress. Called when the log
+    /// has all that happened in the step.
+    pub(super) fn continue_checkpoint(&mut self) {
+        if self.transfers.take_postponed_checkpoint() {
+            self.on_checkpoint_wanted();
         }
+        if self.checkpoint_builder.is_some() {
+            self.build_checkpoint();
+        }
+    }
+
+    fn build_checkpoint(&mut self) {
         let Some(mut builder) = self.checkpoint_builder.take() else { return };
         let mut left = ROWS_PER_STEP;
         while let Some(reader) = builder.reader

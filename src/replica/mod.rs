@@ -85,6 +85,32 @@ use crate::time::{Instant, Now};
 use crate::work;
 
 /// The state machine of one datacenter.
+///
+/// The caller owns the clocks, the disk and the network. It drives the machine with three methods:
+///
+/// - [`handle`](Replica::handle) is one step: it passes in the time and one event. All timers that expired by
+///   then fire first, however late it is: no timer has to be delivered in time, and there is nothing to
+///   cancel. Monotonic time never goes back; the wall clock may jump.
+/// - [`poll_effect`](Replica::poll_effect) returns the outputs of the steps so far, oldest first. Perform them
+///   in this order, and all of them before waiting for the next event. The next `handle` does not require it:
+///   effects of several steps queue up behind each other, and nothing but memory and latency is lost.
+/// - [`next_deadline`](Replica::next_deadline) returns when to call `handle` again if no event comes first.
+///   Only `handle` changes it, in either direction, so read it after each step. If it is not after `now`,
+///   more work is left than one step may do: call again without delay. A call that comes early does no harm.
+///
+/// The order of effects matters within each destination: records are appended to the journal by position,
+/// messages to one peer are queued in order, and replies and notices to one session stay in order. Between
+/// destinations it does not matter. No effect waits for another: the machine keeps back what must not leave
+/// before a record is durable (`docs/algorithm.md#43-output-commit`). Only a checkpoint is stored later, once
+/// the journal is durable up to its position.
+///
+/// The caller owes the machine the events that follow from effects. [`Event::Durable`] names positions that
+/// were persisted and are on disk. The link of a peer is up between [`Event::LinkUp`] and
+/// [`Event::LinkDown`]: messages of one [`Urgency`] come in the order in which the peer sent them, and each
+/// message that is sent is either flushed or lost with the link.
+///
+/// A machine begins with [`Replica::recover`]. [`Replica::begin_restored`] and [`Replica::resolve_fork`] come
+/// before the first step, if at all. It has no end: drop it, and recover another one from its journal.
 pub struct Replica {
     config: ReplicaConfig,
     now: Now,
@@ -141,7 +167,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Fires all timers that had expired by `now`, then applies the event. `now.mono` never goes back.
+    /// Fires all timers that had expired by `now`, then applies the event, then all consequences of both.
     ///
     /// # Panics
     /// If an invariant that mutual exclusion rests on is broken: no server is better than a second owner.
@@ -164,8 +190,8 @@ impl Replica {
         self.finish_step();
     }
 
-    /// Returns the next effect. Call it after each [`Replica::handle`] until it returns `None`, and perform
-    /// the effects in this order.
+    /// Returns the next effect, in the order in which to perform them. Call it after each
+    /// [`Replica::handle`] until it returns `None`.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.effects.pop_front();
         if effect.is_none() {
@@ -175,14 +201,10 @@ impl Replica {
     }
 
     /// Returns the time at which to call [`Replica::handle`] with [`Event::Tick`] if no other event comes
-    /// first.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        Some(self.wakes_at())
-    }
-
-    /// The same, never `None`. Every step calls it, so it reads remembered deadlines only.
+    /// first. There always is one, because heartbeats never end.
     #[inline]
-    fn wakes_at(&self) -> Instant {
+    pub fn next_deadline(&self) -> Instant {
+        // Every step asks for it, so only remembered deadlines are read.
         let mut next = self.heartbeat_at.min(self.renew_reservation_at).min(self.anti_entropy.next_at);
         next = next.min(self.locks.next_deadline()).min(self.leases.next_deadline());
         next = next.min(self.waits.next_or_never()).min(self.descriptions.next_deadline());

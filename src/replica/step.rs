@@ -93,31 +93,49 @@ impl Replica {
         if self.mutated(crate::sim::Mutation::LeaseByWallClock) {
             return true;
         }
-        self.reachability.has_news() || self.wakes_at() <= self.now.mono
+        self.reachability.has_news() || self.next_deadline() <= self.now.mono
     }
 
-    /// Applies the consequences of an event until nothing more follows. `docs/algorithm.md#21-the-machine`
-    /// gives the reason for this order.
+    /// Applies the consequences of an event until nothing more follows, and does a part of the work that is
+    /// spread over steps. Each call stands behind those whose results it reads.
     pub(super) fn finish_step(&mut self) {
+        // The members that are away, then the permissions, which decide if locks are scheduled at all. If the
+        // permissions change, requests are parked again, by the set of members that are away.
         self.update_reachability();
         self.update_lifecycle();
+        // Both mark locks for the scheduler. The sweep comes first: it renews the budgets that idle returns
+        // draw from, too.
         self.locks.sweep();
         self.locks.return_idle(self.now.mono);
+        // The last entry of this step: from here on no part moves, and the applied vector stays.
         self.schedule();
+        self.send_entries();
+        // These read ownership, holders and contents, so the log must already have all that moved.
+        self.work_in_background();
+        // The sums belong to the vectors at the end of the step, and include what was folded.
+        self.note_sums();
+    }
+
+    /// Sends peers the entries that they lack. Truncation comes first: a peer that is too far behind after it
+    /// is sent none of the entries that are left, which it could not apply.
+    fn send_entries(&mut self) {
         if self.truncates {
             self.truncate_log();
         }
         if std::mem::take(&mut self.pump) {
             self.pump_links();
         }
+    }
+
+    /// Does a part of each work that is spread over steps. Only the last one needs its place: a checkpoint or
+    /// a transfer that ends closes its snapshot, and then more can be folded.
+    fn work_in_background(&mut self) {
         self.locks.forget_idle(self.now.mono, self.output_commit.durable(), IDLE_PER_STEP);
         self.scan_some();
-        self.make_postponed_checkpoint();
-        self.build_checkpoint();
+        self.continue_checkpoint();
         self.give_some();
         let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
         self.store_backlog = self.store.compact(EFFECTS_PER_STEP) || more_to_fold;
-        self.note_sums();
     }
 
     /// Grants, transfers and publishes until nothing more follows. On return, every transfer and published

@@ -245,7 +245,7 @@ impl Cluster {
     pub fn pass(&mut self, millis: u64) {
         let until = self.now + millis;
         while self.now < until {
-            let deadlines = self.nodes.iter().filter_map(|node| node.replica.next_deadline());
+            let deadlines = self.nodes.iter().map(|node| node.replica.next_deadline());
             let next = deadlines.map(|at| at.as_nanos().div_ceil(1_000_000)).min().unwrap_or(until);
             self.now = next.clamp(self.now + 1, until);
             for id in 0..self.nodes.len() as u8 {

@@ -67,4 +67,9 @@ impl Transfers {
     pub fn postpone_checkpoint(&mut self) {
         self.checkpoint_waits = true;
     }
+
+    /// Returns true, once, if a checkpoint was postponed and no state is being received any more.
+    pub fn take_postponed_checkpoint(&mut self) -> bool {
+        !self.is_taking() && std::mem::take(&mut self.checkpoint_waits)
+    }
 }

@@ -227,13 +227,6 @@ impl Replica {
         let now = self.now.mono;
         let _given_up = self.transfers.taking.take_if(|taking| taking.until <= now);
     }
-
-    /// Makes a postponed checkpoint, at the end of a step, when the log has all that happened in it.
-    pub(in crate::replica) fn make_postponed_checkpoint(&mut self) {
-        if self.transfers.taking.is_none() && std::mem::take(&mut self.transfers.checkpoint_waits) {
-            self.on_checkpoint_wanted();
-        }
-    }
 }
 
 fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log) -> Foreign<'a> {

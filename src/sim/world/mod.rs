@@ -476,10 +476,10 @@ impl World {
             replica.check();
         }
         let late = node.lateness();
-        let when = |deadline| node.clock.when(deadline);
+        let at = node.clock.when(replica.next_deadline());
         // Work that is done in pieces continues at once; a timer may fire after another event that happens
         // meanwhile.
-        node.tick = replica.next_deadline().map(when).map(|at| if at <= now { now } else { at + late });
+        node.tick = Some(if at <= now { now } else { at + late });
         self.begin_sync(dc);
     }
 
