@@ -11,6 +11,7 @@ use super::queue::Order;
 use super::request::{Local, Origin, Request, RequestIndex, State, Want};
 use crate::causal_log::Wants;
 use crate::names::{FencingToken, LeaseId, LockName, Position, RequestId};
+use crate::tables::RowIndex;
 use crate::time::{Instant, Timestamp};
 use crate::work;
 
@@ -162,7 +163,7 @@ impl Locks {
     /// Ends a held request. `position`: the record of that, if there is one. A later grant is answered only
     /// when the journal is durable up to there.
     pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
-        let row = self.requests.remove(request.0 as usize);
+        let row = self.requests.remove(request);
         assert!(row.is_held(), "only held requests are released");
         for want in &row.wants {
             self.leave_holders(*want, position, now);
@@ -212,14 +213,14 @@ impl Locks {
     /// Counts the beginning of a wait for the hot locks: for the first lock of the request that is held in
     /// conflict or lacks parts.
     pub(super) fn note_wait(&mut self, request: RequestIndex) {
-        let row = &self.requests[request.0 as usize];
+        let row = &self.requests[request];
         let is_in_the_way = |want: &&Want| {
-            let lock = &self.locks[want.lock.0 as usize];
+            let lock = &self.locks[want.lock];
             lock.is_held_against(want.mode)
                 || (row.local().is_some() && !lock.has_parts(want.mode, self.me, self.members))
         };
         if let Some(want) = row.wants.iter().find(is_in_the_way).or(row.wants.first()) {
-            self.hot_locks.waits(&self.locks[want.lock.0 as usize].name);
+            self.hot_locks.waits(&self.locks[want.lock].name);
         }
     }
 
@@ -235,7 +236,7 @@ impl Locks {
         {
             self.looks += 1;
         }
-        let lock = &mut self.locks[want.lock.0 as usize];
+        let lock = &mut self.locks[want.lock];
         if !lock.has_parts(want.mode, self.me, self.members) || lock.is_held_against(want.mode) {
             return false;
         }
@@ -253,7 +254,7 @@ impl Locks {
         {
             return true;
         }
-        let lock = &self.locks[want.lock.0 as usize];
+        let lock = &self.locks[want.lock];
         lock.queue.first_due_conflict(want.mode, lock.parts).is_none_or(|first| order < first)
     }
 
@@ -261,9 +262,9 @@ impl Locks {
     pub(super) fn hold(&mut self, request: RequestIndex, now: Instant) {
         self.withdraw(request);
         let mut ready = Position::default();
-        let row = &mut self.requests[request.0 as usize];
+        let row = &mut self.requests[request];
         for (i, want) in row.wants.iter_mut().enumerate() {
-            let lock = &mut self.locks[want.lock.0 as usize];
+            let lock = &mut self.locks[want.lock];
             assert!(!lock.is_held_against(want.mode), "lock {} is granted in conflict", lock.name);
             assert!(
                 lock.has_parts(want.mode, self.me, self.members),
@@ -284,10 +285,10 @@ impl Locks {
     }
 
     fn leave_holders(&mut self, want: Want, position: Position, now: Instant) {
-        let lock: &mut Lock = &mut self.locks[want.lock.0 as usize];
+        let lock: &mut Lock = &mut self.locks[want.lock];
         lock.holders.requests.swap_remove(want.holder as usize);
         if let Some((moved, place)) = lock.holders.requests.get(want.holder as usize).copied() {
-            self.requests[moved.0 as usize].wants[place as usize].holder = want.holder;
+            self.requests[moved].wants[place as usize].holder = want.holder;
         }
         if lock.holders.requests.is_empty() {
             lock.holders.mode = None;
@@ -331,7 +332,7 @@ impl Locks {
     /// Returns rows of locks for listings, beginning at index `from`; examines at most `most` rows.
     pub(super) fn lock_rows(&self, from: usize, most: usize) -> impl Iterator<Item = (LockIndex, &Lock)> {
         let end = self.locks.end().min(from.saturating_add(most));
-        (from..end).filter_map(|i| self.locks.get(i).map(|lock| (LockIndex(i as u32), lock)))
+        (from..end).map(LockIndex::from_row).filter_map(|index| Some((index, self.locks.get(index)?)))
     }
 }
 

@@ -13,8 +13,7 @@ impl Locks {
         assert!(self.dirty.is_empty(), "every step settles what it touched");
         self.hot_locks.check();
         assert_eq!(self.ownership_sum, self.ownership.sum(), "the sum over who owns what");
-        for (i, lock) in self.locks.iter() {
-            let index = super::lock::LockIndex(i as u32);
+        for (index, lock) in self.locks.iter() {
             let found = self.find_lock(lock.name.as_bytes());
             assert_eq!(found, Some(index), "lock {} is found by its name", lock.name);
             let parts = self.ownership.parts_of(&lock.name, self.me, self.members);
@@ -57,13 +56,8 @@ impl Locks {
         let (mut held, mut waiting, mut published, mut remote, mut parked) = (0, 0, 0, 0, 0);
         let further: u64 = self.requests.iter().map(|(_, row)| row.further()).sum();
         assert_eq!(further, self.counts.further, "the count of locks beyond the first of requests");
-        for (i, row) in self.requests.iter() {
-            assert_eq!(
-                self.find(row.id),
-                Some(RequestIndex(i as u32)),
-                "request {} is found by its id",
-                row.id
-            );
+        for (index, row) in self.requests.iter() {
+            assert_eq!(self.find(row.id), Some(index), "request {} is found by its id", row.id);
             parked += u64::from(row.parked);
             match &row.origin {
                 Origin::Remote { .. } => remote += 1,
@@ -76,7 +70,7 @@ impl Locks {
                         "{} is held and asked for",
                         row.id
                     );
-                    self.check_published(RequestIndex(i as u32));
+                    self.check_published(index);
                 }
             }
         }
@@ -84,12 +78,12 @@ impl Locks {
         let counted = &self.counts;
         let expected = (counted.held, counted.waiting, counted.published, counted.remote, counted.parked);
         assert_eq!(counts, expected, "the counts of held, waiting, published, remote and parked requests");
-        let in_log = self.requests.iter().filter_map(|(i, row)| {
+        let in_log = self.requests.iter().filter_map(|(index, row)| {
             let seq = match &row.origin {
                 Origin::Remote { seq } => Some(*seq),
                 Origin::Local(local) => local.published.filter(|seq| *seq != IN_THIS_STEP),
             };
-            Some((row.id, (RequestIndex(i as u32), seq?)))
+            Some((row.id, (index, seq?)))
         });
         assert_eq!(in_log.collect::<BTreeMap<_, _>>(), self.published, "the requests that are in the log");
     }

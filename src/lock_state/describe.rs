@@ -7,6 +7,7 @@ use super::locks::Locks;
 use super::queue::{Class, Order};
 use super::request::{RequestIndex, State};
 use crate::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
+use crate::tables::RowIndex;
 use crate::time::{Instant, Timestamp};
 
 /// A holder of a lock in this datacenter.
@@ -108,9 +109,10 @@ impl Locks {
                 return Walk::Through;
             }
             *budget -= 1;
-            let row = self.locks.get(cursor.row);
+            let index = LockIndex::from_row(cursor.row);
+            let row = self.locks.get(index);
             if row.is_some_and(|lock| lock.name.as_bytes().starts_with(prefix))
-                && let Some(holder) = self.holder_below(LockIndex(cursor.row as u32), cursor)
+                && let Some(holder) = self.holder_below(index, cursor)
             {
                 return holder;
             }

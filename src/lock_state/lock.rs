@@ -11,11 +11,24 @@ use super::request::RequestIndex;
 use super::reuse_estimate::ReuseEstimate;
 use crate::names::Position;
 use crate::names::{DcId, DcSet, LockName, Mode};
+use crate::tables::RowIndex;
 use crate::time::Instant;
 
 /// Index of a lock's row. It is reused after the lock was idle for a while.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct LockIndex(pub u32);
+
+impl RowIndex for LockIndex {
+    #[inline]
+    fn from_row(row: usize) -> LockIndex {
+        LockIndex(row as u32)
+    }
+
+    #[inline]
+    fn row(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A lock that is held, waited for, or was so a moment ago.
 #[derive(Debug)]

@@ -58,8 +58,8 @@ pub(crate) struct Locks {
     /// [`Ownership::sum`] of `ownership`, kept up to date.
     pub(super) ownership_sum: u128,
     pub(super) names: Names,
-    pub(super) locks: Rows<Lock>,
-    pub(super) requests: Rows<Request>,
+    pub(super) locks: Rows<Lock, LockIndex>,
+    pub(super) requests: Rows<Request, RequestIndex>,
     pub(super) id_index: IdIndex,
     pub(super) unreachable: DcSet,
     pub(super) distances: Distances,
@@ -183,7 +183,7 @@ impl Locks {
     }
 
     pub fn get(&self, request: RequestIndex) -> &Request {
-        &self.requests[request.0 as usize]
+        &self.requests[request]
     }
 
     /// Returns the row of a request that is known here.
@@ -209,7 +209,7 @@ impl Locks {
         if self.hot_locks.advance(now) {
             let (names, locks) = (&self.names, &self.locks);
             let find = |name: &[u8]| names.find(names.hash(name), name, locks);
-            let is_wanted = |index: LockIndex| !locks[index.0 as usize].queue.is_empty();
+            let is_wanted = |index: LockIndex| !locks[index].queue.is_empty();
             self.hot_locks.halve(|name| find(name.as_bytes()).is_some_and(is_wanted));
         }
     }
@@ -265,15 +265,15 @@ impl Locks {
     }
 
     pub(super) fn lock(&self, index: LockIndex) -> &Lock {
-        &self.locks[index.0 as usize]
+        &self.locks[index]
     }
 
     pub(super) fn lock_mut(&mut self, index: LockIndex) -> &mut Lock {
-        &mut self.locks[index.0 as usize]
+        &mut self.locks[index]
     }
 
     pub(super) fn request_mut(&mut self, request: RequestIndex) -> &mut Request {
-        &mut self.requests[request.0 as usize]
+        &mut self.requests[request]
     }
 
     pub(super) fn local_mut(&mut self, request: RequestIndex) -> &mut Local {
@@ -297,14 +297,14 @@ impl Locks {
     fn insert_lock(&mut self, name: &LockName, hash: u32) -> LockIndex {
         let parts = self.ownership.parts_of(name, self.me, self.members);
         let lock = Lock::new(name.clone(), self.rules.find(name), parts);
-        let index = LockIndex(self.locks.insert(lock) as u32);
+        let index = self.locks.insert(lock);
         self.made += 1;
         self.names.insert(hash, index);
         index
     }
 
     pub(super) fn mark(&mut self, index: LockIndex) {
-        let lock = &mut self.locks[index.0 as usize];
+        let lock = &mut self.locks[index];
         if !lock.dirty {
             lock.dirty = true;
             self.dirty.push(index);
@@ -338,20 +338,20 @@ impl Locks {
 
     /// Inserts a request into the queues of its locks.
     pub(super) fn enqueue(&mut self, request: RequestIndex) {
-        let row = &self.requests[request.0 as usize];
+        let row = &self.requests[request];
         let order = row.order();
         for want in &row.wants {
-            let lock = &mut self.locks[want.lock.0 as usize];
+            let lock = &mut self.locks[want.lock];
             lock.queue.insert(row.class(want.mode), order, request);
         }
     }
 
     /// Removes a waiting request from the queues of its locks and marks these locks.
     pub(super) fn dequeue(&mut self, request: RequestIndex) {
-        let row = &self.requests[request.0 as usize];
+        let row = &self.requests[request];
         let order = row.order();
         for want in &row.wants {
-            let lock = &mut self.locks[want.lock.0 as usize];
+            let lock = &mut self.locks[want.lock];
             let was_there = lock.queue.remove(row.class(want.mode), order);
             assert!(was_there, "request {} waits for lock {} but is not in its queue", row.id, lock.name);
             lock.recheck_shared |= want.mode == Mode::Exclusive;
@@ -364,7 +364,7 @@ impl Locks {
 
     /// Drops a request that is in no queue and holds nothing.
     pub(super) fn forget(&mut self, request: RequestIndex) {
-        let row = self.requests.remove(request.0 as usize);
+        let row = self.requests.remove(request);
         self.note_forgotten(request, &row);
     }
 
@@ -384,7 +384,7 @@ impl Locks {
         if row.parked {
             self.counts.parked += 1;
         }
-        let index = RequestIndex(self.requests.insert(row) as u32);
+        let index = self.requests.insert(row);
         self.id_index.insert(id, index);
         index
     }
@@ -392,7 +392,7 @@ impl Locks {
     /// Withdraws a published request. The withdrawal is in the same step as the event that ends the wait, so
     /// it is in the log before any later transfer of the same parts.
     pub(super) fn withdraw(&mut self, request: RequestIndex) {
-        let row = &mut self.requests[request.0 as usize];
+        let row = &mut self.requests[request];
         let id = row.id;
         let local = row.local_mut().expect("only own requests are withdrawn");
         let published = local.published.take();
@@ -414,7 +414,7 @@ impl Locks {
 
     /// Puts an idle lock into the list of locks that are dropped when they have been idle for a while.
     pub(super) fn note_idle(&mut self, index: LockIndex, now: Instant) {
-        let lock = &mut self.locks[index.0 as usize];
+        let lock = &mut self.locks[index];
         if !lock.in_idle_list && lock.is_idle() {
             lock.in_idle_list = true;
             let idle_after = self.rules.get(lock.rule).policy.idle_after();
@@ -459,7 +459,7 @@ impl Locks {
                 self.idle.push(rule, (now + IDLE_RETRY).max(idle_since + idle_after), index);
                 continue;
             }
-            let lock = self.locks.remove(index.0 as usize);
+            let lock = self.locks.remove(index);
             self.forgets = true;
             if let Some(timer) = lock.timer {
                 self.timers.remove(timer, index);

@@ -30,8 +30,8 @@ impl Names {
 
     /// Returns the row of the lock with this name, whose hash is `hash`.
     #[inline]
-    pub fn find(&self, hash: u32, name: &[u8], locks: &Rows<Lock>) -> Option<LockIndex> {
-        self.table.find(hash, |row| locks[row as usize].name.as_bytes() == name).map(LockIndex)
+    pub fn find(&self, hash: u32, name: &[u8], locks: &Rows<Lock, LockIndex>) -> Option<LockIndex> {
+        self.table.find(hash, |row| locks[LockIndex(row)].name.as_bytes() == name).map(LockIndex)
     }
 
     /// Inserts a lock that is not in the index.

@@ -25,7 +25,7 @@ impl Locks {
         if self.unreachable.contains(from) == self.unreachable.contains(to) {
             return;
         }
-        let queue = &self.locks[index.0 as usize].queue;
+        let queue = &self.locks[index].queue;
         // Each waiter has to be examined, to know its wants.
         if !self.sweeps.may_repark(queue.len()) {
             return self.repark_all();

@@ -10,11 +10,24 @@ use super::queue::{Class, Order};
 use crate::causal_log::Wants;
 use crate::names::Position;
 use crate::names::{DcId, FencingToken, LeaseId, Mode, RequestId};
+use crate::tables::RowIndex;
 use crate::time::{Instant, Timestamp};
 
 /// Index of a request's row. It is reused after the request is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RequestIndex(pub u32);
+
+impl RowIndex for RequestIndex {
+    #[inline]
+    fn from_row(row: usize) -> RequestIndex {
+        RequestIndex(row as u32)
+    }
+
+    #[inline]
+    fn row(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// One lock of a request.
 #[derive(Clone, Copy, Debug)]

@@ -25,7 +25,7 @@ impl Locks {
     }
 
     fn schedule_lock(&mut self, index: LockIndex, now: Instant) {
-        let lock = &mut self.locks[index.0 as usize];
+        let lock = &mut self.locks[index];
         lock.refresh_due(&self.rules.get(lock.rule).policy, &self.distances, now);
         if self.permissions.grant {
             self.grant_local(index, now);
@@ -110,7 +110,7 @@ impl Locks {
         self.dequeue(request);
         self.hold(request, now);
         let waited = now.saturating_since(self.local_mut(request).since);
-        self.hot_locks.granted(&self.locks[index.0 as usize].name, waited);
+        self.hot_locks.granted(&self.locks[index].name, waited);
         true
     }
 
@@ -182,7 +182,7 @@ impl Locks {
         if parts.is_empty() || (self.sweeps.is_reparking() && self.unreachable.contains(to)) {
             return;
         }
-        let lock = &mut self.locks[index.0 as usize];
+        let lock = &mut self.locks[index];
         let mut moved = Vec::with_capacity(parts.len());
         for part in parts.iter() {
             let version = self.ownership.register(&lock.name, part).version() + 1;
@@ -225,7 +225,7 @@ impl Locks {
     }
 
     fn set_timer(&mut self, index: LockIndex, now: Instant) {
-        let lock = &mut self.locks[index.0 as usize];
+        let lock = &mut self.locks[index];
         let next = if self.permissions.grant && self.permissions.append {
             lock.next_due(&self.rules.get(lock.rule).policy, &self.distances, now)
         } else {

@@ -13,6 +13,7 @@ use super::lock::LockIndex;
 use super::locks::Locks;
 use super::queue::Order;
 use super::request::RequestIndex;
+use crate::tables::RowIndex;
 use crate::work;
 
 /// Maximum number of locks that one step examines again.
@@ -112,8 +113,7 @@ impl Locks {
     fn sweep_some(&mut self) {
         self.sweeps.now = std::mem::take(&mut self.sweeps.later);
         let locks: Vec<LockIndex> = self.sweeps.now.keys().copied().collect();
-        for lock in locks.into_iter().filter(|lock| self.locks.contains(lock.0 as usize)).collect::<Vec<_>>()
-        {
+        for lock in locks.into_iter().filter(|lock| self.locks.contains(*lock)).collect::<Vec<_>>() {
             self.mark(lock);
         }
         self.sweep_requests();
@@ -130,10 +130,10 @@ impl Locks {
         let Some(from) = self.sweeps.locks else { return };
         let end = self.locks.end().min(from + LOCKS_PER_STEP);
         work::count(end.saturating_sub(from));
-        for index in from..end {
+        for index in (from..end).map(LockIndex::from_row) {
             if let Some(lock) = self.locks.get_mut(index) {
                 lock.recheck_shared = true;
-                self.mark(LockIndex(index as u32));
+                self.mark(index);
             }
         }
         self.sweeps.locks = (end < self.locks.end()).then_some(end);
@@ -156,10 +156,11 @@ impl Locks {
             if !round.wraps && round.next >= round.stop {
                 return work::count(WANTS_PER_STEP - budget);
             }
-            let row = self.requests.get(round.next).filter(|row| !row.is_held());
+            let index = RequestIndex::from_row(round.next);
+            let row = self.requests.get(index).filter(|row| !row.is_held());
             let waiting = row.map(|row| row.wants.len());
             if waiting.is_some() {
-                self.repark(RequestIndex(round.next as u32));
+                self.repark(index);
             }
             budget = budget.saturating_sub(1 + waiting.unwrap_or(0));
             round.next += 1;

@@ -7,7 +7,7 @@ use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
 use crate::names::ClientKey;
 use crate::replica::call::CallId;
-use crate::tables::Blocks;
+use crate::tables::{Blocks, RowIndex};
 use crate::time::Instant;
 
 /// The client's side of a request of this datacenter.
@@ -47,15 +47,14 @@ pub(super) fn names_weight(wants: &Wants) -> u32 {
 
 /// The client's side of all requests, by the row of the request.
 #[derive(Debug, Default)]
-pub(super) struct ClientRequests(Blocks<ClientRequest>);
+pub(super) struct ClientRequests(Blocks<ClientRequest, RequestIndex>);
 
 impl ClientRequests {
     pub fn set(&mut self, request: RequestIndex, client: ClientRequest) {
-        let index = request.0 as usize;
-        while self.0.capacity() <= index {
+        while self.0.capacity() <= request.row() {
             self.0.grow(ClientRequest::default);
         }
-        self.0[index] = client;
+        self.0[request] = client;
     }
 
     /// There are no requests: frees some of the memory.
@@ -64,10 +63,10 @@ impl ClientRequests {
     }
 
     pub fn get(&self, request: RequestIndex) -> &ClientRequest {
-        &self.0[request.0 as usize]
+        &self.0[request]
     }
 
     pub fn get_mut(&mut self, request: RequestIndex) -> &mut ClientRequest {
-        &mut self.0[request.0 as usize]
+        &mut self.0[request]
     }
 }

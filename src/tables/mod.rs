@@ -12,4 +12,4 @@ mod rows;
 pub use fifo::Fifo;
 pub use index::{Index, short_hash};
 pub use list::List;
-pub use rows::{Blocks, Rows};
+pub use rows::{Blocks, RowIndex, Rows};

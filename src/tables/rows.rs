@@ -1,5 +1,6 @@
-//! Rows that keep their numbers, as in the crate `slab`, in blocks that are never copied.
+//! Rows that keep their indexes, as in the crate `slab`, in blocks that are never copied.
 
+use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
 /// Number of rows of a block.
@@ -9,103 +10,106 @@ const KEPT: usize = 1 << 14;
 /// Maximum number of blocks that are released at a time.
 const BLOCKS_AT_A_TIME: usize = 16;
 
-/// Values by number, in blocks that are never moved.
-#[derive(Debug)]
-pub struct Blocks<T>(Vec<Box<[T; BLOCK]>>);
+/// The index of a row: a number with a type of its own, so nobody looks in one table for a row of another.
+pub trait RowIndex: Copy {
+    fn from_row(row: usize) -> Self;
+    fn row(self) -> usize;
+}
 
-impl<T> Default for Blocks<T> {
-    fn default() -> Blocks<T> {
-        Blocks(Vec::new())
+/// Values by index, in blocks that are never moved.
+#[derive(Debug)]
+pub struct Blocks<T, I> {
+    blocks: Vec<Box<[T; BLOCK]>>,
+    index: PhantomData<I>,
+}
+
+impl<T, I> Default for Blocks<T, I> {
+    fn default() -> Blocks<T, I> {
+        Blocks { blocks: Vec::new(), index: PhantomData }
     }
 }
 
-impl<T> Blocks<T> {
-    /// Returns an upper bound: every number is below it.
+impl<T, I: RowIndex> Blocks<T, I> {
+    /// Returns an upper bound: every row is below it.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.0.len() * BLOCK
+        self.blocks.len() * BLOCK
     }
 
     #[inline]
-    pub fn get(&self, row: usize) -> Option<&T> {
-        Some(&self.0.get(row / BLOCK)?[row % BLOCK])
+    pub fn get(&self, index: I) -> Option<&T> {
+        Some(&self.blocks.get(index.row() / BLOCK)?[index.row() % BLOCK])
     }
 
     #[inline]
-    pub fn get_mut(&mut self, row: usize) -> Option<&mut T> {
-        Some(&mut self.0.get_mut(row / BLOCK)?[row % BLOCK])
+    pub fn get_mut(&mut self, index: I) -> Option<&mut T> {
+        Some(&mut self.blocks.get_mut(index.row() / BLOCK)?[index.row() % BLOCK])
     }
 
     /// Adds one block.
     #[cold]
     pub fn grow(&mut self, empty: impl FnMut() -> T) {
         let block: Box<[T]> = std::iter::repeat_with(empty).take(BLOCK).collect();
-        self.0.push(block.try_into().ok().expect("a block is as long as a block"));
+        self.blocks.push(block.try_into().ok().expect("a block is as long as a block"));
     }
 
-    /// Releases some of the unused blocks from this number on, if there are many. Returns true if there are
-    /// more to release.
+    /// Releases some of the unused blocks from this row on, if there are many. Returns true if there are more
+    /// to release.
     pub fn give_back(&mut self, from: usize) -> bool {
         let kept = (from + KEPT).div_ceil(BLOCK);
-        self.0.truncate(kept.max(self.0.len().saturating_sub(BLOCKS_AT_A_TIME)));
-        self.0.len() > kept
+        self.blocks.truncate(kept.max(self.blocks.len().saturating_sub(BLOCKS_AT_A_TIME)));
+        self.blocks.len() > kept
     }
 
-    fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        self.0.iter().flat_map(|block| block.iter()).enumerate()
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        self.0.iter_mut().flat_map(|block| block.iter_mut()).enumerate()
+    fn iter(&self) -> impl Iterator<Item = (I, &T)> {
+        let values = self.blocks.iter().flat_map(|block| block.iter());
+        values.enumerate().map(|(row, value)| (I::from_row(row), value))
     }
 }
 
-impl<T> Index<usize> for Blocks<T> {
+impl<T, I: RowIndex> Index<I> for Blocks<T, I> {
     type Output = T;
 
     #[inline]
-    fn index(&self, row: usize) -> &T {
-        &self.0[row / BLOCK][row % BLOCK]
+    fn index(&self, index: I) -> &T {
+        &self.blocks[index.row() / BLOCK][index.row() % BLOCK]
     }
 }
 
-impl<T> IndexMut<usize> for Blocks<T> {
+impl<T, I: RowIndex> IndexMut<I> for Blocks<T, I> {
     #[inline]
-    fn index_mut(&mut self, row: usize) -> &mut T {
-        &mut self.0[row / BLOCK][row % BLOCK]
+    fn index_mut(&mut self, index: I) -> &mut T {
+        &mut self.blocks[index.row() / BLOCK][index.row() % BLOCK]
     }
 }
 
-/// Stands for no row.
-const NONE: usize = usize::MAX;
-
-/// Rows by number. The number of a removed row is used again, the last one first, because its memory is in a
+/// Rows by index. The index of a removed row is used again, the last one first, because its memory is in a
 /// cache.
 #[derive(Debug)]
-pub struct Rows<T> {
-    blocks: Blocks<Place<T>>,
+pub struct Rows<T, I> {
+    blocks: Blocks<Place<T, I>, I>,
     /// The row that was removed last; it names the one removed before it.
-    removed: usize,
+    removed: Option<I>,
     /// No row from this one on was used.
     unused: usize,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Place<T> {
+enum Place<T, I> {
     /// With the row that was removed before this one.
-    Free(usize),
+    Free(Option<I>),
     Taken(T),
 }
 
-impl<T> Default for Rows<T> {
-    fn default() -> Rows<T> {
-        Rows { blocks: Blocks::default(), removed: NONE, unused: 0, len: 0 }
+impl<T, I> Default for Rows<T, I> {
+    fn default() -> Rows<T, I> {
+        Rows { blocks: Blocks::default(), removed: None, unused: 0, len: 0 }
     }
 }
 
-impl<T> Rows<T> {
-    pub fn new() -> Rows<T> {
+impl<T, I: RowIndex> Rows<T, I> {
+    pub fn new() -> Rows<T, I> {
         Rows::default()
     }
 
@@ -119,83 +123,74 @@ impl<T> Rows<T> {
         self.len == 0
     }
 
-    /// Returns an upper bound: every number is below it.
+    /// Returns an upper bound: every row is below it.
     #[inline]
     pub fn end(&self) -> usize {
         self.unused
     }
 
     #[inline]
-    pub fn get(&self, row: usize) -> Option<&T> {
-        match self.blocks.get(row)? {
+    pub fn get(&self, index: I) -> Option<&T> {
+        match self.blocks.get(index)? {
             Place::Taken(value) => Some(value),
             Place::Free(_) => None,
         }
     }
 
     #[inline]
-    pub fn get_mut(&mut self, row: usize) -> Option<&mut T> {
-        match self.blocks.get_mut(row)? {
+    pub fn get_mut(&mut self, index: I) -> Option<&mut T> {
+        match self.blocks.get_mut(index)? {
             Place::Taken(value) => Some(value),
             Place::Free(_) => None,
         }
     }
 
     #[inline]
-    pub fn contains(&self, row: usize) -> bool {
-        self.get(row).is_some()
+    pub fn contains(&self, index: I) -> bool {
+        self.get(index).is_some()
     }
 
-    /// By number.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        self.blocks.iter().filter_map(|(row, place)| match place {
-            Place::Taken(value) => Some((row, value)),
+    /// By index.
+    pub fn iter(&self) -> impl Iterator<Item = (I, &T)> {
+        self.blocks.iter().filter_map(|(index, place)| match place {
+            Place::Taken(value) => Some((index, value)),
             Place::Free(_) => None,
         })
     }
 
-    /// By number.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        self.blocks.iter_mut().filter_map(|(row, place)| match place {
-            Place::Taken(value) => Some((row, value)),
-            Place::Free(_) => None,
-        })
-    }
-
-    /// Inserts a row. Returns its number.
+    /// Inserts a row. Returns its index.
     #[inline]
-    pub fn insert(&mut self, value: T) -> usize {
+    pub fn insert(&mut self, value: T) -> I {
         self.len += 1;
-        let mut row = self.removed;
-        if row == NONE {
-            row = self.unused;
-            self.unused += 1;
-            if row == self.blocks.capacity() {
-                self.blocks.grow(|| Place::Free(NONE));
+        let Some(index) = self.removed else {
+            let index = I::from_row(self.unused);
+            if self.unused == self.blocks.capacity() {
+                self.blocks.grow(|| Place::Free(None));
             }
-            self.blocks[row] = Place::Taken(value);
-            return row;
-        }
-        let place = &mut self.blocks[row];
+            self.unused += 1;
+            self.blocks[index] = Place::Taken(value);
+            return index;
+        };
+        let place = &mut self.blocks[index];
         match place {
             Place::Free(before) => self.removed = *before,
-            Place::Taken(_) => unreachable!("row {row} was removed"),
+            Place::Taken(_) => unreachable!("row {} was removed", index.row()),
         }
         *place = Place::Taken(value);
-        row
+        index
     }
 
     /// Removes a row, which must be present.
     #[inline]
-    pub fn remove(&mut self, row: usize) -> T {
-        let place = &mut self.blocks[row];
+    pub fn remove(&mut self, index: I) -> T {
+        let place = &mut self.blocks[index];
         match std::mem::replace(place, Place::Free(self.removed)) {
             Place::Taken(value) => {
-                self.removed = row;
+                self.removed = Some(index);
                 self.len -= 1;
                 value
             }
-            Place::Free(_) => missing(row),
+            Place::Free(_) => missing(index.row()),
         }
     }
 
@@ -203,7 +198,7 @@ impl<T> Rows<T> {
     /// release.
     pub fn give_back(&mut self) -> bool {
         if self.is_empty() {
-            (self.removed, self.unused) = (NONE, 0);
+            (self.removed, self.unused) = (None, 0);
         }
         self.blocks.give_back(self.unused)
     }
@@ -215,24 +210,24 @@ fn missing(row: usize) -> ! {
     panic!("row {row} is not there")
 }
 
-impl<T> Index<usize> for Rows<T> {
+impl<T, I: RowIndex> Index<I> for Rows<T, I> {
     type Output = T;
 
     #[inline]
-    fn index(&self, row: usize) -> &T {
-        match &self.blocks[row] {
+    fn index(&self, index: I) -> &T {
+        match &self.blocks[index] {
             Place::Taken(value) => value,
-            Place::Free(_) => missing(row),
+            Place::Free(_) => missing(index.row()),
         }
     }
 }
 
-impl<T> IndexMut<usize> for Rows<T> {
+impl<T, I: RowIndex> IndexMut<I> for Rows<T, I> {
     #[inline]
-    fn index_mut(&mut self, row: usize) -> &mut T {
-        match &mut self.blocks[row] {
+    fn index_mut(&mut self, index: I) -> &mut T {
+        match &mut self.blocks[index] {
             Place::Taken(value) => value,
-            Place::Free(_) => missing(row),
+            Place::Free(_) => missing(index.row()),
         }
     }
 }
@@ -243,11 +238,21 @@ mod tests {
 
     use super::*;
 
+    impl RowIndex for usize {
+        fn from_row(row: usize) -> usize {
+            row
+        }
+
+        fn row(self) -> usize {
+            self
+        }
+    }
+
     #[test]
     fn rows_keep_their_numbers_and_leave_their_memory() {
         let many = KEPT + 50 * BLOCK;
-        let (mut rows, mut model) = (Rows::new(), BTreeMap::new());
-        let insert = |rows: &mut Rows<usize>, model: &mut BTreeMap<usize, usize>, value| {
+        let (mut rows, mut model) = (Rows::<usize, usize>::new(), BTreeMap::new());
+        let insert = |rows: &mut Rows<usize, usize>, model: &mut BTreeMap<usize, usize>, value| {
             assert_eq!(model.insert(rows.insert(value), value), None, "a number is given once");
         };
         (0..many).for_each(|value| insert(&mut rows, &mut model, value));
@@ -271,7 +276,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "row 1 is not there")]
     fn a_row_that_was_removed_is_not_there() {
-        let mut rows = Rows::new();
+        let mut rows = Rows::<_, usize>::new();
         assert_eq!((rows.insert(7), rows.insert(8), rows.remove(1)), (0, 1, 8));
         rows.remove(1);
     }

@@ -249,8 +249,8 @@ impl World {
         // Watches can resume from the same events, wherever these are kept.
         let watched = short.past.forgotten == longer.past.forgotten
             && short.past.and(&short.log).eq(longer.past.and(&longer.log));
-        let shown_differs = self.compares_readings()
-            && checks::shown(&short.contents) != checks::shown(&longer.contents);
+        let shown_differs =
+            self.compares_readings() && checks::shown(&short.contents) != checks::shown(&longer.contents);
         if log_differs
             || !watched
             || shown_differs
