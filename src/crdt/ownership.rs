@@ -20,6 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
+use std::num::NonZeroU32;
 
 use crdts::CmRDT;
 use foldhash::fast::FixedState;
@@ -82,13 +83,13 @@ struct Row {
     lock: LockName,
     registers: Registers,
     /// See [`Ownership::note_used`]. Local only; it is not replicated.
-    used: u32,
+    used: Option<NonZeroU32>,
 }
 
 impl Row {
     /// Returns a copy with the registers only.
     fn unused(&self) -> Row {
-        Row { used: 0, ..self.clone() }
+        Row { used: None, ..self.clone() }
     }
 
     fn is_home(&self) -> bool {
@@ -267,16 +268,16 @@ impl Ownership {
         self.rows.get(index).map(|row| &row.lock)
     }
 
-    /// Records that a lock is in use here at that second of any clock, if it has parts away from home.
-    pub fn note_used(&mut self, lock: &LockName, second: u32) {
+    /// Records that a lock is in use here at that second of any clock (which begins at 1), if it has parts away from home.
+    pub fn note_used(&mut self, lock: &LockName, second: NonZeroU32) {
         if let Some(row) = self.find(lock) {
-            self.at_mut(row).used = second;
+            self.at_mut(row).used = Some(second);
         }
     }
 
-    /// Returns the second recorded for the `index`-th lock; 0 if none.
-    pub fn used_at(&self, index: usize) -> u32 {
-        self.rows.get(index).map_or(0, |row| row.used)
+    /// Returns the second recorded for the `index`-th lock, if there is one.
+    pub fn used_at(&self, index: usize) -> Option<NonZeroU32> {
+        self.rows.get(index).and_then(|row| row.used)
     }
 
     /// Returns a copy with the registers only.
@@ -331,7 +332,7 @@ impl Ownership {
                 row
             }
             None => {
-                self.push(Row { lock: lock.clone(), registers: Registers::new(), used: 0 });
+                self.push(Row { lock: lock.clone(), registers: Registers::new(), used: None });
                 self.rows.len() - 1
             }
         };
@@ -457,7 +458,7 @@ impl<'de> Deserialize<'de> for Ownership {
                     *register = Register::default();
                 }
             }
-            let row = Row { lock, registers, used: 0 };
+            let row = Row { lock, registers, used: None };
             if row.is_home() {
                 home.insert(row.lock);
             } else {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::lock::{Lock, LockIndex};
 use super::locks::Locks;
 use super::queue::Order;
-use super::request::{Local, Origin, Request, RequestIndex, State, Want};
+use super::request::{Local, Origin, Publication, Request, RequestIndex, State, Want};
 use crate::causal_log::Wants;
 use crate::names::{FencingToken, LeaseId, LockName, Position, RequestId};
 use crate::tables::RowIndex;
@@ -45,7 +45,7 @@ pub(crate) enum IfNotFree {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fresh {
     pub id: RequestId,
-    /// See [`State::Held`].
+    /// See [`State::Granted`].
     pub ready: Position,
     pub since: Instant,
     pub was_published: bool,
@@ -138,7 +138,7 @@ impl Locks {
         rivals
     }
 
-    /// Returns the token of a holder.
+    /// Returns the token of a holder, or `None` if it was granted in this step and has none yet.
     pub fn token(&self, request: RequestIndex) -> Option<FencingToken> {
         match self.state(request) {
             Some(State::Held { token, .. }) => Some(token),
@@ -147,17 +147,15 @@ impl Locks {
     }
 
     /// Sets the token of a fresh grant. Returns the facts that the caller needs to answer it.
-    pub fn set_token(&mut self, request: RequestIndex, fresh: FencingToken) -> Fresh {
+    pub fn set_token(&mut self, request: RequestIndex, token: FencingToken) -> Fresh {
         let row = self.request_mut(request);
         let id = row.id;
         let local = row.local_mut().expect("only local requests are granted");
-        match &mut local.state {
-            State::Held { token, ready, .. } => {
-                *token = fresh;
-                Fresh { id, ready: *ready, since: local.since, was_published: local.was_published }
-            }
-            State::Waiting => unreachable!("only granted requests get tokens"),
-        }
+        let State::Granted { since, ready } = local.state else {
+            unreachable!("a request gets one token, in the step in which it is granted")
+        };
+        local.state = State::Held { token, since, ready };
+        Fresh { id, ready, since: local.since, was_published: local.publication.was_published() }
     }
 
     /// Ends a held request. `position`: the record of that, if there is one. A later grant is answered only
@@ -278,7 +276,7 @@ impl Locks {
             ready = ready.max(lock.position);
         }
         let local = row.local_mut().expect("only local requests are granted");
-        local.state = State::Held { token: FencingToken(0), since: now, ready };
+        local.state = State::Granted { since: now, ready };
         self.counts.waiting -= 1;
         self.counts.held += 1;
         self.output.granted.push_back(request);
@@ -312,8 +310,7 @@ impl Locks {
             label: new.label.clone(),
             state: State::Waiting,
             since: now,
-            published: None,
-            was_published: false,
+            publication: Publication::Unpublished,
             stopped_at: 0,
         };
         Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }

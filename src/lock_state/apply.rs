@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::lock::LockIndex;
 use super::locks::Locks;
-use super::request::{IN_THIS_STEP, Origin, Request, RequestRow, State, Want};
+use super::request::{Origin, Publication, Request, RequestRow, State, Want};
 use crate::causal_log::{EntryFault, LockParts, Op, Wants};
 use crate::crdt::{Ownership, PartMove};
 use crate::names::{DcId, DcSet, LockName, MAX_NUMBER, Mode, Position, RequestId};
@@ -74,7 +74,9 @@ impl Locks {
     /// older disk had lost.
     pub(super) fn is_news(&self, id: RequestId) -> bool {
         let Some(row) = self.find(id) else { return !self.orphans.contains_key(&id) };
-        self.get(row).local().is_some_and(|local| local.published.is_none() && local.state != State::Waiting)
+        self.get(row)
+            .local()
+            .is_some_and(|local| !local.publication.is_published() && local.state != State::Waiting)
     }
 
     fn validate_transfer(&self, dc: DcId, to: DcId, moved: &LockParts) -> Result<(), EntryFault> {
@@ -253,9 +255,8 @@ impl Locks {
                 Op::Request { id, .. } => {
                     let index = self.find(*id).expect("a request is published in the step in which it waits");
                     let local = self.local_mut(index);
-                    assert_eq!(local.published, Some(IN_THIS_STEP), "request {id} is published once");
-                    local.published = Some(seq);
-                    local.was_published = true;
+                    assert_eq!(local.publication, Publication::InThisStep, "request {id} is published once");
+                    local.publication = Publication::Published { seq };
                     self.published.insert(*id, (index, seq));
                 }
                 Op::Withdraw { id } => self.apply_withdraw(*id, now),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::locks::Locks;
 use super::queue::Class;
-use super::request::{IN_THIS_STEP, Origin, RequestIndex, State};
+use super::request::{Origin, Publication, RequestIndex, State};
 use crate::names::Mode;
 
 impl Locks {
@@ -62,11 +62,16 @@ impl Locks {
             match &row.origin {
                 Origin::Remote { .. } => remote += 1,
                 Origin::Local(local) => {
+                    assert!(
+                        !matches!(local.state, State::Granted { .. }),
+                        "{} has its token at the end of the step",
+                        row.id
+                    );
                     held += u64::from(local.state != State::Waiting);
                     waiting += u64::from(local.state == State::Waiting);
-                    published += u64::from(local.published.is_some());
+                    published += u64::from(local.publication.is_published());
                     assert!(
-                        local.state == State::Waiting || local.published.is_none(),
+                        local.state == State::Waiting || !local.publication.is_published(),
                         "{} is held and asked for",
                         row.id
                     );
@@ -81,7 +86,10 @@ impl Locks {
         let in_log = self.requests.iter().filter_map(|(index, row)| {
             let seq = match &row.origin {
                 Origin::Remote { seq } => Some(*seq),
-                Origin::Local(local) => local.published.filter(|seq| *seq != IN_THIS_STEP),
+                Origin::Local(local) => match local.publication {
+                    Publication::Published { seq } => Some(seq),
+                    _ => None,
+                },
             };
             Some((row.id, (index, seq?)))
         });
@@ -95,7 +103,7 @@ impl Locks {
         if local.state != State::Waiting
             || row.parked
             || !self.permissions.append
-            || local.published.is_some()
+            || local.publication.is_published()
             || self.is_sweeping()
         {
             return;

@@ -14,7 +14,8 @@ use crate::time::{Instant, Timestamp};
 pub(crate) struct Holder {
     pub request: RequestIndex,
     pub mode: Mode,
-    pub token: FencingToken,
+    /// `None` if it was granted in this step.
+    pub token: Option<FencingToken>,
     pub since: Instant,
 }
 
@@ -88,7 +89,11 @@ impl Locks {
     }
 
     fn holder(&self, request: RequestIndex, place: u32) -> Option<Holder> {
-        let State::Held { token, since, .. } = self.state(request)? else { return None };
+        let (token, since) = match self.state(request)? {
+            State::Waiting => return None,
+            State::Granted { since, .. } => (None, since),
+            State::Held { token, since, .. } => (Some(token), since),
+        };
         let mode = self.get(request).wants[place as usize].mode;
         Some(Holder { request, mode, token, since })
     }

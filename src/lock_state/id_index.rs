@@ -16,28 +16,24 @@ use crate::tables::{Index, short_hash};
 
 /// Capacity of the ring.
 const RING: usize = 1 << 12;
-/// The number in a free slot.
-const FREE: u64 = u64::MAX;
-const _: () = assert!(FREE > 2 * MAX_NUMBER);
-
 /// Index of requests by id.
 pub(super) struct IdIndex {
     me: DcId,
-    ring: Box<[(u64, RequestIndex)]>,
+    /// Each with its number; a free slot has no request.
+    ring: Box<[(u64, Option<RequestIndex>)]>,
     others: Index,
 }
 
 impl IdIndex {
     pub fn new(me: DcId) -> IdIndex {
-        IdIndex { me, ring: vec![(FREE, RequestIndex(0)); RING].into(), others: Index::default() }
+        IdIndex { me, ring: vec![(0, None); RING].into(), others: Index::default() }
     }
 
     #[inline]
     pub fn get(&self, id: RequestId, id_of: impl Fn(RequestIndex) -> RequestId) -> Option<RequestIndex> {
         let (n, request) = self.ring[place(id)];
-        // Clients may name any number, also that of a free slot.
-        if n == id.n && n != FREE && id.dc == self.me {
-            return Some(request);
+        if n == id.n && id.dc == self.me && request.is_some() {
+            return request;
         }
         self.others.find(hash(id), |row| id_of(RequestIndex(row)) == id).map(RequestIndex)
     }
@@ -48,9 +44,9 @@ impl IdIndex {
         assert!(id.n <= MAX_NUMBER, "request {id} has a number");
         let (n, before) = self.ring[place(id)];
         // A request that is reclaimed after a restart may be older than the one in its slot.
-        if id.dc == self.me && (n == FREE || n < id.n) {
-            self.ring[place(id)] = (id.n, request);
-            if n != FREE {
+        if id.dc == self.me && (before.is_none() || n < id.n) {
+            self.ring[place(id)] = (id.n, Some(request));
+            if let Some(before) = before {
                 self.others.insert(hash(RequestId { dc: self.me, n }), before.0);
             }
         } else {
@@ -62,8 +58,8 @@ impl IdIndex {
     #[inline]
     pub fn remove(&mut self, id: RequestId, request: RequestIndex) {
         let slot = &mut self.ring[place(id)];
-        if slot.0 == id.n && id.dc == self.me {
-            slot.0 = FREE;
+        if slot.0 == id.n && id.dc == self.me && slot.1.is_some() {
+            slot.1 = None;
         } else {
             self.others.remove(hash(id), request.0);
         }
@@ -115,7 +111,7 @@ mod tests {
     #[test]
     fn a_free_place_is_no_request() {
         let id_index = IdIndex::new(id(0, 0).dc);
-        assert_eq!([0, 1, FREE].map(|n| id_index.get(id(0, n), |_| id(0, n))), [None; 3]);
+        assert_eq!([0, 1, u64::MAX].map(|n| id_index.get(id(0, n), |_| id(0, n))), [None; 3]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! map, in turn, and each of the following steps examines a few of them. The parts that are returned in one
 //! step share an entry, so a lock costs a fraction of a message.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::locks::Locks;
@@ -37,9 +38,11 @@ pub(super) struct IdleReturn {
     locks: usize,
 }
 
-/// A coarse clock for [`crate::crdt::Ownership::note_used`], in seconds; above 0, which stands for "never".
-fn second(now: Instant) -> u32 {
-    u32::try_from(now.as_nanos() / Duration::from_secs(1).as_nanos() as u64).unwrap_or(u32::MAX).max(1)
+/// A coarse clock for [`crate::crdt::Ownership::note_used`], in seconds. It begins at 1.
+fn second(now: Instant) -> NonZeroU32 {
+    let seconds = now.as_nanos() / Duration::from_secs(1).as_nanos() as u64;
+    u32::try_from(seconds)
+        .map_or(NonZeroU32::MAX, |seconds| NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN))
 }
 
 impl Locks {
@@ -118,13 +121,13 @@ impl Locks {
         }
         let name = name.clone();
         let (used, this_second) = (self.ownership.used_at(row), second(now));
-        if used == 0 {
+        let Some(used) = used else {
             // Unused since before a restart, as far as is known.
             self.ownership.note_used(&name, this_second);
             return None;
-        }
+        };
         // Both times are rounded down.
-        let idle = Duration::from_secs(this_second.saturating_sub(used).saturating_sub(1).into());
+        let idle = Duration::from_secs(this_second.get().saturating_sub(used.get()).saturating_sub(1).into());
         // Finding the rule may take a walk over a thousand of them.
         let is_over = idle >= soonest && idle >= self.rules.get(self.rules.find(&name)).idle_return_after;
         is_over.then_some((name, parts))

@@ -18,7 +18,7 @@ use super::idle_return::IdleReturn;
 use super::lock::{Lock, LockIndex};
 use super::names::Names;
 use super::readers::Reader;
-use super::request::{IN_THIS_STEP, Local, Origin, Request, RequestIndex, RequestRow, State};
+use super::request::{Local, Origin, Publication, Request, RequestIndex, RequestRow, State};
 use super::sweep::Sweeps;
 use crate::causal_log::Op;
 use crate::crdt::Ownership;
@@ -314,7 +314,9 @@ impl Locks {
     /// Returns true if, as seen here, `request` needs a datacenter that is away, or an entry that cannot be
     /// made.
     pub(super) fn should_park(&self, request: &Request) -> bool {
-        if self.permissions.is_alone() && request.local().is_some_and(|local| local.published.is_some()) {
+        if self.permissions.is_alone()
+            && request.local().is_some_and(|local| local.publication.is_published())
+        {
             return true;
         }
         if self.unreachable.is_empty() {
@@ -395,11 +397,14 @@ impl Locks {
         let row = &mut self.requests[request];
         let id = row.id;
         let local = row.local_mut().expect("only own requests are withdrawn");
-        let published = local.published.take();
-        match published {
-            None => return,
-            Some(IN_THIS_STEP) => self.output.requests.retain(|other| *other != request),
-            Some(seq) => {
+        match local.publication {
+            Publication::Unpublished | Publication::Withdrawn => return,
+            Publication::InThisStep => {
+                local.publication = Publication::Unpublished;
+                self.output.requests.retain(|other| *other != request);
+            }
+            Publication::Published { seq } => {
+                local.publication = Publication::Withdrawn;
                 self.note_before(id);
                 self.published.remove(&id);
                 if self.permissions.append {

@@ -3,7 +3,7 @@
 use super::lock::LockIndex;
 use super::locks::Locks;
 use super::queue::{Class, Due, Waiter, earliest};
-use super::request::{IN_THIS_STEP, RequestIndex};
+use super::request::{Publication, RequestIndex};
 use crate::causal_log::LockParts;
 use crate::names::{DcId, DcSet, Mode};
 use crate::time::Instant;
@@ -100,7 +100,7 @@ impl Locks {
 
     /// `index`: the lock that is scheduled, so the last one that blocked the request.
     fn grant_if_free(&mut self, request: RequestIndex, index: LockIndex, now: Instant) -> bool {
-        let needs_entry = self.get(request).local().is_some_and(|local| local.published.is_some());
+        let needs_entry = self.get(request).local().is_some_and(|local| local.publication.is_published());
         if needs_entry && !self.permissions.append {
             return false;
         }
@@ -216,8 +216,8 @@ impl Locks {
         let shared = shared.filter(|_| lacks(Mode::Shared));
         for (_, request) in shared.into_iter().chain(exclusive) {
             let local = self.local_mut(request);
-            if local.published.is_none() {
-                local.published = Some(IN_THIS_STEP);
+            if local.publication == Publication::Unpublished {
+                local.publication = Publication::InThisStep;
                 self.counts.published += 1;
                 self.output.requests.push(request);
             }

@@ -119,7 +119,7 @@ impl Replica {
                 dc: self.config.dc,
                 request: row.id,
                 mode: holder.mode,
-                token: holder.token,
+                token: holder.token?,
                 label: row.local()?.label.clone(),
                 held_for: self.now.mono.saturating_since(holder.since),
             })

@@ -171,7 +171,7 @@ impl Replica {
             mode: victim.mode,
             lease: local.lease,
             request: row.id,
-            token: victim.token,
+            token: victim.token.expect("a grant has its token before the next event"),
             label: local.label.clone(),
             locks: row.wants.len() as u64,
         });

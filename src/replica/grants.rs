@@ -72,8 +72,8 @@ impl Replica {
 
     /// Records how long a request waited, when its reply is emitted.
     pub(super) fn time_grant(&mut self, request: RequestIndex) {
-        let Some(Local { since, was_published, .. }) = self.locks.get(request).local() else { return };
-        self.time_wait(*since, *was_published);
+        let Some(Local { since, publication, .. }) = self.locks.get(request).local() else { return };
+        self.time_wait(*since, publication.was_published());
     }
 
     fn time_wait(&mut self, since: Instant, was_published: bool) {
