@@ -268,7 +268,8 @@ impl Ownership {
         self.rows.get(index).map(|row| &row.lock)
     }
 
-    /// Records that a lock is in use here at that second of any clock (which begins at 1), if it has parts away from home.
+    /// Records that a lock is in use here at that second of any clock that begins at 1, if it has parts away
+    /// from home.
     pub fn note_used(&mut self, lock: &LockName, second: NonZeroU32) {
         if let Some(row) = self.find(lock) {
             self.at_mut(row).used = Some(second);

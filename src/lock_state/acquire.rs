@@ -3,20 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use super::lock::{Lock, LockIndex};
 use super::locks::Locks;
-use super::queue::Order;
-use super::request::{Local, Origin, Publication, Request, RequestIndex, State, Want};
+use super::request::{Request, RequestIndex, State, Want};
+use super::tables::Tables;
 use crate::causal_log::Wants;
-use crate::names::{FencingToken, LeaseId, LockName, Position, RequestId};
-use crate::tables::RowIndex;
+use crate::names::{FencingToken, LeaseId, Position, RequestId};
 use crate::time::{Instant, Timestamp};
-use crate::work;
-
-/// Maximum number of locks of one request that are examined to find those that block it.
-const LOOKS_IN_THE_WAY: usize = 1_024;
 
 /// A request of a client.
 pub(crate) struct NewRequest<'a> {
@@ -54,7 +46,7 @@ pub(crate) struct Fresh {
 /// Result of an acquire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Acquired {
-    /// The request is in [`super::locks::LockOutput::granted`].
+    /// [`Locks::next_granted`] returns the request.
     Granted(RequestIndex),
     Waiting(RequestIndex),
     /// The request left no trace.
@@ -64,34 +56,33 @@ pub(crate) enum Acquired {
 impl Locks {
     /// Grants the request at once, or inserts it into the queues.
     pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
-        let mut row = self.new_row(new, now);
+        let tables = &mut self.tables;
+        let mut row = tables.new_row(new, now);
         let mut learnt = false;
         for want in &row.wants {
-            learnt |= self.lock_mut(want.lock).note_request(want.mode, now);
+            learnt |= tables.locks[want.lock].note_request(want.mode, now);
         }
-        if self.permissions.grant && self.is_free(&row, now) {
-            let index = self.insert_row(row);
-            self.counts.waiting += 1;
-            self.hold(index, now);
+        if tables.view.permissions.grant && tables.is_free(&row, now) {
+            let index = tables.requests.insert(row);
+            self.schedule.grant(tables, index, now);
             return Acquired::Granted(index);
         }
         if learnt {
-            row.wants.iter().for_each(|want| self.mark(want.lock));
+            row.wants.iter().for_each(|want| tables.locks.mark(want.lock));
         }
         if if_not_free == IfNotFree::GiveUp {
-            row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
+            note_idle(tables, &row, now);
             return Acquired::NotFree;
         }
-        row.at = row.at.plus(self.request_delay(&row));
-        row.parked = self.should_park(&row);
-        let index = self.insert_row(row);
-        self.counts.waiting += 1;
-        self.enqueue(index);
-        self.note_wait(index);
-        for i in 0..self.get(index).wants.len() {
-            let lock = self.get(index).wants[i].lock;
-            self.publish(lock);
-            self.note_idle(lock, now);
+        row.at = row.at.plus(request_delay(tables, &row));
+        row.parked = tables.should_park(&row);
+        let index = tables.requests.insert(row);
+        tables.enqueue(index);
+        tables.note_wait(index);
+        for i in 0..tables.requests[index].wants.len() {
+            let lock = tables.requests[index].wants[i].lock;
+            self.schedule.publish(tables, lock);
+            tables.locks.note_idle(lock, &tables.policies, now);
         }
         Acquired::Waiting(index)
     }
@@ -102,235 +93,67 @@ impl Locks {
     /// Returns `None` if the request cannot be held: its parts are not here, or a conflicting holder has a
     /// higher token.
     pub fn conflicts_of(&mut self, held: &HeldRequest<'_>, now: Instant) -> Option<Vec<RequestId>> {
-        let row = self.new_row(&held.request, now);
-        row.wants.iter().for_each(|want| self.note_idle(want.lock, now));
-        let here = row.wants.iter().all(|w| self.lock(w.lock).has_parts(w.mode, self.me, self.members));
-        let rivals = self.rivals(&row);
-        let stands = rivals.iter().all(|rival| self.token(*rival).is_none_or(|token| token < held.token));
+        let tables = &mut self.tables;
+        let row = tables.new_row(&held.request, now);
+        note_idle(tables, &row, now);
+        let here = row.wants.iter().all(|want| tables.view.has_parts(&tables.locks[want.lock], want.mode));
+        let rivals = tables.rivals(&row);
+        // A rival without a token was granted in this step.
+        let is_lower =
+            |rival: &RequestIndex| tables.requests[*rival].token().is_none_or(|token| token < held.token);
+        let stands = rivals.iter().all(is_lower);
         #[cfg(test)]
-        let stands = stands || self.mutated(crate::sim::Mutation::StaleReclaim);
-        (here && stands).then(|| rivals.iter().map(|rival| self.get(*rival).id).collect())
+        let stands = stands || tables.view.mutated(crate::sim::Mutation::StaleReclaim);
+        (here && stands).then(|| rivals.iter().map(|rival| tables.requests[*rival].id).collect())
     }
 
     /// Holds a request again that was held before a restart. No holder conflicts, see
     /// [`Locks::conflicts_of`].
     pub fn reclaim(&mut self, held: &HeldRequest<'_>, now: Instant) -> RequestIndex {
-        let row = self.new_row(&held.request, now);
-        let index = self.insert_row(row);
-        self.counts.waiting += 1;
-        self.hold(index, now);
-        self.output.granted.retain(|granted| *granted != index);
+        let row = self.tables.new_row(&held.request, now);
+        let index = self.tables.requests.insert(row);
+        self.schedule.grant(&mut self.tables, index, now);
+        self.schedule.forget_granted(index);
         self.set_token(index, held.token);
         index
     }
 
-    /// Returns the holders that conflict with a request.
-    fn rivals(&self, row: &Request) -> Vec<RequestIndex> {
-        let mut rivals: Vec<RequestIndex> = Vec::new();
-        for want in &row.wants {
-            let lock = self.lock(want.lock);
-            if lock.is_held_against(want.mode) {
-                rivals.extend(lock.holders.requests.iter().map(|(holder, _)| *holder));
-            }
-        }
-        rivals.sort_unstable();
-        rivals.dedup();
-        rivals
-    }
-
-    /// Returns the token of a holder, or `None` if it was granted in this step and has none yet.
-    pub fn token(&self, request: RequestIndex) -> Option<FencingToken> {
-        match self.state(request) {
-            Some(State::Held { token, .. }) => Some(token),
-            _ => None,
-        }
-    }
-
     /// Sets the token of a fresh grant. Returns the facts that the caller needs to answer it.
     pub fn set_token(&mut self, request: RequestIndex, token: FencingToken) -> Fresh {
-        let row = self.request_mut(request);
-        let id = row.id;
-        let local = row.local_mut().expect("only local requests are granted");
-        let State::Granted { since, ready } = local.state else {
-            unreachable!("a request gets one token, in the step in which it is granted")
-        };
-        local.state = State::Held { token, since, ready };
+        let (id, local, ready) = self.tables.requests.set_token(request, token);
         Fresh { id, ready, since: local.since, was_published: local.publication.was_published() }
     }
 
     /// Ends a held request. `position`: the record of that, if there is one. A later grant is answered only
     /// when the journal is durable up to there.
     pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
-        let row = self.requests.remove(request);
-        assert!(row.is_held(), "only held requests are released");
-        for want in &row.wants {
-            self.leave_holders(*want, position, now);
-        }
-        self.counts.held -= 1;
-        self.note_forgotten(request, &row);
+        self.tables.release(request, position, now);
+        self.gives_back |= self.tables.requests.is_empty();
     }
 
     /// Ends a waiting request.
     pub fn cancel(&mut self, request: RequestIndex, now: Instant) {
-        assert_eq!(self.state(request), Some(State::Waiting), "only waiting requests are cancelled");
-        self.withdraw(request);
-        self.dequeue(request);
-        for i in 0..self.get(request).wants.len() {
-            let lock = self.get(request).wants[i].lock;
-            self.note_idle(lock, now);
-        }
-        self.counts.waiting -= 1;
-        self.forget(request);
+        let local = self.get(request).local().expect("requests of others are withdrawn by them");
+        assert_eq!(local.state, State::Waiting, "only waiting requests are cancelled");
+        self.schedule.withdraw(&mut self.tables, request);
+        self.tables.forget_waiting(request, now);
+        self.gives_back |= self.tables.requests.is_empty();
     }
+}
 
-    /// Returns up to `most` locks that block a request: held in conflict, with missing parts, or wanted by
-    /// earlier requests. If none blocks it at this moment, returns its first locks. Of a request for
-    /// thousands of locks only [`LOOKS_IN_THE_WAY`] are examined, beginning with the one that blocked it
-    /// last.
-    pub fn in_the_way(&self, request: RequestIndex, most: usize) -> Vec<LockName> {
-        let row = self.get(request);
-        let wants = &row.wants;
-        let from = row.local().map_or(0, |local| local.stopped_at as usize);
-        let keeps_waiting = |want: &Want| {
-            let lock = self.lock(want.lock);
-            lock.is_held_against(want.mode)
-                || !lock.has_parts(want.mode, self.me, self.members)
-                || self.first_waiter(want.lock).is_some_and(|(_, _, first)| first != request)
-        };
-        let count = wants.len().min(LOOKS_IN_THE_WAY);
-        work::count(count);
-        let looked_at = (0..count).map(|i| (from + i) % wants.len());
-        let mut found: Vec<usize> = looked_at.filter(|at| keeps_waiting(&wants[*at])).take(most).collect();
-        if found.is_empty() {
-            found = (0..wants.len().min(most)).collect();
-        }
-        found.sort_unstable();
-        found.into_iter().map(|at| self.lock(wants[at].lock).name.clone()).collect()
-    }
+/// Puts the locks of a request that is not inserted into the list of idle locks, as far as they are idle.
+fn note_idle(tables: &mut Tables, row: &Request, now: Instant) {
+    row.wants.iter().for_each(|want| tables.locks.note_idle(want.lock, &tables.policies, now));
+}
 
-    /// Counts the beginning of a wait for the hot locks: for the first lock of the request that is held in
-    /// conflict or lacks parts.
-    pub(super) fn note_wait(&mut self, request: RequestIndex) {
-        let row = &self.requests[request];
-        let is_in_the_way = |want: &&Want| {
-            let lock = &self.locks[want.lock];
-            lock.is_held_against(want.mode)
-                || (row.local().is_some() && !lock.has_parts(want.mode, self.me, self.members))
-        };
-        if let Some(want) = row.wants.iter().find(is_in_the_way).or(row.wants.first()) {
-            self.hot_locks.waits(&self.locks[want.lock].name);
-        }
-    }
-
-    /// Returns true if all locks that a request wants are free for it now.
-    pub(super) fn is_free(&mut self, row: &Request, now: Instant) -> bool {
-        let order = row.order();
-        row.wants.iter().all(|want| self.is_lock_free(*want, order, now))
-    }
-
-    /// The rule of local grants for one lock: `docs/algorithm.md#54-local-grants`.
-    pub(super) fn is_lock_free(&mut self, want: Want, order: Order, now: Instant) -> bool {
-        #[cfg(test)]
-        {
-            self.looks += 1;
-        }
-        let lock = &mut self.locks[want.lock];
-        if !lock.has_parts(want.mode, self.me, self.members) || lock.is_held_against(want.mode) {
-            return false;
-        }
-        if lock.queue.is_empty() {
-            return true;
-        }
-        lock.refresh_due(&self.rules.get(lock.rule).policy, &self.distances, now);
-        let first_local = lock.queue.first_local_conflict(want.mode);
-        if first_local.is_some_and(|first| first < order) {
-            return false;
-        }
-        #[cfg(test)]
-        if want.mode == crate::names::Mode::Shared
-            && self.mutation == Some(crate::sim::Mutation::ReaderOvertakesDueWriter)
-        {
-            return true;
-        }
-        let lock = &self.locks[want.lock];
-        lock.queue.first_due_conflict(want.mode, lock.parts).is_none_or(|first| order < first)
-    }
-
-    /// Grants a request that is in no queue any more.
-    pub(super) fn hold(&mut self, request: RequestIndex, now: Instant) {
-        self.withdraw(request);
-        let mut ready = Position::default();
-        let row = &mut self.requests[request];
-        for (i, want) in row.wants.iter_mut().enumerate() {
-            let lock = &mut self.locks[want.lock];
-            assert!(!lock.is_held_against(want.mode), "lock {} is granted in conflict", lock.name);
-            assert!(
-                lock.has_parts(want.mode, self.me, self.members),
-                "lock {} is granted without its parts",
-                lock.name
-            );
-            want.holder = lock.holders.requests.len() as u32;
-            lock.holders.requests.push((request, i as u32));
-            lock.holders.mode = Some(want.mode);
-            lock.acquired_at.get_or_insert(now);
-            ready = ready.max(lock.position);
-        }
-        let local = row.local_mut().expect("only local requests are granted");
-        local.state = State::Granted { since: now, ready };
-        self.counts.waiting -= 1;
-        self.counts.held += 1;
-        self.output.granted.push_back(request);
-    }
-
-    fn leave_holders(&mut self, want: Want, position: Position, now: Instant) {
-        let lock: &mut Lock = &mut self.locks[want.lock];
-        lock.holders.requests.swap_remove(want.holder as usize);
-        if let Some((moved, place)) = lock.holders.requests.get(want.holder as usize).copied() {
-            self.requests[moved].wants[place as usize].holder = want.holder;
-        }
-        if lock.holders.requests.is_empty() {
-            lock.holders.mode = None;
-        }
-        lock.position = lock.position.max(position);
-        lock.note_release(want.mode, now);
-        if !lock.queue.is_empty() {
-            self.mark(want.lock);
-        } else if !lock.in_idle_list {
-            self.note_idle(want.lock, now);
-        }
-    }
-
-    fn new_row(&mut self, new: &NewRequest<'_>, now: Instant) -> Request {
-        let mut wants = SmallVec::with_capacity(new.wants.locks().len());
-        for (name, mode) in new.wants.locks() {
-            wants.push(Want { lock: self.activate(name), mode: *mode, holder: 0 });
-        }
-        let local = Local {
-            lease: new.lease,
-            label: new.label.clone(),
-            state: State::Waiting,
-            since: now,
-            publication: Publication::Unpublished,
-            stopped_at: 0,
-        };
-        Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
-    }
-
-    /// Returns the delay that is added to the time of a request that lacks parts.
-    fn request_delay(&self, row: &Request) -> Duration {
-        let delay = |want: &Want| {
-            let lock = self.lock(want.lock);
-            let lacks = !lock.has_parts(want.mode, self.me, self.members);
-            if lacks { self.rules.get(lock.rule).request_delay } else { Duration::ZERO }
-        };
-        row.wants.iter().map(delay).max().unwrap_or_default()
-    }
-
-    /// Returns rows of locks for listings, beginning at index `from`; examines at most `most` rows.
-    pub(super) fn lock_rows(&self, from: usize, most: usize) -> impl Iterator<Item = (LockIndex, &Lock)> {
-        let end = self.locks.end().min(from.saturating_add(most));
-        (from..end).map(LockIndex::from_row).filter_map(|index| Some((index, self.locks.get(index)?)))
-    }
+/// Returns the delay that is added to the time of a request that lacks parts.
+fn request_delay(tables: &Tables, row: &Request) -> Duration {
+    let delay = |want: &Want| {
+        let lock = &tables.locks[want.lock];
+        let lacks = !tables.view.has_parts(lock, want.mode);
+        if lacks { tables.policies.request_delay(lock.rule) } else { Duration::ZERO }
+    };
+    row.wants.iter().map(delay).max().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -391,10 +214,10 @@ mod tests {
         let Acquired::Waiting(all) = ask(&mut locks, 2, &of(&names), IfNotFree::Wait, at(0)) else {
             panic!("all are held");
         };
-        locks.looks = 0;
+        locks.tables.locks.looks = 0;
         locks.release(most, Position::default(), at(1));
         locks.schedule(at(1));
-        assert!(locks.looks <= 3 * MANY, "{} looks at {MANY} locks", locks.looks);
+        assert!(locks.tables.locks.looks <= 3 * MANY, "{} looks at {MANY} locks", locks.tables.locks.looks);
         locks.release(last, Position::default(), at(2));
         locks.schedule(at(2));
         assert!(locks.get(all).is_held());
@@ -409,7 +232,7 @@ mod tests {
             ask(&mut locks, n, &wants(&[("a", mode)]), IfNotFree::Wait, at(0));
         }
         for most in [1, 7, 20, 30] {
-            let (rows, count) = locks.waiters(&LockName::try_from("a").expect("valid"), most);
+            let (rows, count) = locks.inspect().waiters(&LockName::try_from("a").expect("valid"), most);
             let shown: Vec<u64> = rows.iter().map(|row| row.id.n).collect();
             assert_eq!((shown, count), ((1..=20).take(most).collect(), 20));
         }

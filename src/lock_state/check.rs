@@ -5,18 +5,20 @@ use std::collections::BTreeMap;
 use super::locks::Locks;
 use super::queue::Class;
 use super::request::{Origin, Publication, RequestIndex, State};
+use super::tables::Tables;
 use crate::names::Mode;
 
 impl Locks {
     /// Asserts the invariants that hold after every step. Walks all rows: for tests and the simulator.
     pub fn check(&self) {
-        assert!(self.dirty.is_empty(), "every step settles what it touched");
-        self.hot_locks.check();
-        assert_eq!(self.ownership_sum, self.ownership.sum(), "the sum over who owns what");
-        for (index, lock) in self.locks.iter() {
-            let found = self.find_lock(lock.name.as_bytes());
+        let Tables { view, owners, locks, requests, hot_locks, .. } = &self.tables;
+        assert!(locks.is_clean(), "every step settles what it touched");
+        hot_locks.check();
+        assert_eq!(owners.sum(), owners.map().sum(), "the sum over who owns what");
+        for (index, lock) in locks.iter() {
+            let found = locks.find(lock.name.as_bytes());
             assert_eq!(found, Some(index), "lock {} is found by its name", lock.name);
-            let parts = self.ownership.parts_of(&lock.name, self.me, self.members);
+            let parts = owners.parts_here(&lock.name);
             assert_eq!(lock.parts, parts, "the copy of who owns lock {}", lock.name);
             let exclusive = lock.holders.mode == Some(Mode::Exclusive);
             assert!(
@@ -25,16 +27,12 @@ impl Locks {
                 lock.name
             );
             for (request, place) in &lock.holders.requests {
-                let want = self.get(*request).wants[*place as usize];
+                let want = requests[*request].wants[*place as usize];
                 assert_eq!(want.lock, index, "a holder of lock {} wants it", lock.name);
-                assert!(
-                    lock.has_parts(want.mode, self.me, self.members),
-                    "lock {} is held with its parts",
-                    lock.name
-                );
+                assert!(view.has_parts(lock, want.mode), "lock {} is held with its parts", lock.name);
             }
             for (class, order, request) in lock.queue.iter() {
-                let row = self.get(request);
+                let row = &requests[request];
                 assert_eq!(row.order(), order, "the place of {} in the queue of lock {}", row.id, lock.name);
                 assert_eq!(
                     class.is_parked(),
@@ -49,78 +47,80 @@ impl Locks {
                 assert!(lock.in_idle_list, "idle lock {} will be forgotten", lock.name);
             }
         }
-        self.check_requests();
+        check_requests(self);
     }
+}
 
-    fn check_requests(&self) {
-        let (mut held, mut waiting, mut published, mut remote, mut parked) = (0, 0, 0, 0, 0);
-        let further: u64 = self.requests.iter().map(|(_, row)| row.further()).sum();
-        assert_eq!(further, self.counts.further, "the count of locks beyond the first of requests");
-        for (index, row) in self.requests.iter() {
-            assert_eq!(self.find(row.id), Some(index), "request {} is found by its id", row.id);
-            parked += u64::from(row.parked);
-            match &row.origin {
-                Origin::Remote { .. } => remote += 1,
-                Origin::Local(local) => {
-                    assert!(
-                        !matches!(local.state, State::Granted { .. }),
-                        "{} has its token at the end of the step",
-                        row.id
-                    );
-                    held += u64::from(local.state != State::Waiting);
-                    waiting += u64::from(local.state == State::Waiting);
-                    published += u64::from(local.publication.is_published());
-                    assert!(
-                        local.state == State::Waiting || !local.publication.is_published(),
-                        "{} is held and asked for",
-                        row.id
-                    );
-                    self.check_published(index);
-                }
+/// Checks the rows of requests, with the indexes and counts.
+fn check_requests(locks: &Locks) {
+    let (requests, table) = (&locks.tables.requests, &locks.tables.request_table);
+    let (mut held, mut waiting, mut published, mut remote, mut parked) = (0, 0, 0, 0, 0);
+    let further: u64 = requests.iter().map(|(_, row)| row.further()).sum();
+    assert_eq!(further, requests.counts().further, "the count of locks beyond the first of requests");
+    for (index, row) in requests.iter() {
+        assert_eq!(locks.find(row.id), Some(index), "request {} is found by its id", row.id);
+        parked += u64::from(row.parked);
+        match &row.origin {
+            Origin::Remote { .. } => remote += 1,
+            Origin::Local(local) => {
+                assert!(
+                    !matches!(local.state, State::Granted { .. }),
+                    "{} has its token at the end of the step",
+                    row.id
+                );
+                held += u64::from(local.state != State::Waiting);
+                waiting += u64::from(local.state == State::Waiting);
+                published += u64::from(local.publication.is_published());
+                assert!(
+                    local.state == State::Waiting || !local.publication.is_published(),
+                    "{} is held and asked for",
+                    row.id
+                );
+                check_published(locks, index);
             }
         }
-        let counts = (held, waiting, published, remote, parked);
-        let counted = &self.counts;
-        let expected = (counted.held, counted.waiting, counted.published, counted.remote, counted.parked);
-        assert_eq!(counts, expected, "the counts of held, waiting, published, remote and parked requests");
-        let in_log = self.requests.iter().filter_map(|(index, row)| {
-            let seq = match &row.origin {
-                Origin::Remote { seq } => Some(*seq),
-                Origin::Local(local) => match local.publication {
-                    Publication::Published { seq } => Some(seq),
-                    _ => None,
-                },
-            };
-            Some((row.id, (index, seq?)))
-        });
-        assert_eq!(in_log.collect::<BTreeMap<_, _>>(), self.published, "the requests that are in the log");
     }
+    let counts = (held, waiting, published, remote, parked);
+    let counted = requests.counts();
+    let expected = (counted.held, counted.waiting, counted.published, counted.remote, counted.parked);
+    assert_eq!(counts, expected, "the counts of held, waiting, published, remote and parked requests");
+    let in_log = requests.iter().filter_map(|(index, row)| {
+        let seq = match &row.origin {
+            Origin::Remote { seq } => Some(*seq),
+            Origin::Local(local) => match local.publication {
+                Publication::Published { seq } => Some(seq),
+                _ => None,
+            },
+        };
+        Some((row.id, (index, seq?)))
+    });
+    assert_eq!(&in_log.collect::<BTreeMap<_, _>>(), table.published(), "the requests that are in the log");
+}
 
-    /// The rule of publishing: `docs/algorithm.md#52-publishing`.
-    fn check_published(&self, request: RequestIndex) {
-        let row = self.get(request);
-        let Some(local) = row.local() else { return };
-        if local.state != State::Waiting
-            || row.parked
-            || !self.permissions.append
-            || local.publication.is_published()
-            || self.is_sweeping()
-        {
-            return;
+/// The rule of publishing: `docs/algorithm.md#52-publishing`.
+fn check_published(locks: &Locks, request: RequestIndex) {
+    let (row, view) = (locks.get(request), &locks.tables.view);
+    let Some(local) = row.local() else { return };
+    if local.state != State::Waiting
+        || row.parked
+        || !view.permissions.append
+        || local.publication.is_published()
+        || locks.schedule.is_sweeping()
+    {
+        return;
+    }
+    #[cfg(test)]
+    if view.mutation.is_some() {
+        return;
+    }
+    for want in &row.wants {
+        let lock = &locks.tables.locks[want.lock];
+        if view.has_parts(lock, want.mode) {
+            continue;
         }
-        #[cfg(test)]
-        if self.mutation.is_some() {
-            return;
-        }
-        for want in &row.wants {
-            let lock = self.lock(want.lock);
-            if lock.has_parts(want.mode, self.me, self.members) {
-                continue;
-            }
-            let exclusive = lock.queue.first(Class::LocalExclusive);
-            let shared = lock.queue.first(Class::LocalShared).filter(|_| want.mode == Mode::Shared);
-            let earlier = exclusive.into_iter().chain(shared).any(|(order, _)| order < row.order());
-            assert!(earlier, "{} is first for a part of lock {} and not published", row.id, lock.name);
-        }
+        let exclusive = lock.queue.first(Class::LocalExclusive);
+        let shared = lock.queue.first(Class::LocalShared).filter(|_| want.mode == Mode::Shared);
+        let earlier = exclusive.into_iter().chain(shared).any(|(order, _)| order < row.order());
+        assert!(earlier, "{} is first for a part of lock {} and not published", row.id, lock.name);
     }
 }

@@ -10,6 +10,7 @@
 
 use crdts::CmRDT;
 
+use super::inspect::Inspect;
 use super::locks::Locks;
 use super::request::{Origin, RequestRow};
 use crate::causal_log::{LockParts, Op};
@@ -53,33 +54,34 @@ pub(crate) enum ForeignFault {
     Request(RequestId),
 }
 
-impl Locks {
+impl Inspect<'_> {
     /// Checks that another datacenter's view can be installed here. `applied`: the vector that is applied
     /// here.
     pub fn validate_foreign(
-        &self,
+        self,
         foreign: &Foreign<'_>,
         applied: &VersionVector,
     ) -> Result<(), ForeignFault> {
+        let (owners, me) = (&self.0.owners, self.0.view.me);
+        let member = |dc| self.0.view.members.contains(dc);
         for (lock, part, theirs) in foreign.ownership.iter() {
             let owner = theirs.owner().expect("only parts that moved are iterated");
-            let member = |dc| self.members.contains(dc);
             if !member(part) || !member(owner) {
                 return Err(ForeignFault::Stranger { lock: lock.clone(), part, owner });
             }
         }
         // A datacenter that lost entries of its own log may have given away parts that it believes it owns,
         // and may have got them back.
-        let knows_own_log = foreign.vector.get(self.me) <= applied.get(self.me);
+        let knows_own_log = foreign.vector.get(me) <= applied.get(me);
         let theirs = foreign.ownership_with_ours();
-        for (lock, part) in self.changes(&theirs).filter(|_| knows_own_log) {
+        for (lock, part) in owners.changes(&theirs).filter(|_| knows_own_log) {
             let owner = theirs.owner(lock, part);
-            if self.ownership.owner(lock, part) == self.me {
+            if owners.owner(lock, part) == me {
                 return Err(ForeignFault::Stolen { lock: lock.clone(), part, owner });
             }
         }
         let is_fine = |row: &&RequestRow| {
-            let is_known = self.members.contains(row.id.dc) && row.id.n <= MAX_NUMBER;
+            let is_known = member(row.id.dc) && row.id.n <= MAX_NUMBER;
             is_known && row.wants.validate().is_ok()
         };
         match foreign.requests.iter().find(|row| !is_fine(row)) {
@@ -90,19 +92,20 @@ impl Locks {
 
     /// Returns locks that are held here by parts which are elsewhere in another datacenter's view, if that
     /// view covers more of our own log than `applied` does. Some of them are returned twice.
-    pub fn contested(&self, foreign: &Foreign<'_>, applied: &VersionVector) -> Vec<LockName> {
-        if foreign.vector.get(self.me) <= applied.get(self.me) {
+    pub fn contested(self, foreign: &Foreign<'_>, applied: &VersionVector) -> Vec<LockName> {
+        let (owners, me) = (&self.0.owners, self.0.view.me);
+        if foreign.vector.get(me) <= applied.get(me) {
             return Vec::new();
         }
         let theirs = foreign.ownership_with_ours();
         let is_contested = |(lock, part): &(&LockName, DcId)| {
-            theirs.owner(lock, *part) != self.me
-                && self.ownership.owner(lock, *part) == self.me
-                && self.is_held_by(lock, *part)
+            theirs.owner(lock, *part) != me && owners.owner(lock, *part) == me && self.is_held_by(lock, *part)
         };
-        self.changes(&theirs).filter(is_contested).map(|(lock, _)| lock.clone()).collect()
+        owners.changes(&theirs).filter(is_contested).map(|(lock, _)| lock.clone()).collect()
     }
+}
 
+impl Locks {
     /// Installs a validated view, which the journal has at `position`; [`Position::default`] when it is read
     /// again. `applied`: the vector that was applied here before.
     pub fn install_state(
@@ -112,22 +115,25 @@ impl Locks {
         position: Position,
         now: Instant,
     ) {
-        assert!(self.is_in_log(), "what moves in a step is in the log before a state replaces what is known");
-        self.close_readers();
+        assert!(
+            self.schedule.is_in_log(),
+            "what moves in a step is in the log before a state replaces what is known"
+        );
+        let tables = &mut self.tables;
+        tables.request_table.close_readers();
         let theirs = foreign.ownership_with_ours();
         let changes: Vec<(LockName, DcId)> =
-            self.changes(&theirs).map(|(lock, part)| (lock.clone(), part)).collect();
-        self.ownership_sum = theirs.sum();
-        let before = std::mem::replace(&mut self.ownership, theirs);
+            tables.owners.changes(&theirs).map(|(lock, part)| (lock.clone(), part)).collect();
+        let before = tables.owners.replace(theirs);
         for (lock, part) in &changes {
-            let to = self.ownership.owner(lock, *part);
-            self.note_moved(before.owner(lock, *part), to, lock, DcSet::only(*part), position);
+            let between = (before.owner(lock, *part), tables.owners.owner(lock, *part));
+            self.schedule.note_moved(tables, between, (lock, DcSet::only(*part)), position);
         }
         let is_withdrawn = |id: RequestId, seq| {
             seq <= foreign.vector.get(id.dc)
                 && foreign.requests.binary_search_by_key(&id, |row| row.id).is_err()
         };
-        let remote = self.requests.iter().filter_map(|(_, row)| match row.origin {
+        let remote = self.tables.requests.iter().filter_map(|(_, row)| match row.origin {
             Origin::Remote { seq } => Some((row.id, seq)),
             Origin::Local(_) => None,
         });
@@ -135,17 +141,11 @@ impl Locks {
             remote.filter(|(id, seq)| is_withdrawn(*id, *seq)).map(|(id, _)| id).collect();
         withdrawn.into_iter().for_each(|id| self.apply_withdraw(id, now));
         // Own requests, too: a disk that is an older copy has lost the entries that withdrew them.
-        self.orphans.retain(|id, orphan| !is_withdrawn(*id, orphan.seq));
+        self.tables.request_table.retain_orphans(|orphan| !is_withdrawn(orphan.id, orphan.seq));
         for row in foreign.requests {
-            if row.seq > applied.get(row.id.dc) && self.is_news(row.id) {
+            if row.seq > applied.get(row.id.dc) && self.tables.is_news(row.id) {
                 self.apply_request(&row.into());
             }
         }
-    }
-
-    /// Returns the parts that have another owner in the other map; some of them twice.
-    fn changes<'a>(&'a self, theirs: &'a Ownership) -> impl Iterator<Item = (&'a LockName, DcId)> {
-        let away = self.ownership.iter().chain(theirs.iter()).map(|(lock, part, _)| (lock, part));
-        away.filter(|(lock, part)| self.ownership.owner(lock, *part) != theirs.owner(lock, *part))
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::distances::Distances;
 use super::hold_policy::{HoldPolicy, Usage};
+use super::policies::Distances;
 use super::queue::{Class, Order, Queue};
 use super::request::RequestIndex;
 use super::reuse_estimate::ReuseEstimate;

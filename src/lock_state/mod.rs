@@ -1,41 +1,46 @@
 //! Pure. The lock table, the request table, and every decision about locks: order, grants, transfers, hold
 //! policy.
 //!
-//! `queue.rs` orders the waiters of a lock. `acquire.rs` has the rule of local grants; `scheduler.rs` decides
-//! which parts move to other datacenters and which requests are published. `hold_policy.rs` decides when a
-//! lock leaves.
+//! `locks.rs` is the entrance. Requests of clients come in by `acquire.rs`, operations of the log by
+//! `apply.rs`, and the state of another datacenter by `install_state.rs`. They change the tables
+//! (`tables.rs`: the locks, the requests, the published requests, the owners), and `schedule/` decides what
+//! follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock leaves,
+//! `idle_return.rs` when its unused parts go home.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod acquire;
 mod apply;
 mod check;
-mod describe;
-mod distances;
 mod hold_policy;
 mod hot_locks;
 mod id_index;
 mod idle;
 mod idle_return;
+mod inspect;
 mod install_state;
 mod lock;
+mod lock_table;
 mod locks;
 mod names;
-mod orphans;
-mod parking;
+mod owners;
+mod policies;
 mod queue;
-mod readers;
 mod request;
+mod request_table;
+mod requests;
 mod reuse_estimate;
-mod scheduler;
-mod sweep;
+mod schedule;
+mod tables;
+mod view;
 
 pub(crate) use acquire::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use apply::Published;
-pub(crate) use describe::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};
 pub use hold_policy::{HoldPolicy, HoldRule, IDLE_RETURN_AFTER, MAX_REQUEST_DELAY, MAX_TURN};
 pub use hot_locks::Heat;
+pub(crate) use inspect::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};
 pub(crate) use install_state::Foreign;
-pub(crate) use locks::{Locks, Permissions};
-pub(crate) use readers::Piece;
+pub(crate) use locks::Locks;
 pub use request::RequestRow;
 pub(crate) use request::{Local, RequestIndex, State};
+pub(crate) use request_table::Piece;
+pub(crate) use view::Permissions;

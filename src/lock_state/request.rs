@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::lock::LockIndex;
+use super::lock_table::LockTable;
 use super::queue::{Class, Order};
 use crate::causal_log::Wants;
 use crate::names::Position;
@@ -162,6 +163,25 @@ impl Request {
 
     pub fn is_held(&self) -> bool {
         self.local().is_some_and(|local| local.state != State::Waiting)
+    }
+
+    /// Returns what the log says of the request if it is published: its time and its wants.
+    pub(super) fn as_published(&self, locks: &LockTable) -> (Timestamp, Wants) {
+        let want = |want: &Want| (locks[want.lock].name.clone(), want.mode);
+        (self.at, Wants::All(self.wants.iter().map(want).collect()))
+    }
+
+    /// Returns the state of a local request, or `None` for a remote one.
+    pub fn state(&self) -> Option<State> {
+        self.local().map(|local| local.state)
+    }
+
+    /// Returns the token of a holder, or `None` if it was granted in this step and has none yet.
+    pub fn token(&self) -> Option<FencingToken> {
+        match self.local()?.state {
+            State::Held { token, .. } => Some(token),
+            _ => None,
+        }
     }
 
     /// Returns the datacenter of the request. A shared grant needs the part of this datacenter.

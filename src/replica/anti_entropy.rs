@@ -100,7 +100,7 @@ impl Replica {
             let mutated = self.config.mutation == Some(crate::sim::Mutation::SumOfAnotherVector);
             #[cfg(test)]
             let vector = if mutated { self.log.durable() } else { vector };
-            owned.points.note(self.position, vector, self.locks.ownership_sum());
+            owned.points.note(self.position, vector, self.locks.owners().sum());
         }
         // An installed state counts once it is durable.
         if let Some((position, vector, sum)) = self.store.digest_sum_at_floor()

@@ -14,7 +14,7 @@ impl Replica {
         self.store.expiring_keys().for_each(|(key, _)| self.expiry.check(key));
         let (durable, applied) = (self.log.durable(), self.log.applied());
         assert!(applied.covers(durable), "durable {durable} is applied {applied}");
-        assert_eq!(self.locks.readers(), self.readers(), "readers are closed when they are done");
+        assert_eq!(self.locks.inspect().readers(), self.readers(), "readers are closed when they are done");
         assert!(self.output_commit.durable() <= self.position, "nothing is durable that was not persisted");
         assert!(self.reservations.recorded().n >= self.next_n, "request numbers are bounded");
         let by_lease: usize = self.leases.iter().map(|lease| lease.requests.len()).sum();
@@ -46,6 +46,6 @@ impl Replica {
     pub(super) fn corrupt_ownership(&mut self, lock: crate::names::LockName) {
         let parts = vec![(self.config.dc, 1)];
         let to = self.peers().iter().next().expect("there is a peer");
-        self.locks.move_parts(to, &crate::causal_log::LockParts { lock, parts });
+        self.locks.corrupt_ownership(to, &crate::causal_log::LockParts { lock, parts });
     }
 }

@@ -34,9 +34,9 @@ impl Replica {
             let applied = Arc::new(self.log.applied().clone());
             self.store.open_snapshot_at(self.position, &applied);
             let mut checkpoint = Box::new(self.begin_checkpoint());
-            checkpoint.requests.reserve_exact(self.locks.asked());
+            checkpoint.requests.reserve_exact(self.locks.inspect().asked());
             checkpoint.contents.reserve_exact(self.store.counts().keys as usize);
-            let reader = Some(self.locks.open_reader(self.log.applied()));
+            let reader = Some(self.locks.reading().open(self.log.applied()));
             self.checkpoint_builder =
                 Some(CheckpointBuilder { checkpoint, at: self.position, reader, next_row: 0 });
         }
@@ -59,7 +59,7 @@ impl Replica {
         while let Some(reader) = builder.reader
             && left > 0
         {
-            match self.locks.read(reader, left) {
+            match self.locks.reading().read(reader, left) {
                 Piece::Owned(rows) => {
                     left -= rows.len();
                     builder.checkpoint.ownership.extend(rows);
@@ -69,7 +69,7 @@ impl Replica {
                     builder.checkpoint.requests.extend(rows);
                 }
                 Piece::End => {
-                    self.locks.close_reader(reader);
+                    self.locks.reading().close(reader);
                     builder.reader = None;
                 }
             }

@@ -84,10 +84,10 @@ impl Replica {
 
     /// Returns the description of a lock as it is known here, with at most `most` holders and waiters.
     pub(super) fn describe(&self, lock: &LockName, most: usize) -> LockDescription {
-        let owners: Vec<(DcId, DcId)> = self.locks.owners(lock).collect();
+        let owners: Vec<(DcId, DcId)> = self.locks.inspect().owners(lock).collect();
         let (all, unreachable) =
             (owners.iter().map(|(_, owner)| *owner).collect(), self.reachability.unreachable());
-        let (rows, waiting) = self.locks.waiters(lock, most);
+        let (rows, waiting) = self.locks.inspect().waiters(lock, most);
         work::count(owners.len() + rows.len());
         LockDescription {
             lock: lock.clone(),
@@ -112,7 +112,7 @@ impl Replica {
     }
 
     pub(super) fn holders_here(&self, lock: &LockName, most: usize) -> Vec<HolderInfo> {
-        let holders = self.locks.holders(lock, most).into_iter();
+        let holders = self.locks.inspect().holders(lock, most).into_iter();
         let info = |holder: crate::lock_state::Holder| {
             let row = self.locks.get(holder.request);
             Some(HolderInfo {

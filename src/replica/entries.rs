@@ -239,7 +239,7 @@ impl Replica {
             _ => None,
         });
         for moved in moved.flatten() {
-            if moved.parts.iter().any(|(part, _)| self.locks.is_held_by(&moved.lock, *part)) {
+            if moved.parts.iter().any(|(part, _)| self.locks.inspect().is_held_by(&moved.lock, *part)) {
                 self.take_from_holders(&moved.lock);
             }
         }

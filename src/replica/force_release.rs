@@ -142,7 +142,7 @@ impl Replica {
         if let Err(refusal) = self.admit_force() {
             return self.refuse(call, refusal);
         }
-        let victims = self.locks.holders(&force.lock, MAX_VICTIMS);
+        let victims = self.locks.inspect().holders(&force.lock, MAX_VICTIMS);
         let taken: Vec<_> = victims.iter().map(|victim| self.force_out(victim, force)).collect();
         let leases: BTreeSet<LeaseId> = taken.iter().map(|forced| forced.lease).collect();
         leases.into_iter().for_each(|lease| self.end_if_crowded(lease));

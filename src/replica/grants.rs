@@ -37,7 +37,7 @@ impl Replica {
     /// Returns the position that the reply to a grant waits for.
     pub(super) fn ready_at(&self, request: RequestIndex) -> Position {
         let row = self.locks.get(request);
-        let Some(State::Held { token, ready, .. }) = self.locks.state(request) else {
+        let Some(State::Held { token, ready, .. }) = row.state() else {
             return Position::default();
         };
         self.ready_for(row.id, token, ready)
@@ -85,7 +85,7 @@ impl Replica {
     /// Replies to the acquire of a granted request, unless the grant has ended or was answered already.
     pub(super) fn answer_grant(&mut self, request: RequestIndex) {
         let row = self.locks.get(request);
-        if let (id, Some(State::Held { token, .. })) = (row.id, self.locks.state(request)) {
+        if let (id, Some(State::Held { token, .. })) = (row.id, row.state()) {
             self.answer_fresh(request, id, token);
         }
     }

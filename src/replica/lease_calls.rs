@@ -271,7 +271,7 @@ impl Replica {
 
     /// The lock was not here when its holders were granted it or reclaimed it: they lose it.
     pub(super) fn take_from_holders(&mut self, lock: &LockName) {
-        let holders = self.locks.holders(lock, self.config.local.max_held);
+        let holders = self.locks.inspect().holders(lock, self.config.local.max_held);
         let ids: Vec<RequestId> = holders.iter().map(|holder| self.locks.get(holder.request).id).collect();
         work::count(holders.len());
         ids.into_iter().for_each(|id| self.lose(id));

@@ -228,10 +228,8 @@ impl Replica {
         let goes_on = self.pump
             || self.has_more_durable()
             || self.truncates
-            || self.locks.is_sweeping()
-            || self.locks.is_returning_idle()
             || (self.deferred.has_reclaims() && self.knows_earlier_runs());
-        is_busy || goes_on || self.locks.has_idle(self.now.mono)
+        is_busy || goes_on || self.locks.has_work(self.now.mono)
     }
 
     /// Returns the datacenter that this machine is.
@@ -241,12 +239,12 @@ impl Replica {
 
     /// Returns the owner of a part of a lock, as known here.
     pub fn owner_of(&self, lock: &crate::names::LockName, part: DcId) -> DcId {
-        self.locks.ownership().owner(lock, part)
+        self.locks.owners().map().owner(lock, part)
     }
 
     /// Returns the ownership of all parts, as known here.
     pub fn ownership(&self) -> &Ownership {
-        self.locks.ownership()
+        self.locks.owners().map()
     }
 
     /// Returns the vector of the entries that are applied here.

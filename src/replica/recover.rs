@@ -75,7 +75,7 @@ impl Replica {
         #[cfg(test)]
         {
             store.mutation = config.mutation;
-            locks.mutation = config.mutation;
+            locks.set_mutation(config.mutation);
             log.mutation = config.mutation;
         }
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
@@ -302,6 +302,6 @@ impl Replica {
 
     /// Returns every published request, by id.
     pub fn request_table(&self) -> Vec<RequestRow> {
-        self.locks.request_table()
+        self.locks.inspect().request_table()
     }
 }

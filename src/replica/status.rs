@@ -56,8 +56,8 @@ impl Replica {
             published: locks.published,
             remote_requests: locks.remote,
             parked: locks.parked,
-            locks_active: self.locks.active() as u64,
-            locks_moved: self.locks.ownership().len() as u64,
+            locks_active: self.locks.inspect().active() as u64,
+            locks_moved: self.locks.owners().map().len() as u64,
             log_entries: self.log.len() as u64,
             held_back: self.inbox.len() as u64,
             watches: self.watches.len() as u64,
@@ -78,7 +78,7 @@ impl Replica {
     }
 
     pub(super) fn on_list(&mut self, call: CallId, prefix: &[u8], cursor: ListCursor, limit: usize) {
-        let (rows, next) = self.locks.list(prefix, cursor.0, limit.clamp(1, MAX_PAGE));
+        let (rows, next) = self.locks.inspect().list(prefix, cursor.0, limit.clamp(1, MAX_PAGE));
         let summary = |row: crate::lock_state::LockRow| LockSummary {
             lock: row.name,
             parts_here: row.parts,

@@ -152,8 +152,8 @@ impl Replica {
         if self.descriptions.asked_ahead() >= MAX_PENDING {
             return;
         }
-        let locks = self.locks.in_the_way(request, MAX_EXPLAINED);
-        let owners = locks.iter().flat_map(|lock| self.locks.owners(lock));
+        let locks = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
+        let owners = locks.iter().flat_map(|lock| self.locks.inspect().owners(lock));
         let owners: DcSet = owners.inspect(|_| work::count(1)).map(|(_, owner)| owner).collect();
         let asked = owners.intersection(self.peers()).intersection(self.log.linked());
         if asked.is_empty() {
@@ -169,7 +169,7 @@ impl Replica {
     fn time_out(&mut self, request: RequestIndex) {
         self.client_requests.get_mut(request).wait_until = None;
         self.counts.timeouts += 1;
-        let names = self.locks.in_the_way(request, MAX_EXPLAINED);
+        let names = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
         let mut locks: Vec<LockDescription> =
             names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
         let asked = self.descriptions.ahead.take(self.locks.get(request).id);

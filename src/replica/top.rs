@@ -23,7 +23,7 @@ pub(super) struct Top {
 impl Replica {
     pub(super) fn on_top(&mut self, call: CallId, prefix: &[u8], limit: usize) {
         let millis = self.clock.physical_millis();
-        let rows = self.locks.hottest(prefix, limit.clamp(1, MAX_TOP), millis);
+        let rows = self.locks.inspect().hottest(prefix, limit.clamp(1, MAX_TOP), millis);
         let rows: Vec<HotLock> = rows.into_iter().map(|row| self.hot_lock(row, millis)).collect();
         let is_elsewhere = |row: &HotLock| row.holders_here == 0 && !row.lock.unknown.is_empty();
         let elsewhere = rows.iter().enumerate().filter(|(_, row)| is_elsewhere(row));
@@ -34,7 +34,7 @@ impl Replica {
 
     fn hot_lock(&self, row: HotRow, millis: u64) -> HotLock {
         let HotRow { name, heat, holders, first, waiting } = row;
-        let owners: Vec<(DcId, DcId)> = self.locks.owners(&name).collect();
+        let owners: Vec<(DcId, DcId)> = self.locks.inspect().owners(&name).collect();
         let all = owners.iter().map(|(_, owner)| *owner).collect::<DcSet>();
         let waits = first.as_ref().map_or(0, |first| millis.saturating_sub(first.at.millis()));
         HotLock {

@@ -24,11 +24,11 @@
 //!
 //! | here | there |
 //! |---|---|
-//! | `View::registers`, `View::apply` of a transfer | `src/crdt/ownership.rs`, `src/lock_state/apply.rs` |
+//! | `View::registers`, `View::apply` of a transfer | `src/crdt/ownership.rs`, `src/lock_state/owners.rs` |
 //! | `View::table` | `src/lock_state/queue.rs`, `RequestRow` |
-//! | `Protocol::publish` | `Locks::publish` (`src/lock_state/scheduler.rs`) |
-//! | `Protocol::can_serve`, `is_earlier_wanted` | `Locks::serve_remote` (`src/lock_state/scheduler.rs`) |
-//! | `Protocol::grant`, `has_fresh_parts` | `src/lock_state/acquire.rs`, `src/replica/output_commit.rs` |
+//! | `Protocol::publish` | `Schedule::publish` (`src/lock_state/schedule/publish.rs`) |
+//! | `Protocol::can_serve`, `is_earlier_wanted` | `serve_remote` (`src/lock_state/schedule/hand_over.rs`) |
+//! | `Protocol::grant`, `has_fresh_parts` | `src/lock_state/lock_table.rs`, `src/replica/output_commit.rs` |
 //! | `Protocol::takes` | `Replica::admit` (`src/replica/entries.rs`), `src/causal_log/inbox.rs` |
 //! | `Protocol::receive` | `Replica::take_in` (`src/replica/entries.rs`) |
 //! | `State::is_sent`, `Site::told` | `Log::next_batch`, `Log::note_told` (`src/causal_log/log.rs`) |

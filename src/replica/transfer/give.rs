@@ -99,7 +99,7 @@ impl Replica {
             at,
             vector,
             goal: None,
-            reader: Some(self.locks.open_reader(self.log.applied())),
+            reader: Some(self.locks.reading().open(self.log.applied())),
             next: Next::Row(0),
             packer,
             credit: 0,
@@ -146,13 +146,13 @@ impl Replica {
             giving.next = Next::Over;
             self.store.close_snapshot(giving.at);
         }
-        giving.reader.take().into_iter().for_each(|reader| self.locks.close_reader(reader));
+        giving.reader.take().into_iter().for_each(|reader| self.locks.reading().close(reader));
     }
 
     /// Packs some locks in one item, or some requests, or one key. Returns the number of items.
     fn pack_some(&mut self, giving: &mut Giving) -> Result<usize, WireError> {
         if let Some(reader) = giving.reader {
-            return match self.locks.read(reader, LOCKS_PER_ITEM) {
+            return match self.locks.reading().read(reader, LOCKS_PER_ITEM) {
                 Piece::Owned(rows) => {
                     let mut locks = Ownership::default();
                     locks.extend(rows);
@@ -163,7 +163,7 @@ impl Replica {
                     items.try_for_each(|item| giving.packer.push(&item)).map(|()| looked_at)
                 }
                 Piece::End => {
-                    self.locks.close_reader(reader);
+                    self.locks.reading().close(reader);
                     giving.reader = None;
                     Ok(1)
                 }

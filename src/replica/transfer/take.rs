@@ -96,10 +96,10 @@ impl Replica {
             return self.report(Report::StateOfNoUse { peer, why });
         }
         let foreign = foreign(head, &taking.incoming, &self.log);
-        if let Err(fault) = self.locks.validate_foreign(&foreign, self.log.applied()) {
+        if let Err(fault) = self.locks.inspect().validate_foreign(&foreign, self.log.applied()) {
             return self.refuse_state(peer, &fault);
         }
-        let contested = self.locks.contested(&foreign, self.log.applied());
+        let contested = self.locks.inspect().contested(&foreign, self.log.applied());
         let vector = head.vector.clone();
         self.compare_hashes(peer, &vector, &taking.incoming.hashes);
         if self.lifecycle.is_forked() {
@@ -195,7 +195,8 @@ impl Replica {
         if head.vector != *taken {
             return Err(format!("it takes over {taken}, the state is that at {}", head.vector));
         }
-        let checked = self.locks.validate_foreign(&foreign(head, &incoming, &self.log), self.log.applied());
+        let checked =
+            self.locks.inspect().validate_foreign(&foreign(head, &incoming, &self.log), self.log.applied());
         checked.map_err(|fault| fault.to_string())?;
         self.install_state(incoming, Position::default());
         self.log.note_durable(Position::default(), self.now.mono);

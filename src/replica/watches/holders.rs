@@ -140,7 +140,7 @@ impl Replica {
     }
 
     fn holding(&self, request: RequestIndex, locks: Vec<(LockName, Mode)>) -> Option<Holding> {
-        let (row, token) = (self.locks.get(request), self.locks.token(request)?);
+        let (row, token) = (self.locks.get(request), self.locks.get(request).token()?);
         Some(Holding { request: row.id, token, label: row.local()?.label.clone(), locks })
     }
 
@@ -194,9 +194,9 @@ impl Replica {
             let step = match of {
                 Pattern::Exactly(name) => {
                     *budget -= 1;
-                    self.locks.next_holder_of(name, cursor)
+                    self.locks.inspect().next_holder_of(name, cursor)
                 }
-                Pattern::BeginsWith(prefix) => self.locks.next_holder(prefix, cursor, budget),
+                Pattern::BeginsWith(prefix) => self.locks.inspect().next_holder(prefix, cursor, budget),
             };
             match step {
                 Walk::Holder { request, lock, mode } => {

@@ -9,11 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use super::lock::LockIndex;
-use super::locks::Locks;
-use super::queue::Order;
-use super::request::RequestIndex;
-use crate::tables::RowIndex;
+use super::Schedule;
+use crate::lock_state::lock::LockIndex;
+use crate::lock_state::queue::Order;
+use crate::lock_state::tables::Tables;
 use crate::work;
 
 /// Maximum number of locks that one step examines again.
@@ -92,80 +91,79 @@ impl Sweeps {
     pub fn is_reparking(&self) -> bool {
         self.requests.is_some()
     }
-}
 
-impl Locks {
-    /// Returns true if the next step has more to examine.
-    #[inline]
-    pub fn is_sweeping(&self) -> bool {
-        self.sweeps.locks.is_some() || self.sweeps.requests.is_some() || !self.sweeps.later.is_empty()
-    }
-
-    /// Continues the sweeps that earlier steps began.
-    #[inline]
-    pub fn sweep(&mut self) {
-        (self.sweeps.readers, self.sweeps.moved) = (0, 0);
-        if self.is_sweeping() {
-            self.sweep_some();
-        }
-    }
-
-    fn sweep_some(&mut self) {
-        self.sweeps.now = std::mem::take(&mut self.sweeps.later);
-        let locks: Vec<LockIndex> = self.sweeps.now.keys().copied().collect();
-        for lock in locks.into_iter().filter(|lock| self.locks.contains(*lock)).collect::<Vec<_>>() {
-            self.mark(lock);
-        }
-        self.sweep_requests();
-        self.sweep_locks();
-    }
-
-    /// Marks every lock, some in each step: after rare changes that concern all.
-    pub(super) fn mark_all(&mut self) {
-        self.sweeps.locks = Some(0);
-        self.sweep_locks();
-    }
-
-    fn sweep_locks(&mut self) {
-        let Some(from) = self.sweeps.locks else { return };
-        let end = self.locks.end().min(from + LOCKS_PER_STEP);
-        work::count(end.saturating_sub(from));
-        for index in (from..end).map(LockIndex::from_row) {
-            if let Some(lock) = self.locks.get_mut(index) {
-                lock.recheck_shared = true;
-                self.mark(index);
-            }
-        }
-        self.sweeps.locks = (end < self.locks.end()).then_some(end);
+    fn is_over(&self) -> bool {
+        self.locks.is_none() && self.requests.is_none() && self.later.is_empty()
     }
 
     /// Checks the parking of every waiting request, beginning with the next step. A pass under way is
     /// extended to a full round from its present place, so every row is reached however often this is called.
-    pub(super) fn repark_all(&mut self) {
-        let next = self.sweeps.requests.map_or(0, |round| round.next);
-        self.sweeps.requests = Some(Round { next, wraps: true, stop: next });
+    pub fn repark_all(&mut self) {
+        let next = self.requests.map_or(0, |round| round.next);
+        self.requests = Some(Round { next, wraps: true, stop: next });
     }
 
-    fn sweep_requests(&mut self) {
-        let Some(mut round) = self.sweeps.requests.take() else { return };
+    fn mark_locks(&mut self, tables: &mut Tables) {
+        let Some(from) = self.locks else { return };
+        let end = tables.locks.end().min(from + LOCKS_PER_STEP);
+        work::count(end.saturating_sub(from));
+        tables.locks.mark_rows(from..end);
+        self.locks = (end < tables.locks.end()).then_some(end);
+    }
+
+    fn repark_requests(&mut self, tables: &mut Tables) {
+        let Some(mut round) = self.requests.take() else { return };
         let mut budget = WANTS_PER_STEP;
         while budget > 0 {
-            if round.wraps && round.next >= self.requests.end() {
+            if round.wraps && round.next >= tables.requests.end() {
                 (round.next, round.wraps) = (0, false);
             }
             if !round.wraps && round.next >= round.stop {
                 return work::count(WANTS_PER_STEP - budget);
             }
-            let index = RequestIndex::from_row(round.next);
-            let row = self.requests.get(index).filter(|row| !row.is_held());
-            let waiting = row.map(|row| row.wants.len());
-            if waiting.is_some() {
-                self.repark(index);
+            let row = tables.requests.at(round.next).filter(|(_, row)| !row.is_held());
+            let waiting = row.map(|(index, row)| (index, row.wants.len()));
+            if let Some((index, _)) = waiting {
+                tables.repark(index);
             }
-            budget = budget.saturating_sub(1 + waiting.unwrap_or(0));
+            budget = budget.saturating_sub(1 + waiting.map_or(0, |(_, wants)| wants));
             round.next += 1;
         }
         work::count(WANTS_PER_STEP);
-        self.sweeps.requests = Some(round);
+        self.requests = Some(round);
+    }
+}
+
+impl Schedule {
+    /// Returns true if the next step has more to examine.
+    #[inline]
+    pub fn is_sweeping(&self) -> bool {
+        !self.sweeps.is_over()
+    }
+
+    /// Continues the sweeps that earlier steps began.
+    #[inline]
+    pub fn sweep(&mut self, tables: &mut Tables) {
+        (self.sweeps.readers, self.sweeps.moved) = (0, 0);
+        if self.is_sweeping() {
+            self.sweep_some(tables);
+        }
+    }
+
+    fn sweep_some(&mut self, tables: &mut Tables) {
+        self.sweeps.now = std::mem::take(&mut self.sweeps.later);
+        for lock in self.sweeps.now.keys() {
+            if tables.locks.get(*lock).is_some() {
+                tables.locks.mark(*lock);
+            }
+        }
+        self.sweeps.repark_requests(tables);
+        self.sweeps.mark_locks(tables);
+    }
+
+    /// Marks every lock, some in each step: after rare changes that concern all.
+    pub fn mark_all(&mut self, tables: &mut Tables) {
+        self.sweeps.locks = Some(0);
+        self.sweeps.mark_locks(tables);
     }
 }

@@ -2,13 +2,14 @@
 //! rows.
 
 use super::hot_locks::Heat;
-use super::lock::LockIndex;
-use super::locks::Locks;
+use super::lock::{Lock, LockIndex};
 use super::queue::{Class, Order};
-use super::request::{RequestIndex, State};
+use super::request::{RequestIndex, RequestRow, State, Want};
+use super::tables::Tables;
 use crate::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
 use crate::tables::RowIndex;
 use crate::time::{Instant, Timestamp};
+use crate::work;
 
 /// A holder of a lock in this datacenter.
 pub(crate) struct Holder {
@@ -70,37 +71,102 @@ pub(crate) enum Walk {
     Through,
 }
 
+/// Maximum number of locks of one request that are examined to find those that block it.
+const LOOKS_IN_THE_WAY: usize = 1_024;
 /// Maximum number of rows that one page of a listing examines.
 const ROWS_PER_PAGE: usize = 4096;
 /// Flag in a cursor that has passed the lock table and walks the ownership map.
 const MOVED: u64 = 1 << 63;
 
-impl Locks {
+/// Descriptions of what the tables contain.
+#[derive(Clone, Copy)]
+pub(crate) struct Inspect<'a>(pub(super) &'a Tables);
+
+impl<'a> Inspect<'a> {
+    /// Returns the number of rows in the lock table.
+    pub fn active(self) -> usize {
+        self.0.locks.len()
+    }
+
+    /// Returns true if a local holder uses this part: any part if the lock is held exclusively, only the own
+    /// part of this datacenter if it is held shared.
+    pub fn is_held_by(self, name: &LockName, part: DcId) -> bool {
+        let Some(index) = self.0.locks.find(name.as_bytes()) else { return false };
+        match self.0.locks[index].holders.mode {
+            Some(Mode::Exclusive) => true,
+            Some(Mode::Shared) => part == self.0.view.me,
+            None => false,
+        }
+    }
+
+    /// Returns the number of open readers.
+    pub fn readers(self) -> usize {
+        let readers = self.0.request_table.readers();
+        assert!(self.0.owners.map().readers() == readers, "they read both");
+        readers
+    }
+
+    /// Returns the number of rows of the request table.
+    pub fn asked(self) -> usize {
+        self.0.request_table.len()
+    }
+
+    /// Returns the request table, by id.
+    pub fn request_table(self) -> Vec<RequestRow> {
+        let Tables { locks, requests, request_table, .. } = self.0;
+        request_table.rows(|request| requests[request].as_published(locks))
+    }
+
+    /// Returns up to `most` locks that block a request: held in conflict, with missing parts, or wanted by
+    /// earlier requests. If none blocks it at this moment, returns its first locks. Of a request for
+    /// thousands of locks only [`LOOKS_IN_THE_WAY`] are examined, beginning with the one that blocked it
+    /// last.
+    pub fn in_the_way(self, request: RequestIndex, most: usize) -> Vec<LockName> {
+        let row = &self.0.requests[request];
+        let wants = &row.wants;
+        let from = row.local().map_or(0, |local| local.stopped_at as usize);
+        let keeps_waiting = |want: &Want| {
+            let lock = &self.0.locks[want.lock];
+            lock.is_held_against(want.mode)
+                || !self.0.view.has_parts(lock, want.mode)
+                || self.first_waiter(want.lock).is_some_and(|(_, _, first)| first != request)
+        };
+        let count = wants.len().min(LOOKS_IN_THE_WAY);
+        work::count(count);
+        let looked_at = (0..count).map(|i| (from + i) % wants.len());
+        let mut found: Vec<usize> = looked_at.filter(|at| keeps_waiting(&wants[*at])).take(most).collect();
+        if found.is_empty() {
+            found = (0..wants.len().min(most)).collect();
+        }
+        found.sort_unstable();
+        found.into_iter().map(|at| self.0.locks[wants[at].lock].name.clone()).collect()
+    }
+
     /// Returns each part with its owner.
-    pub fn owners(&self, name: &LockName) -> impl Iterator<Item = (DcId, DcId)> {
-        self.members.iter().map(|part| (part, self.ownership.owner(name, part)))
+    pub fn owners(self, name: &LockName) -> impl Iterator<Item = (DcId, DcId)> {
+        self.0.view.members.iter().map(move |part| (part, self.0.owners.map().owner(name, part)))
     }
 
     /// Returns the first `most` holders in this datacenter.
-    pub fn holders(&self, name: &LockName, most: usize) -> Vec<Holder> {
-        let Some(index) = self.find_lock(name.as_bytes()) else { return Vec::new() };
-        let requests = self.lock(index).holders.requests.iter().take(most);
+    pub fn holders(self, name: &LockName, most: usize) -> Vec<Holder> {
+        let Some(index) = self.0.locks.find(name.as_bytes()) else { return Vec::new() };
+        let requests = self.0.locks[index].holders.requests.iter().take(most);
         requests.filter_map(|(request, place)| self.holder(*request, *place)).collect()
     }
 
-    fn holder(&self, request: RequestIndex, place: u32) -> Option<Holder> {
-        let (token, since) = match self.state(request)? {
+    fn holder(self, request: RequestIndex, place: u32) -> Option<Holder> {
+        let (token, since) = match self.0.requests[request].local()?.state {
             State::Waiting => return None,
             State::Granted { since, .. } => (None, since),
             State::Held { token, since, .. } => (Some(token), since),
         };
-        let mode = self.get(request).wants[place as usize].mode;
+        let mode = self.0.requests[request].wants[place as usize].mode;
         Some(Holder { request, mode, token, since })
     }
 
     /// Returns the next holder of a lock.
-    pub fn next_holder_of(&self, name: &[u8], cursor: &mut HolderCursor) -> Walk {
-        match self.find_lock(name) {
+    pub fn next_holder_of(self, name: &[u8], cursor: &mut HolderCursor) -> Walk {
+        match self.0.locks.find(name) {
             Some(index) => self.holder_below(index, cursor).unwrap_or(Walk::Through),
             None => Walk::Through,
         }
@@ -108,14 +174,14 @@ impl Locks {
 
     /// Returns the next holder of any lock with this prefix. Subtracts the number of examined rows from
     /// `budget`.
-    pub fn next_holder(&self, prefix: &[u8], cursor: &mut HolderCursor, budget: &mut usize) -> Walk {
+    pub fn next_holder(self, prefix: &[u8], cursor: &mut HolderCursor, budget: &mut usize) -> Walk {
         while *budget > 0 {
-            if cursor.row >= self.locks.end() {
+            if cursor.row >= self.0.locks.end() {
                 return Walk::Through;
             }
             *budget -= 1;
             let index = LockIndex::from_row(cursor.row);
-            let row = self.locks.get(index);
+            let row = self.0.locks.get(index);
             if row.is_some_and(|lock| lock.name.as_bytes().starts_with(prefix))
                 && let Some(holder) = self.holder_below(index, cursor)
             {
@@ -126,21 +192,21 @@ impl Locks {
         Walk::Paused
     }
 
-    fn holder_below(&self, index: LockIndex, cursor: &mut HolderCursor) -> Option<Walk> {
-        let lock = self.lock(index);
+    fn holder_below(self, index: LockIndex, cursor: &mut HolderCursor) -> Option<Walk> {
+        let lock = &self.0.locks[index];
         let holders = &lock.holders.requests;
         let place = cursor.left.unwrap_or(holders.len()).min(holders.len()).checked_sub(1)?;
         cursor.left = Some(place);
         let (request, want) = holders[place];
-        let mode = self.get(request).wants[want as usize].mode;
+        let mode = self.0.requests[request].wants[want as usize].mode;
         Some(Walk::Holder { request, lock: lock.name.clone(), mode })
     }
 
     /// Returns the first `most` waiters in order, and the number of all waiters. Examines at most `most` of
     /// each class.
-    pub fn waiters(&self, name: &LockName, most: usize) -> (Vec<WaiterRow>, usize) {
-        let Some(index) = self.find_lock(name.as_bytes()) else { return (Vec::new(), 0) };
-        let lock = self.lock(index);
+    pub fn waiters(self, name: &LockName, most: usize) -> (Vec<WaiterRow>, usize) {
+        let Some(index) = self.0.locks.find(name.as_bytes()) else { return (Vec::new(), 0) };
+        let lock = &self.0.locks[index];
         let firsts = |class| {
             lock.queue.of_class(class).take(most).map(move |(order, request)| (class, order, request))
         };
@@ -155,11 +221,11 @@ impl Locks {
 
     /// Returns at most `most` locks with this prefix that are waited for most, the hottest first. A wait that
     /// has not ended counts with its time so far. `millis`: the clock reading now.
-    pub fn hottest(&self, prefix: &[u8], most: usize, millis: u64) -> Vec<HotRow> {
-        let rows = self.hot_locks.iter().filter(|(name, ..)| name.as_bytes().starts_with(prefix));
+    pub fn hottest(self, prefix: &[u8], most: usize, millis: u64) -> Vec<HotRow> {
+        let rows = self.0.hot_locks.iter().filter(|(name, ..)| name.as_bytes().starts_with(prefix));
         let mut rows: Vec<(u64, &LockName, Heat)> = rows
             .map(|(name, weight, heat)| {
-                let first = self.find_lock(name.as_bytes()).and_then(|index| self.first_waiter(index));
+                let first = self.0.locks.find(name.as_bytes()).and_then(|index| self.first_waiter(index));
                 let waits = first.map_or(0, |(_, order, _)| millis.saturating_sub(order.at.millis()));
                 (weight.saturating_add(waits * 1_000), name, heat)
             })
@@ -169,11 +235,11 @@ impl Locks {
         rows.into_iter().map(|(_, name, heat)| self.hot_row(name.clone(), heat)).collect()
     }
 
-    fn hot_row(&self, name: LockName, heat: Heat) -> HotRow {
-        let Some(index) = self.find_lock(name.as_bytes()) else {
+    fn hot_row(self, name: LockName, heat: Heat) -> HotRow {
+        let Some(index) = self.0.locks.find(name.as_bytes()) else {
             return HotRow { name, heat, holders: 0, first: None, waiting: 0 };
         };
-        let lock = self.lock(index);
+        let lock = &self.0.locks[index];
         let first = self.first_waiter(index);
         HotRow {
             name,
@@ -185,25 +251,25 @@ impl Locks {
     }
 
     /// Returns the first waiter of all classes: one look-up per class, however many requests wait.
-    pub(super) fn first_waiter(&self, index: LockIndex) -> Option<(Class, Order, RequestIndex)> {
-        let queue = &self.lock(index).queue;
+    pub(super) fn first_waiter(self, index: LockIndex) -> Option<(Class, Order, RequestIndex)> {
+        let queue = &self.0.locks[index].queue;
         self.classes()
             .filter_map(|class| queue.first(class).map(|(order, request)| (class, order, request)))
             .min_by_key(|(_, order, _)| *order)
     }
 
     /// Returns all classes.
-    fn classes(&self) -> impl Iterator<Item = Class> {
+    fn classes(self) -> impl Iterator<Item = Class> {
         let of_members =
-            self.members.iter().flat_map(|dc| [Class::RemoteShared(dc), Class::RemoteSharedDue(dc)]);
+            self.0.view.members.iter().flat_map(|dc| [Class::RemoteShared(dc), Class::RemoteSharedDue(dc)]);
         [Class::LocalExclusive, Class::LocalShared, Class::RemoteExclusive]
             .into_iter()
             .chain([Class::RemoteExclusiveDue, Class::Parked])
             .chain(of_members)
     }
 
-    fn waiter_row(&self, lock: LockIndex, class: Class, order: Order, request: RequestIndex) -> WaiterRow {
-        let want = self.get(request).wants.iter().find(|want| want.lock == lock);
+    fn waiter_row(self, lock: LockIndex, class: Class, order: Order, request: RequestIndex) -> WaiterRow {
+        let want = self.0.requests[request].wants.iter().find(|want| want.lock == lock);
         let mode = want.expect("a waiter wants the lock that it waits for").mode;
         WaiterRow { id: order.id, request, at: order.at, mode, parked: class.is_parked() }
     }
@@ -211,13 +277,13 @@ impl Locks {
     /// Returns a page of the locks with this prefix that are held, waited for, or have parts away from home,
     /// and the cursor of the next page. A page has at most `limit` rows and may be empty. Locks that are
     /// inserted or dropped during the listing may be missed.
-    pub fn list(&self, prefix: &[u8], cursor: u64, limit: usize) -> (Vec<LockRow>, Option<u64>) {
+    pub fn list(self, prefix: &[u8], cursor: u64, limit: usize) -> (Vec<LockRow>, Option<u64>) {
         let mut rows = Vec::new();
         let matches = |name: &LockName| name.as_bytes().starts_with(prefix);
         if cursor & MOVED == 0 {
             let from = cursor as usize;
-            for (index, lock) in self.lock_rows(from, ROWS_PER_PAGE) {
-                if matches(&lock.name) && !(lock.is_idle() && self.ownership.is_home(&lock.name)) {
+            for (index, lock) in self.lock_rows(from) {
+                if matches(&lock.name) && !(lock.is_idle() && self.0.owners.map().is_home(&lock.name)) {
                     rows.push(LockRow {
                         name: lock.name.clone(),
                         parts: lock.parts,
@@ -231,13 +297,16 @@ impl Locks {
                 }
             }
             let end = from.saturating_add(ROWS_PER_PAGE);
-            return (rows, Some(if end >= self.locks.end() { MOVED } else { end as u64 }));
+            return (rows, Some(if end >= self.0.locks.end() { MOVED } else { end as u64 }));
         }
         let from = (cursor & !MOVED) as usize;
         for i in from..from.saturating_add(ROWS_PER_PAGE) {
-            let Some(name) = self.ownership.lock_at(i) else { return (rows, None) };
-            if matches(name) && self.find_lock(name.as_bytes()).is_none() && !self.ownership.is_home(name) {
-                let parts = self.ownership.parts_of(name, self.me, self.members);
+            let Some(name) = self.0.owners.map().lock_at(i) else { return (rows, None) };
+            if matches(name)
+                && self.0.locks.find(name.as_bytes()).is_none()
+                && !self.0.owners.map().is_home(name)
+            {
+                let parts = self.0.owners.parts_here(name);
                 rows.push(LockRow { name: name.clone(), parts, holders: 0, held: None, waiting: 0 });
             }
             if rows.len() >= limit {
@@ -245,5 +314,12 @@ impl Locks {
             }
         }
         (rows, Some(MOVED | (from + ROWS_PER_PAGE) as u64))
+    }
+
+    /// Returns the rows of a page of locks, beginning at this one.
+    fn lock_rows(self, from: usize) -> impl Iterator<Item = (LockIndex, &'a Lock)> {
+        let locks = &self.0.locks;
+        let end = locks.end().min(from.saturating_add(ROWS_PER_PAGE));
+        (from..end).map(LockIndex::from_row).filter_map(move |index| Some((index, locks.get(index)?)))
     }
 }

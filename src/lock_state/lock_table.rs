@@ -1,0 +1,351 @@
+//! The lock table: a row for each lock that is held, waited for, or was so a moment ago.
+//!
+//! The table owns the lists that name its rows, each with a flag or a time in the row: the marked locks,
+//! whose rules have to be restored; the timers, at which requests may become due; and the idle locks, which
+//! are dropped after a while.
+
+use std::ops::{Index, IndexMut, Range};
+use std::time::Duration;
+
+use super::idle::IdleLocks;
+use super::lock::{Lock, LockIndex};
+use super::names::Names;
+use super::policies::Policies;
+use super::queue::Order;
+use super::request::{Request, RequestIndex, Want};
+use super::view::View;
+use crate::deadlines::Deadlines;
+use crate::names::{LockName, Mode, Position};
+use crate::tables::{RowIndex, Rows};
+use crate::time::Instant;
+use crate::work;
+
+/// Maximum number of expired lock timers that one step handles; later steps handle the rest.
+const TIMERS_PER_STEP: usize = 256;
+/// Delay until an idle lock that could not be dropped is tried again.
+const IDLE_RETRY: Duration = Duration::from_millis(100);
+
+/// The locks that are in use here.
+pub(super) struct LockTable {
+    rows: Rows<Lock, LockIndex>,
+    names: Names,
+    marked: Vec<LockIndex>,
+    timers: Deadlines<LockIndex>,
+    idle: IdleLocks,
+    /// The last step dropped some idle locks, so there may be more.
+    forgets: bool,
+    /// Number of rows inserted since idle locks were last dropped.
+    made: usize,
+    /// Number of checks of one lock for one request.
+    #[cfg(test)]
+    pub looks: usize,
+}
+
+impl LockTable {
+    /// `rules`: the number of hold rules.
+    pub fn new(hash_seed: u64, rules: usize) -> LockTable {
+        LockTable {
+            rows: Rows::new(),
+            names: Names::new(hash_seed),
+            marked: Vec::new(),
+            timers: Deadlines::default(),
+            idle: IdleLocks::new(rules),
+            forgets: false,
+            made: 0,
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns an upper bound: every row is below it.
+    pub fn end(&self) -> usize {
+        self.rows.end()
+    }
+
+    pub fn get(&self, index: LockIndex) -> Option<&Lock> {
+        self.rows.get(index)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (LockIndex, &Lock)> {
+        self.rows.iter()
+    }
+
+    /// Returns the row of a lock that is in the table.
+    pub fn find(&self, name: &[u8]) -> Option<LockIndex> {
+        self.names.find(self.names.hash(name), name, &self.rows)
+    }
+
+    /// Returns the row of a lock, and inserts it if it is absent.
+    pub fn find_or_insert(&mut self, name: &LockName, new: impl FnOnce() -> Lock) -> LockIndex {
+        let hash = self.names.hash(name.as_bytes());
+        match self.names.find(hash, name.as_bytes(), &self.rows) {
+            Some(index) => index,
+            None => self.insert(hash, new()),
+        }
+    }
+
+    fn insert(&mut self, hash: u32, lock: Lock) -> LockIndex {
+        let index = self.rows.insert(lock);
+        self.made += 1;
+        self.names.insert(hash, index);
+        index
+    }
+
+    /// Marks a lock: its rules have to be restored.
+    #[inline]
+    pub fn mark(&mut self, index: LockIndex) {
+        let lock = &mut self.rows[index];
+        if !lock.dirty {
+            lock.dirty = true;
+            self.marked.push(index);
+        }
+    }
+
+    /// Marks the locks of these rows, and lets their shared waiters be examined.
+    pub fn mark_rows(&mut self, rows: Range<usize>) {
+        for index in rows.map(LockIndex::from_row) {
+            if let Some(lock) = self.rows.get_mut(index) {
+                lock.recheck_shared = true;
+                self.mark(index);
+            }
+        }
+    }
+
+    /// Takes the lock that was marked last.
+    #[inline]
+    pub fn pop_marked(&mut self) -> Option<LockIndex> {
+        let index = self.marked.pop()?;
+        self.rows[index].dirty = false;
+        Some(index)
+    }
+
+    /// Returns true if no lock is marked.
+    pub fn is_clean(&self) -> bool {
+        self.marked.is_empty()
+    }
+
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.timers.next_or_never()
+    }
+
+    /// Marks the locks whose timers have expired.
+    pub fn expire(&mut self, now: Instant) {
+        for _ in 0..TIMERS_PER_STEP {
+            let Some(index) = self.timers.pop_expired(now) else { break };
+            work::count(1);
+            self.rows[index].timer = None;
+            self.mark(index);
+        }
+    }
+
+    /// Sets the time at which the requests for a lock that are not due are examined again.
+    pub fn set_timer(&mut self, index: LockIndex, next: Option<Instant>) {
+        let lock = &mut self.rows[index];
+        if next == lock.timer {
+            return;
+        }
+        if let Some(before) = std::mem::replace(&mut lock.timer, next) {
+            self.timers.remove(before, index);
+        }
+        if let Some(next) = next {
+            self.timers.insert(next, index);
+        }
+    }
+
+    /// Inserts a request into the queues of its locks.
+    pub fn enqueue(&mut self, request: RequestIndex, row: &Request) {
+        let order = row.order();
+        for want in &row.wants {
+            self.rows[want.lock].queue.insert(row.class(want.mode), order, request);
+        }
+    }
+
+    /// Removes a waiting request from the queues of its locks and marks these locks.
+    pub fn dequeue(&mut self, row: &Request) {
+        let order = row.order();
+        for want in &row.wants {
+            let lock = &mut self.rows[want.lock];
+            let was_there = lock.queue.remove(row.class(want.mode), order);
+            assert!(was_there, "request {} waits for lock {} but is not in its queue", row.id, lock.name);
+            lock.recheck_shared |= want.mode == Mode::Exclusive;
+            if !lock.dirty {
+                lock.dirty = true;
+                self.marked.push(want.lock);
+            }
+        }
+    }
+
+    /// The rule of local grants for one lock: `docs/algorithm.md#54-local-grants`.
+    pub fn is_free_for(
+        &mut self,
+        want: Want,
+        order: Order,
+        view: &View,
+        policies: &Policies,
+        now: Instant,
+    ) -> bool {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
+        let lock = &mut self.rows[want.lock];
+        if !view.has_parts(lock, want.mode) || lock.is_held_against(want.mode) {
+            return false;
+        }
+        if lock.queue.is_empty() {
+            return true;
+        }
+        policies.refresh_due(lock, now);
+        let first_local = lock.queue.first_local_conflict(want.mode);
+        if first_local.is_some_and(|first| first < order) {
+            return false;
+        }
+        #[cfg(test)]
+        if want.mode == Mode::Shared && view.mutated(crate::sim::Mutation::ReaderOvertakesDueWriter) {
+            return true;
+        }
+        lock.queue.first_due_conflict(want.mode, lock.parts).is_none_or(|first| order < first)
+    }
+
+    /// Makes a request a holder of its locks. Returns the position of the journal that its grant depends on.
+    #[inline]
+    pub fn enter(
+        &mut self,
+        request: RequestIndex,
+        wants: &mut [Want],
+        view: &View,
+        now: Instant,
+    ) -> Position {
+        let mut ready = Position::default();
+        for (i, want) in wants.iter_mut().enumerate() {
+            let lock = &mut self.rows[want.lock];
+            assert!(!lock.is_held_against(want.mode), "lock {} is granted in conflict", lock.name);
+            assert!(view.has_parts(lock, want.mode), "lock {} is granted without its parts", lock.name);
+            want.holder = lock.holders.requests.len() as u32;
+            lock.holders.requests.push((request, i as u32));
+            lock.holders.mode = Some(want.mode);
+            lock.acquired_at.get_or_insert(now);
+            ready = ready.max(lock.position);
+        }
+        ready
+    }
+
+    /// Removes a holder of a lock. Returns the holder that took its place, if any, with the index of the lock
+    /// among the wants of that one.
+    #[inline]
+    pub fn leave(
+        &mut self,
+        want: Want,
+        position: Position,
+        policies: &Policies,
+        now: Instant,
+    ) -> Option<(RequestIndex, u32)> {
+        let lock: &mut Lock = &mut self.rows[want.lock];
+        lock.holders.requests.swap_remove(want.holder as usize);
+        let moved = lock.holders.requests.get(want.holder as usize).copied();
+        if lock.holders.requests.is_empty() {
+            lock.holders.mode = None;
+        }
+        lock.position = lock.position.max(position);
+        lock.note_release(want.mode, now);
+        if !lock.queue.is_empty() {
+            self.mark(want.lock);
+        } else if !lock.in_idle_list {
+            self.note_idle(want.lock, policies, now);
+        }
+        moved
+    }
+
+    /// Puts an idle lock into the list of locks that are dropped when they have been idle for a while.
+    pub fn note_idle(&mut self, index: LockIndex, policies: &Policies, now: Instant) {
+        let lock = &mut self.rows[index];
+        if !lock.in_idle_list && lock.is_idle() {
+            lock.in_idle_list = true;
+            self.idle.push(lock.rule, now + policies.idle_after(lock.rule), index);
+        }
+    }
+
+    /// Returns true if idle locks may be dropped.
+    #[inline]
+    pub fn is_idle_due(&self, now: Instant) -> bool {
+        self.idle.is_due(now)
+    }
+
+    /// Returns true if the next step has more idle locks to drop.
+    #[inline]
+    pub fn has_idle(&self, now: Instant) -> bool {
+        self.forgets && self.idle.is_due(now)
+    }
+
+    /// Begins to drop idle locks. Returns how many rows this step may drop: at least `most`, and twice as
+    /// many as were inserted meanwhile, so that no load inserts rows faster than they are dropped.
+    #[inline]
+    pub fn begin_to_forget(&mut self, most: usize) -> usize {
+        self.forgets = false;
+        most.max(2 * std::mem::take(&mut self.made))
+    }
+
+    /// Drops at most `most` locks that have been idle for so long that nothing depends on their usage any
+    /// more. `unused`: gets each with the time at which it stopped being used.
+    pub fn forget_idle(
+        &mut self,
+        most: usize,
+        durable: Position,
+        policies: &Policies,
+        now: Instant,
+        mut unused: impl FnMut(&LockName, Instant),
+    ) {
+        for _ in 0..most {
+            let Some(index) = self.idle.pop_due(now) else { break };
+            let lock = &mut self.rows[index];
+            lock.in_idle_list = false;
+            if !lock.is_idle() {
+                continue;
+            }
+            let idle_end = lock.last_release.unwrap_or(Instant::ZERO) + policies.idle_after(lock.rule);
+            if idle_end > now || lock.position > durable || lock.dirty {
+                lock.in_idle_list = true;
+                self.idle.push(lock.rule, (now + IDLE_RETRY).max(idle_end), index);
+                continue;
+            }
+            let lock = self.rows.remove(index);
+            self.forgets = true;
+            if let Some(timer) = lock.timer {
+                self.timers.remove(timer, index);
+            }
+            self.names.remove(self.names.hash(lock.name.as_bytes()), index);
+            unused(&lock.name, lock.last_release.unwrap_or(now));
+        }
+    }
+
+    /// Releases some memory if there are no rows and there were many. Returns true if there is more to
+    /// release.
+    pub fn give_back(&mut self) -> bool {
+        self.rows.give_back()
+    }
+}
+
+impl Index<LockIndex> for LockTable {
+    type Output = Lock;
+
+    #[inline]
+    fn index(&self, index: LockIndex) -> &Lock {
+        &self.rows[index]
+    }
+}
+
+impl IndexMut<LockIndex> for LockTable {
+    #[inline]
+    fn index_mut(&mut self, index: LockIndex) -> &mut Lock {
+        &mut self.rows[index]
+    }
+}

@@ -1,0 +1,123 @@
+//! The ownership map, and the sum that tells whether two datacenters have the same one.
+
+use std::num::NonZeroU32;
+
+use crdts::CmRDT;
+
+use crate::causal_log::{EntryFault, LockParts};
+use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId};
+use crate::names::{DcId, DcSet, LockName, MAX_NUMBER};
+
+/// The owners of all parts, as known here.
+pub(crate) struct Owners {
+    me: DcId,
+    members: DcSet,
+    map: Ownership,
+    /// [`Ownership::sum`] of `map`, kept up to date.
+    sum: u128,
+}
+
+impl Owners {
+    pub(super) fn new(me: DcId, members: DcSet, hash_seed: u64) -> Owners {
+        Owners { me, members, map: Ownership::new(hash_seed), sum: 0 }
+    }
+
+    pub fn map(&self) -> &Ownership {
+        &self.map
+    }
+
+    /// [`Ownership::sum`] of the map.
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// Returns the owner of a part.
+    #[inline]
+    pub(super) fn owner(&self, lock: &LockName, part: DcId) -> DcId {
+        self.map.owner(lock, part)
+    }
+
+    /// Returns the parts of a lock that are here.
+    pub(super) fn parts_here(&self, lock: &LockName) -> DcSet {
+        self.map.parts_of(lock, self.me, self.members)
+    }
+
+    /// Returns these parts of a lock with the versions that their next transfer has.
+    pub(super) fn next_versions(&self, lock: &LockName, parts: DcSet) -> LockParts {
+        let mut moved = Vec::with_capacity(parts.len());
+        for part in parts.iter() {
+            moved.push((part, self.map.register(lock, part).version() + 1));
+        }
+        LockParts { lock: lock.clone(), parts: moved }
+    }
+
+    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`).
+    pub(super) fn validate_transfer(&self, dc: DcId, to: DcId, moved: &LockParts) -> Result<(), EntryFault> {
+        for (part, version) in &moved.parts {
+            let (lock, part) = (moved.lock.clone(), *part);
+            if !self.members.contains(part) {
+                return Err(EntryFault::UnknownPart { lock, part });
+            }
+            if !self.members.contains(to) {
+                return Err(EntryFault::TransferToStranger { lock, part, to });
+            }
+            let owner = self.map.owner(&lock, part);
+            if owner != dc {
+                return Err(EntryFault::NotTheOwner { lock, part, owner });
+            }
+            let current = self.map.register(&lock, part).version();
+            // By exactly one, except for parts that come from a version of the code in which the versions of
+            // a part at home did not begin anew.
+            if *version <= current || *version > MAX_NUMBER {
+                return Err(EntryFault::WrongVersion { lock, part, version: *version, current });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the registers of moved parts.
+    pub(super) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
+        for (part, version) in &moved.parts {
+            let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
+            if let Err(double_owner) = self.map.validate_op(&part_move) {
+                panic!(
+                    "{double_owner}: mutual exclusion is at stake, restore one of the two from its journal"
+                );
+            }
+            let before = self.map.register(&moved.lock, *part);
+            self.map.apply(part_move);
+            let after = self.map.register(&moved.lock, *part);
+            let digest = |register| Ownership::digest(&moved.lock, *part, register);
+            self.sum = self.sum.wrapping_sub(digest(before)).wrapping_add(digest(after));
+        }
+    }
+
+    /// Returns the parts that have another owner in the other map; some of them twice.
+    pub(super) fn changes<'a>(&'a self, theirs: &'a Ownership) -> impl Iterator<Item = (&'a LockName, DcId)> {
+        let away = self.map.iter().chain(theirs.iter()).map(|(lock, part, _)| (lock, part));
+        away.filter(|(lock, part)| self.map.owner(lock, *part) != theirs.owner(lock, *part))
+    }
+
+    /// Replaces the map. Returns the one before.
+    pub(super) fn replace(&mut self, map: Ownership) -> Ownership {
+        self.sum = map.sum();
+        std::mem::replace(&mut self.map, map)
+    }
+
+    /// Records that a lock is in use here at that second, see [`Ownership::note_used`].
+    pub(super) fn note_used(&mut self, lock: &LockName, second: NonZeroU32) {
+        self.map.note_used(lock, second);
+    }
+
+    pub(super) fn open_reader(&mut self) -> ReaderId {
+        self.map.open_reader()
+    }
+
+    pub(super) fn close_reader(&mut self, reader: ReaderId) {
+        self.map.close_reader(reader);
+    }
+
+    pub(super) fn read(&mut self, reader: ReaderId, most: usize) -> OwnedRows {
+        self.map.read(reader, most)
+    }
+}

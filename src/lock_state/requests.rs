@@ -1,0 +1,193 @@
+//! The requests that are known here: those of local clients, waiting or held, and the published ones of other
+//! datacenters.
+
+use std::ops::Index;
+
+use super::id_index::IdIndex;
+use super::request::{Local, Origin, Publication, Request, RequestIndex, State, Want};
+use crate::names::{DcId, FencingToken, Position, RequestId};
+use crate::tables::{RowIndex, Rows};
+use crate::time::Instant;
+
+/// A row for each request, by index and by id, and how many there are of each kind.
+pub(super) struct Requests {
+    rows: Rows<Request, RequestIndex>,
+    by_id: IdIndex,
+    counts: RequestCounts,
+}
+
+/// Numbers of requests.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct RequestCounts {
+    pub held: u64,
+    pub waiting: u64,
+    pub published: u64,
+    pub remote: u64,
+    pub parked: u64,
+    /// Number of locks that local requests want, not counting the first lock of each.
+    pub further: u64,
+}
+
+impl Requests {
+    pub fn new(me: DcId) -> Requests {
+        Requests { rows: Rows::new(), by_id: IdIndex::new(me), counts: RequestCounts::default() }
+    }
+
+    #[inline]
+    pub fn counts(&self) -> RequestCounts {
+        self.counts
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns the row of a request that is known here.
+    #[inline]
+    pub fn find(&self, id: RequestId) -> Option<RequestIndex> {
+        self.by_id.get(id, |request| self.rows[request].id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (RequestIndex, &Request)> {
+        self.rows.iter()
+    }
+
+    /// Returns an upper bound: every row is below it.
+    pub fn end(&self) -> usize {
+        self.rows.end()
+    }
+
+    /// Returns the request of a row, with its index, if there is one.
+    pub fn at(&self, row: usize) -> Option<(RequestIndex, &Request)> {
+        let index = RequestIndex::from_row(row);
+        Some((index, self.rows.get(index)?))
+    }
+
+    #[inline]
+    pub fn insert(&mut self, row: Request) -> RequestIndex {
+        let id = row.id;
+        self.counts.further += row.further();
+        self.counts.parked += u64::from(row.parked);
+        match row.origin {
+            Origin::Local(_) => self.counts.waiting += 1,
+            Origin::Remote { .. } => self.counts.remote += 1,
+        }
+        let index = self.rows.insert(row);
+        self.by_id.insert(id, index);
+        index
+    }
+
+    /// Removes a request that is in no queue any more.
+    #[inline]
+    pub fn remove(&mut self, request: RequestIndex) -> Request {
+        let row = self.rows.remove(request);
+        self.by_id.remove(row.id, request);
+        match &row.origin {
+            Origin::Local(local) if local.state == State::Waiting => self.counts.waiting -= 1,
+            Origin::Local(_) => self.counts.held -= 1,
+            Origin::Remote { .. } => self.counts.remote -= 1,
+        }
+        self.counts.parked -= u64::from(row.parked);
+        self.counts.further -= row.further();
+        row
+    }
+
+    /// Makes a waiting request a held one. `enter`: makes it a holder of its locks, and returns the position
+    /// of the journal that the grant depends on.
+    #[inline]
+    pub fn hold(&mut self, request: RequestIndex, now: Instant, enter: impl FnOnce(&mut [Want]) -> Position) {
+        let row = &mut self.rows[request];
+        let ready = enter(&mut row.wants);
+        let local = row.local_mut().expect("only local requests are granted");
+        local.state = State::Granted { since: now, ready };
+        self.counts.waiting -= 1;
+        self.counts.held += 1;
+    }
+
+    /// Sets the token of a granted request. Returns its row as it is then, and the position of the journal
+    /// that the grant depends on.
+    pub fn set_token(&mut self, request: RequestIndex, token: FencingToken) -> (RequestId, &Local, Position) {
+        let row = &mut self.rows[request];
+        let id = row.id;
+        let local = row.local_mut().expect("only local requests are granted");
+        let State::Granted { since, ready } = local.state else {
+            unreachable!("a request gets one token, in the step in which it is granted")
+        };
+        local.state = State::Held { token, since, ready };
+        (id, local, ready)
+    }
+
+    /// Sets the place of a holder among those of one of its locks.
+    #[inline]
+    pub fn set_holder_place(&mut self, request: RequestIndex, want: u32, holder: u32) {
+        self.rows[request].wants[want as usize].holder = holder;
+    }
+
+    /// Records which of its locks was not free for a waiting request.
+    pub fn set_stopped_at(&mut self, request: RequestIndex, want: usize) {
+        let local = self.rows[request].local_mut().expect("only local requests are granted");
+        local.stopped_at = want as u32;
+    }
+
+    pub fn set_parked(&mut self, request: RequestIndex, parked: bool) {
+        let row = &mut self.rows[request];
+        assert!(row.parked != parked, "request {} changes its place", row.id);
+        row.parked = parked;
+        if parked {
+            self.counts.parked += 1;
+        } else {
+            self.counts.parked -= 1;
+        }
+    }
+
+    /// Records that the entry of this step publishes a request. Returns false if it was published before.
+    pub fn publish(&mut self, request: RequestIndex) -> bool {
+        let local = self.rows[request].local_mut().expect("only local requests are published");
+        let is_new = local.publication == Publication::Unpublished;
+        if is_new {
+            local.publication = Publication::InThisStep;
+            self.counts.published += 1;
+        }
+        is_new
+    }
+
+    /// Records the entry that published a request.
+    pub fn note_published(&mut self, request: RequestIndex, seq: u64) {
+        let row = &mut self.rows[request];
+        let id = row.id;
+        let local = row.local_mut().expect("only local requests are published");
+        assert_eq!(local.publication, Publication::InThisStep, "request {id} is published once");
+        local.publication = Publication::Published { seq };
+    }
+
+    /// Records that a request is not to be published, or to be withdrawn. Returns its publication before.
+    #[inline]
+    pub fn withdraw(&mut self, request: RequestIndex) -> (RequestId, Publication) {
+        let row = &mut self.rows[request];
+        let id = row.id;
+        let local = row.local_mut().expect("only own requests are withdrawn");
+        let before = local.publication;
+        local.publication = match before {
+            Publication::Unpublished | Publication::Withdrawn => return (id, before),
+            Publication::InThisStep => Publication::Unpublished,
+            Publication::Published { .. } => Publication::Withdrawn,
+        };
+        self.counts.published -= 1;
+        (id, before)
+    }
+
+    /// Releases some memory if there are no rows and there were many. Returns true if there is more to
+    /// release.
+    pub fn give_back(&mut self) -> bool {
+        self.rows.give_back()
+    }
+}
+
+impl Index<RequestIndex> for Requests {
+    type Output = Request;
+
+    #[inline]
+    fn index(&self, request: RequestIndex) -> &Request {
+        &self.rows[request]
+    }
+}

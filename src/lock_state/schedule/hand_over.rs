@@ -1,0 +1,126 @@
+//! Parts that leave for another datacenter, and parts that come: `docs/algorithm.md#55-remote-requests`.
+
+use super::Schedule;
+use crate::lock_state::lock::{Lock, LockIndex};
+use crate::lock_state::queue::{Class, Due, Waiter, earliest};
+use crate::lock_state::tables::Tables;
+use crate::names::{DcId, DcSet, LockName, Mode, Position};
+
+/// Returns the parts of a lock whose own datacenters get them for shared requests: the due ones up to the
+/// first exclusive one, all together.
+fn parts_for_readers(lock: &Lock, first_exclusive: Option<Waiter>) -> DcSet {
+    let is_served = |dc: &DcId| match lock.queue.first_remote_shared(*dc) {
+        Some((reader, Due::Due)) => first_exclusive.is_none_or(|exclusive| reader.0 < exclusive.0),
+        _ => false,
+    };
+    lock.parts.iter().filter(is_served).collect()
+}
+
+/// Returns true if no request for a lock that counts here stops the first exclusive one of others.
+fn is_first(lock: &Lock, writer: Waiter) -> bool {
+    let stops = |dc| lock.queue.first_remote_shared(dc).is_some_and(|(reader, _)| reader < writer);
+    lock.queue.first_local_conflict(Mode::Exclusive).is_none_or(|first| first >= writer.0)
+        && !lock.parts.iter().any(stops)
+}
+
+impl Schedule {
+    /// Transfers parts to remote requests that can be served, are due, and are not blocked by a holder.
+    pub(super) fn serve_remote(&mut self, tables: &mut Tables, index: LockIndex) {
+        let lock = &tables.locks[index];
+        if lock.parts.is_empty() || lock.queue.is_empty() {
+            return;
+        }
+        let remote_exclusive = lock.queue.first_remote_exclusive();
+        let first_exclusive =
+            earliest(lock.queue.first(Class::LocalExclusive), remote_exclusive.map(|(w, _)| w));
+        #[cfg(test)]
+        let first_exclusive = if tables.view.mutated(crate::sim::Mutation::SharedPastExclusive) {
+            None
+        } else {
+            first_exclusive
+        };
+        if !lock.is_held_against(Mode::Shared) {
+            for part in parts_for_readers(lock, first_exclusive).iter() {
+                self.transfer(tables, index, DcSet::only(part), part);
+            }
+        }
+
+        let Some((writer, Due::Due)) = remote_exclusive else { return };
+        let lock = &tables.locks[index];
+        let held = lock.is_held_against(Mode::Exclusive);
+        #[cfg(test)]
+        let held = held && !tables.view.mutated(crate::sim::Mutation::TransferWhileHeld);
+        if !held && is_first(lock, writer) {
+            let parts = lock.parts;
+            self.transfer(tables, index, parts, writer.0.id.dc);
+        }
+    }
+
+    fn transfer(&mut self, tables: &mut Tables, index: LockIndex, parts: DcSet, to: DcId) {
+        let me = tables.view.me;
+        assert!(to != me, "parts are handed to others");
+        // Requests of a datacenter that went away just now may not be parked yet.
+        if parts.is_empty() || (self.sweeps.is_reparking() && tables.view.away.contains(to)) {
+            return;
+        }
+        let lock = &mut tables.locks[index];
+        let moved = tables.owners.next_versions(&lock.name, parts);
+        lock.parts = lock.parts.difference(parts);
+        self.counts.transfers_sent += parts.len() as u64;
+        self.counts.hand_offs_sent += 1;
+        tables.hot_locks.moved(&moved.lock);
+        tables.owners.move_parts(to, &moved);
+        self.repark_lock(tables, index, me, to);
+        self.output.transfers.push((to, moved));
+    }
+
+    /// Returns idle parts of a lock that is not in the lock table to their homes.
+    pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet) {
+        for part in parts.iter() {
+            let moved = tables.owners.next_versions(name, DcSet::only(part));
+            tables.owners.move_parts(part, &moved);
+            self.output.transfers.push((part, moved));
+        }
+        self.counts.transfers_sent += parts.len() as u64;
+        self.counts.idle_returns += 1;
+    }
+
+    /// Updates the lock table after the ownership map changed for these parts by an entry at `position`;
+    /// [`Position::default`] for an entry that has long been durable.
+    pub fn note_moved(
+        &mut self,
+        tables: &mut Tables,
+        (from, to): (DcId, DcId),
+        (name, parts): (&LockName, DcSet),
+        position: Position,
+    ) {
+        let me = tables.view.me;
+        let known = tables.locks.find(name.as_bytes());
+        if let Some(index) = known {
+            if from == me {
+                // An own transfer that is read from the journal again, or received from peers that kept it.
+                let lock = &mut tables.locks[index];
+                lock.parts = lock.parts.difference(parts);
+                tables.locks.mark(index);
+            }
+            self.repark_lock(tables, index, from, to);
+        }
+        if to != me {
+            return;
+        }
+        self.counts.transfers_received += parts.len() as u64;
+        // Idle returns, and transfers that are applied again after a start, do not count.
+        let is_wanted = known.is_some_and(|index| !tables.locks[index].queue.is_empty());
+        if is_wanted && position != Position::default() {
+            self.counts.hand_offs_received += 1;
+            tables.hot_locks.moved(name);
+        }
+        if known.is_none() && position == Position::default() {
+            return;
+        }
+        let index = tables.activate(name);
+        let lock = &mut tables.locks[index];
+        parts.iter().for_each(|part| lock.gain_part(part, position));
+        tables.locks.mark(index);
+    }
+}

@@ -1,0 +1,106 @@
+//! The schedule: restores the rules of `docs/algorithm.md#5-ordering` on the locks that a step touched.
+//!
+//! `grant.rs` grants requests of local clients, `hand_over.rs` transfers parts for due requests of other
+//! datacenters, and `publish.rs` decides which requests the others have to know. `parking.rs` and `sweep.rs`
+//! spread changes that concern many locks or requests over several steps.
+
+mod grant;
+mod hand_over;
+mod parking;
+mod publish;
+mod sweep;
+
+use std::collections::VecDeque;
+
+use super::lock::LockIndex;
+use super::request::RequestIndex;
+use super::tables::Tables;
+use crate::causal_log::{LockParts, Op};
+use crate::names::DcId;
+use crate::time::Instant;
+use sweep::Sweeps;
+
+/// The consequences of the changes of a step, and the work that is left for later steps.
+#[derive(Default)]
+pub(super) struct Schedule {
+    sweeps: Sweeps,
+    output: Output,
+    counts: MoveCounts,
+}
+
+/// The results of a step: operations for one entry, and granted requests in order.
+#[derive(Default)]
+struct Output {
+    withdraws: Vec<Op>,
+    /// By receiver; the parts of one lock are together.
+    transfers: Vec<(DcId, LockParts)>,
+    requests: Vec<RequestIndex>,
+    granted: VecDeque<RequestIndex>,
+}
+
+/// Numbers of parts and locks that moved.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct MoveCounts {
+    pub transfers_sent: u64,
+    pub transfers_received: u64,
+    /// Locks whose parts were returned to their homes because they were idle.
+    pub idle_returns: u64,
+    pub hand_offs_sent: u64,
+    pub hand_offs_received: u64,
+}
+
+impl Schedule {
+    #[inline]
+    pub fn counts(&self) -> MoveCounts {
+        self.counts
+    }
+
+    /// Returns true if the log contains all changes of ownership and of the request table.
+    #[inline]
+    pub fn is_in_log(&self) -> bool {
+        let Output { withdraws, transfers, requests, granted: _ } = &self.output;
+        withdraws.is_empty() && transfers.is_empty() && requests.is_empty()
+    }
+
+    /// Returns the next granted request that the caller has not taken yet, in order.
+    #[inline]
+    pub fn next_granted(&mut self) -> Option<RequestIndex> {
+        self.output.granted.pop_front()
+    }
+
+    /// Takes a request out of the granted ones: its client knows already that it holds it.
+    pub fn forget_granted(&mut self, request: RequestIndex) {
+        self.output.granted.retain(|granted| *granted != request);
+    }
+
+    /// Grants, transfers and publishes until nothing more follows from the changes.
+    #[inline]
+    pub fn run(&mut self, tables: &mut Tables, now: Instant) {
+        while let Some(index) = tables.locks.pop_marked() {
+            self.restore(tables, index, now);
+        }
+    }
+
+    /// Restores the rules on one lock.
+    fn restore(&mut self, tables: &mut Tables, index: LockIndex, now: Instant) {
+        let permissions = tables.view.permissions;
+        tables.policies.refresh_due(&mut tables.locks[index], now);
+        if permissions.grant {
+            self.grant_local(tables, index, now);
+            if permissions.append {
+                self.serve_remote(tables, index);
+            }
+        }
+        #[cfg(test)]
+        let publishes = !tables.view.mutated(crate::sim::Mutation::PublishFirstOnly);
+        #[cfg(not(test))]
+        let publishes = true;
+        if publishes {
+            self.publish(tables, index);
+        }
+        let can_transfer = permissions.can_transfer();
+        let next = if can_transfer { tables.policies.next_due(&tables.locks[index], now) } else { None };
+        tables.locks.set_timer(index, next);
+        tables.locks.note_idle(index, &tables.policies, now);
+    }
+}

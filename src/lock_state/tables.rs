@@ -1,0 +1,212 @@
+//! The tables of a datacenter, and the operations that keep them consistent: a lock knows its holders and
+//! waiters by the indexes of their requests, and a request knows its locks by theirs.
+
+use smallvec::SmallVec;
+
+use super::acquire::NewRequest;
+use super::hot_locks::HotLocks;
+use super::lock::{Lock, LockIndex};
+use super::lock_table::LockTable;
+use super::owners::Owners;
+use super::policies::Policies;
+use super::request::{Local, Origin, Publication, Request, RequestIndex, State, Want};
+use super::request_table::RequestTable;
+use super::requests::Requests;
+use super::view::View;
+use crate::names::{DcSet, LockName, Mode, Position, RequestId};
+use crate::time::Instant;
+
+/// All that is known here of locks and requests.
+pub(super) struct Tables {
+    pub view: View,
+    pub policies: Policies,
+    pub owners: Owners,
+    pub locks: LockTable,
+    pub requests: Requests,
+    pub request_table: RequestTable,
+    pub hot_locks: HotLocks,
+}
+
+impl Tables {
+    /// Returns the row of a lock, and inserts it if it is absent.
+    pub fn activate(&mut self, name: &LockName) -> LockIndex {
+        let (policies, owners) = (&self.policies, &self.owners);
+        self.locks
+            .find_or_insert(name, || Lock::new(name.clone(), policies.find(name), owners.parts_here(name)))
+    }
+
+    /// Returns the row of a client's request, which is not in the table of requests yet.
+    pub fn new_row(&mut self, new: &NewRequest<'_>, now: Instant) -> Request {
+        let mut wants = SmallVec::with_capacity(new.wants.locks().len());
+        for (name, mode) in new.wants.locks() {
+            wants.push(Want { lock: self.activate(name), mode: *mode, holder: 0 });
+        }
+        let local = Local {
+            lease: new.lease,
+            label: new.label.clone(),
+            state: State::Waiting,
+            since: now,
+            publication: Publication::Unpublished,
+            stopped_at: 0,
+        };
+        Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
+    }
+
+    /// Returns true if all locks that a request wants are free for it now.
+    pub fn is_free(&mut self, row: &Request, now: Instant) -> bool {
+        let Tables { view, policies, locks, .. } = self;
+        let order = row.order();
+        row.wants.iter().all(|want| locks.is_free_for(*want, order, view, policies, now))
+    }
+
+    /// Returns true if all locks that a waiting request wants are free for it. The check begins with the lock
+    /// that blocked it last and goes round: the others mostly still are free, so a request for thousands of
+    /// locks is not checked whole whenever one of them changes.
+    pub fn is_free_at_last(&mut self, request: RequestIndex, now: Instant) -> bool {
+        let Tables { view, policies, locks, requests, .. } = self;
+        let row = &requests[request];
+        let (order, count) = (row.order(), row.wants.len());
+        let first = row.local().map_or(0, |local| local.stopped_at as usize);
+        let mut round = (0..count).map(|i| (first + i) % count);
+        let stops = round.find(|at| !locks.is_free_for(row.wants[*at], order, view, policies, now));
+        if let Some(stops) = stops {
+            requests.set_stopped_at(request, stops);
+        }
+        stops.is_none()
+    }
+
+    /// Makes a request in no queue the holder of its locks.
+    #[inline]
+    pub fn hold(&mut self, request: RequestIndex, now: Instant) {
+        let Tables { view, locks, requests, .. } = self;
+        requests.hold(request, now, |wants| locks.enter(request, wants, view, now));
+    }
+
+    /// Removes a held request from its locks, see [`super::Locks::release`].
+    pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
+        let row = self.requests.remove(request);
+        assert!(row.is_held(), "only held requests are released");
+        for want in &row.wants {
+            if let Some((moved, place)) = self.locks.leave(*want, position, &self.policies, now) {
+                self.requests.set_holder_place(moved, place, want.holder);
+            }
+        }
+    }
+
+    /// Inserts a request into the queues of its locks.
+    pub fn enqueue(&mut self, request: RequestIndex) {
+        self.locks.enqueue(request, &self.requests[request]);
+    }
+
+    /// Removes a waiting request from the queues of its locks and marks these locks.
+    pub fn dequeue(&mut self, request: RequestIndex) {
+        self.locks.dequeue(&self.requests[request]);
+    }
+
+    /// Removes a waiting request, and marks its locks.
+    pub fn forget_waiting(&mut self, request: RequestIndex, now: Instant) {
+        self.dequeue(request);
+        let row = self.requests.remove(request);
+        row.wants.iter().for_each(|want| self.locks.note_idle(want.lock, &self.policies, now));
+    }
+
+    /// Returns true if, as seen here, `request` needs a datacenter that is away, or an entry that cannot be
+    /// made.
+    pub fn should_park(&self, request: &Request) -> bool {
+        let view = &self.view;
+        let is_published = || request.local().is_some_and(|local| local.publication.is_published());
+        if view.permissions.is_alone() && is_published() {
+            return true;
+        }
+        if view.away.is_empty() {
+            return false;
+        }
+        let needs = |want: &Want| match want.mode {
+            Mode::Shared => DcSet::only(request.dc()),
+            Mode::Exclusive => view.members,
+        };
+        let is_away = view.away.contains(request.dc());
+        #[cfg(test)]
+        if is_away && view.mutated(crate::sim::Mutation::PartsToUnreachable) {
+            return false;
+        }
+        is_away
+            || request.wants.iter().any(|want| {
+                let name = &self.locks[want.lock].name;
+                needs(want).iter().any(|part| view.away.contains(self.owners.owner(name, part)))
+            })
+    }
+
+    /// Parks or unparks a waiting request, if it has to be.
+    pub fn repark(&mut self, request: RequestIndex) {
+        let row = &self.requests[request];
+        let park = self.should_park(row);
+        if park == row.parked {
+            return;
+        }
+        #[cfg(test)]
+        if park && self.view.mutated(crate::sim::Mutation::DeadDueBlocks) && self.is_due_somewhere(request) {
+            return;
+        }
+        self.dequeue(request);
+        self.requests.set_parked(request, park);
+        self.enqueue(request);
+        for want in &self.requests[request].wants {
+            self.locks[want.lock].recheck_shared = true;
+            self.locks.mark(want.lock);
+        }
+    }
+
+    #[cfg(test)]
+    fn is_due_somewhere(&self, request: RequestIndex) -> bool {
+        use super::queue::Class;
+        let due = |class| matches!(class, Class::RemoteExclusiveDue | Class::RemoteSharedDue(_));
+        self.requests[request].wants.iter().any(|want| {
+            self.locks[want.lock].queue.iter().any(|(class, _, other)| other == request && due(class))
+        })
+    }
+
+    /// Returns true if, as far as is known here, this request was not published before. A client may hold
+    /// such a request already: it reclaimed the request before the entry arrived that published it, which an
+    /// older disk had lost.
+    pub fn is_news(&self, id: RequestId) -> bool {
+        let Some(row) = self.requests.find(id) else { return !self.request_table.has_orphan(id) };
+        let is_held = |local: &Local| local.state != State::Waiting && !local.publication.is_published();
+        self.requests[row].local().is_some_and(is_held)
+    }
+
+    /// Copies a row of the request table for its readers. Called before the row changes or leaves.
+    #[inline]
+    pub fn note_before(&mut self, id: RequestId) {
+        let Tables { locks, requests, request_table, .. } = self;
+        request_table.note_before(id, |request| requests[request].as_published(locks));
+    }
+
+    /// Counts the beginning of a wait for the hot locks: for the first lock of the request that is held in
+    /// conflict or lacks parts.
+    pub fn note_wait(&mut self, request: RequestIndex) {
+        let row = &self.requests[request];
+        let is_in_the_way = |want: &&Want| {
+            let lock = &self.locks[want.lock];
+            lock.is_held_against(want.mode)
+                || (row.local().is_some() && !self.view.has_parts(lock, want.mode))
+        };
+        if let Some(want) = row.wants.iter().find(is_in_the_way).or(row.wants.first()) {
+            self.hot_locks.waits(&self.locks[want.lock].name);
+        }
+    }
+
+    /// Returns the holders that conflict with a request.
+    pub fn rivals(&self, row: &Request) -> Vec<RequestIndex> {
+        let mut rivals: Vec<RequestIndex> = Vec::new();
+        for want in &row.wants {
+            let lock = &self.locks[want.lock];
+            if lock.is_held_against(want.mode) {
+                rivals.extend(lock.holders.requests.iter().map(|(holder, _)| *holder));
+            }
+        }
+        rivals.sort_unstable();
+        rivals.dedup();
+        rivals
+    }
+}

@@ -1,0 +1,61 @@
+//! The cluster as this datacenter sees it, and the actions that are allowed here at this moment.
+
+use super::lock::Lock;
+use crate::names::{DcId, DcSet, Mode};
+
+/// The actions that the phase allows at this moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Permissions {
+    /// Grant, and transfer parts. False in the grace period.
+    pub grant: bool,
+    /// Make entries.
+    pub append: bool,
+}
+
+impl Permissions {
+    /// Returns true if the server grants from the parts that are here, and no part can arrive or leave.
+    pub fn is_alone(self) -> bool {
+        self.grant && !self.append
+    }
+
+    /// Returns true if parts can leave.
+    pub fn can_transfer(self) -> bool {
+        self.grant && self.append
+    }
+}
+
+/// The members, those of them that are away, and the permissions.
+pub(super) struct View {
+    pub me: DcId,
+    pub members: DcSet,
+    /// Unreachable, or not serving.
+    pub away: DcSet,
+    pub permissions: Permissions,
+    #[cfg(test)]
+    pub mutation: Option<crate::sim::Mutation>,
+}
+
+impl View {
+    pub fn new(me: DcId, members: DcSet) -> View {
+        assert!(members.contains(me), "{me} is a member of its own cluster {members:?}");
+        View {
+            me,
+            members,
+            away: DcSet::EMPTY,
+            permissions: Permissions { grant: false, append: false },
+            #[cfg(test)]
+            mutation: None,
+        }
+    }
+
+    /// Returns true if the parts that a local grant in `mode` needs are here.
+    #[inline]
+    pub fn has_parts(&self, lock: &Lock, mode: Mode) -> bool {
+        lock.has_parts(mode, self.me, self.members)
+    }
+
+    #[cfg(test)]
+    pub fn mutated(&self, mutation: crate::sim::Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+}
