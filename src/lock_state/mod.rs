@@ -31,6 +31,8 @@ mod requests;
 mod reuse_estimate;
 mod schedule;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub(crate) use acquire::{Acquired, HeldRequest, IfNotFree, NewRequest};
