@@ -7,13 +7,14 @@
 //! alternate, so that a busy machine affects both alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
 mod rounds;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fixture::in_process;
 use geolock::causal_log::Wants;
 use geolock::lock_server::{LockServerHandle, Output, Session};
 use geolock::names::{LeaseId, LockName, Mode, Secret};
@@ -35,7 +36,7 @@ fn main() -> Result<(), AnyError> {
 }
 
 async fn run() -> Result<(), AnyError> {
-    let (_dir, datacenter) = support::start().await?;
+    let (_dir, datacenter) = in_process::start().await?;
     let (pings, pinged) = mpsc::channel(4_096);
     let echo = thread::spawn(move || echo(pinged));
     println!("pairs of acquire and release, and of two pings, medians of {ROUNDS} rounds of {ROUND:?}");

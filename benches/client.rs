@@ -6,16 +6,16 @@
 //! that a busy machine affects both alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
 mod rounds;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::time::{Duration, Instant};
 
+use fixture::in_process::{self, AnyError};
 use geolock::client::{AcquireRequest, Client};
 use geolock::names::LockName;
 use rounds::{median_of, round};
-use support::AnyError;
 
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 7;
@@ -27,8 +27,8 @@ fn main() -> Result<(), AnyError> {
 }
 
 async fn run() -> Result<(), AnyError> {
-    let (_dir, datacenter) = support::start().await?;
-    let client = support::connect(&datacenter).await?;
+    let (_dir, datacenter) = in_process::start().await?;
+    let client = in_process::connect(&datacenter).await?;
     println!("pairs of acquire and release, medians of {ROUNDS} rounds of {ROUND:?}");
     println!(
         "{:>6} {:>12} {:>10} {:>10} {:>14} {:>10}",

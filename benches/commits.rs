@@ -12,19 +12,19 @@
 //! `fdatasync`. Rounds alternate, so that a busy machine affects all alike; medians count.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
 mod rounds;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use fixture::in_process::{self, AnyError};
 use geolock::client::{AcquireRequest, Batch, Client, TxnRequest, Update};
 use geolock::keys::Key;
 use geolock::names::LockName;
 use rounds::{Round, median, median_of, round};
-use support::AnyError;
 
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 7;
@@ -50,8 +50,8 @@ fn main() -> Result<(), AnyError> {
 }
 
 async fn run() -> Result<(), AnyError> {
-    let (dir, datacenter) = support::start().await?;
-    let client = support::connect(&datacenter).await?;
+    let (dir, datacenter) = in_process::start().await?;
+    let client = in_process::connect(&datacenter).await?;
     let sync = median((0..ROUNDS).map(|_| bare_sync(dir.path())).collect::<Result<_, _>>()?);
     println!("the disk by itself: {sync:.1} us a write and fdatasync");
     println!("medians of {ROUNDS} rounds of {ROUND:?}; ratio: how many times a pair's time");

@@ -11,15 +11,15 @@
 
 mod rounds;
 
-#[path = "../tests/common/mod.rs"]
-mod common;
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::history::serving;
-use common::wan::Wan;
-use common::{Cluster, Output, Running, lock, within};
+use fixture::history::serving;
+use fixture::wan::Wan;
+use fixture::{Cluster, Output, Running, lock, within};
 use geolock::client::{AcquireRequest, Client, ClientConfig, LockGuard, OnDisconnect};
 use rounds::{AnyError, median};
 use rustix::process::Signal;

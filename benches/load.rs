@@ -9,13 +9,13 @@
 mod overload;
 mod rounds;
 
-#[path = "../tests/common/mod.rs"]
-mod common;
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
 
 use std::time::{Duration, Instant};
 
-use common::history::serving;
-use common::{Cluster, lock};
+use fixture::history::serving;
+use fixture::{Cluster, lock};
 use geolock::client::{AcquireError, AcquireRequest, Client, ClientTls, Mode};
 use geolock::names::LockName;
 use geolock::proto::client_message::Call;

@@ -6,14 +6,14 @@
 //! a lock that is used again at the same place none.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
-#[path = "../tests/common/mod.rs"]
-mod common;
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
 mod rounds;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Output, Running, free_ports};
+use fixture::{Output, Running, free_ports};
 use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls, Mode};
 use geolock::names::LockName;
 use rounds::AnyError;
@@ -22,7 +22,7 @@ const SAMPLES: usize = 60;
 
 fn main() -> Result<(), AnyError> {
     let (data, base) = (tempfile::tempdir()?, free_ports(3));
-    let mut playground = common::geolock(data.path());
+    let mut playground = fixture::geolock(data.path());
     playground.args([
         "dev",
         "--wan",

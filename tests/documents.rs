@@ -1,7 +1,7 @@
 //! Checks references: links from documents to documents and sources, and from comments to sections of
 //! documents.
 
-#[path = "common/files.rs"]
+#[path = "fixture/files.rs"]
 mod files;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 //! not use, unfinished work; and, in tests, benches and examples as well, the length of files and functions,
 //! and the form of comments.
 
-#[path = "common/files.rs"]
+#[path = "fixture/files.rs"]
 mod files;
 
 use std::fs;

@@ -19,7 +19,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use tokio_stream::Stream;
 use tonic::transport::Channel;
 
-use crate::common::Cluster;
+use crate::fixture::Cluster;
 use crate::rounds::AnyError;
 
 pub const WHO: &str = "256 streams, 100 locks per request,";

@@ -17,7 +17,7 @@ use geolock::client::{AcquireError, AcquireRequest, Client, ClientConfig};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::sleep;
 
-use crate::common::{Cluster, lock};
+use crate::fixture::{Cluster, lock};
 use crate::rounds::AnyError;
 
 /// How long the capacity of the server is measured.

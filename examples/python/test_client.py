@@ -1,4 +1,4 @@
-"""Tests of event orders that are hard to produce with a real server. `cargo test --test python` runs these, too."""
+"""Tests of event orders that are hard to produce with a real server. `cargo test --test clients python::` runs these, too."""
 
 import queue
 import threading

@@ -3,11 +3,11 @@
 
 use geolock::client::{AcquireRequest, LockGuard};
 
-use crate::common::history::serving;
-use crate::common::lists::{HOLD, Lists};
-use crate::common::lock;
-use crate::common::trouble::{Dice, some_progress};
-use crate::common::wan::{QUICK, Wan};
+use crate::fixture::history::serving;
+use crate::fixture::lists::{HOLD, Lists};
+use crate::fixture::lock;
+use crate::fixture::trouble::{Dice, some_progress};
+use crate::fixture::wan::{QUICK, Wan};
 
 /// The clocks of each datacenter in turn: hours ahead, hours behind, and twice as fast.
 const CLOCKS: [&str; 3] = [

@@ -1,7 +1,7 @@
 //! Tests with injected faults: `cargo test --features faults --test faults`.
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 
 mod clocks;
 mod network;

@@ -2,11 +2,11 @@
 
 use geolock::client::Client;
 
-use crate::common::history::serving;
-use crate::common::lists::{HOLD, Lists};
-use crate::common::trouble::{Dice, some_progress};
-use crate::common::wan::{QUICK, Wan};
-use crate::common::within;
+use crate::fixture::history::serving;
+use crate::fixture::lists::{HOLD, Lists};
+use crate::fixture::trouble::{Dice, some_progress};
+use crate::fixture::wan::{QUICK, Wan};
+use crate::fixture::within;
 
 /// The fates of datagrams, in the order in which servers log them.
 const FATES: [&str; 3] = ["lost", "delayed", "twice"];

@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::common::history::serving;
-use crate::common::lists::{HOLD, Lists};
-use crate::common::trouble::{Dice, Load, some_progress};
-use crate::common::wan::{QUICK, Wan};
-use crate::common::{key, lock, within};
+use crate::fixture::history::serving;
+use crate::fixture::lists::{HOLD, Lists};
+use crate::fixture::trouble::{Dice, Load, some_progress};
+use crate::fixture::wan::{QUICK, Wan};
+use crate::fixture::{key, lock, within};
 use crate::script::load;
 use bytes::Bytes;
 use geolock::client::{AcquireRequest, Client, Update};

@@ -1,0 +1,8 @@
+//! Tests of docs/guarantees.md.
+
+#[path = "../fixture/mod.rs"]
+mod fixture;
+
+mod command;
+#[cfg(feature = "peers")]
+mod peers;

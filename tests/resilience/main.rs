@@ -1,0 +1,10 @@
+//! Tests of docs/guarantees.md.
+
+#[path = "../fixture/mod.rs"]
+mod fixture;
+
+mod bank;
+mod lists;
+mod overload;
+mod pauses;
+mod soak;

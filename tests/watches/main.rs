@@ -1,0 +1,7 @@
+//! Tests of docs/guarantees.md.
+
+#[path = "../fixture/mod.rs"]
+mod fixture;
+
+mod client;
+mod servers;
